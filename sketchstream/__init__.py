@@ -1,0 +1,1 @@
+"""Updatable, pan-private statistics over streams."""

@@ -1,0 +1,130 @@
+"""Every error that sketchstream raises, in one tree.
+
+In: nothing. Out: the classes below. Touches: nothing.
+
+SketchstreamError                     catch this to catch all of them
+    SpecError (ValueError)            a specification that cannot be: epsilon, slots, modulus, ...
+    ConfigError (ValueError)          a configuration file, an environment variable or an option
+    ItemError (ValueError)            an item, or a batch of items, of a type or shape that is not understood
+        WeightError                   a weight outside what the specification allows
+        DomainError (LookupError)     an item outside a closed domain
+    KeyMismatchError (ValueError)     no hash key, an unreadable one, or not the one the sketch was made with
+    FormatError (ValueError)          bytes that are not a sketch of ours
+        TruncatedError                they end too early, or go on too long
+        ChecksumError                 they were altered
+        VersionError                  a newer version of sketchstream wrote them
+    MergeError (ValueError)           sketches that do not fit together; names every field that differs
+    SealedError (RuntimeError)        the wrong step for where a sketch is in its life
+    BudgetError (ValueError)          more privacy loss asked for than the budget allows
+    EstimateError (ValueError)        a method that does not apply to what was published
+    StoreError (OSError)              a file or a store could not be read, written or locked
+    BrokerError (ConnectionError)     Kafka could not be reached, or refused
+        FencedError                   another worker has taken over
+    DataLossError (RuntimeError)      a partition halted because going on would lose or repeat data
+    MissingExtraError (ImportError)   an optional package is needed; says which extra brings it
+
+No message holds an item, a raw count, a noise value or a key. Exit codes of the command line are a table
+in `sketchstream.cli.exits`, HTTP codes one in the query service: lower rooms do not know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+
+class SketchstreamError(Exception):
+    """Base of every error raised on purpose by this package."""
+
+    retriable: bool = False
+    """Whether the same call may succeed later without any change."""
+
+
+class SpecError(SketchstreamError, ValueError):
+    """A specification that cannot be: says the field, what was expected and what was found."""
+
+
+class ConfigError(SketchstreamError, ValueError):
+    """A configuration file, an environment variable or a command-line option that cannot be used."""
+
+
+class ItemError(SketchstreamError, ValueError):
+    """Items of a type or shape that is not understood. Nothing of the batch was applied."""
+
+
+class WeightError(ItemError):
+    """A weight that is not an integer, or larger than the specification's `max_weight`."""
+
+
+class DomainError(ItemError, LookupError):
+    """An item that a closed domain does not contain."""
+
+
+class KeyMismatchError(SketchstreamError, ValueError):
+    """The hash key is missing, unreadable, or not the one that the sketch was made with."""
+
+
+class FormatError(SketchstreamError, ValueError):
+    """Bytes that are not a sketch of ours, or break its rules."""
+
+
+class TruncatedError(FormatError):
+    """The bytes end before, or go on after, the length they declare."""
+
+
+class ChecksumError(FormatError):
+    """The bytes were altered after they were written."""
+
+
+class VersionError(FormatError):
+    """The bytes were written in a format version that this release does not know."""
+
+
+class MergeError(SketchstreamError, ValueError):
+    """Sketches that cannot be merged or stacked; `fields` names everything that differs."""
+
+    def __init__(self, message: str, fields: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.fields = tuple(fields)
+
+
+class SealedError(SketchstreamError, RuntimeError):
+    """A step that is wrong for where the sketch is in its life (open, sealed, closed)."""
+
+
+class BudgetError(SketchstreamError, ValueError):
+    """More privacy loss was asked for than the budget allows; nothing was drawn."""
+
+    def __init__(self, message: str, *, asked: Fraction, spent: Fraction, limit: Fraction) -> None:
+        super().__init__(message)
+        self.asked = asked
+        self.spent = spent
+        self.limit = limit
+
+
+class EstimateError(SketchstreamError, ValueError):
+    """A reconstruction method that does not apply to what was published."""
+
+
+class StoreError(SketchstreamError, OSError):
+    """A file or a store could not be read, written or locked."""
+
+
+class BrokerError(SketchstreamError, ConnectionError):
+    """Kafka could not be reached, or refused a request."""
+
+    retriable = True
+
+
+class FencedError(BrokerError):
+    """Another worker has taken over; this one must not go on."""
+
+    retriable = False
+
+
+class DataLossError(SketchstreamError, RuntimeError):
+    """A partition halted because going on would lose data or count it twice."""
+
+
+class MissingExtraError(SketchstreamError, ImportError):
+    """An optional package is needed for this; the message names the extra that brings it."""

@@ -1,0 +1,462 @@
+"""What a sketch is: its parameters, validated once, frozen, with a fingerprint.
+
+In: what a user asks for (epsilon, unit, domain, ...). Out: a frozen `ProfileSpec`, its plain-data form and its
+fingerprint, and the edges at which its counters' histogram is published. Touches: nothing.
+Source: Wu & Pagh, ICML 2024 (the noisy histogram); Dwork et al., ICS 2010 (randomized response on Z_p);
+Datar & Muthukrishnan 2002 (domain sampling).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+
+Item = int | str | bytes
+Epsilon = int | str | float | Fraction | Decimal
+Unit = Literal["event", "item"]
+Publish = Literal["histogram", "state"]
+Form = Literal["cumulative", "bins"]
+
+MAX_SLOTS = 1 << 33
+MAX_LEVELS = 32
+MAX_COUNT = 10**9
+MIN_EPSILON = Fraction(1, 10**6)
+MAX_EPSILON = Fraction(50)
+NO_PRIVACY = Fraction(10)
+"""Above this epsilon results say NO PRIVACY; above `MAX_EPSILON` a specification is refused."""
+LAST_EDGE = 1 << 30
+UNIT_BINS_CUMULATIVE = 1024
+UNIT_BINS = 20
+
+
+class NoPrivacyWarning(UserWarning):
+    """An epsilon so large that the result protects nobody."""
+
+
+def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
+    """The exact rational that a user wrote: "0.1", 0.1 and Fraction(1, 10) are the same number.
+
+    Floats are read through their shortest decimal form. Raises SpecError for anything that is not a positive
+    rational between 1e-6 and 50.
+    """
+    wanted = f"{name} must be a positive rational number such as '1', '0.1' or '1/2'"
+    if isinstance(value, bool) or not isinstance(value, (int, str, float, Fraction, Decimal)):
+        msg = f"{wanted}, found {type(value).__name__}"
+        raise SpecError(msg)
+    try:
+        text = repr(float(value)) if isinstance(value, float) else value  # numpy floats too
+        exact = Fraction(text)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        msg = f"{wanted}, found {str(value)[:40]!r}"
+        raise SpecError(msg) from None
+    if exact <= 0:
+        msg = f"{wanted}, found {value}"
+        raise SpecError(msg)
+    if exact < MIN_EPSILON:
+        msg = f"{name} must be at least 1e-6, found {value}"
+        raise SpecError(msg)
+    if exact > MAX_EPSILON:
+        msg = f"{name} above 50 protects nobody and is refused, found {value}"
+        raise SpecError(msg)
+    return exact
+
+
+def whole(value: object, name: str, low: int, high: int) -> int:
+    """`value` as an int between low and high, or a SpecError that says so."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+        msg = f"{name} must be a whole number from {low} to {high}, found {value!r:.60}"
+        raise SpecError(msg)
+    return int(value)
+
+
+@dataclass(frozen=True)
+class ClosedDomain:
+    """A known, finite set of items, one slot each.
+
+    Args:
+        size: items are the ids 0..size-1. Exactly one of `size` and `items` is given.
+        items: the items themselves (ints, strings or bytes, no two equal); slot i belongs to items[i].
+        sample_rate: keep only the items whose keyed hash falls below this share of the hash range
+            (Datar & Muthukrishnan 2002); needs a key. Results then speak of the kept items.
+    """
+
+    size: int | None = None
+    items: tuple[Item, ...] | None = field(default=None, repr=False)
+    sample_rate: Fraction | None = None
+
+    def __init__(
+        self,
+        size: int | None = None,
+        items: Sequence[Item] | None = None,
+        sample_rate: Epsilon | None = None,
+    ) -> None:
+        if (size is None) == (items is None):
+            msg = "ClosedDomain takes either size= (ids 0..size-1) or items= (a list), not both and not neither"
+            raise SpecError(msg)
+        kept: tuple[Item, ...] | None = None
+        if items is not None:
+            kept = tuple(items)
+            for position, item in enumerate(kept):
+                if isinstance(item, bool) or not isinstance(item, (int, str, bytes)):
+                    msg = f"items must be int, str or bytes, found {type(item).__name__} at position {position}"
+                    raise SpecError(msg)
+            if len({(type(item), item) for item in kept}) != len(kept):
+                msg = "items of a ClosedDomain must differ, found an item twice"
+                raise SpecError(msg)
+            size = len(kept)
+        rate: Fraction | None = None
+        if sample_rate is not None:
+            try:
+                rate = Fraction(repr(float(sample_rate)) if isinstance(sample_rate, float) else sample_rate)
+            except (ValueError, TypeError, ZeroDivisionError, OverflowError):
+                rate = Fraction(0)
+            if not 0 < rate <= 1:
+                msg = f"sample_rate must be above 0 and at most 1, found {sample_rate!r:.40}"
+                raise SpecError(msg)
+            rate = None if rate == 1 else rate
+        object.__setattr__(self, "size", whole(size, "size of a ClosedDomain", 1, MAX_SLOTS))
+        object.__setattr__(self, "items", kept)
+        object.__setattr__(self, "sample_rate", rate)
+
+    @property
+    def levels(self) -> int:
+        """A closed domain has one level."""
+        return 1
+
+    @property
+    def listed(self) -> bool:
+        """Whether the items are a list, not the ids 0..size-1."""
+        return self.items is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; the items of a list are represented by their number and digest only."""
+        out: dict[str, Any] = {"kind": "closed", "size": self.size}
+        if self.listed:
+            out["items_digest"] = self.items_digest
+        if self.sample_rate is not None:
+            out["sample_rate"] = str(self.sample_rate)
+        return out
+
+    @cached_property
+    def items_digest(self) -> bytes:
+        """16-byte digest of the list of items, in order."""
+        digest = hashlib.blake2b(digest_size=16, person=b"sketch-items")
+        for item in self.items or ():
+            data = msgpack.packb(item if not isinstance(item, int) else ("i", str(item)))
+            digest.update(len(data).to_bytes(4, "little") + data)
+        return digest.digest()
+
+
+@dataclass(frozen=True)
+class OpenDomain:
+    """Items that nobody can list: a keyed hash gives each item one level and one slot.
+
+    Args:
+        slots: slots in all; each level has slots // levels of them.
+        levels: level j < levels-1 receives a share 2^-(j+1) of the items, the last one the rest, so that one
+            of the levels is neither crowded nor empty whatever the number of items.
+    """
+
+    slots: int
+    levels: int = 8
+
+    def __post_init__(self) -> None:
+        whole(self.slots, "slots of an OpenDomain", 2, MAX_SLOTS)
+        whole(self.levels, "levels of an OpenDomain", 1, MAX_LEVELS)
+        if self.slots < 2 * self.levels:
+            msg = f"an OpenDomain needs at least two slots a level, found {self.slots} slots in {self.levels} levels"
+            raise SpecError(msg)
+
+    @property
+    def slots_per_level(self) -> int:
+        """Slots of one level, m."""
+        return self.slots // self.levels
+
+    @property
+    def size(self) -> int:
+        """Slots that exist: levels * slots_per_level."""
+        return self.slots_per_level * self.levels
+
+    def level_shares(self) -> npt.NDArray[np.float64]:
+        """(levels,) expected share of the items that each level receives; sums to 1."""
+        shares = 0.5 ** np.arange(1, self.levels + 1)
+        shares[-1] = 1.0 - shares[:-1].sum()
+        return shares
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"kind": "open", "slots": self.slots, "levels": self.levels}
+
+
+Domain = ClosedDomain | OpenDomain
+
+
+@dataclass(frozen=True)
+class ProfileSpec:
+    """A noisy histogram of item counts, from which the profile is reconstructed.
+
+    Args:
+        epsilon: privacy of the state; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
+        unit: what is protected: one "event", or everything one "item" does in this sketch.
+        domain: ClosedDomain or OpenDomain.
+        max_count: largest count that the profile resolves; larger ones are pooled. Default 300 (event) or
+            modulus - 1 (item).
+        modulus: for unit "item": counters live in Z_modulus; counts beyond it alias.
+        max_weight: largest absolute weight of one event (unit "event").
+        publish: what `seal` publishes: a noisy "histogram" of the counters, or the "state" for merging.
+        epsilon_publish: cost of that publication (default: epsilon).
+        intrusion: only with publish "state", and then required: True adds fresh noise at seal, False publishes
+            the bare state.
+        bits: width of the counters of unit "event", 32 or 64; they wrap.
+
+    Raises:
+        SpecError: for anything that cannot be.
+
+    Examples:
+        >>> spec = ProfileSpec(epsilon="1", domain=OpenDomain(slots=2**20, levels=8))
+        >>> spec.unit, spec.max_count, spec.epsilon
+        ('event', 300, Fraction(1, 1))
+    """
+
+    epsilon: Fraction
+    unit: Unit
+    domain: Domain
+    max_count: int
+    modulus: int | None
+    max_weight: int
+    publish: Publish
+    epsilon_publish: Fraction
+    intrusion: bool | None
+    bits: int
+
+    kind = "profile"
+
+    def __init__(
+        self,
+        epsilon: Epsilon,
+        unit: Unit = "event",
+        domain: Domain | None = None,
+        max_count: int | None = None,
+        *,
+        modulus: int | None = None,
+        max_weight: int = 1,
+        publish: Publish = "histogram",
+        epsilon_publish: Epsilon | None = None,
+        intrusion: bool | None = None,
+        bits: int = 32,
+    ) -> None:
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        put("epsilon", exact_epsilon(epsilon))
+        put(
+            "epsilon_publish",
+            self.epsilon if epsilon_publish is None else exact_epsilon(epsilon_publish, "epsilon_publish"),
+        )
+        if unit not in ("event", "item"):
+            msg = f"unit must be 'event' or 'item', found {unit!r:.40}"
+            raise SpecError(msg)
+        put("unit", unit)
+        if not isinstance(domain, (ClosedDomain, OpenDomain)):
+            msg = f"domain must be a ClosedDomain or an OpenDomain, found {type(domain).__name__}"
+            raise SpecError(msg)
+        put("domain", domain)
+        if unit == "item":
+            if modulus is None:
+                msg = "unit = 'item' needs modulus=, above the largest count that matters (for example 32)"
+                raise SpecError(msg)
+            put("modulus", whole(modulus, "modulus", 2, 1 << 15))
+            if max_weight != 1:
+                msg = "max_weight belongs to unit = 'event'; with unit = 'item' any weight costs the same"
+                raise SpecError(msg)
+            if bits != 32:
+                msg = "bits belongs to unit = 'event'; with unit = 'item' counters live in Z_modulus"
+                raise SpecError(msg)
+        elif modulus is not None:
+            msg = "modulus belongs to unit = 'item'; counters of unit = 'event' wrap at 2**bits"
+            raise SpecError(msg)
+        else:
+            put("modulus", None)
+        put("max_weight", whole(max_weight, "max_weight", 1, (1 << 30) - 1))
+        if self.epsilon / self.max_weight < MIN_EPSILON:
+            msg = f"epsilon / max_weight must be at least 1e-6, found {self.epsilon} / {self.max_weight}"
+            raise SpecError(msg)
+        if bits not in (32, 64):
+            msg = f"bits must be 32 or 64, found {bits!r:.20}"
+            raise SpecError(msg)
+        put("bits", int(bits))
+        default = 300 if self.modulus is None else self.modulus - 1
+        limit = MAX_COUNT if self.modulus is None else self.modulus - 1
+        put("max_count", whole(default if max_count is None else max_count, "max_count", 1, limit))
+        if publish not in ("histogram", "state"):
+            msg = f"publish must be 'histogram' or 'state', found {publish!r:.40}"
+            raise SpecError(msg)
+        put("publish", publish)
+        if publish == "histogram" and intrusion is not None:
+            msg = "intrusion belongs to publish = 'state'; a published histogram always has noise of its own"
+            raise SpecError(msg)
+        if publish == "state" and not isinstance(intrusion, bool):
+            msg = (
+                "publish = 'state' needs intrusion written out: True adds fresh noise at seal, False publishes the "
+                "bare state, which voids the guarantee for events after any copy of the open state"
+            )
+            raise SpecError(msg)
+        put("intrusion", intrusion)
+        if max(self.epsilon, self.epsilon_publish) > NO_PRIVACY:
+            text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
+            warnings.warn(text, NoPrivacyWarning, stacklevel=2)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of one counter in memory: int32 or int64 (event), int16 (item)."""
+        if self.unit == "item":
+            return np.dtype(np.int16)
+        return np.dtype(np.int32 if self.bits == 32 else np.int64)
+
+    @property
+    def levels(self) -> int:
+        """Levels of the domain (1 for closed domains)."""
+        return self.domain.levels
+
+    @property
+    def form(self) -> Form:
+        """How the counters' histogram is published: a function of the spec, not an option."""
+        return "cumulative" if self.unit == "event" and self.max_weight == 1 else "bins"
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a hash key decides where an item goes."""
+        return isinstance(self.domain, OpenDomain) or self.domain.listed or self.domain.sample_rate is not None
+
+    @property
+    def no_privacy(self) -> bool:
+        """Whether the epsilons are so large that results must say NO PRIVACY."""
+        return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
+
+    @cached_property
+    def edges(self) -> npt.NDArray[np.int64]:
+        """(B,) ascending edges at which the counters' histogram is published.
+
+        `cumulative`: thresholds; value i counts the slots in the half circle that starts at edges[i].
+        `bins`: lower ends; bin i holds edges[i] <= x < edges[i+1], the last bin everything above, and for unit
+        "event" the first edge is the smallest counter (everything below -3 is pooled).
+        """
+        if self.modulus is not None:
+            return np.arange(self.modulus, dtype=np.int64)
+        unit_bins = min(self.max_count, UNIT_BINS_CUMULATIVE) + 4 if self.form == "cumulative" else UNIT_BINS
+        edges = list(range(-3, unit_bins + 1))
+        while edges[-1] < LAST_EDGE:
+            edges.append(edges[-1] + max(1, edges[-1] // 8))
+        if self.form == "bins":
+            edges.insert(0, -(1 << (self.bits - 1)))
+        return np.array(edges, dtype=np.int64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, canonical: equal specs give equal dictionaries."""
+        out: dict[str, Any] = {
+            "kind": self.kind,
+            "epsilon": str(self.epsilon),
+            "unit": self.unit,
+            "domain": self.domain.to_dict(),
+            "max_count": self.max_count,
+            "publish": self.publish,
+            "epsilon_publish": str(self.epsilon_publish),
+        }
+        if self.modulus is not None:
+            out["modulus"] = self.modulus
+        else:
+            out["max_weight"] = self.max_weight
+            out["bits"] = self.bits
+        if self.intrusion is not None:
+            out["intrusion"] = self.intrusion
+        return out
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProfileSpec:
+        """The spec that `to_dict` described.
+
+        The items of a listed domain are not in the dictionary: pass them, or get a spec that can read what was
+        published but cannot be updated (`DomainOutline`).
+        """
+        fields = dict(data)
+        kind = fields.pop("kind", None)
+        if kind != cls.kind:
+            msg = f"expected a spec of kind 'profile', found {kind!r:.40}"
+            raise SpecError(msg)
+        described = fields.pop("domain", None)
+        if not isinstance(described, dict):
+            msg = "spec has no domain"
+            raise SpecError(msg)
+        domain = dict(described)
+        shape = domain.pop("kind", None)
+        try:
+            if shape == "open":
+                made: Domain = OpenDomain(**domain)
+            elif shape == "closed":
+                digest = domain.pop("items_digest", None)
+                if digest is None:
+                    made = ClosedDomain(**domain)
+                elif items is None:
+                    made = DomainOutline(digest=digest, **domain)
+                else:
+                    made = ClosedDomain(items=items, sample_rate=domain.get("sample_rate"))
+                    if made.items_digest != digest or made.size != domain.get("size"):
+                        msg = "the list of items is not the one this sketch was made with"
+                        raise SpecError(msg)
+            else:
+                msg = f"domain must be 'open' or 'closed', found {shape!r:.40}"
+                raise SpecError(msg)
+            return cls(domain=made, **fields)
+        except TypeError:
+            msg = "spec has fields that this version does not know"
+            raise SpecError(msg) from None
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """16 bytes that are equal exactly for equal specs."""
+        return hashlib.blake2b(msgpack.packb(_sorted(self.to_dict())), digest_size=16, person=b"sketch-spec").digest()
+
+    def expected_noise_sd(self) -> float:
+        """Standard deviation of one counter's noise (unit "event"): sqrt(2a)/(1-a)."""
+        a = math.exp(-float(self.epsilon / self.max_weight))
+        return math.sqrt(2 * a) / (1 - a)
+
+
+@dataclass(frozen=True)
+class DomainOutline(ClosedDomain):
+    """A listed domain whose items are not at hand: enough to read results, not to update."""
+
+    digest: bytes = b""
+
+    def __init__(self, size: int, digest: bytes, sample_rate: Epsilon | None = None) -> None:
+        super().__init__(size=size, sample_rate=sample_rate)
+        object.__setattr__(self, "digest", digest)
+
+    @property
+    def listed(self) -> bool:
+        """The items are a list, which is not here."""
+        return True
+
+    @property
+    def items_digest(self) -> bytes:
+        """16-byte digest of the list that is not here."""
+        return self.digest
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return value
