@@ -192,7 +192,7 @@ class OpenDomain:
 
     def level_shares(self) -> npt.NDArray[np.float64]:
         """(levels,) expected share of the items that each level receives; sums to 1."""
-        shares = 0.5 ** np.arange(1, self.levels + 1)
+        shares: npt.NDArray[np.float64] = np.ldexp(1.0, -np.arange(1, self.levels + 1))
         shares[-1] = 1.0 - shares[:-1].sum()
         return shares
 
