@@ -1,0 +1,87 @@
+# Every task of the project, from a fresh clone. `make help` lists them.
+#
+# Needs: Python 3.11 or newer (with venv), make; Java 17 or newer and Maven for the tests against a real broker.
+# Everything is kept inside this folder: .venv (packages), .cache (compiled kernels, broker jars and data).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.ready-bench
+JARS := .cache/kafka/.ready
+POM := connectors/sketchstream_connectors/pom.xml
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
+
+export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
+
+.PHONY: help setup demo test test-fast lint types kafka jars bench faults audit docs format clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
+
+setup: $(READY)  ## virtual environment with everything, in .venv (PYTHON=python3.12 selects another Python)
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "no python3 found: install Python 3.11 or newer, or say PYTHON=/path/to/python" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: say PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || { "$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: on Debian, apt-get install python3-venv" >&2; exit 1; }; }
+	@test -x $(BIN)/python || { echo "making $(VENV)"; "$(PYTHON)" -m venv $(VENV); }
+	@echo "installing sketchstream and what it needs into $(VENV)"
+	@$(PIP) -e '.[all,dev]'
+	@touch $@
+
+$(BENCH_READY): $(READY)
+	@$(PIP) -e '.[all,dev,bench]'
+	@touch $@
+
+demo: setup  ## the main job on real data: 336,776 flights, no broker, results in demo-output/
+	@$(BIN)/sketchstream demo
+
+test: setup jars lint types  ## everything CI runs: lint, types, contracts, the whole suite with a real broker
+	@$(BIN)/python -m pytest -m 'not slow'
+
+test-fast: setup  ## the quick tests only: no broker, no long statistics
+	@$(BIN)/python -m pytest -q -m 'not slow and not statistics and not kafka'
+
+lint: setup  ## ruff (rules and format) and the import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo
+
+types: setup  ## mypy, strict
+	@$(BIN)/mypy
+
+jars: $(JARS)  ## Apache Kafka's own jars, through Maven, into .cache/kafka
+
+$(JARS): $(POM) | $(READY)
+	@command -v java >/dev/null || { echo "java not found: the broker tests need Java 17 or newer (Debian: apt-get install default-jre-headless maven)" >&2; exit 1; }
+	@command -v mvn >/dev/null || { echo "mvn not found: Maven brings the broker's jars (Debian: apt-get install maven)" >&2; exit 1; }
+	@$(BIN)/python -m sketchstream_connectors.devbroker jars
+	@mkdir -p $(@D) && touch $@
+
+kafka: setup jars  ## a broker for development on a free loopback port (NODES=3 for a cluster); Ctrl-C ends it
+	@$(BIN)/python -m sketchstream_connectors.devbroker start --nodes $(or $(NODES),1)
+
+bench: $(BENCH_READY) jars  ## every benchmark, each with named peers in the same run (QUICK=1 for short ones)
+	@for script in bench/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script $(if $(QUICK),--quick); done
+
+faults: setup jars  ## long fault schedules on real brokers (not part of `make test`)
+	@$(BIN)/python -m pytest -m slow tests/kafka tests/stream
+
+audit: setup  ## the privacy audit and the slow statistics (not part of `make test`)
+	@$(BIN)/python -m pytest -m slow --ignore=tests/kafka --ignore=tests/stream tests
+
+docs: setup  ## write docs/cli.md from the commands themselves
+	@$(BIN)/python docs/write_cli.py
+
+format: setup  ## let ruff put the code into shape
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:  ## remove what was built: environment, caches, demo output
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output
