@@ -1,0 +1,4 @@
+"""From records to sealed sketches: windows, partition states, snapshots, the worker and its test driver.
+
+In: chunks of decoded records from a source. Out: sealed sketches and frontiers. Touches: only what its ports touch.
+"""

@@ -1,0 +1,358 @@
+"""The doors of the worker: what a source, a store, a publisher, a sink and a sealed reader must do.
+
+In: nothing. Out: the protocols and the plain data that pass through them. Touches: nothing.
+
+The worker (`sketchstream.stream.worker`) is written against these protocols only, so files, standard input and
+Kafka run through the same code. Laws are numbered; each is a test for every implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from sketchstream.items import Items
+
+NO_TIME = int(np.iinfo(np.int64).min)
+"""An event time that could not be read; also the watermark before any record. Milliseconds since 1970 otherwise."""
+
+Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
+"""What a manifest is made of: msgpack can write it, and nothing in it is code."""
+
+
+# ---------------------------------------------------------------------------------------------------- records
+
+
+class Decoded(Protocol):
+    """Payloads of the n records of a chunk, as u item occurrences (u = n unless records are packed)."""
+
+    @property
+    def record(self) -> npt.NDArray[np.int64] | None:
+        """(u,) ascending index of the record that holds each occurrence; None: occurrence i is record i, u = n."""
+
+    @property
+    def items(self) -> Items:
+        """u items, placeholders where `valid` is False."""
+
+    @property
+    def weights(self) -> npt.NDArray[np.int64] | None:
+        """(u,) weights; None: all are 1."""
+
+    @property
+    def valid(self) -> npt.NDArray[np.bool_]:
+        """(u,) False: this occurrence is a no-op (bad type, bad weight, ...). Its neighbours still count."""
+
+    @property
+    def times(self) -> npt.NDArray[np.int64]:
+        """(n,) event times in ms since 1970; NO_TIME where unreadable: moves no watermark, opens no window."""
+
+    @property
+    def null(self) -> npt.NDArray[np.bool_]:
+        """(n,) tombstones, null items, missing fields: no-ops that are not errors (never dead letters)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """One record as the source holds it, for the dead letter and late topics. Raw data: never logged.
+
+    `topic` is empty for files. `repr` shows neither key nor value.
+    """
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None = field(repr=False)
+    value: bytes | None = field(repr=False)
+    headers: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive records of one partition.
+
+    Args:
+        partition: of the input.
+        from_position: the position this chunk was asked from. A chunk that does not start at the state's position
+            is discarded, and the source is told to seek.
+        next_position: where the next chunk begins (past trailing control records and compaction gaps too).
+        offsets: (n,) int64 ascending, from_position <= offsets < next_position.
+        timestamps: (n,) int64 ms, the records' own Kafka timestamps, by which 'future' is judged; None where the
+            source has none (files): nothing is then refused as future.
+        decoded: see `Decoded`.
+        raw: gives record i (0 <= i < n) as it came; valid until the next poll.
+        n_bytes: size on the wire or on disk, for metrics.
+    """
+
+    partition: int
+    from_position: int
+    next_position: int
+    offsets: npt.NDArray[np.int64]
+    timestamps: npt.NDArray[np.int64] | None
+    decoded: Decoded = field(repr=False)
+    raw: Callable[[int], RawRecord] | None = field(default=None, repr=False)
+    n_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """These partitions are now ours and were not before. They must not be read before the store has taken them."""
+
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """These partitions are no longer ours (moved, lost, or this consumer was recreated): their states are dropped."""
+
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionError:
+    """A partition cannot be read on. DataLossError halts it; a retriable error makes it be taken again."""
+
+    partition: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A bounded source has delivered all records of this partition. Kafka never sends it."""
+
+    partition: int
+
+
+SourceEvent = Assigned | Revoked | Chunk | PartitionError | Ended
+
+
+class Source(Protocol):
+    """Where records come from. Every method is called from the worker's own thread.
+
+    1. `poll` returns within about `timeout_s`, whatever the broker does, and never raises for one partition:
+       that is a `PartitionError` in its result.
+    2. A partition is announced by `Assigned` before its first chunk, and delivers nothing between `pause` (or its
+       assignment) and `resume`.
+    3. After `seek(p, x)` the next chunk of p has `from_position == x`.
+    4. Chunks of one partition come in order, each from where the last one ended.
+    """
+
+    def poll(self, timeout_s: float) -> list[SourceEvent]:
+        """What happened since the last call, in order."""
+
+    def seek(self, partition: int, position: int) -> None:
+        """Go on from here."""
+
+    def pause(self, partition: int) -> None:
+        """Deliver nothing of this partition until `resume`."""
+
+    def resume(self, partition: int) -> None:
+        """Deliver again."""
+
+    def partition_count(self, *, fresh: bool = False) -> int:
+        """Partitions of the input now. `fresh`: ask the broker (worker meets a misplaced item); else may be cached."""
+
+    def beginning(self, partition: int) -> int:
+        """Position of the first record that still exists (0 if nothing was ever trimmed)."""
+
+    def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
+        """Fresh high watermarks (read_uncommitted) of these partitions, or of all of the topic, owned or not.
+
+        Partitions whose leader does not answer are left out: they do not count as idle.
+        """
+
+    def close(self, *, leave: bool = False) -> None:
+        """Let go. `leave`: give up static membership too."""
+
+
+# ---------------------------------------------------------------------------------------------------- state
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One partition at one position, complete: all that a successor needs, and nothing that lets him count twice.
+
+    Args:
+        partition: of the input.
+        position: records before it are in, records from it on are not.
+        manifest: plain data (watermark, sealed-through, partition counts, outbox, open windows, revision, each
+            window or outbox entry naming its blob). Small: kilobytes.
+        blobs: new blobs by name. Names are unique for ever (random), contents never change under a name. Open
+            states have a size that depends on their spec only; they are secrets.
+        keep: names of blobs that earlier snapshots brought and that this one still needs. Every other blob of this
+            partition is superseded once this snapshot is durable, and must be erased.
+        spec_fingerprint: of all sketches configured, for the pointer.
+    """
+
+    partition: int
+    position: int
+    manifest: dict[str, Plain] = field(repr=False)
+    blobs: Mapping[str, bytes] = field(repr=False)
+    keep: frozenset[str] = field(repr=False)
+    revision: int = 0
+    spec_fingerprint: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The last committed snapshot of a partition. `blobs` holds every blob that the manifest names."""
+
+    position: int
+    manifest: dict[str, Plain] = field(repr=False)
+    blobs: Mapping[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A partition without any trace: start at its beginning, under this revision of the sketches."""
+
+    revision: int = 0
+
+
+class StateStore(Protocol):
+    """Where snapshots live. Calls come from worker threads: any number at a time, at most one per partition.
+
+    1. `take` fences every earlier owner: nothing he commits afterwards is accepted. It is called again after
+       `drop`, and gives what is committed now.
+    2. `commit` is atomic: after any crash, the old or the new snapshot is what `take` gives, whole. Once it
+       returned, it is the new one. When it raises, nobody knows: the worker drops the state and takes again.
+    3. A committed position never goes back; nothing is inferred to be a cold start (traces without a pointer of
+       ours: DataLossError).
+    4. A superseded blob is erased after the snapshot that supersedes it is durable, not before.
+    """
+
+    def take(self, partition: int) -> Restored | Fresh:
+        """Become the owner.
+
+        Raises:
+            DataLossError: going on would lose or repeat data; the partition halts. The message says what to do.
+            FencedError, BrokerError: not now; tried again while the partition is assigned.
+        """
+
+    def commit(self, partition: int, snapshot: Snapshot) -> None:
+        """Make this the partition's snapshot. Raises FencedError, BrokerError, StoreError or DataLossError."""
+
+    def drop(self, partition: int) -> None:
+        """Forget the partition (not its snapshots): close what `take` opened, abort what is in flight. Never raises."""
+
+    def close(self) -> None:
+        """Drop all, let go of locks and connections."""
+
+
+# ---------------------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True, slots=True)
+class SealedEntry:
+    """One sealed sketch on its way out: the bytes of a Release or SealedState, and where they belong.
+
+    Publishing it twice must give the same bytes in the same place. `window`: [start, end) in ms since 1970.
+    """
+
+    sketch: str
+    revision: int
+    window: tuple[int, int]
+    partition: int
+    seal_id: bytes
+    body: bytes = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        """`sketch/revision/window start/partition`: the same for every publication of this entry."""
+        return f"{self.sketch}/{self.revision}/{self.window[0]}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """How far one partition has published one sketch: nothing more will come for windows that end by then.
+
+    Args:
+        sketch, revision, partition: whose.
+        published_through: ms; every window with end <= this is published, or had no records here.
+        partitions: of the input, as seen now.
+        sequence: grows with every new frontier of this (sketch, revision, partition): readers take the largest.
+        partial_through: windows that end by then may lack records from before the start; NO_TIME: none.
+    """
+
+    sketch: str
+    revision: int
+    partition: int
+    published_through: int
+    partitions: int
+    sequence: int
+    partial_through: int = NO_TIME
+
+
+class Publisher(Protocol):
+    """Where sealed sketches go. Called from worker threads, at most one call per partition at a time.
+
+    1. Durable on return; `entries` before the `frontiers` that cover them.
+    2. Byte-identical entries may come again at any time; an existing *different* body under one key is an incident
+       (DataLossError, nothing overwritten).
+    """
+
+    def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
+        """Publish. Raises BrokerError or StoreError (tried again), DataLossError (incident; the partition halts)."""
+
+    def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
+        """Newest frontier of every (sketch, revision, partition), other workers' too; for idle partitions.
+
+        May be a few seconds old: an old frontier only says less.
+        """
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class SealedSource(Protocol):
+    """Where readers find what was published.
+
+    1. A frontier that was read covers only entries that a later `entries` call will give: frontiers are read first.
+    2. Different bodies under one key are all given: the reader refuses them as an incident.
+    """
+
+    def frontiers(self) -> Sequence[Frontier]:
+        """Frontiers found, at least the newest of each (sketch, revision, partition)."""
+
+    def entries(self, sketch: str, window: Callable[[tuple[int, int]], bool] | None = None) -> Iterator[SealedEntry]:
+        """Entries of a sketch whose window passes the filter, in any order, duplicates allowed."""
+
+    def sketches(self) -> Sequence[str]:
+        """Names of the sketches of which anything is known."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+Refusal = Literal["late", "future", "undecodable", "time"]
+"""Why a record went to a sink: late and future go to the late topic, the others to the dead letter topic."""
+
+
+class Sink(Protocol):
+    """Where refused records go, at least once, keyed by (topic, partition, offset). They are raw data.
+
+    1. `send` only enqueues (worker's thread); `flush` (a worker thread) returns when everything that was sent
+       before is acknowledged, and raises BrokerError otherwise: then the snapshot that would pass them is not made.
+    """
+
+    def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
+        """Enqueue one record. `detail` names sketches or rules, never contents."""
+
+    def flush(self, timeout_s: float = 10.0) -> None:
+        """Wait until all is acknowledged."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class Clock(Protocol):
+    """Time, as an argument: the driver sets it."""
+
+    def now_ms(self) -> int:
+        """Wall clock, ms since 1970."""
+
+    def monotonic(self) -> float:
+        """Seconds that never jump."""
