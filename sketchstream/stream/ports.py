@@ -37,7 +37,7 @@ class Decoded(Protocol):
 
     @property
     def items(self) -> Items:
-        """u items, placeholders where `valid` is False."""
+        """The u items, placeholders where `valid` is False."""
 
     @property
     def weights(self) -> npt.NDArray[np.int64] | None:
