@@ -1,0 +1,60 @@
+"""Real brokers for tests: one node for the session, three nodes on demand. A missing broker is a failure.
+
+In: the environment (`SKETCHSTREAM_TEST_KAFKA=host:port` uses a cluster that runs already instead of the one node).
+Out: fixtures `kafka`, `own_broker`, `cluster3`, `topic_name`. Touches: Java processes of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sketchstream_connectors.devbroker import DevCluster
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder talks to a broker unless it says `broker_free`."""
+    for item in items:
+        if HERE in Path(str(item.path)).parents and "broker_free" not in item.name:
+            item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """`bootstrap.servers` of one node (TEST_KAFKA's or ours) that no test stops."""
+    given = os.environ.get("SKETCHSTREAM_TEST_KAFKA")
+    if given:
+        yield given
+        return
+    with DevCluster(1) as cluster:
+        yield cluster.bootstrap
+
+
+@pytest.fixture(scope="session")
+def own_broker() -> Iterator[DevCluster]:
+    """One node with TLS and SASL listeners that tests may stop, kill and restart; they leave it running."""
+    with DevCluster(1, tls=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def cluster3() -> Iterator[DevCluster]:
+    """Three nodes that tests may stop, kill and restart; they leave all of them running."""
+    with DevCluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic_name() -> Callable[[str], str]:
+    """Names that no other test of this session has used."""
+
+    def fresh(stem: str) -> str:
+        return f"{stem}-{secrets.token_hex(4)}"
+
+    return fresh
