@@ -21,6 +21,7 @@ SketchstreamError                     catch this to catch all of them
     BrokerError (ConnectionError)     Kafka could not be reached, or refused
         FencedError                   another worker has taken over
     DataLossError (RuntimeError)      a partition halted because going on would lose or repeat data
+        CorruptRecordError            Kafka handed over a batch with a wrong checksum or a broken structure
     MissingExtraError (ImportError)   an optional package is needed; says which extra brings it
 
 No message holds an item, a raw count, a noise value or a key. Exit codes of the command line are a table
@@ -93,9 +94,9 @@ class SealedError(SketchstreamError, RuntimeError):
 
 
 class BudgetError(SketchstreamError, ValueError):
-    """More privacy loss was asked for than the budget allows; nothing was drawn."""
+    """More privacy loss was asked for than the budget allows; nothing was drawn. `spent` may be `math.inf`."""
 
-    def __init__(self, message: str, *, asked: Fraction, spent: Fraction, limit: Fraction) -> None:
+    def __init__(self, message: str, *, asked: Fraction, spent: Fraction | float, limit: Fraction) -> None:
         super().__init__(message)
         self.asked = asked
         self.spent = spent
@@ -124,6 +125,14 @@ class FencedError(BrokerError):
 
 class DataLossError(SketchstreamError, RuntimeError):
     """A partition halted because going on would lose data or count it twice."""
+
+
+class CorruptRecordError(DataLossError):
+    """A record batch with a wrong checksum or a broken structure; `offset` is where it begins."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
 
 
 class MissingExtraError(SketchstreamError, ImportError):
