@@ -1,1 +1,101 @@
-"""Updatable, pan-private statistics over streams."""
+"""Updatable, pan-private statistics over streams.
+
+In: nothing. Out: the names of the public Python interface, loaded when they are first used, so that importing the
+package stays quick. Touches: nothing.
+
+Examples:
+    >>> import sketchstream as ss
+    >>> spec = ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=1000))
+    >>> sketch = ss.Sketch.create(spec)
+    >>> sketch.update([1, 2, 2, 3, 3, 3])
+    >>> profile = sketch.seal().profile()
+    >>> len(profile.fractions) == spec.max_count + 1
+    True
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "sketchstream.spec": ("ClosedDomain", "NoPrivacyWarning", "OpenDomain", "ProfileSpec"),
+    "sketchstream.hashing": ("Key",),
+    "sketchstream.sketch": ("Sketch", "merge"),
+    "sketchstream.published": ("Origin", "Release", "SealedState", "Stack", "read", "stack"),
+    "sketchstream.estimate.result": ("Estimate", "Profile"),
+    "sketchstream.plan": ("plan",),
+    "sketchstream.errors": (
+        "BrokerError",
+        "BudgetError",
+        "ChecksumError",
+        "ConfigError",
+        "DataLossError",
+        "DomainError",
+        "EstimateError",
+        "FencedError",
+        "FormatError",
+        "ItemError",
+        "KeyMismatchError",
+        "MergeError",
+        "MissingExtraError",
+        "SealedError",
+        "SketchstreamError",
+        "SpecError",
+        "StoreError",
+        "TruncatedError",
+        "VersionError",
+        "WeightError",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605 - the names above, kept in one place
+
+if TYPE_CHECKING:
+    from sketchstream.errors import (
+        BrokerError,
+        BudgetError,
+        ChecksumError,
+        ConfigError,
+        DataLossError,
+        DomainError,
+        EstimateError,
+        FencedError,
+        FormatError,
+        ItemError,
+        KeyMismatchError,
+        MergeError,
+        MissingExtraError,
+        SealedError,
+        SketchstreamError,
+        SpecError,
+        StoreError,
+        TruncatedError,
+        VersionError,
+        WeightError,
+    )
+    from sketchstream.estimate.result import Estimate, Profile
+    from sketchstream.hashing import Key
+    from sketchstream.plan import plan
+    from sketchstream.published import Origin, Release, SealedState, Stack, read, stack
+    from sketchstream.sketch import Sketch, merge
+    from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
+
+
+def __getattr__(name: str) -> object:
+    """Load the room of a public name when it is first asked for."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        msg = f"module 'sketchstream' has no attribute {name!r}"
+        raise AttributeError(msg)
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Public names."""
+    return [*__all__, "__version__"]

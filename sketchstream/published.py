@@ -1,0 +1,558 @@
+"""What has left a sketch for good: releases, sealed states and stacks of them.
+
+In: what `Sketch.release` and `Sketch.seal` drew. Out: objects that can be written, read, stacked, merged and asked for
+their profile; everything computed here is post-processing and costs no privacy. Touches: nothing.
+Source: Wu & Pagh, ICML 2024 (post-processing, merging); docs/theory/privacy.md (why histograms may be published).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import FormatError, MergeError, SpecError
+from sketchstream.kinds import profile as kind
+from sketchstream.spec import Form, OpenDomain, ProfileSpec, Publish, whole
+
+if TYPE_CHECKING:
+    from sketchstream.estimate.observed import Observed
+    from sketchstream.estimate.result import Profile
+    from sketchstream.hashing import Key
+    from sketchstream.privacy.guarantee import Guarantee
+    from sketchstream.privacy.ledger import Ledger
+
+Method = Literal["likelihood", "circulant", "inverse", "monotone"]
+Norm = Literal[1, 2] | float
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One independent noise vector that was summed into a state.
+
+    Args:
+        law: "discrete-laplace" or "randomized-response".
+        epsilon: parameter of the law, epsilon / max_weight.
+        lineage: 16 random bytes; two states that share one descend from the same noise.
+    """
+
+    law: str
+    epsilon: Fraction
+    lineage: bytes = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a header."""
+        return {"law": self.law, "epsilon": str(self.epsilon), "lineage": self.lineage}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Layer:
+        """The layer that `to_dict` described."""
+        law, lineage = data["law"], data["lineage"]
+        if law not in kind.LAWS.values() or not isinstance(lineage, bytes) or len(lineage) != 16:
+            msg = "a noise layer of this file is not one that this version knows"
+            raise FormatError(msg)
+        return cls(law, Fraction(data["epsilon"]), lineage)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where in a deployment a sketch belongs. All of it is public.
+
+    Args:
+        name: the sketch's name in the configuration.
+        revision: raised by `sketchstream reset`; part of the published key and of the ledger.
+        window: start and end, milliseconds since 1970 UTC, end excluded.
+        partition: of the input topic.
+        partitions_open, partitions_seal: number of input partitions when the window was opened and sealed.
+    """
+
+    name: str = ""
+    revision: int = 0
+    window: tuple[int, int] | None = None
+    partition: int | None = None
+    partitions_open: int | None = None
+    partitions_seal: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a header."""
+        return {
+            "name": self.name,
+            "revision": self.revision,
+            "window": None if self.window is None else list(self.window),
+            "partition": self.partition,
+            "partitions_open": self.partitions_open,
+            "partitions_seal": self.partitions_seal,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Origin:
+        """The origin that `to_dict` described."""
+        window = data["window"]
+        numbers = [data[name] for name in ("partition", "partitions_open", "partitions_seal")]
+        if (
+            not isinstance(data["name"], str)
+            or (window is not None and (len(window) != 2 or not all(isinstance(at, int) for at in window)))
+            or not all(number is None or isinstance(number, int) for number in numbers)
+        ):
+            msg = "the origin of this sketch is not understood"
+            raise FormatError(msg)
+        revision = whole(data["revision"], "revision", 0, 1 << 40)
+        return cls(data["name"], revision, None if window is None else (window[0], window[1]), *numbers)
+
+    @property
+    def repartitioned(self) -> bool:
+        """Whether the number of input partitions changed while the window was open."""
+        return self.partitions_open != self.partitions_seal
+
+
+def canonical_law(layers: Iterable[Layer]) -> tuple[tuple[str, Fraction], ...]:
+    """The laws of a list of layers, in an order that does not depend on how they came together."""
+    return tuple(sorted((layer.law, layer.epsilon) for layer in layers))
+
+
+class _Published:
+    """What releases, sealed states and stacks have in common."""
+
+    spec: ProfileSpec
+
+    def observed(self) -> list[Observed]:
+        """The published counts as the estimators take them, parts of equal noise added up."""
+        raise NotImplementedError
+
+    @property
+    def repartitioned(self) -> bool:
+        """Whether partitions were added or removed inside the window."""
+        return False
+
+    def guarantee(self) -> Guarantee:
+        """What is protected, and how much, in words and numbers."""
+        raise NotImplementedError
+
+    def profile(
+        self,
+        method: Method = "likelihood",
+        max_count: int | None = None,
+        *,
+        norm: Norm | None = None,
+        beta: float = 0.05,
+    ) -> Profile:
+        """Reconstruct the profile: how many items occurred exactly t times.
+
+        Args:
+            method: "likelihood" (default), "circulant" (the algorithm of Wu & Pagh), "inverse" or "monotone".
+            max_count: largest count to resolve, at most the spec's; larger ones are pooled into `above`.
+            norm: for "circulant": 1, 2 or inf.
+            beta: for "circulant": failure probability.
+
+        Raises:
+            SpecError: max_count beyond the spec's.
+            EstimateError: the method does not apply to what was published.
+        """
+        from sketchstream import estimate
+
+        limit = self.spec.max_count
+        return estimate.reconstruct(
+            self.observed(),
+            method=method,
+            max_count=limit if max_count is None else whole(max_count, "max_count", 1, limit),
+            norm=norm,
+            beta=beta,
+            guarantee=self.guarantee().to_dict(),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Release(_Published):
+    """A noisy histogram of a sketch's counters: what `release` and `seal` publish.
+
+    Args:
+        spec: of the sketch.
+        layers: noise layers in its state.
+        slots: counters in all levels, d.
+        noised: (levels, B) int64 at `edges`, raw: noise included, not clipped, not sorted.
+        cost: epsilon of this publication.
+        seal_id: 16 random bytes that name this publication.
+        final: True for the publication at seal.
+        origin: where the sketch belongs.
+        key_id: of the hash key, if one was used.
+        ledger: the sketch's history of layers and looks at that moment.
+    """
+
+    spec: ProfileSpec
+    layers: tuple[Layer, ...]
+    slots: int
+    noised: npt.NDArray[np.int64] = field(repr=False)
+    cost: Fraction
+    seal_id: bytes
+    final: bool
+    origin: Origin
+    key_id: bytes | None
+    ledger: Ledger = field(repr=False)
+
+    @property
+    def form(self) -> Form:
+        """`cumulative` or `bins`."""
+        return self.spec.form
+
+    @property
+    def edges(self) -> npt.NDArray[np.int64]:
+        """(B,) int64, see `ProfileSpec.edges`."""
+        return self.spec.edges
+
+    @property
+    def values(self) -> npt.NDArray[np.int64]:
+        """(B,) int64, or (levels, B) in an open domain with several levels."""
+        return self.noised[0] if self.spec.levels == 1 else self.noised
+
+    @property
+    def repartitioned(self) -> bool:
+        """Whether partitions were added or removed inside the window."""
+        return self.origin.repartitioned
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Of the published numbers; seeds deterministic post-processing."""
+        return hashlib.blake2b(self.noised.tobytes() + self.seal_id, digest_size=16).digest()
+
+    def observed(self) -> list[Observed]:
+        """One histogram."""
+        return [
+            kind.observed_release(
+                self.spec, canonical_law(self.layers), self.slots, self.noised, self.cost, parts=1, digest=self.digest
+            )
+        ]
+
+    def guarantee(self) -> Guarantee:
+        """What is protected, and how much, in words and numbers."""
+        from sketchstream.privacy.guarantee import Guarantee
+
+        return Guarantee.of(self.spec, self.ledger)
+
+    def to_bytes(self) -> bytes:
+        """The published bytes, in wire format version 1."""
+        from sketchstream import wire
+
+        return wire.pack(self._header(), self.noised, codec=wire.DEFLATE)
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "object": "release",
+            "spec": self.spec.to_dict(),
+            "layers": [layer.to_dict() for layer in self.layers],
+            "slots": self.slots,
+            "form": self.form,
+            "edges_version": 1,
+            "cost": str(self.cost),
+            "seal_id": self.seal_id,
+            "final": self.final,
+            "origin": self.origin.to_dict(),
+            "key_id": self.key_id,
+            "ledger": self.ledger.to_dict(),
+        }
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, Any], body: npt.NDArray[Any]) -> Self:
+        """The release that a verified header and body describe."""
+        from sketchstream.privacy.ledger import Ledger
+
+        spec = ProfileSpec.from_dict(header["spec"])
+        if header["form"] != spec.form or header["edges_version"] != 1:
+            msg = "the histogram's edges follow a rule that this version does not know"
+            raise FormatError(msg)
+        if body.dtype != np.int64 or body.shape != (spec.levels, spec.edges.size):
+            msg = f"expected {spec.levels} x {spec.edges.size} counts, found another shape"
+            raise FormatError(msg)
+        return cls(
+            spec=spec,
+            layers=tuple(Layer.from_dict(layer) for layer in header["layers"]),
+            slots=whole(header["slots"], "slots", 1, 1 << 40),
+            noised=body,
+            cost=Fraction(header["cost"]),
+            seal_id=_identifier(header["seal_id"]),
+            final=bool(header["final"]),
+            origin=Origin.from_dict(header["origin"]),
+            key_id=header["key_id"],
+            ledger=Ledger.from_dict(header["ledger"]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SealedState(_Published):
+    """A sketch's counters themselves, published for merging.
+
+    Args:
+        spec, layers, seal_id, origin, key_id, ledger: as of a `Release`.
+        state: (slots,) integers of `spec.dtype`.
+    """
+
+    spec: ProfileSpec
+    layers: tuple[Layer, ...]
+    state: npt.NDArray[Any] = field(repr=False)
+    seal_id: bytes
+    origin: Origin
+    key_id: bytes | None
+    ledger: Ledger = field(repr=False)
+
+    @property
+    def slots(self) -> int:
+        """Counters in all levels, d."""
+        return int(self.state.size)
+
+    @property
+    def repartitioned(self) -> bool:
+        """Whether partitions were added or removed inside the window."""
+        return self.origin.repartitioned
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Of the published numbers; seeds deterministic post-processing."""
+        return hashlib.blake2b(self.state.data, digest_size=16).digest()
+
+    def observed(self) -> list[Observed]:
+        """One histogram."""
+        return [kind.observed_state(self.spec, canonical_law(self.layers), [self.state], self.digest)]
+
+    def guarantee(self) -> Guarantee:
+        """What is protected, and how much, in words and numbers."""
+        from sketchstream.privacy.guarantee import Guarantee
+
+        return Guarantee.of(self.spec, self.ledger)
+
+    def to_bytes(self) -> bytes:
+        """The published bytes, in wire format version 1."""
+        from sketchstream import wire
+
+        header = {
+            "object": "sealed-state",
+            "spec": self.spec.to_dict(),
+            "layers": [layer.to_dict() for layer in self.layers],
+            "slots": self.slots,
+            "seal_id": self.seal_id,
+            "origin": self.origin.to_dict(),
+            "key_id": self.key_id,
+            "ledger": self.ledger.to_dict(),
+        }
+        return wire.pack(header, self.state, codec=wire.DEFLATE)
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, Any], body: npt.NDArray[Any]) -> Self:
+        """The state that a verified header and body describe."""
+        from sketchstream.privacy.ledger import Ledger
+
+        spec = ProfileSpec.from_dict(header["spec"])
+        if body.dtype != spec.dtype or body.shape != (header["slots"],) or body.size % spec.levels:
+            msg = "the counters do not have the type or number that their header says"
+            raise FormatError(msg)
+        return cls(
+            spec=spec,
+            layers=tuple(Layer.from_dict(layer) for layer in header["layers"]),
+            state=body,
+            seal_id=_identifier(header["seal_id"]),
+            origin=Origin.from_dict(header["origin"]),
+            key_id=header["key_id"],
+            ledger=Ledger.from_dict(header["ledger"]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Stack(_Published):
+    """Sketches of disjoint populations side by side, usually the partitions of one window.
+
+    Noise layers stay as they are and the numbers of slots add: far more accurate than merging. Right only if all
+    events of an item lie in one part.
+    """
+
+    parts: tuple[Release | SealedState, ...]
+
+    @property
+    def spec(self) -> ProfileSpec:  # type: ignore[override]
+        """Of the first part; the parts agree in everything that results depend on."""
+        return self.parts[0].spec
+
+    @property
+    def publish(self) -> Publish:
+        """Whether the parts are histograms or states."""
+        return "histogram" if isinstance(self.parts[0], Release) else "state"
+
+    @property
+    def repartitioned(self) -> bool:
+        """Whether partitions were added or removed inside the window."""
+        return any(part.repartitioned for part in self.parts)
+
+    @property
+    def slots(self) -> int:
+        """Counters of all parts."""
+        return sum(part.slots for part in self.parts)
+
+    def observed(self) -> list[Observed]:
+        """One histogram for each combination of noise layers and costs."""
+        groups: dict[Any, list[Any]] = {}
+        for part in self.parts:
+            cost = part.cost if isinstance(part, Release) else None
+            # levels of parts with different numbers of slots collide at different rates
+            crowd = part.slots if isinstance(part.spec.domain, OpenDomain) else None
+            groups.setdefault((canonical_law(part.layers), cost, crowd), []).append(part)
+        out = []
+        for (law, cost, _), parts in groups.items():
+            digest = hashlib.blake2b(b"".join(sorted(part.digest for part in parts)), digest_size=16).digest()
+            if cost is None:
+                out.append(kind.observed_state(self.spec, law, [part.state for part in parts], digest))
+            else:
+                noised = np.sum([part.noised for part in parts], axis=0)
+                slots = sum(part.slots for part in parts)
+                out.append(
+                    kind.observed_release(self.spec, law, slots, noised, cost, parts=len(parts), digest=digest)
+                )
+        return out
+
+    def guarantee(self) -> Guarantee:
+        """What is protected, and how much, in words and numbers: that of the worst part."""
+        from sketchstream.privacy.guarantee import Guarantee
+
+        worst = max(self.parts, key=lambda part: part.ledger.loss())
+        return Guarantee.of(worst.spec, worst.ledger)
+
+    def to_bytes(self) -> bytes:
+        """The parts' bytes in one envelope."""
+        from sketchstream import wire
+
+        parts = [part.to_bytes() for part in self.parts]
+        header = {"object": "stack", "lengths": [len(part) for part in parts]}
+        return wire.pack(header, np.frombuffer(b"".join(parts), np.uint8), codec=wire.RAW)
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, Any], body: npt.NDArray[Any]) -> Stack:
+        """The stack that a verified header and body describe."""
+        lengths = header["lengths"]
+        if (
+            body.dtype != np.uint8
+            or not isinstance(lengths, list)
+            or not lengths
+            or not all(isinstance(length, int) and length > 0 for length in lengths)
+            or sum(lengths) != body.size
+        ):
+            msg = "the parts of this stack do not have the lengths that its header says"
+            raise FormatError(msg)
+        ends = np.cumsum(lengths)
+        parts = [read(body[end - length : end].tobytes()) for length, end in zip(lengths, ends, strict=True)]
+        if not all(isinstance(part, (Release, SealedState)) for part in parts):
+            msg = "a stack holds releases or sealed states"
+            raise FormatError(msg)
+        return stack(parts)
+
+
+Published = Release | SealedState | Stack
+
+
+def _identifier(value: object) -> bytes:
+    """`value` if it is a 16-byte identifier."""
+    if not isinstance(value, bytes) or len(value) != 16:
+        msg = "expected a 16-byte identifier"
+        raise FormatError(msg)
+    return value
+
+
+def read(data: bytes) -> Published:
+    """What was published as `data`: a Release, a SealedState or a Stack. Needs no key.
+
+    Raises:
+        FormatError: bytes that are not ours, truncated, altered, of a newer version, or an open sketch.
+    """
+    from sketchstream import wire
+
+    header, body = wire.unpack(data)
+    makers = {"release": Release.from_header, "sealed-state": SealedState.from_header, "stack": Stack.from_header}
+    found = header.get("object")
+    if found == "sketch":
+        msg = "this is an open sketch; only what it publishes may be read: release or seal it first"
+        raise FormatError(msg)
+    if found not in makers:
+        msg = "these bytes hold something that this version does not know"
+        raise FormatError(msg)
+    with well_formed():
+        made: Published = makers[found](header, body)
+    return made
+
+
+class well_formed:  # noqa: N801 - reads as a phrase
+    """Within this block a header that lacks or bends a field is a FormatError."""
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Turn what a wrong header causes into a FormatError."""
+        wrong = (KeyError, TypeError, AttributeError, ZeroDivisionError, IndexError, OverflowError)
+        if isinstance(error, SpecError) or (isinstance(error, (*wrong, ValueError)) and not isinstance(error, FormatError)):
+            msg = f"the header is not one that this version writes ({type(error).__name__})"
+            raise FormatError(msg) from None
+
+
+def require_same(specs: Sequence[ProfileSpec], key_ids: Sequence[bytes | None], *, what: str) -> None:
+    """Refuse sketches whose spec or hash key differ, naming every field that does."""
+    first, wrong = specs[0].to_dict(), set()
+    for spec in specs[1:]:
+        other = spec.to_dict()
+        wrong |= {name for name in first.keys() | other.keys() if first.get(name) != other.get(name)}
+    if len(set(key_ids)) > 1:
+        wrong.add("key")
+    if wrong:
+        names = sorted(wrong)
+        msg = f"sketches that differ in {', '.join(names)} cannot be {what}"
+        raise MergeError(msg, names)
+
+
+def require_distinct(layers: Sequence[Sequence[Layer]], seal_ids: Sequence[bytes], *, what: str) -> None:
+    """Refuse a sketch with itself, and two descendants of one state."""
+    if len(set(seal_ids)) != len(seal_ids):
+        msg = f"the same published sketch was given twice; a sketch cannot be {what} with itself"
+        raise MergeError(msg, ["seal_id"])
+    lineages = [layer.lineage for part in layers for layer in part]
+    if len(set(lineages)) != len(lineages):
+        msg = f"two of these sketches share a noise layer: one state published or copied twice cannot be {what}"
+        raise MergeError(msg, ["lineage"])
+
+
+def stack(parts: Sequence[Published]) -> Stack:
+    """Put sketches of disjoint populations side by side, as the partitions of one window are.
+
+    Args:
+        parts: Releases, or SealedStates, or stacks of either; equal specs (epsilon and costs may differ) and keys.
+
+    Raises:
+        MergeError: nothing to stack, releases mixed with states, specs or keys that differ, or one sketch twice.
+    """
+    flat: list[Release | SealedState] = []
+    for part in parts:
+        if isinstance(part, Stack):
+            flat.extend(part.parts)
+        elif isinstance(part, (Release, SealedState)):
+            flat.append(part)
+        else:
+            msg = f"stack takes Releases or SealedStates, found {type(part).__name__}; seal an open sketch first"
+            raise MergeError(msg)
+    if not flat:
+        msg = "nothing to stack: give at least one Release or SealedState"
+        raise MergeError(msg)
+    if len({type(part) for part in flat}) > 1:
+        msg = "a stack holds either Releases or SealedStates, not both"
+        raise MergeError(msg, ["publish"])
+    require_same([_comparable(part.spec) for part in flat], [part.key_id for part in flat], what="stacked")
+    require_distinct([part.layers for part in flat], [part.seal_id for part in flat], what="stacked")
+    return Stack(tuple(flat))
+
+
+def _comparable(spec: ProfileSpec) -> ProfileSpec:
+    """`spec` with the epsilons that parts of a stack need not share set to one value."""
+    import copy
+
+    twin = copy.copy(spec)
+    for name in ("epsilon", "epsilon_publish"):
+        object.__setattr__(twin, name, Fraction(1))
+    return twin

@@ -1,0 +1,432 @@
+"""A sketch while it is open: created with its noise, updated, released from, merged, and sealed.
+
+In: a spec, a hash key, items and weights. Out: releases and sealed states (`sketchstream.published`), and the open
+sketch's own bytes, which are a secret. Touches: its state array and, through `sketchstream.noise`, the operating
+system's entropy. No function of an open state leaves except through `release` and `seal`.
+Source: Wu & Pagh, ICML 2024; Dwork et al., ICS 2010 (noise before the first event).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError
+from sketchstream.kinds import profile as kind
+from sketchstream.published import (
+    Layer,
+    Origin,
+    Release,
+    SealedState,
+    require_distinct,
+    require_same,
+    well_formed,
+)
+from sketchstream.spec import Epsilon, ProfileSpec, exact_epsilon
+
+if TYPE_CHECKING:
+    from sketchstream.domains import Index
+    from sketchstream.hashing import Key
+    from sketchstream.items import Items, ItemsLike
+    from sketchstream.privacy.guarantee import Guarantee
+    from sketchstream.privacy.ledger import Ledger
+
+Keep = npt.NDArray[np.bool_]
+
+
+class Sketch:
+    """An open sketch. Make one with `Sketch.create`.
+
+    Its state is differentially private at every moment: noise was laid into it before the first event. It may be
+    seized once (docs/guarantee.md says exactly what that means), but its bytes are a secret all the same: two copies
+    of one open state show what happened between them.
+    """
+
+    __slots__ = ("_index", "_state", "key", "layers", "ledger", "origin", "spec")
+
+    def __init__(
+        self,
+        spec: ProfileSpec,
+        key: Key | None,
+        index: Index,
+        state: npt.NDArray[Any],
+        layers: tuple[Layer, ...],
+        ledger: Ledger,
+        origin: Origin,
+    ) -> None:
+        self.spec = spec
+        self.key = key
+        self._index = index
+        self._state: npt.NDArray[Any] | None = state
+        self.layers = layers
+        self.ledger = ledger
+        self.origin = origin
+
+    @classmethod
+    def create(
+        cls,
+        spec: ProfileSpec,
+        key: Key | None = None,
+        *,
+        origin: Origin = Origin(),  # noqa: B008 - frozen
+        keep: Keep | None = None,
+        max_epsilon: Epsilon | None = None,
+    ) -> Self:
+        """Draw the noise and return an empty sketch.
+
+        Args:
+            spec: what the sketch is.
+            key: secret hash key; needed unless the domain is ClosedDomain(size=) without sampling.
+            origin: where in a deployment it belongs.
+            keep: (size,) bool, closed domains only: the items that have a slot here; others are outside the domain.
+            max_epsilon: budget: releases that would take the loss above it are refused.
+
+        Raises:
+            KeyMismatchError: the spec needs a key.
+            BudgetError: the promised publication alone exceeds the budget.
+        """
+        from sketchstream.privacy.ledger import Ledger
+
+        index = _index(spec, key, keep)
+        budget = None if max_epsilon is None else exact_epsilon(max_epsilon, "max_epsilon")
+        layer = _new_layer(spec, spec.epsilon)
+        ledger = Ledger.create(spec, lineage=layer.lineage, budget=budget)
+        state = np.zeros(index.slots, spec.dtype)
+        kind.add_noise(spec, state, spec.epsilon)
+        return cls(spec, key, index, state, (layer,), ledger, origin)
+
+    def __repr__(self) -> str:
+        """Public parameters only."""
+        life = "closed" if self.closed else "open"
+        return f"<Sketch {life} {self.spec.kind} unit={self.spec.unit} epsilon={self.spec.epsilon} slots={self.slots}>"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse pickling: an open state is a secret that travels only as `to_bytes`."""
+        msg = "an open sketch cannot be pickled; use to_bytes() and keep the bytes secret"
+        raise TypeError(msg)
+
+    @property
+    def slots(self) -> int:
+        """Counters in all levels, d."""
+        return self._index.slots
+
+    @property
+    def closed(self) -> bool:
+        """Whether the sketch was sealed or merged away."""
+        return self._state is None
+
+    def update(
+        self,
+        items: ItemsLike | Items,
+        weights: npt.ArrayLike | None = None,
+        *,
+        threads: int = 1,
+        invalid: Literal["error", "skip"] = "error",
+    ) -> None:
+        """Count items, in place.
+
+        Args:
+            items: (n,) integers, a list of int/str/bytes, a (buffer, offsets) pair, or a pyarrow array.
+            weights: (n,) integers, at most `max_weight` in absolute value; negative ones delete. Default 1.
+            threads: 1 or 2.
+            invalid: "error" refuses the whole batch and names the position; "skip" leaves out each event whose weight
+                or item is outside what the spec allows, decided from that event alone, and applies its neighbours.
+
+        Raises:
+            ItemError, WeightError, DomainError: nothing of the batch was applied.
+            SealedError: the sketch is closed.
+        """
+        self._index.apply(
+            self._open_state("update"),
+            items,
+            weights,
+            max_weight=self.spec.max_weight,
+            modulus=self.spec.modulus,
+            threads=threads,
+            invalid=invalid,
+        )
+
+    def release(self, epsilon: Epsilon) -> Release:
+        """Publish a noisy histogram of the counters; the sketch stays open.
+
+        Args:
+            epsilon: cost, charged to `ledger` before anything is drawn. Events still to come pay it too.
+
+        Raises:
+            BudgetError: the loss, promised publication included, would exceed the budget.
+        """
+        state = self._open_state("release")
+        cost = exact_epsilon(epsilon, "epsilon of a release")
+        self.ledger = self.ledger.charge_release(cost)
+        return self._publish(state, cost, final=False)
+
+    def refresh(self, epsilon: Epsilon | None = None) -> None:
+        """Add a fresh layer of noise after a known look at the state, so that a later look is protected again.
+
+        Args:
+            epsilon: of the new layer (default: the spec's).
+        """
+        state = self._open_state("refresh")
+        exact = self.spec.epsilon if epsilon is None else exact_epsilon(epsilon)
+        layer = _new_layer(self.spec, exact)
+        self.ledger = self.ledger.record_look().add_layer(layer.lineage, exact)
+        kind.add_noise(self.spec, state, exact)
+        self.layers = (*self.layers, layer)
+
+    def seal(self) -> Release | SealedState:
+        """End the sketch and publish what its spec promised; the state is destroyed.
+
+        Returns:
+            A Release of cost `epsilon_publish` (publish = "histogram"), or a SealedState.
+        """
+        state = self._open_state("seal")
+        spec = self.spec
+        self.ledger = self.ledger.charge_publication()
+        sealed: Release | SealedState
+        if spec.publish == "histogram":
+            sealed = self._publish(state, spec.epsilon_publish, final=True)
+            state.fill(0)
+        else:
+            layers = self.layers
+            if spec.intrusion:
+                layers = (*layers, _new_layer(spec, spec.epsilon_publish))
+                kind.add_noise(spec, state, spec.epsilon_publish)
+            state.flags.writeable = False
+            sealed = SealedState(
+                spec=spec,
+                layers=layers,
+                state=state,
+                seal_id=secrets.token_bytes(16),
+                origin=self.origin,
+                key_id=self._key_id,
+                ledger=self.ledger,
+            )
+        self._state = None
+        return sealed
+
+    def guarantee(self) -> Guarantee:
+        """What is protected, and how much, in words and numbers."""
+        from sketchstream.privacy.guarantee import Guarantee
+
+        return Guarantee.of(self.spec, self.ledger)
+
+    def to_bytes(self, *, with_items: bool = True) -> bytes:
+        """The open sketch, for storage. A secret, like a key: never publish, copy or back up.
+
+        Args:
+            with_items: include the list of a listed closed domain; without it `from_bytes` needs `spec`.
+        """
+        from sketchstream import wire
+
+        state = self._open_state("to_bytes")
+        header: dict[str, Any] = {
+            "object": "sketch",
+            "spec": self.spec.to_dict(),
+            "layers": [layer.to_dict() for layer in self.layers],
+            "slots": self.slots,
+            "origin": self.origin.to_dict(),
+            "key_id": self._key_id,
+            "ledger": self.ledger.to_dict(),
+        }
+        items = getattr(self.spec.domain, "items", None)
+        if with_items and items is not None:
+            header["items"] = list(items)
+        return wire.pack(header, state, codec=wire.RAW, key=self.key)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, key: Key | None = None, *, spec: ProfileSpec | None = None, keep: Keep | None = None
+    ) -> Self:
+        """The open sketch that `to_bytes` wrote.
+
+        Args:
+            data: the bytes.
+            key: the hash key it was created with, if it has one.
+            spec: the full spec, for bytes written without the items of a listed domain; must be the same one.
+            keep: as at creation.
+
+        Raises:
+            FormatError: not such bytes, truncated, altered, of a newer version, or already sealed.
+            KeyMismatchError: another key.
+        """
+        from sketchstream import wire
+        from sketchstream.privacy.ledger import Ledger
+
+        header, body = wire.unpack(data, key)
+        if header.get("object") != "sketch":
+            msg = "these bytes were published; an open sketch was expected"
+            raise SealedError(msg)
+        with well_formed():
+            own = ProfileSpec.from_dict(header["spec"], header.get("items"))
+            if spec is not None:
+                if spec.fingerprint != own.fingerprint:
+                    msg = "the sketch was made with another spec"
+                    raise FormatError(msg)
+                own = spec
+            if header["key_id"] != (key.id if key is not None and own.needs_key else None):
+                msg = "the sketch was made with another hash key; give the one it was created with"
+                raise KeyMismatchError(msg)
+            index = _index(own, key, keep)
+            if body.dtype != own.dtype or body.shape != (index.slots,):
+                msg = f"expected {index.slots} counters of {own.dtype}, found another number or type"
+                raise FormatError(msg)
+            return cls(
+                own,
+                key,
+                index,
+                body if body.flags.writeable else body.copy(),
+                tuple(Layer.from_dict(layer) for layer in header["layers"]),
+                Ledger.from_dict(header["ledger"]),
+                Origin.from_dict(header["origin"]),
+            )
+
+    @property
+    def _key_id(self) -> bytes | None:
+        return self.key.id if self.key is not None and self.spec.needs_key else None
+
+    def _open_state(self, step: str) -> npt.NDArray[Any]:
+        """The state, if the sketch is open."""
+        if self._state is None:
+            msg = f"{step} needs an open sketch; this one was sealed or merged into another and its state is gone"
+            raise SealedError(msg)
+        return self._state
+
+    def _publish(self, state: npt.NDArray[Any], cost: Fraction, *, final: bool) -> Release:
+        """Draw one noisy histogram of the counters; the ledger was charged before."""
+        return Release(
+            spec=self.spec,
+            layers=self.layers,
+            slots=self.slots,
+            noised=kind.noised_counts(self.spec, state, cost),
+            cost=cost,
+            seal_id=secrets.token_bytes(16),
+            final=final,
+            origin=self.origin,
+            key_id=self._key_id,
+            ledger=self.ledger,
+        )
+
+
+def _index(spec: ProfileSpec, key: Key | None, keep: Keep | None) -> Index:
+    """Where items go; a key is asked for exactly when it matters."""
+    from sketchstream.domains import Index
+
+    if spec.needs_key and key is None:
+        msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file"
+        raise KeyMismatchError(msg)
+    return Index.build(spec.domain, key if spec.needs_key else None, keep)
+
+
+def _new_layer(spec: ProfileSpec, epsilon: Fraction) -> Layer:
+    """A layer's public description; its lineage comes from the operating system, not from the noise stream."""
+    return Layer(kind.LAWS[spec.unit], kind.effective_epsilon(spec, epsilon), secrets.token_bytes(16))
+
+
+@overload
+def merge(parts: Sequence[SealedState]) -> SealedState: ...
+@overload
+def merge(parts: Sequence[Sketch]) -> Sketch: ...
+def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sketch:
+    """Add states of one population: several sites, or several time ranges.
+
+    The noise layers of all parts join, so merging has a price: `Guarantee` and `plan` print the factor. Partitions of
+    a topic keyed by item are better stacked.
+
+    Args:
+        parts: SealedStates; or open sketches, which are closed: the result is open.
+
+    Raises:
+        MergeError: nothing to merge, different specs, keys or sets of slots, a sketch with itself, or two descendants
+            of one state.
+    """
+    if not parts:
+        msg = "nothing to merge: give at least one SealedState"
+        raise MergeError(msg)
+    if all(isinstance(part, SealedState) for part in parts):
+        sealed: list[SealedState] = list(parts)  # type: ignore[arg-type]
+        _require_mergeable(sealed)
+        state = _sum(sealed[0].spec, [part.state for part in sealed])
+        state.flags.writeable = False
+        return SealedState(
+            spec=sealed[0].spec,
+            layers=tuple(layer for part in sealed for layer in part.layers),
+            state=state,
+            seal_id=secrets.token_bytes(16),
+            origin=_common_origin([part.origin for part in sealed]),
+            key_id=sealed[0].key_id,
+            ledger=_merged_ledger([part.ledger for part in sealed]),
+        )
+    if all(isinstance(part, Sketch) for part in parts):
+        sketches: list[Sketch] = list(parts)  # type: ignore[arg-type]
+        if len({id(part) for part in sketches}) != len(sketches):
+            msg = "a sketch cannot be merged with itself"
+            raise MergeError(msg, ["lineage"])
+        states = [part._open_state("merge") for part in sketches]  # noqa: SLF001 - same room
+        _require_mergeable(sketches)
+        first = sketches[0]
+        merged = Sketch(
+            first.spec,
+            first.key,
+            first._index,  # noqa: SLF001 - same room
+            _sum(first.spec, states),
+            tuple(layer for part in sketches for layer in part.layers),
+            _merged_ledger([part.ledger for part in sketches]),
+            _common_origin([part.origin for part in sketches]),
+        )
+        for part, state in zip(sketches, states, strict=True):
+            state.fill(0)
+            part._state = None  # noqa: SLF001 - same room
+        return merged
+    msg = "merge takes SealedStates, or open Sketches, and not both; histograms cannot be merged (use stack, or publish='state')"
+    raise MergeError(msg)
+
+
+def _require_mergeable(parts: Sequence[SealedState] | Sequence[Sketch]) -> None:
+    """Same spec, key and slots; no common noise."""
+    key_ids = [part.key_id if isinstance(part, SealedState) else part._key_id for part in parts]  # noqa: SLF001
+    require_same([part.spec for part in parts], key_ids, what="merged")
+    if len({part.slots for part in parts}) > 1:
+        msg = "sketches of different partitions of a closed domain cannot be merged; stack them"
+        raise MergeError(msg, ["slots"])
+    seal_ids = [part.seal_id for part in parts if isinstance(part, SealedState)]
+    require_distinct([part.layers for part in parts], seal_ids, what="merged")
+
+
+def _sum(spec: ProfileSpec, states: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The states' sum, wrapping; modulo p for unit "item"."""
+    total = states[0].copy()
+    for state in states[1:]:
+        if spec.modulus is None:
+            np.add(total, state, out=total)
+        else:
+            # two residues below 2^15 may exceed int16: reduce without leaving the type
+            over = total >= spec.modulus - state
+            np.subtract(total, np.int16(spec.modulus - 1), out=total, where=over)
+            np.subtract(total, np.int16(1), out=total, where=over)
+            np.add(total, state, out=total)
+    return total
+
+
+def _merged_ledger(ledgers: Sequence[Ledger]) -> Ledger:
+    from sketchstream.privacy.ledger import Ledger
+
+    return Ledger.merge(ledgers)
+
+
+def _common_origin(origins: Sequence[Origin]) -> Origin:
+    """What the parts' origins agree on; windows join to the range they span."""
+    first = origins[0]
+    if all(origin == first for origin in origins):
+        return first
+    windows = [origin.window for origin in origins]
+    known = [window for window in windows if window is not None]
+    return Origin(
+        name=first.name if len({origin.name for origin in origins}) == 1 else "",
+        revision=max(origin.revision for origin in origins),
+        window=(min(w[0] for w in known), max(w[1] for w in known)) if len(known) == len(windows) else None,
+    )
