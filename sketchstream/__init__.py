@@ -52,7 +52,44 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_HOME_OF)  # noqa: PLE0605 - the names above, kept in one place
+__all__ = [
+    "BrokerError",
+    "BudgetError",
+    "ChecksumError",
+    "ClosedDomain",
+    "ConfigError",
+    "DataLossError",
+    "DomainError",
+    "Estimate",
+    "EstimateError",
+    "FencedError",
+    "FormatError",
+    "ItemError",
+    "Key",
+    "KeyMismatchError",
+    "MergeError",
+    "MissingExtraError",
+    "NoPrivacyWarning",
+    "OpenDomain",
+    "Origin",
+    "Profile",
+    "ProfileSpec",
+    "Release",
+    "SealedError",
+    "SealedState",
+    "Sketch",
+    "SketchstreamError",
+    "SpecError",
+    "Stack",
+    "StoreError",
+    "TruncatedError",
+    "VersionError",
+    "WeightError",
+    "merge",
+    "plan",
+    "read",
+    "stack",
+]
 
 if TYPE_CHECKING:
     from sketchstream.errors import (

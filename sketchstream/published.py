@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import FormatError, MergeError, SpecError
+from sketchstream.errors import FormatError, KeyMismatchError, MergeError
 from sketchstream.kinds import profile as kind
 from sketchstream.spec import Form, OpenDomain, ProfileSpec, Publish, whole
 
 if TYPE_CHECKING:
     from sketchstream.estimate.observed import Observed
     from sketchstream.estimate.result import Profile
-    from sketchstream.hashing import Key
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.ledger import Ledger
 
@@ -406,9 +405,7 @@ class Stack(_Published):
             else:
                 noised = np.sum([part.noised for part in parts], axis=0)
                 slots = sum(part.slots for part in parts)
-                out.append(
-                    kind.observed_release(self.spec, law, slots, noised, cost, parts=len(parts), digest=digest)
-                )
+                out.append(kind.observed_release(self.spec, law, slots, noised, cost, parts=len(parts), digest=digest))
         return out
 
     def guarantee(self) -> Guarantee:
@@ -489,7 +486,9 @@ class well_formed:  # noqa: N801 - reads as a phrase
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Turn what a wrong header causes into a FormatError."""
         wrong = (KeyError, TypeError, AttributeError, ZeroDivisionError, IndexError, OverflowError)
-        if isinstance(error, SpecError) or (isinstance(error, (*wrong, ValueError)) and not isinstance(error, FormatError)):
+        if isinstance(error, SpecError) or (
+            isinstance(error, (*wrong, ValueError)) and not isinstance(error, FormatError)
+        ):
             msg = f"the header is not one that this version writes ({type(error).__name__})"
             raise FormatError(msg) from None
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sketchstream.hashing import Key
     from sketchstream.items import Items, ItemsLike
     from sketchstream.privacy.guarantee import Guarantee
-    from sketchstream.privacy.ledger import Ledger
+    from sketchstream.privacy.ledger import LayerEntry, Ledger
 
 Keep = npt.NDArray[np.bool_]
 
@@ -90,12 +90,13 @@ class Sketch:
             KeyMismatchError: the spec needs a key.
             BudgetError: the promised publication alone exceeds the budget.
         """
-        from sketchstream.privacy.ledger import Ledger
+        from sketchstream.privacy.ledger import Ledger, Promise
 
         index = _index(spec, key, keep)
         budget = None if max_epsilon is None else exact_epsilon(max_epsilon, "max_epsilon")
         layer = _new_layer(spec, spec.epsilon)
-        ledger = Ledger.create(spec, lineage=layer.lineage, budget=budget)
+        promise = Promise.of(spec.publish, spec.epsilon_publish, spec.intrusion)
+        ledger = Ledger.create(spec.unit, spec.max_weight, _entry(spec, layer), promise, budget)
         state = np.zeros(index.slots, spec.dtype)
         kind.add_noise(spec, state, spec.epsilon)
         return cls(spec, key, index, state, (layer,), ledger, origin)
@@ -174,7 +175,7 @@ class Sketch:
         state = self._open_state("refresh")
         exact = self.spec.epsilon if epsilon is None else exact_epsilon(epsilon)
         layer = _new_layer(self.spec, exact)
-        self.ledger = self.ledger.record_look().add_layer(layer.lineage, exact)
+        self.ledger = self.ledger.record_look().add_layer(_entry(self.spec, layer))
         kind.add_noise(self.spec, state, exact)
         self.layers = (*self.layers, layer)
 
@@ -186,16 +187,20 @@ class Sketch:
         """
         state = self._open_state("seal")
         spec = self.spec
-        self.ledger = self.ledger.charge_publication()
         sealed: Release | SealedState
         if spec.publish == "histogram":
+            self.ledger = self.ledger.charge_publication()
             sealed = self._publish(state, spec.epsilon_publish, final=True)
             state.fill(0)
         else:
             layers = self.layers
             if spec.intrusion:
-                layers = (*layers, _new_layer(spec, spec.epsilon_publish))
+                fresh = _new_layer(spec, spec.epsilon_publish)
+                self.ledger = self.ledger.charge_publication(fresh.lineage, fresh.law)
+                layers = (*layers, fresh)
                 kind.add_noise(spec, state, spec.epsilon_publish)
+            else:
+                self.ledger = self.ledger.charge_publication()
             state.flags.writeable = False
             sealed = SealedState(
                 spec=spec,
@@ -204,7 +209,7 @@ class Sketch:
                 seal_id=secrets.token_bytes(16),
                 origin=self.origin,
                 key_id=self._key_id,
-                ledger=self.ledger,
+                ledger=self.ledger.published(),
             )
         self._state = None
         return sealed
@@ -224,6 +229,7 @@ class Sketch:
         from sketchstream import wire
 
         state = self._open_state("to_bytes")
+        self.ledger = self.ledger.record_copy()
         header: dict[str, Any] = {
             "object": "sketch",
             "spec": self.spec.to_dict(),
@@ -308,7 +314,7 @@ class Sketch:
             final=final,
             origin=self.origin,
             key_id=self._key_id,
-            ledger=self.ledger,
+            ledger=self.ledger.published(),
         )
 
 
@@ -320,6 +326,13 @@ def _index(spec: ProfileSpec, key: Key | None, keep: Keep | None) -> Index:
         msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file"
         raise KeyMismatchError(msg)
     return Index.build(spec.domain, key if spec.needs_key else None, keep)
+
+
+def _entry(spec: ProfileSpec, layer: Layer) -> LayerEntry:
+    """The ledger's account of a layer: epsilon for an event of full weight."""
+    from sketchstream.privacy.ledger import LayerEntry
+
+    return LayerEntry(layer.lineage, layer.law, layer.epsilon * spec.max_weight, spec.max_weight)
 
 
 def _new_layer(spec: ProfileSpec, epsilon: Fraction) -> Layer:
@@ -366,13 +379,13 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
         if len({id(part) for part in sketches}) != len(sketches):
             msg = "a sketch cannot be merged with itself"
             raise MergeError(msg, ["lineage"])
-        states = [part._open_state("merge") for part in sketches]  # noqa: SLF001 - same room
+        states = [part._open_state("merge") for part in sketches]
         _require_mergeable(sketches)
         first = sketches[0]
         merged = Sketch(
             first.spec,
             first.key,
-            first._index,  # noqa: SLF001 - same room
+            first._index,
             _sum(first.spec, states),
             tuple(layer for part in sketches for layer in part.layers),
             _merged_ledger([part.ledger for part in sketches]),
@@ -380,15 +393,15 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
         )
         for part, state in zip(sketches, states, strict=True):
             state.fill(0)
-            part._state = None  # noqa: SLF001 - same room
+            part._state = None
         return merged
-    msg = "merge takes SealedStates, or open Sketches, and not both; histograms cannot be merged (use stack, or publish='state')"
+    msg = "merge takes SealedStates or open Sketches, not both; histograms cannot be merged (stack, or publish='state')"
     raise MergeError(msg)
 
 
 def _require_mergeable(parts: Sequence[SealedState] | Sequence[Sketch]) -> None:
     """Same spec, key and slots; no common noise."""
-    key_ids = [part.key_id if isinstance(part, SealedState) else part._key_id for part in parts]  # noqa: SLF001
+    key_ids = [part.key_id if isinstance(part, SealedState) else part._key_id for part in parts]
     require_same([part.spec for part in parts], key_ids, what="merged")
     if len({part.slots for part in parts}) > 1:
         msg = "sketches of different partitions of a closed domain cannot be merged; stack them"
