@@ -1,0 +1,136 @@
+"""Where random words come from: an AES-256-CTR keystream under a key that is used once and erased.
+
+In: 32 bytes from the operating system. Out: uniform 32-bit words, written into the caller's buffer.
+Touches: /dev/urandom, and one fork handler that is registered when the first keystream is made.
+Source: NIST SP 800-38A (CTR mode); Bernstein, "Fast-key-erasure random-number generators", 2017.
+
+The key lives in one bytearray, which is overwritten as soon as the cipher has expanded it; the expanded key lives in
+the cipher library's context, which that library cleanses when the context is freed. This is best effort: a copy in a
+processor register, in swap or in a core dump is out of this module's reach.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import AEADEncryptionContext, CipherContext
+
+Words = npt.NDArray[np.uint32]
+
+REKEY_BYTES = 1 << 30
+"""Most bytes drawn under one key. At this length the keystream and true randomness differ by less than 2^-76 for any
+test (PRP/PRF switching lemma: q(q-1)/2^129 with q = 2^26 blocks)."""
+
+_KEY_BYTES = 32
+_COUNTER = bytes(16)
+_forks = 0
+_watching_forks = False
+
+
+class Source(Protocol):
+    """Anything that fills a buffer with independent uniform 32-bit words."""
+
+    def fill(self, words: Words) -> None:
+        """Overwrite every element of `words`, a C-contiguous uint32 array of any length."""
+
+
+class Keystream:
+    """Uniform words from AES-256-CTR, under keys of its own that nobody else ever sees.
+
+    A new key is drawn at the start, after every `REKEY_BYTES` and in a forked child: parent and child never share a
+    word. Cannot be pickled or copied. Not for use by two threads at once. Use as a context manager, or call
+    `erase()`, to drop the key as soon as the words are drawn.
+    """
+
+    __slots__ = ("_context", "_home", "_left")
+
+    def __init__(self) -> None:
+        _watch_forks()
+        self._context: CipherContext | AEADEncryptionContext | None = None
+        self._home = _process()
+        self._left = 0
+
+    def fill(self, words: Words) -> None:
+        """Overwrite `words` (C-contiguous uint32) with fresh uniform words."""
+        words.fill(0)
+        octets = words.reshape(-1).view(np.uint8).data
+        while len(octets):
+            if self._context is None or self._left <= 0 or self._home != _process():
+                self._rekey()
+            assert self._context is not None
+            now = octets[: self._left]
+            self._context.update_into(now, now)
+            self._left -= len(now)
+            octets = octets[len(now) :]
+
+    def erase(self) -> None:
+        """Forget the key. The next `fill`, if there is one, starts under a new one."""
+        self._context = None
+        self._left = 0
+
+    def _rekey(self) -> None:
+        """Start under a fresh key, and overwrite our copy of it."""
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+        self.erase()
+        secret = fresh_key()
+        try:
+            self._context = Cipher(algorithms.AES256(secret), modes.CTR(_COUNTER)).encryptor()
+        finally:
+            secret[:] = bytes(_KEY_BYTES)
+        self._left = REKEY_BYTES
+        self._home = _process()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.erase()
+
+    def __reduce__(self) -> NoReturn:
+        msg = "a Keystream cannot be pickled or copied: its words must never be drawn twice"
+        raise TypeError(msg)
+
+    def __repr__(self) -> str:
+        return "Keystream(AES-256-CTR)"
+
+
+def fresh_key() -> bytearray:
+    """32 bytes from the operating system in a buffer that the caller can overwrite."""
+    os.urandom(1)  # waits until the operating system's generator is seeded, which reading the device does not
+    secret = bytearray(_KEY_BYTES)
+    try:
+        with open("/dev/urandom", "rb", buffering=0) as device:  # noqa: PTH123 - unbuffered, no copy is left behind
+            got = device.readinto(secret)
+    except OSError:
+        got = 0
+    if got != _KEY_BYTES:  # no device (a bare chroot) or a short read: a copy stays on the heap until it is reused
+        secret[:] = os.urandom(_KEY_BYTES)
+    return secret
+
+
+def _process() -> tuple[int, int]:
+    """Changes in a forked child, also when a process number is reused or the fork was made in C."""
+    return os.getpid(), _forks
+
+
+def _watch_forks() -> None:
+    """Count forks from now on, in each child."""
+    global _watching_forks
+    if not _watching_forks:
+        _watching_forks = True
+        os.register_at_fork(after_in_child=_forked)
+
+
+def _forked() -> None:
+    """One more fork between this process and the one that loaded the module."""
+    global _forks
+    _forks += 1

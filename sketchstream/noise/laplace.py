@@ -1,0 +1,184 @@
+"""Discrete Laplace noise: Pr[z = j] = (1 - a) / (1 + a) * a^|j| with a = exp(-epsilon), sampled exactly.
+
+In: an int32 or int64 array, a rational epsilon. Out: the array with one independent draw added to each element.
+Touches: the entropy source.
+Source: profile.md 2.6; Ghosh, Roughgarden & Sundararajan 2009 (the law); docs/theory/noise.md (the proof).
+
+z = S (1 + G). S is -1, 0 or 1 and G is geometric with ratio a, independent of S. One uniform real U gives S: -1 if
+U < 1/(1 + e^epsilon), 1 if U > 1 - that, else 0. G's binary digits are independent, digit j is one with probability
+1 / (1 + exp(epsilon 2^j)); the part of G above digit J is geometric with ratio r = exp(-epsilon 2^J), and is found as
+the number of k >= 1 with V < r^k. So a sample takes J + 2 words, whatever its value. Only where a word equals
+the first word of its threshold, or V < r^2 (once in a million samples), more words are drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.noise.blocks import Scratch, add_wrapping, blocks, flat, positive
+from sketchstream.noise.entropy import Source, Words
+from sketchstream.noise.thresholds import WIDTH, Draw, Threshold, below, digit, exponential
+
+RARE = 20
+"""Digits are drawn in bulk up to the first J with exp(-epsilon 2^J)^2 <= 2^-RARE."""
+MAX_DIGITS = 60
+"""Most digits that fit the accumulators: epsilon above 2^-56 or so."""
+COMPILED_FROM = 1 << 16
+"""Smallest array for which loading the compiled loops pays."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is precomputed for one epsilon.
+
+    Attributes:
+        epsilon: the exact parameter.
+        sign: S is not zero on one side.
+        digits: one threshold per binary digit of G, lowest first.
+        top: the rest of G is at least k = 1 or 2.
+        words: (J + 3,) uint32, the first words of `sign`, `digits`, `top`.
+        width: bits of a word (32; tests narrow it to enumerate every outcome).
+    """
+
+    epsilon: Fraction
+    sign: Threshold
+    digits: tuple[Threshold, ...]
+    top: tuple[Threshold, Threshold]
+    words: Words
+    width: int = WIDTH
+
+    @property
+    def rows(self) -> int:
+        """Words per sample."""
+        return len(self.digits) + 2
+
+
+def plan(epsilon: Fraction, count: int | None = None, width: int = WIDTH) -> Plan:
+    """Thresholds for one epsilon; `count` (digits drawn in bulk) and `width` are changed by tests only.
+
+    Raises:
+        SpecError: epsilon is not a positive rational, or too small for 60 binary digits.
+    """
+    if count is None:
+        count = 0
+        while epsilon * 2 ** (count + 1) < Fraction(RARE * 6932, 10000):  # ln 2 < 0.6932
+            count += 1
+            if count > MAX_DIGITS:
+                msg = (
+                    f"epsilon / max_weight of {float(epsilon):.3g} is too small to sample: noise would not fit 64 bits"
+                )
+                raise SpecError(msg)
+    digits = tuple(digit(epsilon * 2**j) for j in range(count))
+    top = (exponential(epsilon * 2**count), exponential(epsilon * 2 ** (count + 1)))
+    sign = digit(epsilon)
+    words = np.array([t.word(width) for t in (sign, *digits, *top)], dtype=np.uint32)
+    return Plan(epsilon, sign, digits, top, words, width)
+
+
+_plan = lru_cache(maxsize=64)(plan)
+
+
+def discrete_laplace(out: npt.NDArray[np.signedinteger], epsilon: Fraction, entropy: Source | None = None) -> None:
+    """Add exact discrete Laplace noise to an array, in place.
+
+    Args:
+        out: int32 or int64 array of any shape, C-contiguous. Sums wrap.
+        epsilon: exact rational; the noise has ratio a = exp(-epsilon). For events of weight up to W pass epsilon / W.
+        entropy: words for tests; by default a keystream under a key that is erased before this returns.
+
+    Raises:
+        SpecError: `out` or `epsilon` is not what is said above.
+    """
+    view = flat(out, (np.int32, np.int64))
+    ready = _plan(positive(epsilon, "epsilon"))
+    add(view, ready, entropy, compiled=view.size >= COMPILED_FROM)
+
+
+def add(out: npt.NDArray[np.int64], ready: Plan, entropy: Source | None, *, compiled: bool) -> None:
+    """Add one draw to each element of a flat array; both ways give the same sums for the same words."""
+    wide: type[np.signedinteger] = np.int64 if len(ready.digits) > 30 else np.int32
+    with Scratch(out.size, ready.rows, entropy) as scratch:
+        noise = np.zeros(0, wide)
+        for block in blocks(out.size, ready.rows):
+            words = scratch.fill(block.stop - block.start)
+            if noise.size != words.shape[1]:
+                noise = noise[: words.shape[1]] if noise.size else np.zeros(words.shape[1], wide)
+            tied = fast(words, ready.words, noise)
+            target = out[block]
+            np.add(target, noise, out=target, casting="unsafe")
+            for position in tied:
+                add_wrapping(target, position, complete([int(w) for w in words[:, position]], ready, scratch.draw))
+        noise.fill(0)
+
+
+def fast(words: Words, thresholds: Words, noise: npt.NDArray[np.signedinteger]) -> list[int]:
+    """Write the block's noise, 0 for the samples that the words alone do not decide; return their positions."""
+    digits = len(thresholds) - 3
+    samples = words.shape[1]
+    mask = np.empty(samples, np.bool_)
+    open_ = np.empty(samples, np.bool_)
+    np.less_equal(words[digits + 1], thresholds[digits + 2], out=open_)
+    np.equal(words[digits + 1], thresholds[digits + 1], out=mask)
+    open_ |= mask
+    np.less(words[digits + 1], thresholds[digits + 1], out=mask)
+    noise[...] = mask
+    for j in range(digits - 1, -1, -1):
+        np.add(noise, noise, out=noise)
+        np.less(words[j + 1], thresholds[j + 1], out=mask)
+        noise += mask
+        np.equal(words[j + 1], thresholds[j + 1], out=mask)
+        open_ |= mask
+    noise += 1
+    np.less(words[0], thresholds[0], out=mask)
+    np.negative(noise, out=noise, where=mask)
+    opposite = ~thresholds[0]
+    mask |= words[0] > opposite
+    noise *= mask
+    np.equal(words[0], thresholds[0], out=mask)
+    open_ |= mask
+    np.equal(words[0], opposite, out=mask)
+    open_ |= mask
+    tied = np.flatnonzero(open_)
+    noise[tied] = 0
+    return [int(i) for i in tied]
+
+
+def complete(words: list[int], ready: Plan, draw: Draw) -> int:
+    """One sample from its own words, drawing more bits for every comparison that they leave open.
+
+    Args:
+        words: sign, digits lowest first, top.
+        ready: the thresholds.
+        draw: the next word of the source.
+
+    Returns:
+        The exact value, an integer of any size.
+    """
+    full = (1 << ready.width) - 1
+    if words[0] <= full >> 1:
+        sign = -1 if below(ready.sign, words[0], draw, ready.width) else 0
+    else:  # U > 1 - p  is  1 - U < p, and the words of 1 - U are the complements of the words of U
+        sign = 1 if below(ready.sign, full ^ words[0], lambda: full ^ draw(), ready.width) else 0
+    magnitude = 0
+    for j, threshold in enumerate(ready.digits):
+        magnitude += below(threshold, words[1 + j], draw, ready.width) << j
+    return sign * (1 + magnitude + (unary(words[-1], ready, draw) << len(ready.digits)))
+
+
+def unary(word: int, ready: Plan, draw: Draw) -> int:
+    """Number of k >= 1 with V < r^k, V the uniform real that starts with `word`."""
+    bits, count = ready.width, 0
+    while True:
+        threshold = ready.top[count] if count < 2 else exponential(ready.epsilon * 2 ** len(ready.digits) * (count + 1))
+        while word == threshold.prefix(bits):
+            word = (word << ready.width) | draw()
+            bits += ready.width
+        if word > threshold.prefix(bits):
+            return count
+        count += 1
