@@ -1,0 +1,234 @@
+"""Event-time tumbling windows: minutes to months, aligned in a time zone.
+
+In: a width, a time zone, event times in ms since 1970. Out: for each time the start of its window; for each start the
+window's end. Touches: the time zone database.
+
+Widths of whole days and months begin at local midnight, whatever the length of the day. Widths below a day divide the
+day; up to one hour they have equal length in real time and restart at local midnight; above one hour they begin at
+equal local times, so that one of them is shorter or longer on the day of a clock change. Multi-day windows begin on
+days whose number since Monday, 5 January 1970, is a multiple of the width, so weeks begin on Monday.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import ConfigError
+
+Times = npt.NDArray[np.int64]
+
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+DAY_MS = 86_400_000
+FIRST_YEAR, LAST_YEAR = 1900, 2200
+EARLIEST_MS = int(datetime(FIRST_YEAR, 1, 1, tzinfo=UTC).timestamp()) * 1000
+"""Event times before 1900 or from 2200 on are treated as unreadable: clocks do not show them, mistakes of unit do."""
+LATEST_MS = int(datetime(LAST_YEAR, 1, 1, tzinfo=UTC).timestamp()) * 1000
+_MONDAY = date(1970, 1, 5).toordinal()
+_MONDAY_MS = 4 * DAY_MS
+
+_FORM = re.compile(r"(\d{1,6})(m|h|d|w|mo|y)")
+
+
+@dataclass(frozen=True)
+class Width:
+    """How long a window is: a number of minutes, days or months."""
+
+    count: int
+    unit: Literal["minute", "day", "month"]
+
+    @classmethod
+    def parse(cls, text: str) -> Width:
+        """The width that "15m", "1h", "1d", "1w", "1mo" or "1y" says.
+
+        Raises:
+            ConfigError: anything else, and widths below a day that do not divide it.
+        """
+        wanted = "a window is '1m' to '12h' (dividing a day), '1d', '1w', '1mo' or '1y'"
+        found = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
+        if found is None or int(found[1]) == 0:
+            msg = f"{wanted}; found {text!r:.40}"
+            raise ConfigError(msg)
+        count, letter = int(found[1]), found[2]
+        if letter in "mh":
+            minutes = count * (60 if letter == "h" else 1)
+            if minutes % 1440 == 0:
+                return cls._checked(minutes // 1440, "day", text)
+            if 1440 % minutes:
+                msg = f"{wanted}; {text!r:.40} does not divide a day"
+                raise ConfigError(msg)
+            return cls(minutes, "minute")
+        if letter in "dw":
+            return cls._checked(count * (7 if letter == "w" else 1), "day", text)
+        months = count * (12 if letter == "y" else 1)
+        if 12 % months and months % 12:
+            msg = f"a window of months divides a year or is whole years; found {text!r:.40}"
+            raise ConfigError(msg)
+        return cls._checked(months, "month", text)
+
+    @classmethod
+    def _checked(cls, count: int, unit: Literal["day", "month"], text: str) -> Width:
+        if count > (366 if unit == "day" else 120):
+            msg = f"a window is at most ten years (or 366 days), found {text!r:.40}"
+            raise ConfigError(msg)
+        return cls(count, unit)
+
+    @property
+    def shortest_ms(self) -> int:
+        """A lower bound of the length of such windows, for estimates of how many are open at once."""
+        per_unit = {"minute": MINUTE_MS, "day": DAY_MS - HOUR_MS, "month": 28 * DAY_MS - HOUR_MS}
+        return self.count * per_unit[self.unit]
+
+    def __str__(self) -> str:
+        """As it is written in a configuration."""
+        if self.unit == "minute" and self.count % 60 == 0:
+            return f"{self.count // 60}h"
+        return f"{self.count}{ {'minute': 'm', 'day': 'd', 'month': 'mo'}[self.unit] }"
+
+
+def zone(name: str) -> tzinfo:
+    """The time zone of that IANA name. Raises ConfigError for an unknown one."""
+    from zoneinfo import ZoneInfo
+
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # unknown; outside the database; a directory of it
+        msg = f"unknown time zone {name!r:.60}; use an IANA name such as 'UTC' or 'America/New_York'"
+        raise ConfigError(msg) from None
+
+
+class Calendar:
+    """Which window an event time belongs to.
+
+    Args:
+        width: of the windows.
+        timezone: IANA name; decides where days and months begin.
+    """
+
+    def __init__(self, width: Width, timezone: str = "UTC") -> None:
+        self.width = width
+        self.timezone = timezone
+        self._zone = zone(timezone)
+        self._years: tuple[int, int] = (0, 0)
+        self._edges: Times = np.zeros(0, np.int64)
+        self._odd_days: dict[int, Times] = {}
+        # windows of equal length, anchored at a fixed instant
+        self._fixed: tuple[int, int] | None = None
+        if timezone == "UTC" and width.unit != "month":
+            by_day = width.unit == "day"
+            self._fixed = (_MONDAY_MS if by_day else 0, width.count * (DAY_MS if by_day else MINUTE_MS))
+
+    def __repr__(self) -> str:
+        """Width and zone."""
+        return f"Calendar({self.width}, {self.timezone})"
+
+    def starts(self, times: Times) -> Times:
+        """(n,) int64 start of the window of each time; times lie between 1900 and 2200."""
+        if not times.size:
+            return np.zeros(0, np.int64)
+        if self._fixed is not None:
+            anchor, length = self._fixed
+            fixed: Times = (times - anchor) // length * length + anchor
+            return fixed
+        self._reach(int(times.min()), int(times.max()))
+        at = np.searchsorted(self._edges, times, side="right") - 1
+        begins = self._edges[at]
+        if self.width.unit != "minute":
+            return begins
+        length = self.width.count * MINUTE_MS
+        out: Times = begins + (times - begins) // length * length
+        if self.width.count > 60:  # on days of a clock change equal local times are not equally far apart
+            odd = self._edges[at + 1] - begins != DAY_MS
+            for begin in np.unique(begins[odd]):
+                here = odd & (begins == begin)
+                marks = self._local_marks(int(begin))
+                out[here] = marks[np.searchsorted(marks, times[here], side="right") - 1]
+        return out
+
+    def end(self, start: int) -> int:
+        """End of the window that begins at `start`, itself a start that `starts` gave."""
+        if self._fixed is not None:
+            return start + self._fixed[1]
+        self._reach(start, start)
+        at = int(np.searchsorted(self._edges, start, side="right"))
+        ceiling = int(self._edges[at])
+        if self.width.unit != "minute":
+            return ceiling
+        begin = int(self._edges[at - 1])
+        if self.width.count > 60 and ceiling - begin != DAY_MS:
+            marks = self._local_marks(begin)
+            after = int(np.searchsorted(marks, start, side="right"))
+            return int(marks[after]) if after < marks.size else ceiling
+        return min(start + self.width.count * MINUTE_MS, ceiling)
+
+    def window(self, time_ms: int) -> tuple[int, int]:
+        """[start, end) of the window of one time."""
+        start = int(self.starts(np.array([time_ms], np.int64))[0])
+        return start, self.end(start)
+
+    def _reach(self, low: int, high: int) -> None:
+        """Make the table of local midnights (or of windows of days and months) cover these times."""
+        if self._edges.size and self._edges[0] <= low and self._edges[-1] > high:
+            return
+        # two years either side, so that a longest window (ten years for months) is still inside
+        margin = 2 if self.width.unit != "month" else 11
+        first = _year(low) - margin
+        last = _year(high) + margin
+        if self._edges.size:
+            first, last = min(first, self._years[0]), max(last, self._years[1])
+        self._years = first, last
+        self._edges = self._midnights(first, last)
+
+    def _midnights(self, first: int, last: int) -> Times:
+        """Where windows of days or months begin (for shorter ones: where days begin), ascending, no two equal."""
+        if self.width.unit == "month":
+            months = range(first * 12, (last + 1) * 12)
+            days = [date(m // 12, m % 12 + 1, 1) for m in months if m % self.width.count == 0]
+        else:
+            step = self.width.count if self.width.unit == "day" else 1
+            low, high = date(first, 1, 1).toordinal(), date(last, 12, 31).toordinal()
+            low += -(low - _MONDAY) % step
+            days = [date.fromordinal(at) for at in range(low, high + 1, step)]
+        # a day that a zone skipped altogether begins where the next one does: unique
+        return np.unique(np.array([self._instant(datetime(d.year, d.month, d.day)) for d in days], np.int64))  # noqa: DTZ001 - local
+
+    def _instant(self, local: datetime) -> int:
+        """Ms since 1970 of a local time (the first of two; the moment of the jump if it was skipped)."""
+        return round((local.replace(tzinfo=self._zone) - _EPOCH).total_seconds() * 1000)
+
+    def _local_marks(self, begin: int) -> Times:
+        """Starts of the windows of one day, above one hour each, by local time."""
+        if begin not in self._odd_days:
+            noon = datetime.fromtimestamp(begin / 1000 + 6 * 3600, self._zone)
+            midnight = datetime(noon.year, noon.month, noon.day)  # noqa: DTZ001 - local
+            minutes = range(0, 1440, self.width.count)
+            marks = [max(begin, self._instant(midnight + timedelta(minutes=at))) for at in minutes]
+            self._odd_days[begin] = np.unique(np.array([begin, *marks], np.int64))
+        return self._odd_days[begin]
+
+    @cached_property
+    def fixed(self) -> bool:
+        """Whether all windows have the same length."""
+        return self._fixed is not None
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _year(time_ms: int) -> int:
+    return min(max((_EPOCH + timedelta(milliseconds=time_ms)).year, 13), 9987)
+
+
+def iso(time_ms: int) -> str:
+    """RFC 3339 in UTC, seconds (or milliseconds where there are any)."""
+    when = _EPOCH + timedelta(milliseconds=time_ms)
+    return when.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").replace("+00:00", "Z")
