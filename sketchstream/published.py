@@ -8,7 +8,8 @@ Source: Wu & Pagh, ICML 2024 (post-processing, merging); docs/theory/privacy.md 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -477,20 +478,16 @@ def read(data: bytes) -> Published:
     return made
 
 
-class well_formed:  # noqa: N801 - reads as a phrase
+@contextmanager
+def well_formed() -> Iterator[None]:
     """Within this block a header that lacks or bends a field is a FormatError."""
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Turn what a wrong header causes into a FormatError."""
-        wrong = (KeyError, TypeError, AttributeError, ZeroDivisionError, IndexError, OverflowError)
-        if isinstance(error, SpecError) or (
-            isinstance(error, (*wrong, ValueError)) and not isinstance(error, FormatError)
-        ):
-            msg = f"the header is not one that this version writes ({type(error).__name__})"
-            raise FormatError(msg) from None
+    try:
+        yield
+    except (FormatError, KeyMismatchError):
+        raise
+    except (KeyError, TypeError, AttributeError, ArithmeticError, IndexError, ValueError) as error:
+        msg = f"the header is not one that this version writes ({type(error).__name__})"
+        raise FormatError(msg) from None
 
 
 def require_same(specs: Sequence[ProfileSpec], key_ids: Sequence[bytes | None], *, what: str) -> None:
