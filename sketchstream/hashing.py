@@ -1,0 +1,142 @@
+"""The secret hash key, its file and its id.
+
+In: 16 random bytes, or a key file. Out: `Key`. Touches: key files, when asked to save or load one.
+Source: Aumasson & Bernstein 2012 (SipHash); RFC 7693 (BLAKE2b with key and personalisation).
+
+A key decides which slot an item goes to. Who has it can test whether an item's slot moved between two copies of a
+state, so it is a secret; only its id is ever written into sketches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+from typing import Literal, NoReturn, final
+
+import numpy as np
+
+from sketchstream.errors import KeyMismatchError, StoreError
+
+Kind = Literal["int", "str", "bytes"]
+"""Type of an item: 5, "5" and b"5" are three items."""
+
+KEY_BYTES = 16
+ID_BYTES = 8
+_LINE = re.compile(rb"sketchstream-key-1 ([0-9a-f]{32}) ([0-9a-f]{16})\n?")
+_LONGEST = 200
+
+
+@final
+class Key:
+    """A 128-bit secret key: keys SipHash-2-4 for items, and BLAKE2b for the tag of sketches.
+
+    Examples:
+        >>> key = Key.generate()
+        >>> len(key.id), key == Key(key.secret())
+        (8, True)
+    """
+
+    __slots__ = ("_id", "_secret")
+
+    def __init__(self, secret: bytes) -> None:
+        if not isinstance(secret, bytes) or len(secret) != KEY_BYTES:
+            msg = f"a hash key is {KEY_BYTES} bytes; generate one with Key.generate()"
+            raise KeyMismatchError(msg)
+        self._secret = secret
+        self._id = hashlib.blake2b(key=secret, digest_size=ID_BYTES, person=b"sketchstream-id").digest()
+
+    @classmethod
+    def generate(cls) -> Key:
+        """A new key from the operating system's generator."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    @property
+    def id(self) -> bytes:
+        """8 bytes that name the key without telling it."""
+        return self._id
+
+    def secret(self) -> bytes:
+        """The 16 secret bytes themselves; never log, print or store them beside what they protect."""
+        return self._secret
+
+    def item_key(self, kind: Kind) -> tuple[np.uint64, np.uint64]:
+        """The two words of the SipHash key for items of one type."""
+        sub = hashlib.blake2b(key=self._secret, digest_size=16, person=b"sketch-" + kind.encode()).digest()
+        return np.uint64(int.from_bytes(sub[:8], "little")), np.uint64(int.from_bytes(sub[8:], "little"))
+
+    def tag_key(self) -> bytes:
+        """The 32-byte key of the tag that proves who wrote a sketch's bytes."""
+        return hashlib.blake2b(key=self._secret, digest_size=32, person=b"sketchstream-tag").digest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the key to a new file that only its owner can read.
+
+        Raises:
+            StoreError: the file exists already, or cannot be written.
+        """
+        line = f"sketchstream-key-1 {self._secret.hex()} {self._id.hex()}\n".encode()
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except FileExistsError:
+            msg = f"{os.fspath(path)} exists; a key is never overwritten, choose another path"
+            raise StoreError(msg) from None
+        except OSError as error:
+            msg = f"cannot write the key file {os.fspath(path)}: {error.strerror}"
+            raise StoreError(msg) from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Key:
+        """Read a key file.
+
+        Raises:
+            StoreError: the file is missing, unreadable, or open to other users.
+            KeyMismatchError: it is not a key file, or was altered.
+        """
+        name = os.fspath(path)
+        try:
+            with Path(name).open("rb") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                data = file.read(_LONGEST)
+        except OSError as error:
+            msg = f"cannot read the key file {name}: {error.strerror}"
+            raise StoreError(msg) from error
+        if mode & 0o027:
+            msg = f"the key file {name} has mode {mode:04o}: others could read or change it; chmod 600 it"
+            raise StoreError(msg)
+        match = _LINE.fullmatch(data)
+        if match is None:
+            msg = f"{name} is not a key file; make one with Key.generate().save(path)"
+            raise KeyMismatchError(msg)
+        key = cls(bytes.fromhex(match[1].decode()))
+        if key.id.hex().encode() != match[2]:
+            msg = f"the key file {name} was altered: its key and its id do not fit together"
+            raise KeyMismatchError(msg)
+        return key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and hmac.compare_digest(self._secret, other._secret)
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    def __repr__(self) -> str:
+        return f"Key(id={self._id.hex()})"
+
+    def __copy__(self) -> Key:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Key:
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        msg = "a Key is never pickled; save it to a file and load it where it is needed"
+        raise TypeError(msg)
