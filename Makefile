@@ -13,8 +13,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
-JARS := .cache/kafka/.ready
-POM := connectors/sketchstream_connectors/pom.xml
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
@@ -56,16 +54,12 @@ lint: setup  ## ruff (rules and format) and the import contracts
 types: setup  ## mypy, strict
 	@$(BIN)/mypy
 
-jars: $(JARS)  ## Apache Kafka's own jars, through Maven, into .cache/kafka
-
-$(JARS): $(POM) | $(READY)
-	@command -v java >/dev/null || { echo "java not found: the broker tests need Java 17 or newer (Debian: apt-get install default-jre-headless maven)" >&2; exit 1; }
-	@command -v mvn >/dev/null || { echo "mvn not found: Maven brings the broker's jars (Debian: apt-get install maven)" >&2; exit 1; }
-	@$(BIN)/python -m sketchstream_connectors.devbroker jars
-	@mkdir -p $(@D) && touch $@
+jars: setup  ## Apache Kafka's own jars, through Maven, into .cache/kafka
+	@command -v java >/dev/null || { echo "java not found: the broker needs Java 17 or newer (Debian: apt-get install default-jre-headless)" >&2; exit 1; }
+	@$(BIN)/python -m sketchstream_connectors.devbroker --fetch
 
 kafka: setup jars  ## a broker for development on a free loopback port (NODES=3 for a cluster); Ctrl-C ends it
-	@$(BIN)/python -m sketchstream_connectors.devbroker start --nodes $(or $(NODES),1)
+	@$(BIN)/python -m sketchstream_connectors.devbroker --nodes $(or $(NODES),1)
 
 bench: $(BENCH_READY) jars  ## every benchmark, each with named peers in the same run (QUICK=1 for short ones)
 	@for script in bench/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script $(if $(QUICK),--quick); done

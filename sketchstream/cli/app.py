@@ -1,0 +1,171 @@
+"""The group of sub-commands, loaded one by one, and the one place where errors become a line and an exit code.
+
+In: arguments. Out: an exit code. Touches: standard error, the process's warnings filter while a command runs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Final, TextIO
+
+import click
+
+from sketchstream.cli import exits
+
+COMMANDS: Final = {
+    "demo": "The main job on real data: aircraft seen in the 336,776 flights from New York in 2013.",
+    "keygen": "Make a secret hash key.",
+    "create": "Make an open sketch: draw its noise, before any event.",
+    "update": "Add the events of a file or of standard input to an open sketch.",
+    "seal": "Publish what an open sketch promised, and destroy its state.",
+    "release": "Publish a noisy look at an open sketch, which stays open.",
+    "merge": "Add sealed states of the same population.",
+    "stack": "Put sealed sketches of disjoint populations side by side.",
+    "inspect": "Print the header of any sketch file, and nothing else.",
+    "profile": "Reconstruct how many items occurred how often, with intervals.",
+    "plan": "Say what accuracy a specification will have, before anything is created.",
+    "ledger": "Print what a sketch's looks cost: layers, views, loss.",
+    "verify": "Check a sketch file: checksums, key, guarantee.",
+    "worker": "Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish.",
+    "serve": "Answer over HTTP from published sketches.",
+    "topics": "Make and check the Kafka topics of a configuration.",
+    "validate": "Check a configuration without running it.",
+    "reset": "Start a new revision after data loss.",
+    "recover": "Bring halted partitions back.",
+}
+"""Name and summary of each sub-command; module `sketchstream.cli.commands.<name>` holds it as `command`."""
+
+
+class Commands(click.Group):
+    """Sub-commands that are imported when they are called: `--help` and errors stay quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, in the order of a sketch's life."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"sketchstream.cli.commands.{cmd_name}")
+        command = module.command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with a suggestion for a misspelled name."""
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            advice = f"did you mean {close[0]!r}?" if close else "`sketchstream --help` lists the commands"
+            ctx.fail(f"there is no command {args[0]!r}: {advice}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in `--help`, without importing any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    """Print the installed version and end."""
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"sketchstream {version('sketchstream')}")
+        ctx.exit()
+
+
+_EXIT_LINES = "; ".join(f"{code} {meaning}" for code, meaning in exits.MEANINGS.items())
+
+
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=f"Exit codes: {_EXIT_LINES}.",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
+def app() -> None:
+    r"""Private statistics over streams: how many items occurred how often, without keeping raw counts.
+
+    \b
+    Example:
+      sketchstream keygen -o key
+      sketchstream create -o s.sketch --epsilon 1 --open --slots 8192 --levels 2 --key-file key
+      sketchstream update s.sketch events.jsonl --format jsonl --item user_id --key-file key
+      sketchstream seal s.sketch -o s.sealed --key-file key
+      sketchstream profile s.sealed
+    """
+
+
+def _one_line(text: str) -> str:
+    """Text on one line."""
+    return " ".join(text.split())
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """One line on standard error for a warning of ours, without the place in the code; others' stay unsaid."""
+    if category.__module__.startswith("sketchstream"):
+        click.echo(f"sketchstream: warning: {_one_line(str(message))}", err=True)
+
+
+def _explain(error: BaseException) -> str:
+    """What went wrong, in words, on one line; an unexpected error shows its type only, for its text may hold data."""
+    from sketchstream.errors import SketchstreamError
+
+    if isinstance(error, click.ClickException):
+        text = error.format_message()
+        context = getattr(error, "ctx", None)
+        if isinstance(error, click.UsageError) and context is not None and "--help" not in text:
+            text = f"{text.rstrip('.')} (see `{context.command_path} --help`)"
+        return _one_line(text)
+    if isinstance(error, SketchstreamError):
+        return _one_line(str(error))
+    if isinstance(error, OSError):
+        return _one_line(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+    return f"internal error ({type(error).__name__}); set SKETCHSTREAM_TRACEBACK=1 to see where, and please report it"
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; every failure becomes one line on standard error and an exit code."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        given = None if arguments is None else list(arguments)
+        outcome = app.main(args=given, prog_name="sketchstream", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): say nothing, and let the interpreter flush into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.INPUT
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("sketchstream: interrupted", err=True)
+        return exits.INTERRUPTED
+    except Exception as error:
+        if os.environ.get("SKETCHSTREAM_TRACEBACK"):
+            traceback.print_exc()
+        click.echo(f"sketchstream: error: {_explain(error)}", err=True)
+        return error.exit_code if isinstance(error, click.ClickException) else exits.exit_code(error)
+    return outcome if isinstance(outcome, int) else exits.OK

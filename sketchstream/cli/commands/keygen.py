@@ -1,0 +1,31 @@
+"""`sketchstream keygen`: make a secret hash key.
+
+In: a path. Out: a file of mode 0600. Touches: that file, the operating system's entropy.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sketchstream.cli import options, show
+
+
+@click.command(short_help="Make a secret hash key.")
+@options.output("Key file to make")
+@options.result_format()
+def command(output: Path, form: show.Format) -> None:
+    r"""Make a secret 128-bit hash key, in a file that only you can read.
+
+    Sketches that will be merged or stacked need the same key. Its id, never the key, goes into sketches.
+
+    \b
+    Example:
+      sketchstream keygen -o key
+    """
+    from sketchstream.hashing import Key
+
+    key = Key.generate()
+    key.save(output)
+    show.facts({"file": str(output), "key_id": key.id.hex()}, form)

@@ -1,0 +1,46 @@
+"""`sketchstream release`: publish a noisy look at an open sketch, which stays open.
+
+In: an open sketch and a cost. Out: a published file. Touches: both files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sketchstream.cli import options, show
+
+
+@click.command(short_help="Publish a noisy look at an open sketch, which stays open.")
+@click.argument("sketch", type=options.FILE)
+@options.output("Published file to make")
+@click.option("--epsilon", required=True, help="Cost of this look; events still to come pay it too.")
+@options.key_file()
+@options.result_format()
+def command(sketch: Path, output: Path, epsilon: str, key_file: Path | None, form: show.Format) -> None:
+    r"""Publish the histogram of the counters with fresh noise; the sketch stays open.
+
+    The cost is charged to the sketch's ledger, durably, before anything leaves.
+
+    \b
+    Example:
+      sketchstream release s.sketch -o look.sealed --epsilon 0.1 --key-file key
+    """
+    from sketchstream.cli import sketches
+    from sketchstream.files import write_durably
+    from sketchstream.privacy import ledger
+
+    sketches.require_free(output)
+    with sketches.locked(sketch):
+        opened = sketches.open_sketch(sketch, key_file)
+        released = opened.release(epsilon)
+        sketches.replace(sketch, opened)
+        write_durably(output, released.to_bytes(), mode=0o644)
+    facts = {
+        "file": str(output),
+        "cost": str(released.cost),
+        "loss": ledger.show(opened.ledger.loss()),
+        "loss_with_intrusion": ledger.show(opened.ledger.loss(intrusion=True)),
+    }
+    show.facts(facts, form)

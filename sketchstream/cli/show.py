@@ -1,0 +1,115 @@
+"""Results as a table, as JSON or as CSV, on standard output.
+
+In: rows or plain data. Out: text. Touches: standard output.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import click
+
+Format = Literal["table", "json", "csv"]
+FORMATS: Final = ("table", "json", "csv")
+PIPE_WIDTH: Final = 160
+"""Columns of a table that is not printed on a terminal."""
+
+
+def number(value: float | None) -> str:
+    """A number for people: thousands apart, as many digits as it deserves; a dash for one that is not known."""
+    if value is None or math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Two ends for people."""
+    return f"{number(low)} to {number(high)}"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
+    """A table; the first column is text, the others are numbers or short texts to the right."""
+    import rich.box
+    import rich.console
+    import rich.table
+
+    terminal = sys.stdout.isatty()
+    console = rich.console.Console(file=sys.stdout, width=None if terminal else PIPE_WIDTH, highlight=False)
+    grid = rich.table.Table(title=title, title_justify="left", title_style="bold", box=rich.box.SIMPLE_HEAD)
+    for position, column in enumerate(columns):
+        grid.add_column(column, justify="left" if position == 0 else "right", overflow="fold")
+    for row in rows:
+        grid.add_row(*(_cell(cell) for cell in row))
+    console.print(grid)
+
+
+def _cell(value: object) -> str:
+    """Text of a cell, with rich's own markup switched off."""
+    import rich.markup
+
+    text = number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+    return rich.markup.escape(text)
+
+
+def as_json(data: object) -> str:
+    """One line of JSON; numpy arrays and numbers as they are, not-a-number as null, bytes as hexadecimal digits."""
+    import orjson
+
+    def other(value: object) -> object:
+        return value.hex() if isinstance(value, bytes) else str(value)
+
+    return orjson.dumps(data, default=other, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+
+
+def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """RFC 4180 text with a header line, without a line end at the end."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([["" if cell is None else cell for cell in row] for row in rows])
+    return out.getvalue().rstrip("\n")
+
+
+def facts(data: Mapping[str, Any], form: str, title: str | None = None) -> None:
+    """Named facts: two columns, or one JSON object, or CSV with one line a fact."""
+    if form == "json":
+        click.echo(as_json(data))
+        return
+    flat = list(flatten(data))
+    if form == "csv":
+        click.echo(as_csv(("field", "value"), flat))
+    else:
+        table(("field", "value"), flat, title)
+
+
+def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Nested facts under dotted names; lists of plain values on one line."""
+    for name, value in data.items():
+        label = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{label}.")
+        elif isinstance(value, (list, tuple)) and any(isinstance(part, Mapping) for part in value):
+            for position, part in enumerate(value):
+                yield from flatten(part if isinstance(part, Mapping) else {"": part}, f"{label}.{position}.")
+        elif isinstance(value, (list, tuple)):
+            yield label, ", ".join(_plain(part) for part in value)
+        else:
+            yield label, _plain(value)
+
+
+def _plain(value: object) -> str:
+    """A plain value as text."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,138 @@
+"""Sketch files as the commands see them: keys, open sketches, published objects.
+
+In: paths. Out: objects of the library, or one clear error. Touches: those files; an open sketch is locked while it is
+changed, replaced in one step, and removed for good when it was sealed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import SealedError, StoreError
+
+if TYPE_CHECKING:
+    from sketchstream.hashing import Key
+    from sketchstream.published import Published
+    from sketchstream.sketch import Sketch
+    from sketchstream.spec import Item
+
+
+def load_key(path: Path | None) -> Key | None:
+    """The key in a file, or None."""
+    from sketchstream.hashing import Key
+
+    return None if path is None else Key.load(path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's bytes; every failure is a StoreError that names it."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> StoreError:
+    """The error for a file that could not be read or written."""
+    return StoreError(f"{path}: {(error.strerror or type(error).__name__).lower()}")
+
+
+def read_header(path: Path) -> Mapping[str, Any]:
+    """The header of any sketch file, its checksum verified."""
+    from sketchstream import wire
+
+    header: Mapping[str, Any] = wire.unpack(read_bytes(path))[0]
+    return header
+
+
+def read_published(path: Path, purpose: str) -> Published:
+    """A published object; an open sketch is refused with what to do instead."""
+    from sketchstream import published, wire
+
+    data = read_bytes(path)
+    if wire.unpack(data)[0].get("object") == "sketch":
+        msg = (
+            f"{path} is an open sketch, and {purpose} takes only what was published: run `sketchstream seal` on it "
+            "(which ends it), or `sketchstream release` (a look, which costs privacy)"
+        )
+        raise SealedError(msg)
+    return published.read(data)
+
+
+def require_free(path: Path) -> None:
+    """Refuse an output that exists, before anything is drawn."""
+    if path.exists() or path.is_symlink():
+        msg = f"{path} exists and is not overwritten: remove it, or give another -o"
+        raise StoreError(msg)
+    if not path.parent.is_dir():
+        msg = f"{path.parent} is not a directory"
+        raise StoreError(msg)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """The file is ours alone within this block; a second command on it is refused at once, not queued."""
+    try:
+        handle = path.open("rb")
+    except OSError as error:
+        raise unreadable(path, error) from None
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            msg = f"{path} is being changed by another command: wait for it to end"
+            raise StoreError(msg) from None
+        try:
+            same = os.path.samestat(path.stat(), os.fstat(handle.fileno()))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            msg = f"{path} was changed by another command at this moment: run this one again"
+            raise StoreError(msg)
+        yield
+
+
+def open_sketch(path: Path, key_file: Path | None) -> Sketch:
+    """The open sketch in a file."""
+    from sketchstream.sketch import Sketch
+
+    data = read_bytes(path)
+    try:
+        return Sketch.from_bytes(data, load_key(key_file))
+    except SealedError:
+        msg = f"{path} was published already and cannot be changed: this command takes an open sketch"
+        raise SealedError(msg) from None
+
+
+def replace(path: Path, sketch: Sketch) -> None:
+    """Write an open sketch over its predecessor, in one step, readable by its owner only."""
+    from sketchstream.files import write_durably
+
+    write_durably(path, sketch.to_bytes(), replace=True)
+
+
+def remove(path: Path) -> None:
+    """Delete an open sketch whose publication is durable, and make the deletion durable."""
+    try:
+        path.unlink()
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        msg = f"the publication is written, but {path} could not be deleted ({error.strerror}): delete it yourself"
+        raise StoreError(msg) from None
+
+
+def read_items(path: Path, item_type: str) -> list[Item]:
+    """The items of a closed domain: one a line; duplicates and empty lines are refused."""
+    from sketchstream.stream import config
+
+    read_bytes(path)
+    return config.read_items(path, item_type)
