@@ -1,0 +1,75 @@
+"""Durations and sizes as people write them.
+
+In: "10m", "4GiB". Out: milliseconds, bytes. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sketchstream.errors import ConfigError
+
+_DURATION = re.compile(r"(\d{1,12})\s*(ms|s|m|h|d|w)")
+_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_SIZE = re.compile(r"(\d{1,15})\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?")
+_BYTES = {
+    "B": 1,
+    "kB": 10**3,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+}
+_LONGEST_MS = 10 * 366 * _MS["d"]
+
+
+def duration_ms(text: object, name: str = "a duration") -> int:
+    """Milliseconds in "250ms", "30s", "10m", "1h", "1d" or "1w".
+
+    Raises:
+        ConfigError: anything else, a bare number too: its unit would be a guess.
+
+    Examples:
+        >>> duration_ms("10m")
+        600000
+    """
+    found = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
+    if found is None or int(found[1]) * _MS[found[2]] > _LONGEST_MS:
+        msg = f"{name} must be a number with a unit such as '30s', '10m', '1h' or '1d', found {text!r:.40}"
+        raise ConfigError(msg)
+    return int(found[1]) * _MS[found[2]]
+
+
+def size_bytes(text: object, name: str = "a size") -> int:
+    """Bytes in "4GiB", "512MiB", "10MB" or a whole number of bytes.
+
+    Raises:
+        ConfigError: anything else, and zero.
+
+    Examples:
+        >>> size_bytes("4GiB")
+        4294967296
+    """
+    shown = str(text) if isinstance(text, int) and not isinstance(text, bool) else text
+    found = _SIZE.fullmatch(shown.strip()) if isinstance(shown, str) else None
+    if found is None or int(found[1]) == 0:
+        msg = f"{name} must be a size such as '4GiB' or '512MiB', found {text!r:.40}"
+        raise ConfigError(msg)
+    return int(found[1]) * _BYTES[found[2] or "B"]
+
+
+def spell_bytes(count: int) -> str:
+    """A size for people.
+
+    Examples:
+        >>> spell_bytes(4294967296)
+        '4.0 GiB'
+    """
+    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} B"
