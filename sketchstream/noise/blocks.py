@@ -22,7 +22,7 @@ from sketchstream.noise.entropy import Keystream, Source, Words
 SCRATCH_WORDS = 1 << 16
 """Words of one block: 256 KiB, which stay in a core's own cache between the cipher and the sampler."""
 
-Integers = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+Signed = npt.NDArray[np.signedinteger]
 
 
 def flat(out: object, allowed: tuple[type[np.signedinteger], ...]) -> npt.NDArray[np.int64]:

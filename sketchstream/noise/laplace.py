@@ -13,6 +13,7 @@ the first word of its threshold, or V < r^2 (once in a million samples), more wo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.noise.blocks import Scratch, add_wrapping, blocks, flat, positive
+from sketchstream.noise.blocks import Scratch, Signed, add_wrapping, block_samples, blocks, flat, positive
 from sketchstream.noise.entropy import Source, Words
 from sketchstream.noise.thresholds import WIDTH, Draw, Threshold, below, digit, exponential
 
@@ -31,6 +32,9 @@ MAX_DIGITS = 60
 """Most digits that fit the accumulators: epsilon above 2^-56 or so."""
 COMPILED_FROM = 1 << 16
 """Smallest array for which loading the compiled loops pays."""
+
+BlockNoise = Callable[[Words, Words, Signed], bool]
+"""(words, thresholds, noise) -> whether some sample is undecided; overwrites noise."""
 
 
 @dataclass(frozen=True)
@@ -97,56 +101,62 @@ def discrete_laplace(out: npt.NDArray[np.signedinteger], epsilon: Fraction, entr
     """
     view = flat(out, (np.int32, np.int64))
     ready = _plan(positive(epsilon, "epsilon"))
-    add(view, ready, entropy, compiled=view.size >= COMPILED_FROM)
+    add(view, ready, entropy, compiled_block() if view.size >= COMPILED_FROM else numpy_block)
 
 
-def add(out: npt.NDArray[np.int64], ready: Plan, entropy: Source | None, *, compiled: bool) -> None:
-    """Add one draw to each element of a flat array; both ways give the same sums for the same words."""
-    wide: type[np.signedinteger] = np.int64 if len(ready.digits) > 30 else np.int32
+def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNoise) -> None:
+    """Add one draw to each element of a flat array."""
+    wide = np.int64 if len(ready.digits) > 30 else np.int32
     with Scratch(out.size, ready.rows, entropy) as scratch:
-        noise = np.zeros(0, wide)
+        noise: Signed = np.zeros(min(out.size, block_samples(ready.rows)), wide)
         for block in blocks(out.size, ready.rows):
             words = scratch.fill(block.stop - block.start)
-            if noise.size != words.shape[1]:
-                noise = noise[: words.shape[1]] if noise.size else np.zeros(words.shape[1], wide)
-            tied = fast(words, ready.words, noise)
-            target = out[block]
-            np.add(target, noise, out=target, casting="unsafe")
-            for position in tied:
-                add_wrapping(target, position, complete([int(w) for w in words[:, position]], ready, scratch.draw))
+            drawn, target = noise[: words.shape[1]], out[block]
+            if block_noise(words, ready.words, drawn):
+                tied = undecided(words, ready.words)
+                drawn[tied] = 0
+                for position in tied:
+                    add_wrapping(target, int(position), complete(words[:, position].tolist(), ready, scratch.draw))
+            np.add(target, drawn, out=target, casting="unsafe")
         noise.fill(0)
 
 
-def fast(words: Words, thresholds: Words, noise: npt.NDArray[np.signedinteger]) -> list[int]:
-    """Write the block's noise, 0 for the samples that the words alone do not decide; return their positions."""
-    digits = len(thresholds) - 3
-    samples = words.shape[1]
-    mask = np.empty(samples, np.bool_)
-    open_ = np.empty(samples, np.bool_)
-    np.less_equal(words[digits + 1], thresholds[digits + 2], out=open_)
-    np.equal(words[digits + 1], thresholds[digits + 1], out=mask)
-    open_ |= mask
-    np.less(words[digits + 1], thresholds[digits + 1], out=mask)
-    noise[...] = mask
-    for j in range(digits - 1, -1, -1):
-        np.add(noise, noise, out=noise)
-        np.less(words[j + 1], thresholds[j + 1], out=mask)
-        noise += mask
-        np.equal(words[j + 1], thresholds[j + 1], out=mask)
-        open_ |= mask
+def numpy_block(words: Words, thresholds: Words, noise: Signed) -> bool:
+    """Write S (1 + G) for each column of words; True if some sample is undecided."""
+    digits = len(words) - 2
+    mask = np.empty(noise.size, np.bool_)
+    bit = mask.view(np.int8)
+    np.less(words[-1], thresholds[-2], out=mask)
+    noise[...] = bit
+    for row in range(digits, 0, -1):
+        noise += noise
+        np.less(words[row], thresholds[row], out=mask)
+        noise += bit
     noise += 1
     np.less(words[0], thresholds[0], out=mask)
-    np.negative(noise, out=noise, where=mask)
-    opposite = ~thresholds[0]
-    mask |= words[0] > opposite
-    noise *= mask
-    np.equal(words[0], thresholds[0], out=mask)
-    open_ |= mask
-    np.equal(words[0], opposite, out=mask)
-    open_ |= mask
-    tied = np.flatnonzero(open_)
-    noise[tied] = 0
-    return [int(i) for i in tied]
+    sign = -bit
+    np.greater(words[0], ~thresholds[0], out=mask)
+    sign += bit
+    noise *= sign
+    return undecided(words, thresholds).size > 0
+
+
+def undecided(words: Words, thresholds: Words) -> npt.NDArray[np.intp]:
+    """Columns in which a word equals the first word of its threshold, or the last one says G has a rare high part."""
+    doubt = words[-1] <= thresholds[-1]
+    equal = np.empty_like(doubt)
+    for row, threshold in zip(words[1:], thresholds[1:-1], strict=True):
+        doubt |= np.equal(row, threshold, out=equal)
+    doubt |= np.equal(words[0], thresholds[0], out=equal)
+    doubt |= np.equal(words[0], ~thresholds[0], out=equal)
+    return np.flatnonzero(doubt)
+
+
+def compiled_block() -> BlockNoise:
+    """The compiled twin of `numpy_block`."""
+    from sketchstream.noise.kernels import laplace_block
+
+    return laplace_block
 
 
 def complete(words: list[int], ready: Plan, draw: Draw) -> int:
