@@ -26,6 +26,7 @@ from sketchstream.privacy.looks import (
     History,
     LayerEntry,
     Loss,
+    Measure,
     View,
     concentrated,
     event_losses,
@@ -238,7 +239,7 @@ class Ledger:
         return self._with(COPY)
 
     def add_layer(self, layer: LayerEntry) -> Ledger:
-        """The ledger after a fresh noise vector was added to the state (`refresh`)."""
+        """The ledger after a fresh noise vector was added to the state."""
         return self._with(layer)
 
     def with_budget(self, budget: Fraction | None) -> Ledger:
@@ -251,21 +252,20 @@ class Ledger:
 
     # What it adds up to.
 
-    def loss(self, *, intrusion: bool = False, copies: bool = False) -> Loss:
+    def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Loss:
         """The most that any event (or item) loses, promised publication included.
 
         Args:
             intrusion: with one unannounced look at the open state, at the worst moment.
             copies: as if every noted copy of the open state had been seen.
+            from_now: the unannounced look may come from now on only. (After a known look, one before it is beyond
+                help: what was applied between two looks lies open. From now on is what `add_layer` repairs.)
         """
-        worst = worst_loss_with_look if intrusion else worst_loss
-        return worst(self._seen(copies=copies, promise=True), unit=self.unit, max_weight=self.max_weight)
+        return self._worst(pure, intrusion=intrusion, copies=copies, from_now=from_now)
 
-    def zcdp(self, *, intrusion: bool = False, copies: bool = False) -> Loss:
+    def zcdp(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Loss:
         """The same in zCDP: every layer and view of cost e counts e^2/2. Exact rational or infinity."""
-        worst = worst_loss_with_look if intrusion else worst_loss
-        history = self._seen(copies=copies, promise=True)
-        return worst(history, unit=self.unit, max_weight=self.max_weight, measure=concentrated)
+        return self._worst(concentrated, intrusion=intrusion, copies=copies, from_now=from_now)
 
     def loss_by_gap(self) -> list[Gap]:
         """What an event loses by the place in the history at which it was applied (empty places included)."""
@@ -353,7 +353,7 @@ class Ledger:
             history = _unpack(data["history"], weight, MAX_DEPTH, room)
             if set(data) - {"version", "unit", "max_weight", "history", "promised", "budget"}:
                 _refuse()
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
             if isinstance(error, FormatError):
                 raise
             msg = "the ledger in these bytes is damaged"
@@ -401,6 +401,14 @@ class Ledger:
         if promise and history.seal is None:
             history = history.sealed_by(*self.promised.entries(self.max_weight))
         return history
+
+    def _worst(self, measure: Measure, *, intrusion: bool, copies: bool, from_now: bool) -> Loss:
+        """The loss in one of the two currencies."""
+        history = self._seen(copies=copies, promise=True)
+        if not intrusion:
+            return worst_loss(history, unit=self.unit, max_weight=self.max_weight, measure=measure)
+        since = len(self._seen(copies=copies).entries) if from_now else 0
+        return worst_loss_with_look(history, unit=self.unit, max_weight=self.max_weight, measure=measure, since=since)
 
     def _losses(self) -> list[Loss]:
         """Losses whose maximum is the loss, each of the form min(a, b + c) in the cost c of any one view."""

@@ -89,9 +89,10 @@ class History:
         """Numbers of entries after which an open state existed, and events may have been applied."""
         last = len(self.entries) - (self.seal or 0)
         if self.parts:
-            return range(last + 1) if any(part.seal is None for part in self.parts) else range(0)
-        first = next((at for at, entry in enumerate(self.entries) if isinstance(entry, LayerEntry)), last)
-        return range(first + 1, last + 1)
+            first = 0 if any(part.seal is None for part in self.parts) else last + 1
+        else:
+            first = next((at + 1 for at, entry in enumerate(self.entries) if isinstance(entry, LayerEntry)), last + 1)
+        return range(first, last + 1)
 
     def layers(self) -> Iterator[LayerEntry]:
         """Every layer, those of merged parts first."""
@@ -126,7 +127,10 @@ def pure(epsilon: Fraction) -> Fraction:
 
 
 def concentrated(epsilon: Fraction) -> Fraction:
-    """Concentrated privacy: an epsilon-DP mechanism is (epsilon^2 / 2)-zCDP. Source: Bun & Steinke 2016, Proposition 1.4."""
+    """Concentrated privacy: an epsilon-DP mechanism is (epsilon^2 / 2)-zCDP.
+
+    Source: Bun & Steinke 2016, Proposition 1.4.
+    """
     return epsilon * epsilon / 2
 
 
@@ -251,11 +255,17 @@ def _item_step(entry: Entry, idle: Loss, armed: Loss, measure: Measure) -> tuple
 LOOK = View("look", None)
 
 
-def with_one_more_look(history: History) -> Iterator[History]:
-    """The history with one unannounced raw look, at every moment at which an open state existed."""
+def with_one_more_look(history: History, since: int = 0) -> Iterator[History]:
+    """The history with one unannounced raw look, at every moment at which an open state existed.
+
+    Args:
+        history: layers and views.
+        since: only after this many entries; above 0 merged parts are left out, their life is over.
+    """
     for at in history.moments:
-        yield replace(history, entries=(*history.entries[:at], LOOK, *history.entries[at:]))
-    for index, part in enumerate(history.parts):
+        if at >= since:
+            yield replace(history, entries=(*history.entries[:at], LOOK, *history.entries[at:]))
+    for index, part in enumerate(history.parts if since == 0 else ()):
         for looked in with_one_more_look(part):
             yield replace(history, parts=(*history.parts[:index], looked, *history.parts[index + 1 :]))
 
@@ -267,21 +277,30 @@ def worst_loss(history: History, *, unit: str, max_weight: int = 1, measure: Mea
     return max((gap.loss for gap in event_losses(history, max_weight=max_weight, measure=measure)), default=Fraction(0))
 
 
-def worst_loss_with_look(history: History, *, unit: str, max_weight: int = 1, measure: Measure = pure) -> Loss:
-    """As `worst_loss`, with one unannounced raw look at the worst moment.
+def worst_loss_with_look(
+    history: History, *, unit: str, max_weight: int = 1, measure: Measure = pure, since: int = 0
+) -> Loss:
+    """As `worst_loss`, with one unannounced raw look at the worst moment after `since` entries.
 
     Histories without parts in linear time; merged ones by trying every moment.
     """
+    quiet = worst_loss(history, unit=unit, max_weight=max_weight, measure=measure)
     if history.parts:
-        looks = with_one_more_look(history)
-        return max(worst_loss(look, unit=unit, max_weight=max_weight, measure=measure) for look in looks)
+        looks = with_one_more_look(history, since)
+        found = (worst_loss(look, unit=unit, max_weight=max_weight, measure=measure) for look in looks)
+        return max(found, default=quiet)
+    if len(history.moments) == 0 or history.moments[-1] < since:
+        return quiet
     if unit == "item":
-        return _item_loss_with_look(history, measure)
-    return _event_loss_with_look(history, max_weight, measure)
+        return max(quiet, _item_loss_with_look(history, measure, since))
+    return max(quiet, _event_loss_with_look(history, max_weight, measure, since))
 
 
-def _event_loss_with_look(history: History, max_weight: int, measure: Measure) -> Loss:
-    """A look just after the event spares only layers before it; one just before it spares only what comes after."""
+def _event_loss_with_look(history: History, max_weight: int, measure: Measure, since: int) -> Loss:
+    """A look just after the event spares only layers before it; one just before it spares only what comes after.
+
+    For an event applied before `since` the look at `since` is the worst: it spares the layers before it.
+    """
     seen = _places(history, measure)[0].seen
     layers = [
         (index + 1, measure(entry.epsilon * max_weight / entry.max_weight))
@@ -290,18 +309,21 @@ def _event_loss_with_look(history: History, max_weight: int, measure: Measure) -
     ]
     worst: Loss = Fraction(0)
     for gap in history.moments:
-        earlier: Loss = math.inf
+        look = max(gap, since)
+        spared: Loss = math.inf
         later: Loss = seen[gap].loss
         for at, price in layers:
             if at <= gap:
-                earlier = min(earlier, price + (seen[at] - seen[gap]).loss)
+                spared = min(spared, price + (seen[at] - seen[gap]).loss)
             else:
-                later = min(later, price + (seen[gap] - seen[at]).loss)
-        worst = max(worst, earlier, later)
+                cost = price + (seen[gap] - seen[at]).loss
+                later = min(later, cost)
+                spared = min(spared, cost) if at <= look else spared
+        worst = max(worst, spared) if gap < since else max(worst, spared, later)
     return worst
 
 
-def _item_loss_with_look(history: History, measure: Measure) -> Loss:
+def _item_loss_with_look(history: History, measure: Measure, since: int) -> Loss:
     """Forward and backward programmes meet at the look, on which the shift in hand must be spent."""
     forward: list[tuple[Loss, Loss]] = [(Fraction(0), math.inf)]
     for entry in history.entries:
@@ -317,4 +339,4 @@ def _item_loss_with_look(history: History, measure: Measure) -> Loss:
             idle, still_armed = cost + idle, min(idle, cost + still_armed)
         still.append(idle)
     still.reverse()
-    return max((forward[at][1] + still[at] for at in history.moments), default=Fraction(0))
+    return max((forward[at][1] + still[at] for at in history.moments if at >= since), default=Fraction(0))
