@@ -1,0 +1,265 @@
+"""Compiled loops over keys, values and packed batches: check, parse, gather.
+
+In: a uint8 buffer and bounds into it. Out: arrays filled in place. Touches: nothing else.
+Source: RFC 3629 (UTF-8); the msgpack specification (formats of maps, str, bin and integers).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.kernels import kernel
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@kernel
+def check_utf8(data: Bytes, starts: Ints, ends: Ints, valid: Flags) -> None:
+    """Clear `valid` where the bytes are not UTF-8; entries that are already False are left alone."""
+    for i in range(starts.size):
+        if not valid[i]:
+            continue
+        p = starts[i]
+        end = ends[i]
+        good = True
+        while p < end:
+            b = data[p]
+            if b < 0x80:
+                p += 1
+                continue
+            more = 1 if b < 0xE0 else (2 if b < 0xF0 else 3)
+            if b < 0xC2 or b > 0xF4 or more >= end - p:
+                good = False
+                break
+            second = data[p + 1]
+            if (
+                (second & 0xC0) != 0x80
+                or (b == 0xE0 and second < 0xA0)
+                or (b == 0xED and second > 0x9F)
+                or (b == 0xF0 and second < 0x90)
+                or (b == 0xF4 and second > 0x8F)
+                or (more > 1 and (data[p + 2] & 0xC0) != 0x80)
+                or (more > 2 and (data[p + 3] & 0xC0) != 0x80)
+            ):
+                good = False
+                break
+            p += 1 + more
+        valid[i] = good
+
+
+@kernel
+def gather(data: Bytes, starts: Ints, ends: Ints, valid: Flags, offsets: Ints, out: Bytes) -> None:
+    """Copy the valid slices one after the other into `out`, and fill (n + 1,) `offsets`; invalid ones are empty."""
+    q = 0
+    for i in range(starts.size):
+        offsets[i] = q
+        if valid[i]:
+            p = starts[i]
+            for j in range(ends[i] - p):
+                out[q + j] = data[p + j]
+            q += ends[i] - p
+    offsets[starts.size] = q
+
+
+@kernel
+def read_integers(data: Bytes, starts: Ints, ends: Ints, valid: Flags, unsigned: bool, out: Ints) -> None:
+    """Decimal texts of JSON's integer grammar as int64; `valid` is cleared where they are something else.
+
+    With `unsigned`, 2^63 to 2^64 - 1 are taken too, as the int64 of the same 64 bits.
+    """
+    limit = np.uint64(0xFFFFFFFFFFFFFFFF) if unsigned else np.uint64(0x7FFFFFFFFFFFFFFF)
+    for i in range(starts.size):
+        out[i] = 0
+        if not valid[i]:
+            continue
+        text = data[starts[i] : ends[i]]
+        size = text.size
+        negative = size > 0 and text[0] == 45
+        first = 1 if negative else 0
+        digits = size - first
+        if digits < 1 or digits > 20 or (digits > 1 and text[first] == 48):
+            valid[i] = False
+            continue
+        most = np.uint64(0x8000000000000000) if negative else limit
+        magnitude = np.uint64(0)
+        good = True
+        for j in range(first, size):
+            if not 48 <= text[j] <= 57:
+                good = False
+                break
+            digit = np.uint64(text[j] - 48)
+            if magnitude > (most - digit) // np.uint64(10):
+                good = False
+                break
+            magnitude = magnitude * np.uint64(10) + digit
+        valid[i] = good
+        if good:
+            value = np.int64(magnitude)
+            out[i] = -value if negative else value
+
+
+@kernel
+def scan_packed(data: Bytes, starts: Ints, ends: Ints, status: Bytes, fields: Ints) -> int:
+    """Find i, w and t in msgpack maps that have no other key.
+
+    Args:
+        data: the bytes.
+        starts: (n,) where each map begins, < 0 for none.
+        ends: (n,) where it ends.
+        status: (n,) out: 0 sure, 1 for the msgpack library to judge, 2 no map at all.
+        fields: (n, 6) out: start and end of i, start and end of w (-1 where missing), whether t is there, t.
+
+    Returns:
+        The number of entries with status 1.
+    """
+    asked = 0
+    for n in range(starts.size):
+        p = starts[n]
+        end = ends[n]
+        line = fields[n]
+        line[0] = -1
+        line[1] = -1
+        line[2] = -1
+        line[3] = -1
+        line[4] = 0
+        line[5] = 0
+        if p < 0:
+            status[n] = 2
+            continue
+        status[n] = 1
+        good = end > p and (data[p] & 0xF0) == 0x80 and data[p] <= 0x83
+        if good:
+            entries = data[p] & 0x0F
+            p += 1
+            for _ in range(entries):
+                good = False
+                if end - p < 3 or data[p] != 0xA1:
+                    break
+                name = data[p + 1]
+                code = data[p + 2]
+                p += 3
+                if name in (105, 119):
+                    column = 0 if name == 105 else 2
+                    if line[column] >= 0 or code < 0xC4 or code > 0xC6:
+                        break
+                    width = 1 << (code - 0xC4)
+                    if width > end - p:
+                        break
+                    size = np.int64(0)
+                    for j in range(width):
+                        size = (size << 8) | np.int64(data[p + j])
+                    p += width
+                    if size > end - p:
+                        break
+                    line[column] = p
+                    line[column + 1] = p + size
+                    p += size
+                elif name == 116:
+                    if line[4] != 0:
+                        break
+                    if code <= 0x7F:
+                        line[5] = np.int64(code)
+                    elif code >= 0xE0:
+                        line[5] = np.int64(code) - 256
+                    elif 0xCC <= code <= 0xD3:
+                        width = 1 << ((code - 0xCC) & 3)
+                        if width > end - p:
+                            break
+                        value = np.int64(0)
+                        for j in range(width):
+                            value = (value << 8) | np.int64(data[p + j])
+                        p += width
+                        if code >= 0xD0:
+                            shift = 64 - 8 * width
+                            value = (value << shift) >> shift
+                        elif value < 0:
+                            break
+                        line[5] = value
+                    else:
+                        break
+                    line[4] = 1
+                else:
+                    break
+                good = True
+        if good and p == end and line[0] >= 0:
+            count = (line[1] - line[0]) // 8
+            if (line[1] - line[0]) % 8 == 0 and (line[2] < 0 or line[3] - line[2] == 4 * count):
+                status[n] = 0
+        if status[n] == 1:
+            asked += 1
+    return asked
+
+
+@kernel
+def unpack(data: Bytes, fields: Ints, firsts: Ints, counts: Ints, record: Ints, items: Ints, weights: Ints) -> None:
+    """Spread the packed items (and weights, 1 where there are none) of each record over its updates.
+
+    Args:
+        data: the bytes.
+        fields: (n, 6) as `scan_packed` fills them.
+        firsts: (n,) the first update of each record.
+        counts: (n,) how many it has; a record without a readable payload has one, whose item is 0.
+        record: (u,) out, the index of each update's record.
+        items: (u,) out, the int64 of the same 64 bits.
+        weights: (u,) out, or empty if weights are not wanted.
+    """
+    for n in range(firsts.size):
+        first = firsts[n]
+        count = counts[n]
+        for j in range(count):
+            record[first + j] = n
+        p = fields[n, 0]
+        if p < 0:
+            for j in range(count):
+                items[first + j] = 0
+        else:
+            for j in range(count):
+                at = data[p + 8 * j : p + 8 * j + 8]
+                low = np.uint64(at[0]) | np.uint64(at[1]) << np.uint64(8)
+                low |= np.uint64(at[2]) << np.uint64(16) | np.uint64(at[3]) << np.uint64(24)
+                high = np.uint64(at[4]) | np.uint64(at[5]) << np.uint64(8)
+                high |= np.uint64(at[6]) << np.uint64(16) | np.uint64(at[7]) << np.uint64(24)
+                items[first + j] = np.int64(low | high << np.uint64(32))
+        if weights.size:
+            w = fields[n, 2]
+            for j in range(count):
+                weights[first + j] = 1
+            if w >= 0:
+                for j in range(count):
+                    at = data[w + 4 * j : w + 4 * j + 4]
+                    word = np.int64(at[0]) | np.int64(at[1]) << 8 | np.int64(at[2]) << 16 | np.int64(at[3]) << 24
+                    weights[first + j] = word - ((word >> 31) << 32)
+
+
+@kernel
+def decimal_sizes(items: Ints, valid: Flags, offsets: Ints) -> None:
+    """Fill (u + 1,) `offsets` for the decimal texts of items read as uint64; invalid ones are empty."""
+    q = 0
+    for i in range(items.size):
+        offsets[i] = q
+        if valid[i]:
+            number = np.uint64(items[i])
+            q += 1
+            bound = np.uint64(10)
+            for _ in range(19):
+                if number < bound:
+                    break
+                q += 1
+                bound *= np.uint64(10)
+    offsets[items.size] = q
+
+
+@kernel
+def write_decimals(items: Ints, offsets: Ints, out: Bytes) -> None:
+    """Write the decimal texts into the places that `decimal_sizes` gave them."""
+    for i in range(items.size):
+        rest = np.uint64(items[i])
+        q = offsets[i + 1]
+        while q > offsets[i]:
+            q -= 1
+            tenth = rest // np.uint64(10)
+            out[q] = np.uint8(48) + np.uint8(rest - tenth * np.uint64(10))
+            rest = tenth

@@ -1,0 +1,424 @@
+"""A compiled scanner that finds a few fields in many JSON texts, and answers only where it is sure.
+
+In: a uint8 buffer, the bounds of each text, the dotted paths. Out: kind and bounds of each field's value, and a mark on
+each text that orjson must judge. Touches: nothing else.
+Source: RFC 8259 (grammar), RFC 3629 (UTF-8), RFC 3339 (times); the reference is orjson, and whatever is unusual is left
+to it: invalid texts, escapes in keys or wanted strings, surrogates, numbers that might overflow, deep nesting.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.kernels import kernel
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+MISSING, NULL, STRING, INTEGER, OTHER = 0, 1, 2, 3, 4
+"""What was found at a path; NULL stands for JSON's null."""
+SURE, ASK, TOMBSTONE = 0, 1, 2
+"""What the scanner says of a text; TOMBSTONE: there is none."""
+MAX_PATHS = 3
+
+PLAIN, QUOTE, ESCAPE, CONTROL, WIDE = 0, 1, 2, 3, 4
+CLASSES = np.zeros(256, dtype=np.uint8)
+"""Class of each byte inside a string."""
+CLASSES[:32] = CONTROL
+CLASSES[ord('"')] = QUOTE
+CLASSES[ord("\\")] = ESCAPE
+CLASSES[128:] = WIDE
+
+
+@kernel
+def scan_json(
+    data: Bytes,
+    starts: Ints,
+    ends: Ints,
+    names: Bytes,
+    name_bounds: Ints,
+    paths: Ints,
+    classes: Bytes,
+    status: Bytes,
+    kinds: Bytes,
+    found_start: Ints,
+    found_end: Ints,
+) -> int:
+    """Look every path up in every text.
+
+    Args:
+        data: the bytes.
+        starts: (n,) where each text begins, < 0 where there is none.
+        ends: (n,) where it ends.
+        names: all components of all paths, one after the other.
+        name_bounds: where each component begins, and where the last one ends.
+        paths: (k, 2) first component and number of components of each path.
+        classes: `CLASSES`.
+        status: (n,) out: SURE, ASK or TOMBSTONE.
+        kinds: (k, n) out.
+        found_start: (k, n) out; where a string's inside or an integer's digits begin.
+        found_end: (k, n) out; where they end.
+
+    Returns:
+        The number of texts marked ASK.
+    """
+    k_paths = paths.shape[0]
+    reached = np.zeros(k_paths, dtype=np.int64)
+    asked = 0
+    for i in range(starts.size):
+        p = starts[i]
+        end = ends[i]
+        for k in range(k_paths):
+            kinds[k, i] = 0
+            reached[k] = 0
+        if p < 0:
+            status[i] = 2
+            continue
+        depth = 0
+        objects = np.int64(0)  # bit d: the container at depth d is an object
+        expect = 0  # 0 a value, 1 a key or }, 2 a key, 3 what follows a value, 4 a value or ]
+        hits = 0
+        descends = 0
+        good = True
+        while True:
+            while p < end and (data[p] == 32 or data[p] == 10 or data[p] == 13 or data[p] == 9):
+                p += 1
+            if p >= end:
+                good = expect == 3 and depth == 0
+                break
+            c = data[p]
+            if expect == 3:
+                p += 1
+                if depth == 0:
+                    good = False
+                    break
+                inside_object = (objects >> depth) & 1
+                if c == 44:
+                    expect = 2 if inside_object else 0
+                elif (c == 125 and inside_object) or (c == 93 and not inside_object):
+                    depth -= 1
+                    for k in range(k_paths):
+                        reached[k] = min(reached[k], max(depth - 1, 0))
+                else:
+                    good = False
+                    break
+            elif c == 34:
+                p += 1
+                begin = p
+                escaped = False
+                closed = False
+                while p < end:
+                    kind = classes[data[p]]
+                    if kind == 0:
+                        p += 1
+                    elif kind == 1:
+                        closed = True
+                        break
+                    elif kind == 2:
+                        escaped = True
+                        if end - p < 2:
+                            break
+                        e = data[p + 1]
+                        if e == 117:
+                            if end - p < 6:
+                                break
+                            point = np.int64(0)
+                            for h in data[p + 2 : p + 6]:
+                                if 48 <= h <= 57:
+                                    point = point * 16 + np.int64(h) - 48
+                                elif 97 <= h <= 102:
+                                    point = point * 16 + np.int64(h) - 87
+                                elif 65 <= h <= 70:
+                                    point = point * 16 + np.int64(h) - 55
+                                else:
+                                    point = np.int64(0xD800)
+                                    break
+                            if 0xD800 <= point <= 0xDFFF:
+                                break
+                            p += 6
+                        elif e in (34, 92, 47, 98, 102, 110, 114, 116):
+                            p += 2
+                        else:
+                            break
+                    elif kind == 3:
+                        break
+                    else:
+                        b = data[p]
+                        if b < 0xC2 or b > 0xF4:
+                            break
+                        more = 1 if b < 0xE0 else (2 if b < 0xF0 else 3)
+                        if more >= end - p:
+                            break
+                        second = data[p + 1]
+                        if (
+                            (second & 0xC0) != 0x80
+                            or (b == 0xE0 and second < 0xA0)
+                            or (b == 0xED and second > 0x9F)
+                            or (b == 0xF0 and second < 0x90)
+                            or (b == 0xF4 and second > 0x8F)
+                            or (more > 1 and (data[p + 2] & 0xC0) != 0x80)
+                            or (more > 2 and (data[p + 3] & 0xC0) != 0x80)
+                        ):
+                            break
+                        p += 1 + more
+                if not closed:
+                    good = False
+                    break
+                stop = p
+                p += 1
+                if expect in (1, 2):
+                    if escaped:
+                        good = False
+                        break
+                    hits = 0
+                    descends = 0
+                    for k in range(k_paths):
+                        if reached[k] == depth - 1 and depth <= paths[k, 1]:
+                            component = paths[k, 0] + depth - 1
+                            first = name_bounds[component]
+                            size = name_bounds[component + 1] - first
+                            if size == stop - begin:
+                                same = True
+                                for j in range(size):
+                                    if names[first + j] != data[begin + j]:
+                                        same = False
+                                        break
+                                if same:
+                                    kinds[k, i] = 0
+                                    if depth == paths[k, 1]:
+                                        hits |= 1 << k
+                                    else:
+                                        descends |= 1 << k
+                    while p < end and (data[p] == 32 or data[p] == 10 or data[p] == 13 or data[p] == 9):
+                        p += 1
+                    if p >= end or data[p] != 58:
+                        good = False
+                        break
+                    p += 1
+                    expect = 0
+                else:
+                    if hits:
+                        if escaped:
+                            good = False
+                            break
+                        for k in range(k_paths):
+                            if (hits >> k) & 1:
+                                kinds[k, i] = 2
+                                found_start[k, i] = begin
+                                found_end[k, i] = stop
+                        hits = 0
+                    descends = 0
+                    expect = 3
+            elif expect == 1 and c == 125:
+                p += 1
+                depth -= 1
+                for k in range(k_paths):
+                    reached[k] = min(reached[k], max(depth - 1, 0))
+                expect = 3
+            elif expect in (1, 2):
+                good = False
+                break
+            elif expect == 4 and c == 93:
+                p += 1
+                depth -= 1
+                for k in range(k_paths):
+                    reached[k] = min(reached[k], max(depth - 1, 0))
+                expect = 3
+            elif c in (123, 91):
+                p += 1
+                if depth == 60:
+                    good = False
+                    break
+                for k in range(k_paths):
+                    if (hits >> k) & 1:
+                        kinds[k, i] = 4
+                    if c == 123 and (descends >> k) & 1:
+                        reached[k] = depth
+                hits = 0
+                descends = 0
+                depth += 1
+                if c == 123:
+                    objects |= np.int64(1) << depth
+                    expect = 1
+                else:
+                    objects &= ~(np.int64(1) << depth)
+                    expect = 4
+            elif c == 45 or 48 <= c <= 57:
+                begin = p
+                whole = True
+                if c == 45:
+                    p += 1
+                digits_from = p
+                while p < end and 48 <= data[p] <= 57:
+                    p += 1
+                digits = p - digits_from
+                if digits == 0 or digits > 200 or (digits > 1 and data[digits_from] == 48):
+                    good = False
+                    break
+                if p < end and data[p] == 46:
+                    whole = False
+                    p += 1
+                    mark = p
+                    while p < end and 48 <= data[p] <= 57:
+                        p += 1
+                    if p == mark:
+                        good = False
+                        break
+                if p < end and (data[p] == 101 or data[p] == 69):
+                    whole = False
+                    p += 1
+                    if p < end and (data[p] == 43 or data[p] == 45):
+                        p += 1
+                    mark = p
+                    while p < end and 48 <= data[p] <= 57:
+                        p += 1
+                    if p == mark or p - mark > 2:
+                        good = False
+                        break
+                if hits:
+                    if whole and (digits > 18 or (c == 45 and data[digits_from] == 48)):
+                        good = False
+                        break
+                    for k in range(k_paths):
+                        if (hits >> k) & 1:
+                            kinds[k, i] = 3 if whole else 4
+                            found_start[k, i] = begin
+                            found_end[k, i] = p
+                    hits = 0
+                descends = 0
+                expect = 3
+            else:
+                # null, true, false
+                if c == 110 and end - p >= 4:
+                    good = data[p + 1] == 117 and data[p + 2] == 108 and data[p + 3] == 108
+                    p += 4
+                elif c == 116 and end - p >= 4:
+                    good = data[p + 1] == 114 and data[p + 2] == 117 and data[p + 3] == 101
+                    p += 4
+                elif c == 102 and end - p >= 5:
+                    good = data[p + 1] == 97 and data[p + 2] == 108 and data[p + 3] == 115 and data[p + 4] == 101
+                    p += 5
+                else:
+                    good = False
+                if not good:
+                    break
+                for k in range(k_paths):
+                    if (hits >> k) & 1:
+                        kinds[k, i] = 1 if c == 110 else 4
+                hits = 0
+                descends = 0
+                expect = 3
+        if good:
+            status[i] = 0
+        else:
+            status[i] = 1
+            asked += 1
+    return asked
+
+
+@kernel
+def read_times(data: Bytes, kinds: Bytes, starts: Ints, ends: Ints, times: Ints) -> None:
+    """Event times in milliseconds: integers as they are, strings by RFC 3339; the smallest int64 where unreadable.
+
+    A fraction is cut to milliseconds (the instant's floor), a leap second counts as the last millisecond of its day.
+    """
+    unreadable = np.int64(-0x7FFFFFFFFFFFFFFF - 1)
+    for i in range(kinds.size):
+        times[i] = unreadable
+        p = starts[i]
+        size = ends[i] - p
+        if kinds[i] == 3:
+            text = data[p : p + size]
+            negative = text[0] == 45
+            first = 1 if negative else 0
+            if size - first > 19:
+                continue
+            magnitude = np.uint64(0)
+            for j in range(first, size):
+                magnitude = magnitude * np.uint64(10) + np.uint64(text[j] - 48)
+            if magnitude < np.uint64(1 << 63):
+                value = np.int64(magnitude)
+                times[i] = -value if negative else value
+            continue
+        if kinds[i] != 2 or size < 20:
+            continue
+        text = data[p : p + size]
+        good = (
+            text[4] == 45
+            and text[7] == 45
+            and (text[10] == 84 or text[10] == 116 or text[10] == 32)
+            and text[13] == 58
+            and text[16] == 58
+        )
+        for j in range(19):
+            if j not in (4, 7, 10, 13, 16) and not 48 <= text[j] <= 57:
+                good = False
+        if not good:
+            continue
+        year = (
+            (np.int64(text[0]) - 48) * 1000
+            + (np.int64(text[1]) - 48) * 100
+            + (np.int64(text[2]) - 48) * 10
+            + (np.int64(text[3]) - 48)
+        )
+        month = (np.int64(text[5]) - 48) * 10 + np.int64(text[6]) - 48
+        day = (np.int64(text[8]) - 48) * 10 + np.int64(text[9]) - 48
+        hour = (np.int64(text[11]) - 48) * 10 + np.int64(text[12]) - 48
+        minute = (np.int64(text[14]) - 48) * 10 + np.int64(text[15]) - 48
+        second = (np.int64(text[17]) - 48) * 10 + np.int64(text[18]) - 48
+        if month < 1 or month > 12 or day < 1 or hour > 23 or minute > 59 or second > 60:
+            continue
+        leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+        last = 31
+        if month == 2:
+            last = 29 if leap else 28
+        elif month in (4, 6, 9, 11):
+            last = 30
+        if day > last:
+            continue
+        j = 19
+        milliseconds = np.int64(0)
+        if text[j] == 46:
+            j += 1
+            scale = 100
+            mark = j
+            while j < size and 48 <= text[j] <= 57:
+                milliseconds += (np.int64(text[j]) - 48) * scale
+                scale //= 10
+                j += 1
+            if j in (mark, size):
+                continue
+        shift = np.int64(0)
+        if text[j] == 90 or text[j] == 122:
+            if size != j + 1:
+                continue
+        elif text[j] == 43 or text[j] == 45:
+            if size != j + 6 or text[j + 3] != 58:
+                continue
+            good = True
+            for m in range(1, 6):
+                if m != 3 and not 48 <= text[j + m] <= 57:
+                    good = False
+            if not good:
+                continue
+            hours = (np.int64(text[j + 1]) - 48) * 10 + np.int64(text[j + 2]) - 48
+            minutes = (np.int64(text[j + 4]) - 48) * 10 + np.int64(text[j + 5]) - 48
+            if hours > 23 or minutes > 59:
+                continue
+            shift = (hours * 60 + minutes) * (-1 if text[j] == 45 else 1)
+        else:
+            continue
+        # days from the civil date: years begin in March, eras of 400 years have 146097 days (Hinnant 2013)
+        y = year - (1 if month <= 2 else 0)
+        era = y // 400
+        of_era = y - era * 400
+        of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+        days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
+        in_minutes = days * 1440 + hour * 60 + minute - shift
+        if second == 60:
+            if in_minutes % 1440 != 1439:
+                continue
+            second = np.int64(59)
+            milliseconds = np.int64(999)
+        times[i] = in_minutes * 60000 + second * 1000 + milliseconds

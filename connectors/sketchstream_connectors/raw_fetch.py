@@ -1,0 +1,293 @@
+"""The hook that makes kafka-python hand over whole record batches instead of one object per record.
+
+In: a consumer. Out: chunks of `Records` from its `poll()`, each with the position it was asked from. Touches: one
+attribute of the consumer's fetcher, and only after a self-test against the client's own parser.
+
+Everything else of the client stays as it is: groups, positions, pausing, fetch sessions. Two private names are relied
+on (`consumer._fetcher`, `Fetcher.PartitionRecords`); `self_test` says in words why they cannot be, and the stock path
+is used then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from sketchstream.errors import ConfigError, CorruptRecordError, MissingExtraError
+from sketchstream_connectors.records import ClientRecord, Records, from_client_records, read_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Decode = Literal["auto", "raw", "stock"]
+Path = Literal["raw", "stock"]
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Consecutive records of one partition, and the positions between which they are all there is.
+
+    Args:
+        from_position: the consumer's position that these records were asked from. A state at another position must
+            discard the chunk and seek.
+        records: the records; there may be none where only the position moved.
+    """
+
+    from_position: int
+    records: Records
+
+    @property
+    def next_position(self) -> int:
+        """The consumer's position afterwards: control, aborted and compacted batches are behind it."""
+        return self.records.next_position
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of the last batch, -1 where not known."""
+        return self.records.leader_epoch
+
+    @property
+    def offset(self) -> int:
+        """The last position that the chunk covers; the client's own bookkeeping reads it."""
+        return self.records.next_position - 1
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __repr__(self) -> str:
+        return f"Chunk({len(self)} records, {self.from_position} to {self.next_position})"
+
+
+def attach(consumer: object, decode: Decode = "auto") -> Path:
+    """Make `consumer.poll()` return `{partition: [Chunk, ...]}` where that is safe.
+
+    `max_records` of `poll` then counts chunks. Errors keep the client's types: a wrong checksum is
+    `kafka.errors.CorruptRecordError`, raised on every poll until the partition is sought elsewhere.
+
+    Args:
+        consumer: a `kafka.KafkaConsumer` without deserializers, before its first poll.
+        decode: "auto" falls back to the stock path when the self-test fails, "raw" refuses, "stock" changes nothing.
+
+    Returns:
+        The path that is in effect. On "stock", `as_chunks` turns what `poll()` returns into chunks.
+
+    Raises:
+        ConfigError: decode is "raw" and the self-test failed, or is none of the three.
+    """
+    if decode not in {"auto", "raw", "stock"}:
+        msg = f"decode must be 'auto', 'raw' or 'stock', found {decode!r:.40}"
+        raise ConfigError(msg)
+    if decode == "stock":
+        return "stock"
+    reason = self_test() or _unfit(consumer)
+    if reason is not None:
+        if decode == "raw":
+            msg = f"decode = 'raw' is not possible: {reason}. Use decode = 'auto' or 'stock'"
+            raise ConfigError(msg)
+        return "stock"
+    cast("Any", consumer)._fetcher.PartitionRecords = raw_partition_records()
+    return "raw"
+
+
+def as_chunks(
+    polled: Sequence[Chunk] | Sequence[ClientRecord], from_position: int, next_position: int, leader_epoch: int = -1
+) -> list[Chunk]:
+    """What `poll()` returned for one partition as chunks, on either path.
+
+    Args:
+        polled: chunks (given back as they are), or the stock client's records.
+        from_position: the consumer's position before that poll.
+        next_position: its position after the poll.
+        leader_epoch: of the last record's batch.
+    """
+    chunks = [entry for entry in polled if isinstance(entry, Chunk)]
+    if chunks:
+        return chunks
+    if not polled and from_position == next_position:
+        return []
+    stock = cast("Sequence[ClientRecord]", polled)
+    return [Chunk(from_position, from_client_records(stock, next_position=next_position, leader_epoch=leader_epoch))]
+
+
+class _Chunks:
+    """The iterator that the client draws chunks from; keeps the client's positions, and its errors until a seek."""
+
+    def __init__(self, owner: Any, data: bytes | memoryview) -> None:
+        self.owner = owner
+        self.size = len(data)
+        aborted = None
+        if owner.isolation_level == _read_committed():
+            aborted = [(entry.producer_id, entry.first_offset) for entry in owner.aborted_transactions]
+        self.pieces = read_batches(data, owner.fetch_offset, check_crc=owner.check_crcs, aborted=aborted)
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self
+
+    def __next__(self) -> Chunk:
+        if self.error is not None:
+            raise self.error
+        owner = self.owner
+        try:
+            records = next(self.pieces)
+        except StopIteration:
+            owner.drain()
+            raise
+        except (CorruptRecordError, MissingExtraError) as error:
+            self.error = _client_error(error, owner.topic_partition)
+            raise self.error from error
+        chunk = Chunk(owner.next_fetch_offset, records)
+        owner.leader_epoch = records.leader_epoch
+        owner.next_fetch_offset = records.next_position
+        owner.records_read += len(records)
+        owner.bytes_read = self.size
+        return chunk
+
+
+def _client_error(error: CorruptRecordError | MissingExtraError, partition: object) -> Exception:
+    """The same failure as the stock path reports it."""
+    import kafka.errors
+
+    if isinstance(error, MissingExtraError):
+        return cast("Exception", kafka.errors.UnsupportedCodecError(f"{partition}: {error}"))
+    return cast("Exception", kafka.errors.CorruptRecordError(f"{partition} at offset {error.offset}: {error}"))
+
+
+def _read_committed() -> object:
+    """The client's constant."""
+    from kafka.protocol.consumer import IsolationLevel
+
+    return IsolationLevel.READ_COMMITTED
+
+
+@cache
+def raw_partition_records() -> type:
+    """The subclass of the client's `PartitionRecords` whose `take()` returns chunks."""
+    from kafka.consumer.fetcher import Fetcher
+
+    class RawPartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
+        """One fetch response of one partition, handed out as chunks."""
+
+        def _unpack_records(self, _partition: object, records: Any, _keys: object, _values: object) -> Iterator[Chunk]:
+            """Chunks instead of records."""
+            return iter(_Chunks(self, records._buffer))
+
+        def _maybe_skip_record(self, _record: object) -> bool:
+            """Nothing is skipped: records below the position are dropped when they are read."""
+            return False
+
+    return RawPartitionRecords
+
+
+def _unfit(consumer: object) -> str | None:
+    """Why this consumer cannot be hooked, or None."""
+    from kafka.consumer.fetcher import Fetcher
+
+    fetcher = getattr(consumer, "_fetcher", None)
+    if not isinstance(fetcher, Fetcher):
+        return "the consumer has no fetcher of the known kind"
+    configured = getattr(fetcher, "config", {})
+    if configured.get("key_deserializer") or configured.get("value_deserializer"):
+        return "the consumer has deserializers"
+    return None
+
+
+@cache
+def self_test() -> str | None:
+    """Compare the raw path with the client's own parser on batches of every kind; why it cannot be used, or None."""
+    try:
+        return _compare()
+    except Exception as error:  # whatever a changed client does
+        return f"the self-test against the installed kafka-python failed ({type(error).__name__}: {error})"
+
+
+def _compare() -> str | None:
+    """The self-test proper."""
+    import kafka
+    from kafka.consumer.fetcher import Fetcher
+    from kafka.protocol.consumer import IsolationLevel
+    from kafka.record import MemoryRecords
+    from kafka.structs import TopicPartition
+
+    if "PartitionRecords" not in Fetcher._parse_fetched_data.__code__.co_names:
+        return f"kafka-python {kafka.__version__} makes its records elsewhere"
+    partition = TopicPartition("self-test", 0)
+    for name, data, aborted in _samples():
+        for isolation in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
+            for fetch_offset in (0, 1):
+                outcomes = []
+                for kind in (Fetcher.PartitionRecords, raw_partition_records()):
+                    part = cast("Callable[..., Any]", kind)(
+                        fetch_offset,
+                        partition,
+                        MemoryRecords(data),
+                        check_crcs=True,
+                        isolation_level=isolation,
+                        aborted_transactions=aborted,
+                    )
+                    outcomes.append((part.take(1000), part.next_fetch_offset, bool(part)))
+                (stock, position, open_stock), (raw, raw_position, open_raw) = outcomes
+                plain = list(itertools.chain.from_iterable(_rows(chunk.records) for chunk in raw))
+                if plain != [(r.offset, r.timestamp, r.key, r.value) for r in stock]:
+                    return f"other records than the stock parser's ({name})"
+                if (position, open_stock) != (raw_position, open_raw):
+                    return f"another position than the stock parser's ({name})"
+    return None
+
+
+def _rows(records: Records) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
+    """Plain tuples, for comparison."""
+    for index in range(len(records)):
+        yield int(records.offsets[index]), int(records.timestamps[index]), records.key(index), records.value(index)
+
+
+@dataclass(frozen=True)
+class _Aborted:
+    """An aborted transaction as a fetch response lists it."""
+
+    producer_id: int
+    first_offset: int
+
+
+def _samples() -> Iterator[tuple[str, bytes, list[_Aborted]]]:
+    """Batches by the client's own builder: each codec, old formats, a transaction aborted and one committed."""
+    from kafka import codec as codecs
+    from kafka.record.default_records import DefaultRecordBatchBuilder
+    from kafka.record.memory_records import MemoryRecordsBuilder
+    from kafka.record.util import calc_crc32c
+
+    def batch(base: int, kind: int, magic: int = 2, producer: int = -1, transactional: bool = False) -> bytearray:
+        """Two records at `base`."""
+        state = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0} if producer >= 0 else {}
+        builder = MemoryRecordsBuilder(magic, kind, 1 << 16, offset=0, transactional=transactional, **state)
+        builder.append(1000, b"key" * 20, None)
+        builder.append(999, None, b"value" * 20, [("name", b"x")] if magic == 2 else None)
+        builder.close()
+        data = bytearray(builder.buffer())
+        if magic == 2:
+            struct.pack_into(">q", data, 0, base)
+        return data
+
+    def marker(base: int, producer: int, kind: int) -> bytearray:
+        """The control batch that ends a transaction: 0 aborts, 1 commits."""
+        builder = DefaultRecordBatchBuilder(2, 0, True, producer, 0, -1, 1 << 16)
+        builder.append(0, 1000, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0), [])
+        data = bytearray(builder.build())
+        attributes = struct.unpack_from(">h", data, 21)[0] | 0x20
+        struct.pack_into(">q", data, 0, base)
+        struct.pack_into(">h", data, 21, attributes)
+        struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
+        return data
+
+    present = ((0, True), (1, True), (2, codecs.has_snappy()), (3, codecs.has_lz4()), (4, codecs.has_zstd()))
+    for kind, has in present:
+        if has:
+            yield f"codec {kind}", bytes(batch(0, kind) + batch(2, kind) + batch(7, 0) + batch(9, 0)[:-1]), []
+    yield "old format", bytes(batch(0, 0, magic=1)), []
+    ended = batch(0, 0, producer=5, transactional=True) + batch(2, 0) + marker(4, 5, 0)
+    ended += batch(5, 0, producer=5, transactional=True) + marker(7, 5, 1)
+    yield "transactions", bytes(ended), [_Aborted(5, 0)]

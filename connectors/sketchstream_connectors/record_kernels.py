@@ -1,0 +1,246 @@
+"""Compiled loops over Kafka record batches: where the batches are, and where each record's key and value are.
+
+In: a uint8 buffer of unchecked bytes, and tables of integers. Out: tables filled in place, and how far it went.
+Touches: nothing else. Every bound is tested as `length > end - position`, which no hostile length can overflow.
+Source: Apache Kafka protocol guide, "Messages: record batch" (magic 2: fixed head, then zigzag varints).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.kernels import kernel
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+# columns of the table of batches
+START, END, MAGIC, LEADER_EPOCH, CRC, ATTRIBUTES, BASE_OFFSET, LAST_DELTA = 0, 1, 2, 3, 4, 5, 6, 7
+FIRST_TIMESTAMP, MAX_TIMESTAMP, PRODUCER, COUNT = 8, 9, 10, 11
+COLUMNS = 12
+
+LOG_OVERHEAD = 12
+HEAD_BYTES = 61
+SMALLEST_OLD_BATCH = 26
+SMALLEST_RECORD = 7
+
+# columns of the table of segments: one run of records each, not compressed
+SEGMENT_START, SEGMENT_END, SEGMENT_OFFSET, SEGMENT_TIMESTAMP, SEGMENT_FIXED, SEGMENT_COUNT = 0, 1, 2, 3, 4, 5
+SEGMENT_COLUMNS = 6
+
+
+@kernel
+def count_batches(data: Bytes) -> int:
+    """How many whole batches `data` begins with; a batch of a hostile length is counted and ends the walk."""
+    size = data.size
+    position = np.int64(0)
+    found = 0
+    while size - position >= 12:
+        at = data[position + 8 : position + 12]
+        length = (np.int64(at[0]) << 24) | (np.int64(at[1]) << 16) | (np.int64(at[2]) << 8) | np.int64(at[3])
+        if length >= 1 << 31:
+            return found + 1
+        if length > size - position - 12:
+            return found
+        found += 1
+        position += 12 + length
+    return found
+
+
+@kernel
+def read_heads(data: Bytes, table: Ints) -> int:
+    """Fill (n, COLUMNS) `table` from the first n batches; the number filled is short of n where a head is broken."""
+    size = data.size
+    position = np.int64(0)
+    for row in range(table.shape[0]):
+        if size - position < 12:
+            return row
+        at = data[position + 8 : position + 12]
+        length = (np.int64(at[0]) << 24) | (np.int64(at[1]) << 16) | (np.int64(at[2]) << 8) | np.int64(at[3])
+        line = table[row]
+        line[0] = position
+        line[1] = position
+        line[2] = -1
+        line[6] = 0
+        for k in range(8):
+            line[6] = (line[6] << 8) | np.int64(data[position + k])
+        if length >= 1 << 31 or length > size - position - 12 or length < 14:
+            return row
+        line[1] = position + 12 + length
+        magic = np.int64(data[position + 16])
+        line[2] = magic
+        if magic < 2:
+            position += 12 + length
+            continue
+        if magic > 2 or length < 49:
+            return row
+        head = data[position : position + 61]
+        value = np.int64(0)
+        for k in range(12, 16):
+            value = (value << 8) | np.int64(head[k])
+        line[3] = value - ((value >> 31) << 32)
+        value = np.int64(0)
+        for k in range(17, 21):
+            value = (value << 8) | np.int64(head[k])
+        line[4] = value
+        line[5] = (np.int64(head[21]) << 8) | np.int64(head[22])
+        value = np.int64(0)
+        for k in range(23, 27):
+            value = (value << 8) | np.int64(head[k])
+        line[7] = value - ((value >> 31) << 32)
+        for column in range(3):
+            value = np.int64(0)
+            for k in range(8):
+                value = (value << 8) | np.int64(head[27 + 8 * column + k])
+            line[8 + column] = value
+        value = np.int64(0)
+        for k in range(57, 61):
+            value = (value << 8) | np.int64(head[k])
+        line[11] = value - ((value >> 31) << 32)
+        position += 12 + length
+    return int(table.shape[0])
+
+
+@kernel
+def read_records(
+    data: Bytes,
+    segments: Ints,
+    from_position: int,
+    offsets: Ints,
+    timestamps: Ints,
+    key_start: Ints,
+    key_end: Ints,
+    value_start: Ints,
+    value_end: Ints,
+) -> tuple[int, int]:
+    """Write one line per record at or after `from_position`.
+
+    Args:
+        data: uint8 bytes that hold the segments.
+        segments: (k, SEGMENT_COLUMNS) int64: start, end, base offset, base timestamp, whether that timestamp holds for
+            all records, number of records.
+        from_position: records below it are dropped.
+        offsets: out, int64, as long as all counts together, like those that follow.
+        timestamps: out, milliseconds.
+        key_start: out, -1 for null.
+        key_end: out.
+        value_start: out, -1 for null.
+        value_end: out.
+
+    Returns:
+        The number of lines written, and the first segment that is broken (k if none is); a broken segment writes none.
+    """
+    written = 0
+    for s in range(segments.shape[0]):
+        segment = segments[s]
+        position = segment[0]
+        end = segment[1]
+        base_offset = segment[2]
+        base_timestamp = segment[3]
+        fixed = segment[4]
+        count = max(segment[5], 0)
+        row = written
+        for _ in range(count):
+            record_end = end
+            timestamp = base_timestamp
+            offset = base_offset
+            key_from = np.int64(-1)
+            key_to = np.int64(-1)
+            value_from = np.int64(-1)
+            value_to = np.int64(-1)
+            headers = np.int64(0)
+            good = True
+            for step in range(6):
+                if step == 1:
+                    if position >= record_end:  # the attributes of a record: one byte, unused
+                        good = False
+                        break
+                    position += 1
+                if position >= record_end:
+                    good = False
+                    break
+                byte = np.int64(data[position])
+                position += 1
+                raw = byte & 127
+                shift = 7
+                while byte >= 128:
+                    if position >= record_end or shift > 63:
+                        good = False
+                        break
+                    byte = np.int64(data[position])
+                    position += 1
+                    if shift == 63 and byte > 1:
+                        good = False
+                        break
+                    raw |= (byte & 127) << shift
+                    shift += 7
+                if not good:
+                    break
+                number = ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1)
+                if step == 0:
+                    if number < 0 or number > end - position:
+                        good = False
+                        break
+                    record_end = position + number
+                elif step == 1:
+                    if fixed == 0:
+                        timestamp = base_timestamp + number
+                elif step == 2:
+                    offset = base_offset + number
+                elif step == 5:
+                    headers = number
+                elif number >= 0:
+                    if number > record_end - position:
+                        good = False
+                        break
+                    if step == 3:
+                        key_from = position
+                        key_to = position + number
+                    else:
+                        value_from = position
+                        value_to = position + number
+                    position += number
+            if not good or headers < 0 or headers > record_end - position:
+                return written, s
+            for field in range(2 * headers):
+                if position >= record_end:
+                    good = False
+                    break
+                byte = np.int64(data[position])
+                position += 1
+                raw = byte & 127
+                shift = 7
+                while byte >= 128:
+                    if position >= record_end or shift > 63:
+                        good = False
+                        break
+                    byte = np.int64(data[position])
+                    position += 1
+                    if shift == 63 and byte > 1:
+                        good = False
+                        break
+                    raw |= (byte & 127) << shift
+                    shift += 7
+                if not good:
+                    break
+                number = ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1)
+                if number > record_end - position or (number < 0 and field % 2 == 0):
+                    good = False
+                    break
+                if number > 0:
+                    position += number
+            if not good or position != record_end:
+                return written, s
+            if offset >= from_position:
+                offsets[row] = offset
+                timestamps[row] = timestamp
+                key_start[row] = key_from
+                key_end[row] = key_to
+                value_start[row] = value_from
+                value_end[row] = value_to
+                row += 1
+        if position != end:
+            return written, s
+        written = row
+    return written, segments.shape[0]
