@@ -1,0 +1,222 @@
+"""The compiled loops of the stream: admission by watermark, placing in windows, recomputed partitions.
+
+In: plain arrays and numbers, checked by the callers. Out: arrays filled in place, and a few numbers. Touches: nothing.
+Source: notes/kafka_faults.md 8 (lateness as a function of the record sequence); Apache Kafka's `Utils.murmur2`
+(Appleby's MurmurHash2, seed 0x9747b28c); librdkafka's `rd_crc32` (CRC-32, IEEE).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.kernels import kernel
+
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+
+ADMITTED, FUTURE, UNREADABLE = 0, 1, 2
+"""Verdicts on a record before windows are looked at."""
+
+OUT, LATE = -1, -2
+"""Places of a record that goes to no window: not admitted, or late."""
+
+
+@kernel
+def admit(
+    times: I64,
+    stamps: I64,
+    stamped: Any,
+    max_ahead: Any,
+    earliest: Any,
+    latest: Any,
+    watermark: Any,
+    before: I64,
+    verdict: U8,
+) -> Any:
+    """Judge n records in offset order, and move the watermark.
+
+    Args:
+        times: (n,) event times, ms.
+        stamps: (n,) the records' own timestamps, ms; not read unless `stamped`.
+        stamped: whether there are such timestamps.
+        max_ahead: ms that an event time may lie beyond its record's timestamp.
+        earliest, latest: event times outside [earliest, latest) are unreadable.
+        watermark: running maximum before the first record.
+        before: (n,) filled with the running maximum before each record.
+        verdict: (n,) filled with ADMITTED, FUTURE or UNREADABLE; only admitted records move the watermark.
+
+    Returns:
+        The watermark after the last record, the smallest and the largest admitted time (meaningless if none was), and
+        the numbers of future and of unreadable records.
+    """
+    n_future = 0
+    n_unreadable = 0
+    low = latest
+    high = earliest
+    for i in range(times.size):
+        before[i] = watermark
+        time = times[i]
+        if time < earliest or time >= latest:
+            verdict[i] = 2
+            n_unreadable += 1
+        elif stamped and time > stamps[i] + max_ahead:
+            verdict[i] = 1
+            n_future += 1
+        else:
+            verdict[i] = 0
+            watermark = max(watermark, time)
+            low = min(low, time)
+            high = max(high, time)
+    return watermark, low, high, n_future, n_unreadable
+
+
+@kernel
+def place(
+    times: I64,
+    before: I64,
+    verdict: U8,
+    starts: I64,
+    ends: I64,
+    lateness: Any,
+    sealed_through: Any,
+    places: npt.NDArray[np.int32],
+) -> Any:
+    """Find each admitted record's window, and which records are late.
+
+    Args:
+        times, before, verdict: (n,) as `admit` left them.
+        starts, ends: (k,) ascending, disjoint windows that cover all admitted times.
+        lateness: ms.
+        sealed_through: windows that end by then take nothing more.
+        places: (n,) filled with the window's index, OUT or LATE.
+
+    Returns:
+        Number of late records.
+    """
+    n_late = 0
+    current = 0
+    for i in range(times.size):
+        if verdict[i] != 0:
+            places[i] = -1
+            continue
+        time = times[i]
+        if not (starts[current] <= time < ends[current]):
+            current = np.searchsorted(starts, time, side="right") - 1
+        end = ends[current]
+        if end + lateness <= before[i] or end <= sealed_through:
+            places[i] = -2
+            n_late += 1
+        else:
+            places[i] = current
+    return n_late
+
+
+@kernel
+def choose(
+    record: I64, packed: Any, valid: npt.NDArray[np.bool_], places: npt.NDArray[np.int32], window: Any, chosen: Any
+) -> Any:
+    """Mark the valid occurrences whose record was placed in `window`; returns how many.
+
+    Args:
+        record: (u,) index of each occurrence's record; not read unless `packed` (occurrence i is then record i).
+        packed: whether records hold several occurrences.
+        valid: (u,) bool.
+        places: (n,) as `place` left them.
+        window: index.
+        chosen: (u,) bool, filled.
+    """
+    n = 0
+    for i in range(valid.size):
+        at = record[i] if packed else i
+        good = valid[i] and places[at] == window
+        chosen[i] = good
+        n += good
+    return n
+
+
+@kernel
+def _murmur2(data: U8) -> Any:
+    """Java client's murmur2 of some bytes, as an unsigned 32-bit number in an int64."""
+    mask = np.int64(0xFFFFFFFF)
+    m = np.int64(0x5BD1E995)
+    size = data.size
+    h = (np.int64(0x9747B28C) ^ size) & mask
+    whole = size // 4 * 4
+    for at in range(0, whole, 4):
+        word = data[at : at + 4]
+        k = np.int64(word[0]) | np.int64(word[1]) << 8 | np.int64(word[2]) << 16 | np.int64(word[3]) << 24
+        k = (k * m) & mask
+        k ^= k >> 24
+        k = (k * m) & mask
+        h = (h * m) & mask
+        h ^= k
+    rest = data[whole:]
+    if rest.size == 3:
+        h ^= np.int64(rest[2]) << 16
+    if rest.size >= 2:
+        h ^= np.int64(rest[1]) << 8
+    if rest.size >= 1:
+        h ^= np.int64(rest[0])
+        h = (h * m) & mask
+    h ^= h >> 13
+    h = (h * m) & mask
+    h ^= h >> 15
+    return h
+
+
+@kernel
+def _crc32(data: U8, table: I64) -> Any:
+    """CRC-32 (IEEE, reflected) of some bytes, in an int64."""
+    crc = np.int64(0xFFFFFFFF)
+    for byte in data:
+        crc = table[(crc ^ np.int64(byte)) & 0xFF] ^ (crc >> 8)
+    return crc ^ np.int64(0xFFFFFFFF)
+
+
+@kernel
+def _belongs(data: U8, table: I64, counts: I64, partition: Any) -> Any:
+    """Whether the partitioner sends a key with these bytes to `partition` under one of the partition counts."""
+    hashed = _crc32(data, table) if table.size else _murmur2(data) & np.int64(0x7FFFFFFF)
+    for count in counts:
+        if hashed % count == partition:
+            return True
+    return False
+
+
+@kernel
+def belongs_spans(buffer: U8, starts: Any, ends: Any, table: I64, counts: I64, partition: Any, out: Any) -> None:
+    """(n,) bool: whether item i = buffer[starts[i]:ends[i]] belongs to the partition.
+
+    Args:
+        buffer, starts, ends: items.
+        table: (256,) table of CRC-32; empty: murmur2.
+        counts: (k,) partition counts that were valid since the window opened.
+        partition: the one in question.
+        out: (n,) bool, filled.
+    """
+    for i in range(starts.size):
+        out[i] = _belongs(buffer[starts[i] : ends[i]], table, counts, partition)
+
+
+@kernel
+def belongs_ints(items: I64, table: I64, counts: I64, partition: Any, out: Any) -> None:
+    """The same for int items, whose key is their decimal text."""
+    digits = np.zeros(20, np.uint8)
+    for i in range(items.size):
+        value = items[i]
+        negative = value < 0
+        rest = np.uint64(0) - np.uint64(value) if negative else np.uint64(value)
+        at = 20
+        while True:
+            at -= 1
+            digits[at] = np.uint8(48 + rest % np.uint64(10))
+            rest //= np.uint64(10)
+            if rest == 0:
+                break
+        if negative:
+            at -= 1
+            digits[at] = np.uint8(45)
+        out[i] = _belongs(digits[at:], table, counts, partition)
