@@ -51,20 +51,6 @@ def check_utf8(data: Bytes, starts: Ints, ends: Ints, valid: Flags) -> None:
 
 
 @kernel
-def gather(data: Bytes, starts: Ints, ends: Ints, valid: Flags, offsets: Ints, out: Bytes) -> None:
-    """Copy the valid slices one after the other into `out`, and fill (n + 1,) `offsets`; invalid ones are empty."""
-    q = 0
-    for i in range(starts.size):
-        offsets[i] = q
-        if valid[i]:
-            p = starts[i]
-            for j in range(ends[i] - p):
-                out[q + j] = data[p + j]
-            q += ends[i] - p
-    offsets[starts.size] = q
-
-
-@kernel
 def read_integers(data: Bytes, starts: Ints, ends: Ints, valid: Flags, unsigned: bool, out: Ints) -> None:
     """Decimal texts of JSON's integer grammar as int64; `valid` is cleared where they are something else.
 

@@ -23,10 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ConfigError
+from sketchstream.items import Items
 from sketchstream_connectors import field_kernels as kernels
 from sketchstream_connectors import json_kernels
 from sketchstream_connectors.json_kernels import INTEGER, MISSING, NULL, OTHER, STRING
-from sketchstream_connectors.records import NO_TIMESTAMP, Records
+from sketchstream_connectors.records import NO_TIMESTAMP, Records, read_only
 
 Format = Literal["json", "key", "value", "packed"]
 ItemType = Literal["text", "int", "bytes"]
@@ -45,9 +46,7 @@ class Decoded:
 
     Args:
         record: (u,) int64 index of the record of each update; None: u = n, one each, in order.
-        items: (u,) int64 for item_type "int", else (buffer uint8, offsets int64 (u + 1,)), contiguous; an update that
-            is not valid has the item 0, or an empty one.
-        item_type: of the items.
+        items: the u items; an update that is not valid has the item 0, or an empty one.
         weights: (u,) int64, or None where all are 1.
         valid: (u,) bool, whether the update is to be applied. Not valid and not null: a poison payload.
         times: (n,) int64 event time in milliseconds, `UNREADABLE_TIME` where it cannot be read.
@@ -55,8 +54,7 @@ class Decoded:
     """
 
     record: Ints | None
-    items: Ints | tuple[Bytes, Ints]
-    item_type: ItemType
+    items: Items
     weights: Ints | None
     valid: Flags
     times: Ints
@@ -140,20 +138,19 @@ class Decoder:
         if self.item_type == "text":
             kernels.check_utf8(records.buffer, starts, ends, valid)
         items = self._items(records.buffer, kinds, starts, ends, valid)
-        return Decoded(None, items, self.item_type, None, valid, _record_times(records), null)
+        return Decoded(None, items, None, valid, _record_times(records), null)
 
-    def _items(self, buffer: Bytes, kinds: Bytes, starts: Ints, ends: Ints, valid: Flags) -> Ints | tuple[Bytes, Ints]:
-        """Strings and integers as items of the wanted type; clears `valid` where that cannot be."""
+    def _items(self, buffer: Bytes, kinds: Bytes, starts: Ints, ends: Ints, valid: Flags) -> Items:
+        """Strings and integers as items of the wanted type; clears `valid` where that cannot be. Nothing is copied."""
         if self.item_type == "int":
             valid &= (kinds == STRING) | (kinds == INTEGER)
             numbers = np.empty(starts.size, dtype=np.int64)
             kernels.read_integers(buffer, starts, ends, valid, True, numbers)
-            return numbers
+            return Items.of(numbers)
         valid &= kinds == STRING if self.item_type == "bytes" else (kinds == STRING) | (kinds == INTEGER)
-        offsets = np.empty(starts.size + 1, dtype=np.int64)
-        out = np.empty(int((ends - starts)[valid].sum()), dtype=np.uint8)
-        kernels.gather(buffer, starts, ends, valid, offsets, out)
-        return out, offsets
+        if not valid.all():
+            starts, ends = np.where(valid, starts, 0), np.where(valid, ends, 0)
+        return Items.spans(buffer, starts, ends, "str" if self.item_type == "text" else "bytes")
 
     def _json(self, records: Records) -> Decoded:
         """Fields of JSON values."""
@@ -177,7 +174,7 @@ class Decoder:
         else:
             times = np.empty(len(records), dtype=np.int64)
             json_kernels.read_times(found.buffer, found.kinds[-1], found.starts[-1], found.ends[-1], times)
-        return Decoded(None, items, self.item_type, weights, valid, times, null)
+        return Decoded(None, items, weights, valid, times, null)
 
     def _packed(self, records: Records) -> Decoded:
         """Packed maps, spread over their updates."""
@@ -206,12 +203,12 @@ class Decoder:
         valid = readable[record]
         given = weights if weights.size else None
         if self.item_type == "int":
-            return Decoded(record, items, "int", given, valid, times, null)
+            return Decoded(record, Items.of(items), given, valid, times, null)
         offsets = np.empty(total + 1, dtype=np.int64)
         kernels.decimal_sizes(items, valid, offsets)
         text = np.empty(int(offsets[-1]), dtype=np.uint8)
         kernels.write_decimals(items, offsets, text)
-        return Decoded(record, (text, offsets), "text", given, valid, times, null)
+        return Decoded(record, Items.packed(read_only(text), offsets, "str"), given, valid, times, null)
 
 
 _BAD_TIME = 2
@@ -275,7 +272,7 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
                 found_start[field, i] = buffer.size + len(side)
                 side += literal
                 found_end[field, i] = buffer.size + len(side)
-        buffer = np.concatenate([buffer, np.frombuffer(side, dtype=np.uint8)])
+        buffer = read_only(np.concatenate([buffer, np.frombuffer(side, dtype=np.uint8)]))
     return Found(buffer, kinds, found_start, found_end, broken)
 
 
@@ -333,7 +330,7 @@ def _ask_msgpack(records: Records, status: Bytes, fields: Ints, null: Flags) -> 
             line[2] = line[1]
             side += weights
             line[3] = buffer.size + len(side)
-    return np.concatenate([buffer, np.frombuffer(side, dtype=np.uint8)])
+    return read_only(np.concatenate([buffer, np.frombuffer(side, dtype=np.uint8)]))
 
 
 def ask_msgpack(text: bytes | memoryview) -> tuple[bytes | Literal[False] | None, bytes | None, int, int] | None:

@@ -42,7 +42,7 @@ class Records:
     Args:
         offsets: (n,) int64.
         timestamps: (n,) int64, milliseconds, -1 where the record has none.
-        buffer: uint8, read-only for whoever gets it.
+        buffer: uint8, read-only (which also keeps compiled loops to one variant).
         key_start, key_end, value_start, value_end: (n,) int64.
         next_position: position after the last batch read, control and aborted batches included.
         leader_epoch: of the last batch, -1 where not known.
@@ -75,6 +75,12 @@ class Records:
     def _slice(self, start: int, end: int) -> bytes | None:
         """Bytes of the buffer, None for null."""
         return None if start < 0 else self.buffer[start:end].tobytes()
+
+
+def read_only(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """The array, which nobody may write to from now on."""
+    array.flags.writeable = False
+    return array
 
 
 class ClientRecord(Protocol):
@@ -151,7 +157,7 @@ def join(parts: Sequence[Records]) -> Records:
     return Records(
         offsets=np.concatenate([p.offsets for p in parts]),
         timestamps=np.concatenate([p.timestamps for p in parts]),
-        buffer=np.concatenate([p.buffer for p in parts]),
+        buffer=read_only(np.concatenate([p.buffer for p in parts])),
         key_start=moved("key_start"),
         key_end=moved("key_end"),
         value_start=moved("value_start"),
@@ -208,7 +214,7 @@ class _Reader:
         self, data: Buffer, from_position: int, check_crc: bool, aborted: Iterable[tuple[int, int]] | None
     ) -> None:
         self.view = memoryview(data).cast("B")
-        self.array = np.frombuffer(self.view, dtype=np.uint8)
+        self.array = read_only(np.frombuffer(self.view, dtype=np.uint8))
         self.from_position = from_position
         self.position = from_position
         self.leader_epoch = -1
@@ -347,8 +353,11 @@ class _Piece:
     ) -> tuple[Records, int | None]:
         """The records at or after `from_position`, and the base offset of the first broken batch."""
         segments = np.array(self.segments, dtype=np.int64)
-        buffer = array
-        if self.payloads:
+        first = segments[0, kernels.SEGMENT_START]
+        if not self.payloads:
+            buffer = array[first : segments[-1, kernels.SEGMENT_END]]
+            segments[:, kernels.SEGMENT_START : kernels.SEGMENT_END + 1] -= first
+        else:
             ends = np.cumsum(segments[:, kernels.SEGMENT_END] - segments[:, kernels.SEGMENT_START])
             buffer = np.empty(int(ends[-1]), dtype=np.uint8)
             for index, line in enumerate(segments):
@@ -358,6 +367,7 @@ class _Piece:
                 line[kernels.SEGMENT_END] = ends[index]
                 line[kernels.SEGMENT_START] = ends[index] - source.size
                 buffer[line[kernels.SEGMENT_START] : line[kernels.SEGMENT_END]] = source
+            buffer = read_only(buffer)
         n = int(np.maximum(segments[:, kernels.SEGMENT_COUNT], 0).sum())
         offsets, timestamps, key_start, key_end, value_start, value_end = (
             np.empty(n, dtype=np.int64) for _ in range(6)
