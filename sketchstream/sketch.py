@@ -32,7 +32,6 @@ from sketchstream.spec import Epsilon, ProfileSpec, exact_epsilon
 if TYPE_CHECKING:
     from sketchstream.domains import Index
     from sketchstream.hashing import Key
-    from sketchstream.items import Items, ItemsLike
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.ledger import LayerEntry, Ledger
 
@@ -123,28 +122,30 @@ class Sketch:
 
     def update(
         self,
-        items: ItemsLike | Items,
-        weights: npt.ArrayLike | None = None,
+        items: object,
+        weights: object = None,
         *,
         threads: int = 1,
-        invalid: Literal["error", "skip"] = "error",
+        invalid: Literal["error", "skip", "noop"] = "error",
     ) -> None:
         """Count items, in place.
 
         Args:
-            items: (n,) integers, a list of int/str/bytes, a (buffer, offsets) pair, or a pyarrow array.
+            items: (n,) integers, a list of int/str/bytes, a (buffer, offsets) pair, a pyarrow array, or `Items`.
             weights: (n,) integers, at most `max_weight` in absolute value; negative ones delete. Default 1.
             threads: 1 or 2.
-            invalid: "error" refuses the whole batch and names the position; "skip" leaves out each event whose weight
-                or item is outside what the spec allows, decided from that event alone, and applies its neighbours.
+            invalid: "error" refuses the whole batch and names the position; "skip" leaves out items outside a closed
+                domain; "noop" leaves out bad weights too. Decided for each event from that event alone.
 
         Raises:
             ItemError, WeightError, DomainError: nothing of the batch was applied.
             SealedError: the sketch is closed.
         """
+        from sketchstream.items import Items
+
         self._index.apply(
             self._open_state("update"),
-            items,
+            Items.of(items),
             weights,
             max_weight=self.spec.max_weight,
             modulus=self.spec.modulus,
