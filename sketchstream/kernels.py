@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numba
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -48,16 +48,23 @@ def kernel(function: Function) -> Function:
 
     Where no cache directory can be written (a read-only home), the function is compiled anew in each process.
     """
-    options = {"nogil": True, "fastmath": False}
     try:
-        compiled = numba.njit(cache=True, **options)(function)
+        compiled: Any = numba.njit(cache=True, nogil=True, fastmath=False)(function)
     except RuntimeError:
-        compiled = numba.njit(**options)(function)
+        compiled = numba.njit(nogil=True, fastmath=False)(function)
     out: Function = compiled
     return out
 
 
-@intrinsic
+def _intrinsic(function: Any) -> Any:
+    """A function that writes its own machine code; called inside kernels with one argument less."""
+    return intrinsic(function)
+
+
+_get_or_insert: Any = cgutils.get_or_insert_function
+
+
+@_intrinsic
 def _prefetch(typingctx: Any, array: Any, position: Any) -> Any:
     """Ask for the cache line of array[position], to be written."""
 
@@ -67,14 +74,14 @@ def _prefetch(typingctx: Any, array: Any, position: Any) -> Any:
         byte_pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
         word = ir.IntType(32)
         declared = ir.FunctionType(ir.VoidType(), [byte_pointer.type, word, word, word])
-        function = cgutils.get_or_insert_function(builder.module, declared, "llvm.prefetch.p0")
+        function = _get_or_insert(builder.module, declared, "llvm.prefetch.p0")
         builder.call(function, [byte_pointer, word(1), word(3), word(1)])
         return context.get_dummy_value()
 
     return types.void(array, position), codegen
 
 
-@intrinsic
+@_intrinsic
 def _load(typingctx: Any, array: Any, position: Any) -> Any:
     """The eight bytes at array[position:position + 8] as one little-endian word; any alignment."""
 
@@ -88,7 +95,7 @@ def _load(typingctx: Any, array: Any, position: Any) -> Any:
     return types.uint64(array, position), codegen
 
 
-@intrinsic
+@_intrinsic
 def _trailing_zeros(typingctx: Any, value: Any) -> Any:
     """Number of zero bits below the lowest one bit; value is not 0."""
 
@@ -362,6 +369,16 @@ def locate_spans(buffer: Bytes, starts: Any, ends: Any, route: Any, out: U64) ->
 
 
 @kernel
+def count_before(words: U64) -> Any:
+    """Fill column 1 with the number of one bits of column 0 in earlier rows; returns their total."""
+    total = np.uint64(0)
+    for i in range(len(words)):
+        words[i, 1] = total
+        total += _ones_below(words[i, 0], _63) + (words[i, 0] >> _63)
+    return total
+
+
+@kernel
 def fill_table(hashes: U64, table: U64) -> None:
     """Open addressing, linear probing: table[place] = (hash, position + 1)."""
     mask = np.uint64(len(table) - 1)
@@ -378,8 +395,7 @@ def _add(state: Any, slots: U64, weights: Any, modulus: Any, sign: Any) -> None:
     """state[slots] += sign * weights (empty weights: ones), wrapping, or modulo `modulus` if that is not 0."""
     n = len(slots)
     start = n - AHEAD
-    if start < 0:
-        start = 0
+    start = max(start, 0)
     ahead = slots[AHEAD:] if n > AHEAD else slots[:0]
     rest = slots[start:]
     if modulus == 0 and len(weights) == 0:
@@ -509,3 +525,80 @@ def update_spans(
         done[0] += stop - start
     slots[:] = 0
     return good
+
+
+INTS, TEXTS, BLOBS = range(3)
+"""Item types as `read_packed` knows them."""
+
+
+@kernel
+def _big_endian(piece: Bytes) -> Any:
+    """A big-endian unsigned integer."""
+    value = np.uint64(0)
+    for i in range(len(piece)):
+        value = (value << np.uint64(8)) | np.uint64(piece[i])
+    return value
+
+
+@kernel
+def read_packed(packed: Bytes, kind: Any, starts: I64, ends: I64, values: I64) -> Any:
+    """Where the items of a msgpack array lie (`starts`, `ends`), or what they are (`values`, ints).
+
+    Returns how many items, from the first on, are of the expected kind.
+    """
+    n = len(values) if kind == INTS else len(starts)
+    at = 1 if n < 16 else 3 if n < 65536 else 5
+    for i in range(n):
+        tag = packed[at]
+        at += 1
+        width = 0
+        if kind == INTS:
+            if tag < 0x80:
+                values[i] = tag
+            elif tag >= 0xE0:
+                values[i] = np.int64(tag) - 256
+            elif 0xCC <= tag <= 0xCF:
+                width = 1 << (tag - 0xCC)
+                value = _big_endian(packed[at : at + width])
+                at += width
+                values[i] = np.int64(value)
+                if values[i] < 0:
+                    return i
+            elif 0xD0 <= tag <= 0xD3:
+                width = 1 << (tag - 0xD0)
+                value = _big_endian(packed[at : at + width])
+                at += width
+                shift = np.int64(64 - 8 * width)
+                values[i] = np.int64(value << np.uint64(shift)) >> shift
+            else:
+                return i
+            continue
+        if kind == TEXTS and 0xA0 <= tag < 0xC0:
+            length = np.int64(tag) - 0xA0
+        elif kind == TEXTS and 0xD9 <= tag <= 0xDB:
+            width = 1 << (tag - 0xD9)
+            length = np.int64(_big_endian(packed[at : at + width]))
+            at += width
+        elif kind == BLOBS and 0xC4 <= tag <= 0xC6:
+            width = 1 << (tag - 0xC4)
+            length = np.int64(_big_endian(packed[at : at + width]))
+            at += width
+        else:
+            return i
+        starts[i] = at
+        at += length
+        ends[i] = at
+    return n
+
+
+@kernel
+def check_spans(starts: Any, ends: Any, size: Any) -> Any:
+    """Position of the first span that does not lie in 0..size, or -1."""
+    bad = 0
+    for i in range(len(starts)):
+        bad += (starts[i] < 0) | (ends[i] < starts[i]) | (ends[i] > size)
+    if bad > 0:
+        for i in range(len(starts)):
+            if starts[i] < 0 or ends[i] < starts[i] or ends[i] > size:
+                return i
+    return -1

@@ -1,0 +1,339 @@
+"""Where items go: the slots of a domain, and updates of a state through them.
+
+In: a domain of a spec, the key, batches of items. Out: `Index`, a state with weights added. Touches: the state.
+Source: Datar & Muthukrishnan 2002 (domain sampling); specs of the profile, sections 2.1, 3, 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import DomainError, ItemError, KeyMismatchError, SpecError, WeightError
+from sketchstream.hashing import Key, Kind
+from sketchstream.items import Ints, Items, Spans, Weights, as_weights
+from sketchstream.spec import ClosedDomain, Domain, OpenDomain
+
+Invalid = Literal["error", "skip", "noop"]
+Mask = npt.NDArray[np.bool_]
+State = npt.NDArray[Any]
+
+_KINDS: tuple[Kind, ...] = ("int", "str", "bytes")
+_STEP = 1 << 22
+"""Ids that are hashed or ranked at a time while an index is built."""
+
+
+def hashes(items: Items, key: Key) -> npt.NDArray[np.uint64]:
+    """(n,) keyed 64-bit hashes of a batch: SipHash-2-4 under the key of the items' type."""
+    from sketchstream import kernels
+
+    key0, key1 = key.item_key(items.kind)
+    out = np.empty(len(items), np.uint64)
+    for position, piece in items.pieces():
+        part = out[position : position + len(piece)]
+        if isinstance(piece, Ints):
+            kernels.hash_ints(piece.values, key0, key1, part)
+        else:
+            kernels.hash_spans(piece.buffer, piece.starts, piece.ends, key0, key1, part)
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """Finds the slot of each item of a domain; made once for a sketch by `Index.build`.
+
+    Attributes:
+        slots: slots of a sketch with this index, d.
+        slots_per_level: slots of one level (equal to `slots` in closed domains).
+    """
+
+    slots: int
+    slots_per_level: int
+    _routes: dict[Kind, Any] = field(repr=False)
+
+    @classmethod
+    def build(cls, domain: Domain, key: Key | None, keep: Mask | None = None) -> Index:
+        """The index of a domain.
+
+        Args:
+            domain: which items there are.
+            key: the secret hash key; optional for ClosedDomain(size=) without a sample rate.
+            keep: (size,) bool, closed domains: items that have slots here; the others are outside this sketch.
+
+        Raises:
+            KeyMismatchError: a key is needed and missing.
+            SpecError: the list of items is not at hand, or `keep` does not fit.
+            ItemError: a listed item cannot be one (an int beyond 64 bits).
+        """
+        if isinstance(domain, OpenDomain):
+            if keep is not None:
+                msg = "keep belongs to closed domains; an open domain has slots for any item"
+                raise SpecError(msg)
+            return _open(domain, _needed(key))
+        if keep is not None and (keep.dtype != np.bool_ or keep.shape != (domain.size,)):
+            msg = f"keep must be a bool array of one entry for each of {domain.size} items, found shape {keep.shape}"
+            raise SpecError(msg)
+        if domain.listed:
+            return _listed(domain, _needed(key), keep)
+        if domain.sample_rate is not None:
+            return _ranked(domain, _needed(key), keep)
+        return _ids(domain) if keep is None else _ranked(domain, None, keep)
+
+    def locate(self, items: Items) -> npt.NDArray[np.int64]:
+        """(n,) slot of each item; -1 outside the domain, -2 inside but not sampled."""
+        from sketchstream import kernels
+
+        out = np.empty(len(items), np.uint64)
+        for position, piece in items.pieces():
+            _locate(kernels, piece, self._routes[items.kind], out[position : position + len(piece)])
+        return out.view(np.int64)
+
+    def apply(
+        self,
+        state: State,
+        items: Items,
+        weights: object = None,
+        *,
+        max_weight: int = 1,
+        modulus: int | None = None,
+        threads: int = 1,
+        invalid: Invalid = "error",
+    ) -> None:
+        """Add weights to the slots of items, wrapping, or modulo `modulus`.
+
+        Args:
+            state: (slots,) int16, int32 or int64, C-contiguous, changed in place.
+            items: a batch.
+            weights: (n,) integers, or None for ones.
+            max_weight: largest absolute weight (not used with a modulus: there any int64 is a weight).
+            modulus: counters are 0..modulus-1.
+            threads: 1 or 2.
+            invalid: "error": an invalid event refuses the whole batch, nothing is applied; "skip": items outside
+                the domain are left out, a bad weight refuses the batch; "noop": both are left out. Decided for
+                each event from that event alone.
+
+        Raises:
+            DomainError, WeightError, ItemError: say the position, never the item; the state is as before.
+        """
+        if invalid not in ("error", "skip", "noop"):
+            msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
+            raise ItemError(msg)
+        if state.shape != (self.slots,) or not state.flags.c_contiguous:
+            msg = f"the state must be a contiguous array of {self.slots} counters, found shape {state.shape}"
+            raise SpecError(msg)
+        numbers = as_weights(weights, len(items))
+        limit = 0 if modulus is not None or len(numbers) == 0 else max_weight
+        batch = _Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid)
+        try:
+            batch.run()
+        except BaseException:
+            batch.undo()
+            raise
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Batch:
+    """One batch on its way into a state; `done` counts the events that are in, so that they can be taken out."""
+
+    state: State
+    items: Items
+    weights: Weights
+    route: Any
+    max_weight: int
+    modulus: int
+    invalid: Invalid
+    done: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+
+    def run(self) -> None:
+        """Add the batch; stops at the first block that must not be added."""
+        for position, piece in self.items.pieces():
+            if not self._add(piece, position, len(piece), 1):
+                self._refuse(piece, position)
+
+    def undo(self) -> None:
+        """Take out what went in: addition wraps, so subtracting the same events is exact."""
+        left = int(self.done[0])
+        for position, piece in self.items.pieces():
+            if position >= left:
+                break
+            self._add(piece, position, min(len(piece), left - position), -1)
+
+    def _add(self, piece: Ints | Spans, position: int, n: int, sign: int) -> bool:
+        """Add (or take out) the first n events of a piece."""
+        from sketchstream import kernels
+
+        mode = {"error": kernels.ERROR, "skip": kernels.SKIP, "noop": kernels.NOOP}[self.invalid]
+        weights = self.weights[position : position + n]
+        counted = self.done if sign > 0 else np.zeros(1, np.int64)
+        last = (weights, self.route, self.max_weight, self.modulus, sign, mode, counted)
+        if isinstance(piece, Ints):
+            return bool(kernels.update_ints(self.state, piece.values[:n], *last))
+        return bool(kernels.update_spans(self.state, piece.buffer, piece.starts[:n], piece.ends[:n], *last))
+
+    def _refuse(self, piece: Ints | Spans, position: int) -> NoReturn:
+        """Find the first invalid event after those that are in, and say where it is."""
+        from sketchstream import kernels
+
+        first = int(self.done[0])
+        rest = piece.take(np.arange(first - position, min(len(piece), first - position + kernels.BLOCK)))
+        outside = np.empty(len(rest), np.uint64)
+        _locate(kernels, rest, self.route, outside)
+        wrong_item = outside == kernels.NOWHERE
+        wrong_item &= self.invalid == "error"
+        numbers = self.weights[first : first + len(rest)]
+        wrong_weight = np.zeros(len(rest), np.bool_)
+        if self.max_weight and len(numbers):
+            wrong_weight = (numbers > self.max_weight) | (numbers < -self.max_weight)
+        at = int(np.argmax(wrong_item | wrong_weight))
+        if wrong_item[at]:
+            msg = f"the item at position {first + at} is not in the domain; nothing was applied"
+            raise DomainError(msg)
+        msg = (
+            f"the weight at position {first + at} is not within -{self.max_weight}..{self.max_weight} (max_weight); "
+            "nothing was applied"
+        )
+        raise WeightError(msg)
+
+
+def _locate(kernels: Any, piece: Ints | Spans, route: Any, out: npt.NDArray[np.uint64]) -> None:
+    """Slots of one piece."""
+    if isinstance(piece, Ints):
+        kernels.locate_ints(piece.values, route, out)
+    else:
+        kernels.locate_spans(piece.buffer, piece.starts, piece.ends, route, out)
+
+
+def _needed(key: Key | None) -> Key:
+    """The key, which this domain cannot do without."""
+    if key is None:
+        msg = "this domain needs the hash key: open, listed and sampled domains place items by a keyed hash"
+        raise KeyMismatchError(msg)
+    return key
+
+
+def _route(way: int, **fields: Any) -> Any:
+    """A route with every unused field empty."""
+    from sketchstream import kernels
+
+    zero = np.uint64(0)
+    empty: dict[str, Any] = {
+        "key0": zero,
+        "key1": zero,
+        "per_level": zero,
+        "last_level": zero,
+        "size": zero,
+        "words": np.empty((0, 3), np.uint64),
+        "table": np.empty((0, 2), np.uint64),
+        "slots": np.empty(0, np.uint64),
+        "ints": np.empty(0, np.int64),
+        "buffer": np.empty(0, np.uint8),
+        "starts": np.empty(0, np.int64),
+        "ends": np.empty(0, np.int64),
+    }
+    return kernels.Route(way, **{**empty, **fields})
+
+
+def _open(domain: OpenDomain, key: Key) -> Index:
+    """Any item: level and slot from its hash."""
+    from sketchstream import kernels
+
+    routes: dict[Kind, Any] = {}
+    for kind in _KINDS:
+        key0, key1 = key.item_key(kind)
+        routes[kind] = _route(
+            kernels.HASHED,
+            key0=key0,
+            key1=key1,
+            per_level=np.uint64(domain.slots_per_level),
+            last_level=np.uint64(domain.levels - 1),
+        )
+    return Index(domain.size, domain.slots_per_level, routes)
+
+
+def _closed(slots: int, routes: dict[Kind, Any]) -> Index:
+    """An index whose missing types have no items."""
+    from sketchstream import kernels
+
+    if slots < 1:
+        msg = "no item of the domain has a slot here; raise the sample rate or keep more items"
+        raise SpecError(msg)
+    return Index(slots, slots, {kind: routes.get(kind) or _route(kernels.NEVER) for kind in _KINDS})
+
+
+def _ids(domain: ClosedDomain) -> Index:
+    """Ids 0..size-1, each its own slot."""
+    from sketchstream import kernels
+
+    assert domain.size is not None
+    return _closed(domain.size, {"int": _route(kernels.IDS, size=np.uint64(domain.size))})
+
+
+def _threshold(rate: Fraction) -> np.uint64:
+    """Items whose hash lies below this are sampled."""
+    return np.uint64(min(int(rate * (1 << 64)), (1 << 64) - 1))
+
+
+def _ranked(domain: ClosedDomain, key: Key | None, keep: Mask | None) -> Index:
+    """Ids of which a subset, kept and sampled, has slots, in the order of the ids."""
+    from sketchstream import kernels
+
+    assert domain.size is not None
+    size = domain.size
+    words = np.zeros((-(-size // 64), 3), np.uint64)
+    for first in range(0, size, _STEP):
+        last = min(first + _STEP, size)
+        valid = np.ones(last - first, np.bool_) if keep is None else keep[first:last]
+        chosen = valid
+        if domain.sample_rate is not None:
+            ids = Items.of(np.arange(first, last, dtype=np.int64))
+            chosen = valid & (hashes(ids, _needed(key)) < _threshold(domain.sample_rate))
+        for column, bits in ((0, chosen), (2, valid)):
+            packed = np.packbits(bits, bitorder="little")
+            packed = np.concatenate([packed, np.zeros(-len(packed) % 8, np.uint8)])
+            words[first // 64 : first // 64 + len(packed) // 8, column] = packed.view("<u8")
+    slots = int(kernels.count_before(words))
+    return _closed(slots, {"int": _route(kernels.RANKED, size=np.uint64(size), words=words)})
+
+
+def _listed(domain: ClosedDomain, key: Key, keep: Mask | None) -> Index:
+    """A list of items: a table by hash, and the items themselves, so that equal hashes misplace nothing."""
+    from sketchstream import kernels
+
+    if domain.items is None:
+        msg = "the list of items of this domain is not at hand; give the items to update the sketch"
+        raise SpecError(msg)
+    valid = np.ones(len(domain.items), np.bool_) if keep is None else keep
+    position: dict[Kind, list[int]] = {kind: [] for kind in _KINDS}
+    for number, item in enumerate(domain.items):
+        position["str" if isinstance(item, str) else "bytes" if isinstance(item, bytes) else "int"].append(number)
+    batches = {
+        kind: Items.of([domain.items[number] for number in numbers]) for kind, numbers in position.items() if numbers
+    }
+    values = {kind: hashes(batch, key) for kind, batch in batches.items()}
+    chosen = valid.copy()
+    if domain.sample_rate is not None:
+        for kind, hashed in values.items():
+            chosen[position[kind]] &= hashed < _threshold(domain.sample_rate)
+    slots = np.where(chosen, (np.cumsum(chosen) - 1).astype(np.uint64), kernels.UNSAMPLED)
+    slots[~valid] = kernels.NOWHERE
+    routes: dict[Kind, Any] = {}
+    for kind, batch in batches.items():
+        key0, key1 = key.item_key(kind)
+        table = np.zeros((1 << (2 * len(batch) - 1).bit_length(), 2), np.uint64)
+        kernels.fill_table(values[kind], table)
+        piece = batch.whole()
+        items: dict[str, Any] = (
+            {"ints": piece.values}
+            if isinstance(piece, Ints)
+            else {
+                "buffer": piece.buffer,
+                "starts": piece.starts.astype(np.int64),
+                "ends": piece.ends.astype(np.int64),
+            }
+        )
+        routes[kind] = _route(kernels.LISTED, key0=key0, key1=key1, table=table, slots=slots[position[kind]], **items)
+    return _closed(int(chosen.sum()), routes)
