@@ -11,7 +11,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sketchstream.errors import SealedError, StoreError
 
@@ -75,10 +75,14 @@ def require_free(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """The file is ours alone within this block; a second command on it is refused at once, not queued."""
+def locked(path: Path) -> Iterator[BinaryIO]:
+    """The file is ours alone within this block; a second command on it is refused at once, not queued.
+
+    Yields:
+        The file, open for reading and writing: for `replace`, which erases what it held.
+    """
     try:
-        handle = path.open("rb")
+        handle = path.open("r+b")
     except OSError as error:
         raise unreadable(path, error) from None
     with handle:
@@ -94,7 +98,7 @@ def locked(path: Path) -> Iterator[None]:
         if not same:
             msg = f"{path} was changed by another command at this moment: run this one again"
             raise StoreError(msg)
-        yield
+        yield handle
 
 
 def open_sketch(path: Path, key_file: Path | None) -> Sketch:
@@ -109,24 +113,30 @@ def open_sketch(path: Path, key_file: Path | None) -> Sketch:
         raise SealedError(msg) from None
 
 
-def replace(path: Path, sketch: Sketch) -> None:
-    """Write an open sketch over its predecessor, in one step, readable by its owner only."""
+def replace(path: Path, sketch: Sketch, predecessor: BinaryIO) -> None:
+    """Write an open sketch over its predecessor in one step, then erase the bytes that the predecessor held.
+
+    Two copies of one open state show what happened in between; erasing is best effort, as `remove_durably` says.
+    """
     from sketchstream.files import write_durably
 
     write_durably(path, sketch.to_bytes(), replace=True)
+    left = predecessor.seek(0, os.SEEK_END)
+    predecessor.seek(0)
+    while left > 0:
+        left -= predecessor.write(bytes(min(left, 1 << 20)))
+    predecessor.flush()
+    os.fsync(predecessor.fileno())
 
 
 def remove(path: Path) -> None:
-    """Delete an open sketch whose publication is durable, and make the deletion durable."""
+    """Erase and delete an open sketch whose publication is durable."""
+    from sketchstream.files import remove_durably
+
     try:
-        path.unlink()
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        msg = f"the publication is written, but {path} could not be deleted ({error.strerror}): delete it yourself"
+        remove_durably(path, secret=True)
+    except StoreError as error:
+        msg = f"the publication is written, but {error}: delete {path} yourself"
         raise StoreError(msg) from None
 
 

@@ -32,7 +32,7 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
     """
     from sketchstream.cli import sketches
     from sketchstream.errors import MergeError
-    from sketchstream.files import write_durably
+    from sketchstream.files import PUBLIC, write_durably
     from sketchstream.published import SealedState
     from sketchstream.sketch import merge
 
@@ -45,7 +45,7 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
             raise MergeError(msg)
         parts.append(part)
     merged = merge(parts)
-    write_durably(output, merged.to_bytes(), mode=0o644)
+    write_durably(output, merged.to_bytes(), mode=PUBLIC)
     show.facts(
         {
             "file": str(output),

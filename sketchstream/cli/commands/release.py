@@ -28,15 +28,15 @@ def command(sketch: Path, output: Path, epsilon: str, key_file: Path | None, for
       sketchstream release s.sketch -o look.sealed --epsilon 0.1 --key-file key
     """
     from sketchstream.cli import sketches
-    from sketchstream.files import write_durably
+    from sketchstream.files import PUBLIC, write_durably
     from sketchstream.privacy import ledger
 
     sketches.require_free(output)
-    with sketches.locked(sketch):
+    with sketches.locked(sketch) as predecessor:
         opened = sketches.open_sketch(sketch, key_file)
         released = opened.release(epsilon)
-        sketches.replace(sketch, opened)
-        write_durably(output, released.to_bytes(), mode=0o644)
+        sketches.replace(sketch, opened, predecessor)
+        write_durably(output, released.to_bytes(), mode=PUBLIC)
     facts = {
         "file": str(output),
         "cost": str(released.cost),

@@ -27,14 +27,14 @@ def command(sketch: Path, output: Path, key_file: Path | None, form: show.Format
       sketchstream seal s.sketch -o s.sealed --key-file key
     """
     from sketchstream.cli import sketches
-    from sketchstream.files import write_durably
+    from sketchstream.files import PUBLIC, write_durably
     from sketchstream.privacy import ledger
 
     sketches.require_free(output)
     with sketches.locked(sketch):
         opened = sketches.open_sketch(sketch, key_file)
         sealed = opened.seal()
-        write_durably(output, sealed.to_bytes(), mode=0o644)
+        write_durably(output, sealed.to_bytes(), mode=PUBLIC)
         sketches.remove(sketch)
     facts = {
         "file": str(output),

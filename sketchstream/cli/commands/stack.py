@@ -27,9 +27,9 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
     """
     from sketchstream import published
     from sketchstream.cli import sketches
-    from sketchstream.files import write_durably
+    from sketchstream.files import PUBLIC, write_durably
 
     sketches.require_free(output)
     stacked = published.stack([sketches.read_published(path, "stack") for path in files])
-    write_durably(output, stacked.to_bytes(), mode=0o644)
+    write_durably(output, stacked.to_bytes(), mode=PUBLIC)
     show.facts({"file": str(output), "parts": len(stacked.parts), "slots": stacked.slots}, form)

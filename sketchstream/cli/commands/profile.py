@@ -1,0 +1,135 @@
+"""`sketchstream profile`: how many items occurred how often, from what was published.
+
+In: a published file, or the windows that a configuration's worker published. Out: a table, JSON (one object a line
+for several windows) or CSV, and optionally a plot. Touches: published files, the sealed topic or directory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from sketchstream.cli import options, show
+
+if TYPE_CHECKING:
+    from sketchstream.estimate.result import Profile
+    from sketchstream.published import Published
+
+METHODS: Final = ("likelihood", "circulant", "inverse", "monotone")
+NORMS: Final = {"1": 1, "2": 2, "inf": math.inf}
+
+
+@dataclass(frozen=True)
+class Method:
+    """How to reconstruct: what the options said."""
+
+    method: str
+    norm: str | None
+    beta: float
+    max_count: int | None
+
+    def apply(self, published: Published) -> Profile:
+        """The profile of one published object."""
+        return published.profile(
+            method=self.method,  # type: ignore[arg-type]
+            max_count=self.max_count,
+            norm=None if self.norm is None else NORMS[self.norm],
+            beta=self.beta,
+        )
+
+
+@click.command(short_help="Reconstruct how many items occurred how often, with intervals.")
+@click.argument("file", type=options.FILE, required=False)
+@options.config(required=False)
+@click.option("--sketch", help="With -c: name of the sketch.  [default: the only one]")
+@click.option("--from", "from_", metavar="TIME", help="With -c: windows that start at or after this time (RFC 3339).")
+@click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time (RFC 3339).")
+@click.option("--all", "every", is_flag=True, help="With -c: every window, one result each.")
+@click.option("--merge", is_flag=True, help="With -c: one result for all windows together; published states only.")
+@click.option("--method", type=click.Choice(METHODS), default="likelihood", show_default=True, help="Estimator.")
+@click.option("--norm", type=click.Choice(list(NORMS)), help="With --method circulant: norm of the correction.")
+@click.option("--beta", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True,
+              help="With --method circulant: failure probability.")  # fmt: skip
+@click.option("--max-count", type=int, help="Largest count to resolve; larger ones are pooled.")
+@click.option("--plot", type=options.FILE, help="Also draw the profile: a .png, .svg or .pdf file.")
+@options.result_format()
+def command(
+    file: Path | None,
+    config_file: Path | None,
+    sketch: str | None,
+    from_: str | None,
+    to: str | None,
+    every: bool,
+    merge: bool,
+    method: str,
+    norm: str | None,
+    beta: float,
+    max_count: int | None,
+    plot: Path | None,
+    form: show.Format,
+) -> None:
+    r"""Reconstruct the profile: how many items occurred exactly, or at least, k times, every number with its interval.
+
+    Only what was published is read, so no key is needed and no privacy is lost, however often it is asked. An open
+    sketch has no profile: seal it, or release from it.
+
+    \b
+    Examples:
+      sketchstream profile s.sealed --max-count 50 --format json --plot profile.png
+      sketchstream profile -c sketchstream.toml --sketch hourly --all --format json
+    """
+    from sketchstream.cli import sketches
+    from sketchstream.errors import ConfigError
+
+    how = Method(method, norm, beta, max_count)
+    if (file is None) == (config_file is None):
+        msg = "give either a published file, or -c and --sketch"
+        raise ConfigError(msg)
+    if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
+        msg = f"--plot must end in .png, .svg or .pdf, found {plot.name!r:.60}"
+        raise ConfigError(msg)
+    if file is not None:
+        if sketch or from_ or to or every or merge:
+            msg = "--sketch, --from, --to, --all and --merge belong to -c"
+            raise ConfigError(msg)
+        published = sketches.read_published(file, "profile")
+        profile = how.apply(published)
+        warn_no_privacy(published)
+        if plot is not None:
+            draw(profile, plot)
+        print_profile(profile, form)
+        return
+
+
+def warn_no_privacy(published: Published) -> None:
+    """Say on standard error that an epsilon above 10 protects nobody."""
+    if published.spec.no_privacy:
+        click.echo("sketchstream: warning: NO PRIVACY: an epsilon above 10 protects nobody", err=True)
+
+
+def draw(profile: Profile, path: Path) -> None:
+    """The plot; a file that cannot be written is an error of files."""
+    from sketchstream.cli import sketches
+
+    try:
+        profile.plot(path)
+    except OSError as error:
+        raise sketches.unreadable(path, error) from None
+
+
+def print_profile(profile: Profile, form: show.Format) -> None:
+    """One result."""
+    from sketchstream.estimate import export
+
+    if form == "json":
+        click.echo(show.as_json(profile.to_dict()))
+    elif form == "csv":
+        click.echo(profile.to_csv().rstrip("\n"))
+    else:
+        click.echo(export.heading(profile))
+        show.table(("", "estimate", "low", "high"), export.rows(profile))
+        click.echo(f"95% intervals; they cover {profile.covers}.")
