@@ -568,13 +568,13 @@ def read_packed(packed: Bytes, kind: Any, starts: I64, ends: I64, values: I64) -
                 width = 1 << (tag - 0xD0)
                 value = _big_endian(packed[at : at + width])
                 at += width
-                shift = np.int64(64 - 8 * width)
-                values[i] = np.int64(value << np.uint64(shift)) >> shift
+                unused = np.int64(64 - 8 * width)
+                values[i] = np.int64(value << np.uint64(unused)) >> unused
             else:
                 return i
             continue
         if kind == TEXTS and 0xA0 <= tag < 0xC0:
-            length = np.int64(tag) - 0xA0
+            length: Any = np.int64(tag) - 0xA0
         elif kind == TEXTS and 0xD9 <= tag <= 0xDB:
             width = 1 << (tag - 0xD9)
             length = np.int64(_big_endian(packed[at : at + width]))

@@ -1,0 +1,15 @@
+"""The byte format of sketches: `pack` writes one object, `unpack` reads it or says why not.
+
+In: a header (plain data), an array, perhaps the key. Out: bytes, and back. Touches: nothing.
+Source: docs/format.md describes every byte.
+"""
+
+from sketchstream.wire.envelope import FORMAT_VERSION, pack, unpack
+from sketchstream.wire.header import FIELDS, KINDS
+
+RAW = 0
+"""Codec of open states: little-endian counters, fixed size."""
+HUFFMAN = 1
+"""Codec of published objects: near the entropy of the values."""
+
+__all__ = ["FIELDS", "FORMAT_VERSION", "HUFFMAN", "KINDS", "RAW", "pack", "unpack"]

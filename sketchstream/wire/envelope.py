@@ -1,0 +1,212 @@
+"""The envelope around a header and a body: magic, version, lengths, checksum and tag.
+
+In: a header, an array, perhaps the key. Out: bytes, and back. Touches: nothing.
+
+Every length is checked against the bytes at hand before anything is allocated, the checksum before anything is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import ChecksumError, FormatError, KeyMismatchError, TruncatedError, VersionError
+from sketchstream.hashing import Key
+from sketchstream.wire import codec as coding
+from sketchstream.wire import header as heading
+
+MAGIC = b"\xc1SKS"
+"""The first byte is the one that msgpack never uses, so no msgpack reader takes these bytes for its own."""
+FORMAT_VERSION = 1
+_PREFIX = struct.Struct("<4sHBBBBHIQQQ")
+_DIGEST = 32
+_TAGGED = 1
+_DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("<i2"), 2: np.dtype("<i4"), 3: np.dtype("<i8")}
+_NO_BODY = 0
+_RAW, _HUFFMAN = 0, 1
+_MOST = 1 << 40
+
+
+def pack(
+    header: Mapping[str, Any], body: npt.NDArray[Any] | None = None, codec: int = _RAW, key: Key | None = None
+) -> bytes:
+    """One object as bytes.
+
+    Args:
+        header: fields of its kind, see `FIELDS`; with a key, `key_id` is added.
+        body: (n,) or (rows, columns) int16, int32 or int64, or None.
+        codec: 0 raw, 1 Huffman. Open states have a fixed size: 0 only.
+        key: adds a tag that only holders of the key can make.
+
+    Raises:
+        FormatError: a field, type or codec that the format does not have.
+        KeyMismatchError: the header names another key.
+    """
+    fields = dict(header)
+    if key is not None and fields.setdefault("key_id", key.id) != key.id:
+        msg = f"the header does not name the key given, {key.id.hex()}"
+        raise KeyMismatchError(msg)
+    head = heading.write(fields)
+    code, shape = _NO_BODY, (0, 0)
+    data: bytes | memoryview = b""
+    ndim = 0
+    if body is not None:
+        code, ndim, shape, flat = _described(body)
+        _check_codec(fields["kind"], codec)
+        data = flat.view(np.uint8).data if codec == _RAW else coding.encode(flat)
+    elif codec != _RAW:
+        msg = "an object without a body has codec 0"
+        raise FormatError(msg)
+    flags = 0 if key is None else _TAGGED
+    prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, codec, flags, code, ndim, 0, len(head), *shape, len(data))
+    pieces = [prefix, head, data]
+    if key is not None:
+        pieces.append(_tag(key, pieces))
+    pieces.append(_checksum(pieces))
+    return b"".join(pieces)
+
+
+def unpack(
+    data: bytes | bytearray | memoryview, key: Key | None = None
+) -> tuple[dict[str, Any], npt.NDArray[Any] | None]:
+    """The header and the array (a copy, writable) of one object.
+
+    Args:
+        data: the bytes that `pack` made.
+        key: checked against the header's key id, and used to verify the tag if there is one. Without a key the tag
+            is not looked at; the checksum always is.
+
+    Raises:
+        TruncatedError: the bytes end too early or go on too long.
+        ChecksumError: they were altered.
+        VersionError: a newer version wrote them.
+        KeyMismatchError: they were made with another key.
+        FormatError: they are not a sketch, or break its rules.
+    """
+    view = _viewed(data)
+    if len(view) < _PREFIX.size:
+        if view != MAGIC[: len(view)] and view[:4] != MAGIC:
+            msg = "these bytes are not a sketch (they do not start with its mark)"
+            raise FormatError(msg)
+        msg = f"the bytes end after {len(view)}, inside the first {_PREFIX.size}"
+        raise TruncatedError(msg)
+    magic, version, codec, flags, code, ndim, zero, head, rows, columns, length = _PREFIX.unpack(view[: _PREFIX.size])
+    if magic != MAGIC:
+        msg = "these bytes are not a sketch (they do not start with its mark)"
+        raise FormatError(msg)
+    if version != FORMAT_VERSION:
+        msg = f"the bytes are of format version {version}, this release reads version {FORMAT_VERSION}"
+        raise (VersionError if version > FORMAT_VERSION else FormatError)(msg)
+    if head > heading.LONGEST_HEADER:
+        msg = f"a header has at most {heading.LONGEST_HEADER} bytes, found {head}"
+        raise FormatError(msg)
+    if flags & ~_TAGGED or zero or codec not in (_RAW, _HUFFMAN):
+        msg = "the prefix holds flags or a codec that this format version does not have"
+        raise FormatError(msg)
+    tag = _DIGEST if flags & _TAGGED else 0
+    declared = _PREFIX.size + head + length + tag + _DIGEST
+    if declared != len(view):
+        msg = f"expected {declared} bytes, found {len(view)}"
+        raise TruncatedError(msg)
+    if not hmac.compare_digest(_checksum([view[:-_DIGEST]]), view[-_DIGEST:]):
+        msg = "the bytes were altered: their checksum does not fit"
+        raise ChecksumError(msg)
+    start = _PREFIX.size + head
+    fields = heading.read(bytes(view[_PREFIX.size : start]))
+    _check_key(fields, key, view, tag)
+    body = view[start : start + length]
+    return fields, _array(fields["kind"], body, codec, code, ndim, rows, columns)
+
+
+def _viewed(data: object) -> memoryview:
+    """Any bytes as a flat view."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        msg = f"expected bytes, found {type(data).__name__}"
+        raise FormatError(msg)
+    view = memoryview(data)
+    if not view.c_contiguous:
+        msg = "expected contiguous bytes"
+        raise FormatError(msg)
+    return view.cast("B")
+
+
+def _described(body: npt.NDArray[Any]) -> tuple[int, int, tuple[int, int], npt.NDArray[Any]]:
+    """Type code, number of dimensions, shape as two numbers, and the values, flat and little-endian."""
+    wanted = body.dtype.newbyteorder("<")
+    code = next((code for code, dtype in _DTYPES.items() if dtype == wanted), _NO_BODY)
+    if code == _NO_BODY or body.ndim not in (1, 2):
+        msg = f"a body is an array of one or two dimensions of int16, int32 or int64, found {body.ndim} of {body.dtype}"
+        raise FormatError(msg)
+    shape = (1, len(body)) if body.ndim == 1 else (body.shape[0], body.shape[1])
+    return code, body.ndim, shape, np.ascontiguousarray(body, wanted).reshape(-1)
+
+
+def _check_codec(kind: str, codec: int) -> None:
+    """An open state's size must not depend on its counters."""
+    if codec not in (_RAW, _HUFFMAN) or (kind == "sketch" and codec != _RAW):
+        msg = f"codec must be 0 (raw) or 1 (Huffman), for an open sketch 0, found {codec!r:.20}"
+        raise FormatError(msg)
+
+
+def _check_key(fields: dict[str, Any], key: Key | None, view: memoryview, tag: int) -> None:
+    """The key id, and the tag if there is one."""
+    named = fields.get("key_id")
+    if (tag and named is None) or (fields["kind"] == "sketch" and named is not None and not tag):
+        msg = "the bytes must have both a key id and a tag, they have one of them"
+        raise FormatError(msg)
+    if key is None or named is None:
+        return
+    if named != key.id:
+        msg = f"made with the key {named.hex()}, the key given is {key.id.hex()}"
+        raise KeyMismatchError(msg)
+    end = len(view) - _DIGEST - tag
+    if tag and not hmac.compare_digest(_tag(key, [view[:end]]), view[end : end + tag]):
+        msg = "the bytes were altered by someone without the key: their tag does not fit"
+        raise ChecksumError(msg)
+
+
+def _array(
+    kind: str, body: memoryview, codec: int, code: int, ndim: int, rows: int, columns: int
+) -> npt.NDArray[Any] | None:
+    """The body as an array."""
+    if code == _NO_BODY:
+        if ndim or rows or columns or codec or len(body):
+            msg = "an object without a type has no body"
+            raise FormatError(msg)
+        return None
+    if code not in _DTYPES or ndim not in (1, 2) or (ndim == 1 and rows != 1) or max(rows, columns) > _MOST:
+        msg = "the body has a type or a shape that this format version does not have"
+        raise FormatError(msg)
+    _check_codec(kind, codec)
+    dtype, n = _DTYPES[code], math.prod((rows, columns))
+    if codec == _RAW:
+        if n * dtype.itemsize != len(body):
+            msg = f"a raw body of {n} counters has {n * dtype.itemsize} bytes, found {len(body)}"
+            raise FormatError(msg)
+        values = np.frombuffer(body, dtype).astype(dtype.newbyteorder("="))
+    else:
+        values = coding.decode(body, n, dtype.newbyteorder("="))
+    return values if ndim == 1 else values.reshape(rows, columns)
+
+
+def _checksum(pieces: list[bytes | memoryview]) -> bytes:
+    """Unkeyed BLAKE2b of everything before it."""
+    digest = hashlib.blake2b(digest_size=_DIGEST, person=b"sketchstream-sum")
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
+
+
+def _tag(key: Key, pieces: list[bytes | memoryview]) -> bytes:
+    """BLAKE2b of everything before it under a key derived from the hash key."""
+    digest = hashlib.blake2b(key=key.tag_key(), digest_size=_DIGEST, person=b"sketchstream-tag")
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()

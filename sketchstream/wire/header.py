@@ -1,0 +1,200 @@
+"""What a header may say: the fields of each kind of object, their types and bounds.
+
+In: a mapping, or the bytes of one. Out: the canonical bytes, or the mapping. Touches: nothing.
+
+A header holds these fields and nothing else: never keys, seeds, exact counts that depend on items, offsets, times of
+last update or host names. There is one way to write a header (sorted names, shortest integers), and bytes that are
+written any other way are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import msgpack
+
+from sketchstream.errors import FormatError
+
+LONGEST_HEADER = 1 << 22
+"""Bytes of a header, at most."""
+_LONGEST_TEXT = 1024
+_LONGEST_LIST = 1 << 16
+_DEEPEST = 6
+_FAR_MS = 1 << 53
+
+_RATIONAL = re.compile(r"[0-9]{1,400}(/[1-9][0-9]{0,400})?", re.ASCII)
+"""Checked before `Fraction` sees it: that would also read "1e999999999", and never come back."""
+
+Check = Callable[[Any], bool]
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST_TEXT
+
+
+def _fraction(value: Any) -> bool:
+    """A non-negative rational in lowest terms, such as "1" or "1/2"."""
+    if not isinstance(value, str) or _RATIONAL.fullmatch(value) is None:
+        return False
+    return str(Fraction(value)) == value
+
+
+def _whole(low: int, high: int) -> Check:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _blob(size: int) -> Check:
+    return lambda value: isinstance(value, bytes) and len(value) == size
+
+
+def _list_of(check: Check, least: int = 0, most: int = _LONGEST_LIST) -> Check:
+    return lambda value: isinstance(value, list) and least <= len(value) <= most and all(map(check, value))
+
+
+def _map_of(fields: Mapping[str, Check], required: frozenset[str] = frozenset()) -> Check:
+    return lambda value: (
+        isinstance(value, dict)
+        and required <= value.keys() <= fields.keys()
+        and all(fields[name](item) for name, item in value.items())
+    )
+
+
+def _tree(value: Any, depth: int = 0) -> bool:
+    """Plain data without floats, such as a spec."""
+    if depth > _DEEPEST:
+        return False
+    if isinstance(value, dict):
+        return len(value) <= 256 and all(_text(name) and _tree(item, depth + 1) for name, item in value.items())
+    if isinstance(value, list):
+        return len(value) <= _LONGEST_LIST and all(_tree(item, depth + 1) for item in value)
+    return value is None or isinstance(value, (bool, int, bytes)) or _text(value)
+
+
+def _window(value: Any) -> bool:
+    """[start, end) in milliseconds."""
+    return _list_of(_whole(-_FAR_MS, _FAR_MS), 2, 2)(value) and bool(value[0] < value[1])
+
+
+_LAYER = _map_of(
+    {"law": _text, "epsilon": _fraction, "sigma2": _fraction, "lineage": _blob(16)}, frozenset({"law", "lineage"})
+)
+_STEP = _list_of(lambda value: _text(value) or _whole(0, 1 << 32)(value), 1, 4)
+
+_OPEN: dict[str, Check] = {
+    "slots": _whole(1, 1 << 40),
+    "layers": _list_of(_LAYER),
+    "history": _list_of(_STEP),
+    "releases": _list_of(_fraction),
+    "name": _text,
+    "revision": _whole(0, 1 << 32),
+    "window": _window,
+    "partition": _whole(0, 1 << 32),
+    "partitions_open": _whole(1, 1 << 32),
+}
+_SEALED: dict[str, Check] = {
+    **_OPEN,
+    "partitions_seal": _whole(1, 1 << 32),
+    "cost": _fraction,
+    "seal_id": _blob(16),
+}
+_HISTOGRAM: dict[str, Check] = {"form": _text, "edges_version": _whole(1, 1 << 16)}
+_ALWAYS: dict[str, Check] = {"kind": _text, "spec": lambda value: isinstance(value, dict) and _tree(value)}
+_KEYED: dict[str, Check] = {"key_id": _blob(8)}
+_PARTS: dict[str, Check] = {"parts": _list_of(_map_of(_SEALED), 1)}
+
+FIELDS: dict[str, dict[str, Check]] = {
+    "sketch": {**_ALWAYS, **_KEYED, **_OPEN},
+    "sealed-state": {**_ALWAYS, **_KEYED, **_SEALED, **_PARTS},
+    "release": {**_ALWAYS, **_KEYED, **_SEALED, **_HISTOGRAM},
+    "stack": {**_ALWAYS, **_KEYED, **_SEALED, **_HISTOGRAM, **_PARTS},
+}
+"""For each kind: the fields it may have, and what each must look like.
+
+slots: counters of the object. layers: noise vectors in the order of their application. history: the ledger's steps
+in order, each a short list of words and numbers. releases: costs of earlier releases. window: [start, end) in
+milliseconds. cost: what this publication cost. parts: the same fields for each object of a stack.
+"""
+KINDS = tuple(FIELDS)
+_REQUIRED = frozenset({"kind", "spec"})
+
+
+def check(header: Mapping[str, Any]) -> None:
+    """Raise FormatError, naming the field, unless the header is one of ours."""
+    kind = header.get("kind")
+    if not isinstance(kind, str) or kind not in FIELDS:
+        msg = f"kind must be one of {', '.join(KINDS)}, found {kind!r:.40}"
+        raise FormatError(msg)
+    fields = FIELDS[kind]
+    missing = _REQUIRED - header.keys()
+    if missing:
+        msg = f"a header of kind {kind} needs the field {sorted(missing)[0]}"
+        raise FormatError(msg)
+    for name, value in header.items():
+        if not isinstance(name, str) or name not in fields:
+            msg = f"a header of kind {kind} has no field {name!r:.40}"
+            raise FormatError(msg)
+        if not fields[name](value):
+            msg = f"the header's field {name} is not what it should be"
+            raise FormatError(msg)
+
+
+def write(header: Mapping[str, Any]) -> bytes:
+    """The canonical bytes of a header."""
+    plain = _canonical(header)
+    check(plain)
+    data = _packed(plain)
+    if len(data) > LONGEST_HEADER:
+        msg = f"a header has at most {LONGEST_HEADER} bytes, found {len(data)}"
+        raise FormatError(msg)
+    return data
+
+
+def read(data: bytes) -> dict[str, Any]:
+    """The header that was written as these bytes, and no others."""
+    limit = len(data)
+    try:
+        header = msgpack.unpackb(
+            data,
+            raw=False,
+            strict_map_key=True,
+            max_str_len=limit,
+            max_bin_len=limit,
+            max_array_len=min(limit, _LONGEST_LIST),
+            max_map_len=256,
+            max_ext_len=0,
+        )
+    except Exception as error:  # msgpack's errors share no base class below this one
+        msg = "the header is not readable"
+        raise FormatError(msg) from error
+    if not isinstance(header, dict):
+        msg = "the header is not a map"
+        raise FormatError(msg)
+    check(header)
+    if _packed(_canonical(header)) != data:
+        msg = "the header is not written in its one canonical form"
+        raise FormatError(msg)
+    return header
+
+
+def _packed(plain: Any) -> bytes:
+    try:
+        out: bytes = msgpack.packb(plain, use_bin_type=True)
+    except (TypeError, ValueError, OverflowError) as error:
+        msg = "the header holds something that cannot be written"
+        raise FormatError(msg) from error
+    return out
+
+
+def _canonical(value: Any, depth: int = 0) -> Any:
+    """Plain lists, and dictionaries in the order of their names."""
+    if depth > _DEEPEST + 4:
+        msg = "the header is nested too deeply"
+        raise FormatError(msg)
+    if isinstance(value, Mapping):
+        return {name: _canonical(value[name], depth + 1) for name in sorted(value, key=str)}
+    if isinstance(value, (list, tuple)):
+        return [_canonical(item, depth + 1) for item in value]
+    return value
