@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from sketchstream.items import Items
 
 NO_TIME = int(np.iinfo(np.int64).min)
 """An event time that could not be read; also the watermark before any record. Milliseconds since 1970 otherwise."""
@@ -36,8 +33,12 @@ class Decoded(Protocol):
         """(u,) ascending index of the record that holds each occurrence; None: occurrence i is record i, u = n."""
 
     @property
-    def items(self) -> Items:
-        """The u items, placeholders where `valid` is False."""
+    def items(self) -> npt.NDArray[np.int64] | tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """The u items, placeholders where `valid` is False: (u,) int64, or (buffer, offsets) with u + 1 offsets."""
+
+    @property
+    def item_type(self) -> Literal["text", "int", "bytes"]:
+        """What the items are; int arrays for "int", packed bytes for the others."""
 
     @property
     def weights(self) -> npt.NDArray[np.int64] | None:
@@ -207,9 +208,10 @@ class Restored:
 
 @dataclass(frozen=True)
 class Fresh:
-    """A partition without any trace: start at its beginning, under this revision of the sketches."""
+    """A partition without any state: start at `position` (None: the source's beginning), under this revision."""
 
     revision: int = 0
+    position: int | None = None
 
 
 class StateStore(Protocol):

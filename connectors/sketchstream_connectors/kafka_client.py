@@ -1,0 +1,430 @@
+"""The only place that speaks of kafka-python's settings and errors: options in, clients out.
+
+In: the `[kafka]` table of a configuration (Kafka's own dotted names). Out: consumers, producers and an admin client
+made from it, our errors instead of the client's. Touches: the network, through kafka-python.
+
+Names are Kafka's; what differs between its clients is accepted in the spellings of Java and librdkafka too. Options
+that our semantics decide are refused: see `OWNED`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sketchstream.errors import BrokerError, ConfigError, FencedError, MissingExtraError
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+
+log = logging.getLogger("sketchstream.kafka")
+
+Option = str | int | float | bool
+
+OWNED: Mapping[str, str] = {
+    "enable.auto.commit": "offsets move together with the state, in one transaction",
+    "auto.commit.interval.ms": "offsets move together with the state, in one transaction",
+    "auto.offset.reset": "a missing or trimmed position is never guessed: see `sketchstream reset`",
+    "isolation.level": "aborted records must not be counted, and pending offsets must be waited for",
+    "partition.assignment.strategy": "an eager sticky assignor is used: the cooperative one can leave partitions alone",
+    "group.protocol": "the classic protocol is the one that the client speaks",
+    "acks": "all replicas in sync must have what is published",
+    "enable.idempotence": "publications and snapshots need it",
+    "transactional.id": "there is one for each input partition: it is the fence",
+    "transaction.timeout.ms": "takeovers end a dead transaction themselves",
+    "key.deserializer": "see [input]",
+    "value.deserializer": "see [input]",
+    "key.serializer": "what we write is bytes",
+    "value.serializer": "what we write is bytes",
+    "retries": "the delivery timeout limits retries",
+    "max.poll.records": "batches are handed over whole",
+    "max.in.flight.requests.per.connection": "order and idempotence depend on it",
+}
+"""Options that are refused, and why."""
+
+ALIASES: Mapping[str, str] = {
+    "ssl.ca.location": "ssl.cafile",
+    "ssl.certificate.location": "ssl.certfile",
+    "ssl.key.location": "ssl.keyfile",
+    "ssl.key.password": "ssl.password",
+    "ssl.crl.location": "ssl.crlfile",
+    "ssl.truststore.location": "ssl.cafile",
+    "ssl.keystore.location": "ssl.certfile",
+    "sasl.username": "sasl.plain.username",
+    "sasl.password": "sasl.plain.password",
+    "sasl.mechanisms": "sasl.mechanism",
+}
+FILES = ("ssl.cafile", "ssl.certfile", "ssl.keyfile", "ssl.crlfile")
+SECRET = ("password", "token", "secret")
+_IGNORED = ("ssl.truststore.type", "ssl.keystore.type", "ssl.endpoint.identification.algorithm")
+
+CONSUMER_DEFAULTS: Mapping[str, Option] = {
+    "max_poll_interval_ms": 60_000,
+    "session_timeout_ms": 15_000,
+    "heartbeat_interval_ms": 3_000,
+    "metadata_max_age_ms": 30_000,
+    "fetch_max_wait_ms": 250,
+    "max_partition_fetch_bytes": 4 * 2**20,
+}
+PRODUCER_DEFAULTS: Mapping[str, Option] = {
+    "request_timeout_ms": 10_000,
+    "delivery_timeout_ms": 30_000,
+    "max_block_ms": 15_000,
+    "metadata_max_age_ms": 30_000,
+}
+ADMIN_DEFAULTS: Mapping[str, Option] = {"request_timeout_ms": 10_000, "bootstrap_timeout_ms": 20_000}
+TRANSACTION_TIMEOUT_MS = 60_000
+
+
+@contextlib.contextmanager
+def ours(what: str) -> Iterator[None]:
+    """Turn the client's errors into ours: `what` says which step failed."""
+    from kafka import errors
+
+    try:
+        yield
+    except (errors.ProducerFencedError, errors.InvalidProducerEpochError) as error:
+        msg = f"{what}: another worker has taken the partition over"
+        raise FencedError(msg) from error
+    except errors.FencedInstanceIdError as error:
+        msg = f"{what}: another worker runs with the same group.instance.id"
+        fenced = FencedError(msg)
+        fenced.whole_worker = True  # type: ignore[attr-defined]
+        raise fenced from error
+    except errors.KafkaConfigurationError as error:
+        msg = f"{what}: {error}"
+        raise ConfigError(msg) from error
+    except errors.KafkaError as error:
+        msg = f"{what}: {type(error).__name__} {error!s:.300}".rstrip()
+        raise BrokerError(msg) from error
+
+
+def _import() -> None:
+    """Say which extra is missing instead of an ImportError."""
+    try:
+        import crc32c
+        import kafka
+    except ImportError as error:
+        msg = f"Kafka needs the extra `kafka` (pip install 'sketchstream[kafka]'): {error.name} is not installed"
+        raise MissingExtraError(msg) from None
+    del crc32c, kafka
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What the cluster says of a topic.
+
+    `leaders`: partition -> leader's node id, -1 where there is none now.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication: int
+    leaders: Mapping[int, int] = field(repr=False)
+
+
+class Connection:
+    """Clients of one cluster, made from one table of options.
+
+    Args:
+        options: Kafka's dotted names, with `bootstrap.servers`; `consumer.`, `producer.` and `admin.` in front of a
+            name restrict it to that client.
+        base: folder that relative file names start from (the configuration's).
+
+    Raises:
+        ConfigError: an option that is ours, unknown, or of the wrong type.
+        MissingExtraError: kafka-python is not installed.
+    """
+
+    def __init__(self, options: Mapping[str, Option], base: Path | None = None) -> None:
+        _import()
+        self._base = base or Path()
+        self._common: dict[str, Any] = {}
+        self._special: dict[str, dict[str, Any]] = {"consumer": {}, "producer": {}, "admin": {}}
+        for name, value in options.items():
+            self._add(name, value)
+        if not self._common.get("bootstrap_servers"):
+            msg = '[kafka] needs "bootstrap.servers", found none'
+            raise ConfigError(msg)
+        self._admin: Admin | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Connection({self._common['bootstrap_servers']!r})"
+
+    @property
+    def bootstrap(self) -> str:
+        """`bootstrap.servers`."""
+        return str(self._common["bootstrap_servers"])
+
+    @property
+    def group(self) -> str:
+        """`group.id`, which names the application, its topics and its fences."""
+        group = self._common.get("group_id")
+        if not group:
+            msg = '[kafka] needs "group.id": it names the application and its topics, found none'
+            raise ConfigError(msg)
+        return str(group)
+
+    @property
+    def instance(self) -> str | None:
+        """`group.instance.id`: static membership."""
+        given = self._common.get("group_instance_id")
+        return str(given) if given else None
+
+    def _add(self, name: str, value: Option) -> None:
+        kind, _, rest = name.partition(".")
+        target, plain = (self._special[kind], rest) if kind in self._special else (self._common, name)
+        if plain in OWNED:
+            msg = f"[kafka] {name!r} cannot be set: {OWNED[plain]}"
+            raise ConfigError(msg)
+        if plain in _IGNORED:
+            self._check_pem(plain, value)
+            return
+        plain = ALIASES.get(plain, plain)
+        known = self._known(kind if kind in self._special else None)
+        key = plain.replace(".", "_")
+        if key not in known:
+            close = difflib.get_close_matches(plain, [k.replace("_", ".") for k in known], n=1)
+            advice = f", did you mean {close[0]!r}?" if close else ""
+            msg = f"[kafka] {name!r} is not an option of the Kafka client{advice}"
+            raise ConfigError(msg)
+        target[key] = self._typed(name, value, known[key])
+        if plain in FILES:
+            path = self._base / str(value)
+            if not path.is_file():
+                msg = f"[kafka] {name!r} must name a file, found none at {path}"
+                raise ConfigError(msg)
+            target[key] = str(path)
+
+    @staticmethod
+    def _check_pem(name: str, value: Option) -> None:
+        if name.endswith("store.type") and str(value).upper() != "PEM":
+            msg = f"[kafka] {name!r} must be PEM: this client reads PEM files, found {value!r:.20}"
+            raise ConfigError(msg)
+        if name.startswith("ssl.endpoint") and str(value).lower() != "https":
+            msg = f'[kafka] {name!r}: say "ssl.check.hostname" = false instead'
+            raise ConfigError(msg)
+
+    @staticmethod
+    def _known(kind: str | None) -> dict[str, object]:
+        """Options that a client has (any client, for None), with their defaults."""
+        from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+
+        clients = {"consumer": KafkaConsumer, "producer": KafkaProducer, "admin": KafkaAdminClient}
+        chosen = [clients[kind]] if kind else list(clients.values())
+        callables = {"selector", "kafka_client", "metric_reporters", "partitioner", "ssl_context", "socket_options"}
+        found: dict[str, object] = {}
+        for client in chosen:
+            found |= {key: default for key, default in client.DEFAULT_CONFIG.items() if key not in callables}
+        return found
+
+    @staticmethod
+    def _typed(name: str, value: Option, default: object) -> Option:
+        """The value in the type of the client's default: environment variables bring text."""
+        if isinstance(default, bool):
+            if isinstance(value, bool):
+                return value
+            if str(value).lower() in {"true", "false"}:
+                return str(value).lower() == "true"
+            msg = f"[kafka] {name!r} must be true or false, found {value!r:.40}"
+            raise ConfigError(msg)
+        if isinstance(default, int):
+            try:
+                return int(value)
+            except ValueError:
+                msg = f"[kafka] {name!r} must be a whole number, found {value!r:.40}"
+                raise ConfigError(msg) from None
+        return value
+
+    def _options(
+        self, kind: Literal["consumer", "producer", "admin"], defaults: Mapping[str, Option]
+    ) -> dict[str, Any]:
+        known = self._known(kind)
+        chosen = {**defaults, **{k: v for k, v in self._common.items() if k in known}, **self._special[kind]}
+        if kind == "consumer":
+            longest = max(int(chosen.get("fetch_max_wait_ms", 500)), int(chosen.get("session_timeout_ms", 0)))
+            chosen.setdefault("request_timeout_ms", max(30_000, longest + 1_000))
+            chosen["heartbeat_interval_ms"] = min(
+                int(chosen["heartbeat_interval_ms"]), int(chosen["session_timeout_ms"]) // 3
+            )
+        return chosen
+
+    def consumer(self, **fixed: object) -> KafkaConsumer:
+        """A consumer with our semantics: read committed, no commits and no resets of its own."""
+        from kafka import KafkaConsumer
+
+        owned = {"enable_auto_commit": False, "auto_offset_reset": "none", "isolation_level": "read_committed"}
+        with ours("connecting a consumer"):
+            return KafkaConsumer(**{**self._options("consumer", CONSUMER_DEFAULTS), **owned, **fixed})
+
+    def producer(self, **fixed: object) -> KafkaProducer:
+        """An idempotent producer."""
+        from kafka import KafkaProducer
+
+        owned = {"acks": "all", "enable_idempotence": True, "allow_auto_create_topics": False}
+        with ours("connecting a producer"):
+            return KafkaProducer(**{**self._options("producer", PRODUCER_DEFAULTS), **owned, **fixed})
+
+    def make_admin(self, patience_ms: int | None = None) -> KafkaAdminClient:
+        """A new admin client; the caller closes it. `patience_ms` shortens what it waits for an answer."""
+        from kafka import KafkaAdminClient
+
+        chosen = self._options("admin", ADMIN_DEFAULTS)
+        if patience_ms is not None:
+            chosen |= {"request_timeout_ms": patience_ms, "bootstrap_timeout_ms": patience_ms}
+        with ours("connecting to the cluster"):
+            return KafkaAdminClient(**chosen)
+
+    @property
+    def admin(self) -> Admin:
+        """The shared admin client."""
+        with self._lock:
+            if self._admin is None:
+                self._admin = Admin(self)
+            return self._admin
+
+    def close(self) -> None:
+        """Close the shared admin client."""
+        with self._lock:
+            if self._admin is not None:
+                self._admin.close()
+                self._admin = None
+
+
+class Admin:
+    """Questions to the cluster, from any thread; a client that failed is replaced."""
+
+    def __init__(self, connection: Connection, patience_ms: int | None = None) -> None:
+        self._connection = connection
+        self._patience_ms = patience_ms
+        self._client: KafkaAdminClient | None = None
+        self._lock = threading.RLock()
+        self._cluster_id: str | None = None
+        self._seen: dict[str, tuple[float, Topic | None]] = {}
+
+    @contextlib.contextmanager
+    def client(self, what: str) -> Iterator[KafkaAdminClient]:
+        """The client, one caller at a time, in a block whose errors become ours."""
+        with self._lock, ours(what):
+            if self._client is None:
+                self._client = self._connection.make_admin(self._patience_ms)
+            try:
+                yield self._client
+            except Exception:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Let the connection go."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(Exception):
+                client.close()
+
+    def cluster_id(self) -> str:
+        """The cluster's id; it cannot change while the process runs on one cluster."""
+        if self._cluster_id is None:
+            with self.client("asking for the cluster's id") as client:
+                self._cluster_id = str(client.describe_cluster()["cluster_id"])
+        return self._cluster_id
+
+    def topic(self, name: str, max_age_s: float = 0.0) -> Topic | None:
+        """What the cluster says of a topic, None if it has none of that name."""
+        with self._lock:
+            when, known = self._seen.get(name, (float("-inf"), None))
+            if time.monotonic() - when <= max_age_s:
+                return known
+            topic = self._describe(name)
+            self._seen[name] = (time.monotonic(), topic)
+            return topic
+
+    def _describe(self, name: str) -> Topic | None:
+        from kafka import errors
+
+        with self.client(f"asking about topic {name!r}") as client:
+            found = client.describe_topics([name])[0]
+        code = found["error_code"]
+        if code == errors.UnknownTopicOrPartitionError.errno:
+            return None
+        if code != 0:
+            kind = errors.for_code(code)
+            msg = f"asking about topic {name!r}: {kind.__name__}"
+            raise BrokerError(msg)
+        parts = found["partitions"]
+        return Topic(
+            name=name,
+            topic_id=str(found["topic_id"]),
+            partitions=len(parts),
+            replication=min((len(p["replica_nodes"]) for p in parts), default=0),
+            leaders={p["partition_index"]: p["leader_id"] for p in parts},
+        )
+
+    def offsets(
+        self, topic: str, partitions: Collection[int], which: Literal["earliest", "latest", "stable"]
+    ) -> dict[int, int]:
+        """First, high-water or last stable offsets, fresh; partitions whose leader does not answer are left out."""
+        from kafka import TopicPartition
+        from kafka.admin import OffsetSpec
+        from kafka.errors import KafkaError
+        from kafka.protocol.consumer import IsolationLevel
+
+        spec = OffsetSpec.EARLIEST if which == "earliest" else OffsetSpec.LATEST
+        level = IsolationLevel.READ_COMMITTED if which == "stable" else IsolationLevel.READ_UNCOMMITTED
+        known = self.topic(topic)
+        if known is None:
+            return {}
+        wanted = [p for p in partitions if known.leaders.get(p, -1) >= 0]
+        if not wanted:
+            return {}
+        with self.client(f"asking for offsets of {topic!r}") as client:
+            try:
+                return {
+                    tp.partition: int(found.offset)
+                    for tp, found in client.list_partition_offsets(
+                        {TopicPartition(topic, p): spec for p in wanted}, level, timeout_ms=3000
+                    ).items()
+                }
+            except KafkaError:
+                if len(wanted) == 1:
+                    return {}
+        answered: dict[int, int] = {}
+        for p in wanted:
+            answered |= self.offsets(topic, [p], which)
+        return answered
+
+    def delete_before(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Erase records below these offsets."""
+        from kafka import TopicPartition
+
+        with self.client(f"erasing superseded records of {topic!r}") as client:
+            client.delete_records({TopicPartition(topic, p): o for p, o in offsets.items()}, timeout_ms=10_000)
+
+    def configs(self, topic: str) -> dict[str, str]:
+        """All settings of a topic, defaults included."""
+        from kafka.admin import ConfigResource, ConfigResourceType
+
+        with self.client(f"asking for the settings of {topic!r}") as client:
+            resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+            found = client.describe_configs([resource], config_filter="all")["topic"][topic]
+        return {str(name): str(entry["value"]) for name, entry in found.items()}
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """More partitions for a topic."""
+        with self.client(f"adding partitions to {topic!r}") as client:
+            client.create_partitions({topic: partitions}, timeout_ms=10_000)
+            self._seen.pop(topic, None)
+
+
+def redacted(options: Mapping[str, Option]) -> dict[str, Option]:
+    """Options as they may be shown: secrets replaced."""
+    return {name: "***" if any(word in name for word in SECRET) else value for name, value in options.items()}

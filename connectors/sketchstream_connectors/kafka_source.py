@@ -1,0 +1,484 @@
+"""Records of a Kafka topic, as one member of a consumer group.
+
+In: a connection, a topic, what turns records into items. Out: the events of `sketchstream.stream.ports.Source`.
+Touches: one consumer and its group membership, an admin connection, one background thread that watches.
+
+The position of every partition is ours, not the client's: partitions are announced paused and without a position, the
+worker seeks them to what its store says, and a partition that is kept over a rebalance goes on where it was. A chunk
+carries the position that it was asked from, so that nothing rests on when a rebalance is noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError
+from sketchstream.stream.ports import Assigned, Chunk, Decoded, PartitionError, RawRecord, Revoked, SourceEvent
+from sketchstream_connectors import raw_fetch
+from sketchstream_connectors.kafka_client import Admin, Connection, ours
+
+if TYPE_CHECKING:
+    from kafka import ConsumerGroupMetadata, KafkaConsumer, TopicPartition
+
+    from sketchstream_connectors.records import Records
+
+log = logging.getLogger("sketchstream.kafka")
+
+CHUNKS_A_POLL = 16
+RECORDS_A_POLL = 4000
+WATCH_EVERY_S = 5.0
+STALLED_AFTER_S = 45.0
+RECREATE_EVERY_S = 120.0
+REFETCHES = 3
+TOPIC_CHECK_S = 15.0
+
+
+class KafkaSource:
+    """One consumer of one topic. Every public method is called from the worker's thread.
+
+    Args:
+        connection: of the cluster; its `group.id` is the group.
+        topic: the input topic. It must exist.
+        decode: records -> items, times and validity; never raises for what records hold.
+        path: "auto" (raw batches where the self-test passes), "raw" or "stock".
+
+    Raises:
+        ConfigError: no such topic, or the raw path asked for and impossible.
+        BrokerError: the cluster cannot be reached.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        decode: Callable[[Records], Decoded],
+        *,
+        path: raw_fetch.Decode = "auto",
+    ) -> None:
+        self.topic = topic
+        self._connection = connection
+        self._decode = decode
+        self._wanted_path = path
+        self._admin = Admin(connection, patience_ms=5_000)
+        found = self._admin.topic(topic)
+        if found is None:
+            msg = f"the input topic {topic!r} does not exist"
+            raise ConfigError(msg)
+        self.topic_id = found.topic_id
+        self._announced: set[int] = set()
+        self._lost: set[int] = set()
+        self._positions: dict[int, int] = {}
+        self._paused: set[int] = set()
+        self._epochs: dict[int, int] = {}
+        self._refetched: dict[int, tuple[int, int]] = {}
+        self._consumer: KafkaConsumer | None = None
+        self._recreate: str | None = None
+        self._recreated_at = float("-inf")
+        self._queued: list[SourceEvent] = []
+        self._joined_once = False
+        self._open()
+        self._watch = _Watch(self)
+
+    # ------------------------------------------------------------------------------------------- the consumer
+
+    def _open(self) -> None:
+        """A new consumer with a new assignor, subscribed."""
+        from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+        consumer = self._connection.consumer(
+            group_id=self._connection.group, partition_assignment_strategy=[StickyPartitionAssignor()]
+        )
+        try:
+            self.path = raw_fetch.attach(consumer, self._wanted_path)
+            consumer.subscribe([self.topic], listener=_listener(self))
+        except BaseException:
+            consumer.close(autocommit=False, timeout_ms=2000)
+            raise
+        self._consumer = consumer
+
+    @property
+    def consumer(self) -> KafkaConsumer:
+        """The client's consumer."""
+        if self._consumer is None:
+            msg = "the Kafka source is closed"
+            raise BrokerError(msg)
+        return self._consumer
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This member of the group, for transactions: any thread may ask."""
+        return self.consumer.group_metadata()
+
+    def epoch(self, partition: int) -> int:
+        """Leader epoch of the last batch read, -1 where not known: any thread may ask."""
+        return self._epochs.get(partition, -1)
+
+    def expect_epoch(self, partition: int, epoch: int) -> None:
+        """The epoch that was committed with the position to which the partition will be sought."""
+        self._epochs[partition] = epoch
+
+    def _of(self, partition: int) -> TopicPartition:
+        from kafka import TopicPartition
+
+        return TopicPartition(self.topic, partition)
+
+    def _owned(self) -> set[int]:
+        return {tp.partition for tp in self.consumer.assignment()}
+
+    def _replace_consumer(self, reason: str) -> None:
+        """Close the consumer and open another: a new member, to whom everything is announced again."""
+        log.warning("event=consumer_recreated topic=%s reason=%s", self.topic, reason)
+        self._recreated_at = time.monotonic()
+        old, self._consumer = self._consumer, None
+        if old is not None:
+            with contextlib.suppress(Exception):
+                old.close(autocommit=False, timeout_ms=3000)
+        if self._announced:
+            self._queued.append(Revoked(tuple(sorted(self._announced))))
+        self._announced.clear()
+        self._positions.clear()
+        self._paused.clear()
+        self._lost.clear()
+        self._open()
+
+    # ------------------------------------------------------------------- called by the client while poll() blocks
+
+    def _on_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Kept partitions go on where they were; new ones wait, paused, for the position that the store knows."""
+        for tp in partitions:
+            p = tp.partition
+            if p in self._announced and p not in self._lost and p in self._positions:
+                self._place(p, self._positions[p])
+                if p in self._paused:
+                    self.consumer.pause(tp)
+            else:
+                self._positions.pop(p, None)
+                self._paused.add(p)
+                self.consumer.seek(tp, 0)
+                self.consumer.pause(tp)
+
+    def _on_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """The group has gone on without us: whatever we hold of these partitions is stale."""
+        self._lost.update(tp.partition for tp in partitions)
+
+    def _place(self, partition: int, position: int) -> None:
+        """Seek with the leader epoch where it is known: a truncation below the position is then noticed (KIP-320)."""
+        tp, epoch = self._of(partition), self._epochs.get(partition, -1)
+        self.consumer.seek(tp, position)
+        if epoch >= 0:
+            from kafka.structs import OffsetAndMetadata
+
+            self.consumer._subscription.seek(tp, OffsetAndMetadata(position, "", epoch))
+
+    # ----------------------------------------------------------------------------------------------- the port
+
+    def poll(self, timeout_s: float) -> list[SourceEvent]:
+        """See `ports.Source.poll`.
+
+        Raises:
+            FencedError: another worker runs under the same group.instance.id.
+            BrokerError: the topic may not be read.
+        """
+        if self._recreate is not None and time.monotonic() - self._recreated_at > RECREATE_EVERY_S:
+            reason, self._recreate = self._recreate, None
+            self._replace_consumer(reason)
+        polled: Mapping[Any, Sequence[Any]] = {}
+        failures: list[SourceEvent] = []
+        limit = CHUNKS_A_POLL if self.path == "raw" else RECORDS_A_POLL
+        try:
+            polled = self.consumer.poll(timeout_ms=max(0, int(min(timeout_s, 1.0) * 1000)), max_records=limit)
+        except Exception as error:  # sorted out by type, those of our own mistakes are raised again
+            failures = self._failed(error)
+        events = [*self._queued, *self._changes(), *failures]
+        self._queued.clear()
+        for p in sorted(self._announced - self._paused):
+            events += self._chunks(p, polled.get(self._of(p), ()))
+        return events
+
+    def _changes(self) -> list[SourceEvent]:
+        """What the assignment says now against what the worker was told."""
+        owned = self._owned()
+        lost = self._lost & self._announced
+        gone = (self._announced - owned) | lost
+        new = owned - (self._announced - gone)
+        self._lost.clear()
+        for p in gone - new:
+            self._positions.pop(p, None)
+            self._paused.discard(p)
+            self._epochs.pop(p, None)
+        self._announced = owned
+        events: list[SourceEvent] = []
+        if gone:
+            events.append(Revoked(tuple(sorted(gone))))
+        if new:
+            events.append(Assigned(tuple(sorted(new))))
+        return events
+
+    def _chunks(self, partition: int, polled: Sequence[Any]) -> list[SourceEvent]:
+        """Chunks of one partition, from the position that is ours to the client's position after the poll."""
+        before = self._positions.get(partition)
+        state = self.consumer._subscription.assignment.get(self._of(partition))
+        after = state.position.offset if state is not None and state.position is not None else None
+        if before is None or after is None or (not polled and after == before):
+            return []
+        events: list[SourceEvent] = []
+        for piece in raw_fetch.as_chunks(polled, before, after, state.position.leader_epoch):
+            if piece.from_position != self._positions[partition]:
+                log.warning("event=chunk_discarded partition=%d", partition)
+                self._place(partition, self._positions[partition])
+                return events
+            records = piece.records
+            decoded = self._decode(records)
+            events.append(
+                Chunk(
+                    partition=partition,
+                    from_position=piece.from_position,
+                    next_position=piece.next_position,
+                    offsets=records.offsets,
+                    timestamps=records.timestamps,
+                    decoded=decoded,
+                    raw=_raw(records),
+                    n_bytes=int(records.buffer.size),
+                )
+            )
+            self._positions[partition] = piece.next_position
+            if piece.leader_epoch >= 0:
+                self._epochs[partition] = piece.leader_epoch
+        self._watch.progress(partition)
+        return events
+
+    def _failed(self, error: Exception) -> list[SourceEvent]:
+        """What an exception of the client's poll means, and for which partition."""
+        from kafka import errors
+
+        if isinstance(error, errors.NoOffsetForPartitionError):
+            for tp in error.args[0]:
+                self._on_assigned([tp])
+            return []
+        if isinstance(error, errors.OffsetOutOfRangeError):
+            text = "its records were trimmed (retention or DeleteRecords), or its log was truncated"
+            return [
+                self._halting(tp.partition, f"position {o} does not exist any more: {text}")
+                for tp, o in error.args[0].items()
+            ]
+        if isinstance(error, errors.LogTruncationError):
+            found = getattr(error, "divergent_offsets", None) or {}
+            return [
+                self._halting(tp.partition, "its log was truncated below the position (unclean election)")
+                for tp in found
+            ]
+        if isinstance(error, errors.CorruptRecordError | errors.UnsupportedCodecError):
+            return self._unreadable(error)
+        if isinstance(error, errors.FencedInstanceIdError):
+            with ours("polling"):
+                raise error
+        if isinstance(error, errors.TopicAuthorizationFailedError | errors.GroupAuthorizationFailedError):
+            msg = f"not authorised to read {self.topic!r} in group {self._connection.group!r}: {type(error).__name__}"
+            raise BrokerError(msg) from error
+        if isinstance(error, errors.UnknownBrokerIdError):
+            self._recreate = "a broker was unknown to the client"  # it would never be fetched from again
+            return []
+        if isinstance(error, errors.KafkaError):
+            log.warning("event=poll_failed topic=%s error=%s", self.topic, type(error).__name__)
+            time.sleep(0.05)
+            return []
+        raise error
+
+    def _halting(self, partition: int, why: str) -> PartitionError:
+        """Stop reading a partition, so that the others are not starved by its error."""
+        self._stop(partition)
+        advice = "`sketchstream recover` says what can be done, `sketchstream reset` starts a new revision"
+        return PartitionError(partition, DataLossError(f"partition {partition} of {self.topic!r}: {why}; {advice}"))
+
+    def _stop(self, partition: int) -> None:
+        if partition in self._owned():
+            self.pause(partition)
+            self.consumer.seek(self._of(partition), self._positions.get(partition, 0))
+
+    def _unreadable(self, error: Exception) -> list[SourceEvent]:
+        """A batch whose checksum is wrong is fetched again, from another replica perhaps; then the partition halts."""
+        partition = self._blamed(error)
+        if partition is None or partition not in self._positions:
+            msg = f"a batch of {self.topic!r} cannot be read: {type(error).__name__}"
+            raise BrokerError(msg) from error
+        position = self._positions[partition]
+        at, times = self._refetched.get(partition, (position, 0))
+        times = times + 1 if at == position else 1
+        self._refetched[partition] = (position, times)
+        if times <= REFETCHES:
+            log.warning("event=batch_unreadable partition=%d attempt=%d", partition, times)
+            self._place(partition, position)
+            return []
+        del self._refetched[partition]
+        return [
+            self._halting(partition, f"a batch at or after position {position} is corrupt ({type(error).__name__})")
+        ]
+
+    def _blamed(self, error: Exception) -> int | None:
+        """The partition that an error of the fetcher speaks of."""
+        named = re.search(r"partition=(\d+)", str(error))
+        if named:
+            return int(named.group(1))
+        part = getattr(self.consumer._fetcher, "_next_partition_records", None)
+        return int(part.topic_partition.partition) if part is not None else None
+
+    def seek(self, partition: int, position: int) -> None:
+        """Go on from here."""
+        self._positions[partition] = position
+        if partition in self._owned():
+            self._place(partition, position)
+
+    def pause(self, partition: int) -> None:
+        """Deliver nothing until `resume`."""
+        self._paused.add(partition)
+        if partition in self._owned():
+            self.consumer.pause(self._of(partition))
+
+    def resume(self, partition: int) -> None:
+        """Deliver again."""
+        self._paused.discard(partition)
+        self._watch.progress(partition)
+        if partition in self._owned():
+            self.consumer.resume(self._of(partition))
+
+    def partition_count(self, *, fresh: bool = False) -> int:
+        """Partitions of the input now."""
+        if fresh:
+            found = self._admin.topic(self.topic)
+            if found is not None:
+                return found.partitions
+        cached = self.consumer.partitions_for_topic(self.topic)
+        return len(cached) if cached else 0
+
+    def beginning(self, partition: int) -> int:
+        """Position of the first record that still exists."""
+        found = self._admin.offsets(self.topic, [partition], "earliest")
+        if partition not in found:
+            msg = f"no leader answers for partition {partition} of {self.topic!r}"
+            raise BrokerError(msg)
+        return found[partition]
+
+    def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
+        """Fresh high watermarks; partitions whose leader does not answer are left out."""
+        try:
+            wanted = range(self.partition_count()) if partitions is None else partitions
+            return self._admin.offsets(self.topic, list(wanted), "latest")
+        except BrokerError:
+            return {}
+
+    def close(self, *, leave: bool = False) -> None:
+        """Let go; a static member keeps its place unless `leave`."""
+        self._watch.stop()
+        old, self._consumer = self._consumer, None
+        if old is not None:
+            with contextlib.suppress(Exception):
+                old.close(autocommit=False, timeout_ms=5000)
+        instance = self._connection.instance
+        if leave and instance is not None:
+            with self._admin.client("leaving the group") as client:
+                client.remove_group_members(self._connection.group, [{"group_instance_id": instance}])
+        self._admin.close()
+
+
+def _raw(records: Records) -> Callable[[int], RawRecord]:
+    """Record i as it came."""
+
+    def record(index: int) -> RawRecord:
+        return RawRecord(
+            int(records.offsets[index]), int(records.timestamps[index]), records.key(index), records.value(index)
+        )
+
+    return record
+
+
+def _listener(source: KafkaSource) -> object:
+    """The client's listener. Its methods run on the client's own thread while the worker waits in `poll`."""
+    from kafka import ConsumerRebalanceListener
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        """Passes on what concerns positions."""
+
+        def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+            """Nothing: the new assignment says what is gone."""
+
+        def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+            source._on_assigned(assigned)
+
+        def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+            source._on_lost(lost)
+
+    return Listener()
+
+
+class _Watch:
+    """A thread that notices what the client does not say: a topic recreated, a partition that is never fetched.
+
+    It only asks and leaves notes; the worker's thread acts on them.
+    """
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+        self._admin = Admin(source._connection, patience_ms=5_000)
+        self._progress: dict[int, float] = {}
+        self._suspect: dict[int, int] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sketchstream-kafka-watch", daemon=True)
+        self._thread.start()
+
+    def progress(self, partition: int) -> None:
+        """A chunk came, or the partition was resumed."""
+        self._progress[partition] = time.monotonic()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join(timeout=10)
+        self._admin.close()
+
+    def _run(self) -> None:
+        topic_checked = time.monotonic()
+        while not self._stopped.wait(WATCH_EVERY_S):
+            try:
+                if time.monotonic() - topic_checked > TOPIC_CHECK_S:
+                    self._check_topic()
+                    topic_checked = time.monotonic()
+                self._check_progress()
+            except (BrokerError, FencedError) as error:
+                log.info("event=watch_failed error=%s", type(error.__cause__ or error).__name__)
+            except Exception as error:  # a watcher must not die of a race with what it watches
+                log.warning("event=watch_failed error=%s", type(error).__name__)
+
+    def _check_topic(self) -> None:
+        """A topic that was deleted, or deleted and made again, halts every partition."""
+        source = self._source
+        found = self._admin.topic(source.topic)
+        if found is not None and found.topic_id == source.topic_id:
+            return
+        what = "was deleted" if found is None else "was deleted and made again (its topic id changed)"
+        log.error("event=topic_recreated topic=%s", source.topic)
+        msg = f"the input topic {source.topic!r} {what}; `sketchstream reset` starts a new revision"
+        source._queued.extend(PartitionError(p, DataLossError(msg)) for p in sorted(source._announced))
+
+    def _check_progress(self) -> None:
+        """A partition below the last stable offset for a long time, in two looks: the consumer is replaced."""
+        source, now = self._source, time.monotonic()
+        silent = [
+            p
+            for p in source._announced - source._paused
+            if p in source._positions and now - self._progress.get(p, now) > STALLED_AFTER_S
+        ]
+        ends = self._admin.offsets(source.topic, silent, "stable") if silent else {}
+        before, self._suspect = self._suspect, {}
+        for p in silent:
+            position = source._positions.get(p)
+            if position is None or ends.get(p, -1) <= position:
+                self.progress(p)
+                continue
+            self._suspect[p] = position
+            if before.get(p) == position:
+                source._recreate = f"partition {p} makes no progress"

@@ -1,0 +1,148 @@
+"""The topics that are ours: what they must be, making them, growing them with the input, and who may touch them.
+
+In: a connection and the names from a configuration. Out: a plan of changes, and the changes. Touches: topics of the
+cluster, only when asked to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sketchstream.errors import ConfigError
+from sketchstream_connectors.kafka_client import Connection, Topic
+from sketchstream_connectors.kafka_store import state_topic
+
+FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+STATE = {**FOR_EVER, "segment.bytes": str(16 * 2**20), "segment.ms": "600000", "file.delete.delay.ms": "1000"}
+LIKE_INPUT = ("retention.ms", "retention.bytes")
+
+
+@dataclass(frozen=True)
+class Names:
+    """Topics of one configuration; None where there is none of that kind."""
+
+    group: str
+    input: str
+    sealed: str | None = None
+    results: str | None = None
+    dead_letter: str | None = None
+    late: str | None = None
+
+    @property
+    def state(self) -> str:
+        """The internal topic of snapshots."""
+        return state_topic(self.group, self.input)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One topic as it must be.
+
+    `binding`: settings under which it would lose or hide data if they were others; the rest is advice.
+    """
+
+    name: str
+    what: str
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    binding: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """What was done (or would be done) to one topic; `kind`: created, grown, unchanged, wrong."""
+
+    topic: str
+    kind: str
+    text: str
+
+
+def wanted(connection: Connection, names: Names) -> tuple[Topic, list[Wanted]]:
+    """The input topic as it is, and ours as they must be. Raises ConfigError without an input topic."""
+    given = connection.admin.topic(names.input)
+    if given is None:
+        msg = f"the input topic {names.input!r} does not exist"
+        raise ConfigError(msg)
+    configs = connection.admin.configs(names.input)
+    like_input = {key: configs[key] for key in LIKE_INPUT if key in configs}
+    n = given.partitions
+    found = [Wanted(names.state, "snapshots", n, STATE, tuple(FOR_EVER))]
+    if names.sealed:
+        found.append(Wanted(names.sealed, "sealed sketches", n, FOR_EVER, tuple(FOR_EVER)))
+    if names.results:
+        found.append(Wanted(names.results, "results", 1, {"cleanup.policy": "delete"}))
+    for name, what in ((names.dead_letter, "dead letters"), (names.late, "late records")):
+        if name:
+            found.append(Wanted(name, what, n, like_input))
+    return given, found
+
+
+def create(
+    connection: Connection, names: Names, *, replication: int | None = None, dry_run: bool = False
+) -> list[Change]:
+    """Make what is missing and grow what is too small; existing settings are never changed, only reported.
+
+    Args:
+        connection: of the cluster.
+        names: the topics.
+        replication: copies of new topics; default: as many as the input has.
+        dry_run: only say what would be done.
+    """
+    given, ours = wanted(connection, names)
+    copies = replication or given.replication
+    changes: list[Change] = []
+    for topic in ours:
+        found = connection.admin.topic(topic.name)
+        if found is None:
+            configs = {**topic.configs, "min.insync.replicas": str(2 if copies >= 3 else 1)}
+            if not dry_run:
+                _create(connection, topic, copies, configs)
+            text = f"{topic.what}, {topic.partitions} partitions, {copies} copies"
+            changes.append(Change(topic.name, "created", text))
+            continue
+        if found.partitions < topic.partitions:
+            if not dry_run:
+                connection.admin.grow(topic.name, topic.partitions)
+            changes.append(Change(topic.name, "grown", f"from {found.partitions} to {topic.partitions} partitions"))
+        problems = _problems(connection, topic)
+        changes += [Change(topic.name, "wrong", text) for text in problems]
+        if not problems and found.partitions >= topic.partitions:
+            changes.append(Change(topic.name, "unchanged", f"{topic.what}, {found.partitions} partitions"))
+    return changes
+
+
+def _create(connection: Connection, topic: Wanted, copies: int, configs: Mapping[str, str]) -> None:
+    with connection.admin.client(f"creating topic {topic.name!r}") as client:
+        client.create_topics(
+            {topic.name: {"num_partitions": topic.partitions, "replication_factor": copies, "configs": dict(configs)}},
+            timeout_ms=15_000,
+        )
+        client.wait_for_topics([topic.name], timeout_ms=30_000)
+
+
+def _problems(connection: Connection, topic: Wanted) -> list[str]:
+    """Settings of an existing topic under which data would be lost or hidden."""
+    if not topic.binding:
+        return []
+    configs = connection.admin.configs(topic.name)
+    return [
+        f"{key} is {configs.get(key)!r} and must be {topic.configs[key]!r}"
+        for key in topic.binding
+        if configs.get(key) != topic.configs[key]
+    ]
+
+
+def acls(names: Names) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+    """What a worker's principal must be allowed: (resource type, name, pattern, operations)."""
+    yield "topic", names.input, "literal", ("read", "describe", "describe_configs")
+    yield "topic", names.state, "literal", ("read", "write", "describe", "describe_configs", "alter", "delete")
+    for name in (names.sealed, names.results):
+        if name:
+            yield "topic", name, "literal", ("read", "write", "describe", "describe_configs", "alter")
+    for name in (names.dead_letter, names.late):
+        if name:
+            yield "topic", name, "literal", ("write", "describe")
+    yield "group", names.group, "literal", ("read", "describe", "delete")
+    yield "transactional_id", f"{names.group}-{names.input}-", "prefixed", ("write", "describe")
+    yield "cluster", "kafka-cluster", "literal", ("idempotent_write", "describe")

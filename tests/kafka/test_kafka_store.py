@@ -1,0 +1,386 @@
+"""The state store on a real broker: atomic, fenced, encrypted, and never a cold start by inference."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import pytest
+from kafka import ConsumerGroupMetadata, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from sketchstream.errors import ConfigError, DataLossError, FencedError
+from sketchstream.stream.ports import Fresh, Restored, Snapshot
+from sketchstream_connectors import kafka_blobs, kafka_topics
+from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka_pointer import Pointer
+from sketchstream_connectors.kafka_store import KafkaStore, transactional_id
+
+SECRET = b"marked-state-that-must-not-be-readable"
+
+
+class Member:
+    """A worker that is in no group: fencing must not need one."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.epochs: dict[int, int] = {}
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        return ConsumerGroupMetadata(self.group, -1, "", None)
+
+    def epoch(self, partition: int) -> int:
+        return self.epochs.get(partition, -1)
+
+    def expect_epoch(self, partition: int, epoch: int) -> None:
+        self.epochs[partition] = epoch
+
+
+@dataclass
+class App:
+    """One application: its topics and as many stores (workers) as a test wants."""
+
+    bootstrap: str
+    group: str
+    topic: str
+    stores: list[KafkaStore]
+
+    @cached_property
+    def connection(self) -> Connection:
+        return Connection({"bootstrap.servers": self.bootstrap, "group.id": self.group})
+
+    @property
+    def names(self) -> kafka_topics.Names:
+        return kafka_topics.Names(self.group, self.topic, sealed=f"{self.group}.sealed")
+
+    def store(self, **options: object) -> KafkaStore:
+        store = KafkaStore(self.connection, self.topic, Member(self.group), sealed_topic=self.names.sealed, **options)
+        self.stores.append(store)
+        return store
+
+    def fill(self, count: int = 100, partition: int = 0) -> None:
+        producer = KafkaProducer(bootstrap_servers=self.bootstrap)
+        for i in range(count):
+            producer.send(self.topic, value=b"%d" % i, partition=partition)
+        producer.flush()
+        producer.close()
+
+    def admin(self) -> KafkaAdminClient:
+        return KafkaAdminClient(bootstrap_servers=self.bootstrap)
+
+    def state_records(self, partition: int = 0, isolation: str = "read_uncommitted") -> list[tuple[bytes, bytes]]:
+        tp = TopicPartition(self.names.state, partition)
+        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, isolation_level=isolation)
+        consumer.assign([tp])
+        consumer.seek_to_beginning(tp)
+        end = consumer.end_offsets([tp])[tp]
+        found = []
+        while consumer.position(tp) < end:
+            found += [(r.key, r.value) for r in consumer.poll(timeout_ms=500).get(tp, [])]
+        consumer.close()
+        return found
+
+    def committed(self, partition: int = 0) -> OffsetAndMetadata | None:
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.bootstrap, group_id=self.group, isolation_level="read_committed"
+        )
+        try:
+            return consumer.committed(TopicPartition(self.topic, partition), metadata=True)
+        finally:
+            consumer.close()
+
+
+@pytest.fixture
+def app(kafka: str, topic_name: Callable[[str], str]) -> Iterator[App]:
+    group, topic = topic_name("group"), topic_name("events")
+    made = App(kafka, group, topic, [])
+    admin = made.admin()
+    admin.create_topics({topic: {"num_partitions": 2, "replication_factor": 1}})
+    admin.wait_for_topics([topic])
+    admin.close()
+    kafka_topics.create(made.connection, made.names)
+    yield made
+    for store in made.stores:
+        store.close()
+    made.connection.close()
+
+
+def snapshot(position: int, brought: dict[str, bytes], keep: frozenset[str] = frozenset(), **manifest: int) -> Snapshot:
+    return Snapshot(0, position, {"windows": sorted([*brought, *keep]), **manifest}, brought, keep)
+
+
+def test_a_first_take_starts_at_the_beginning_and_leaves_a_pointer(app: App) -> None:
+    app.fill()
+    assert app.store().take(0) == Fresh(0, 0)
+    found = app.committed()
+    assert found is not None
+    assert found.offset == 0
+    assert Pointer.from_text(found.metadata) is not None
+    assert app.state_records() == []
+
+
+def test_what_was_committed_is_what_a_successor_takes(app: App) -> None:
+    app.fill()
+    first = app.store()
+    first.take(0)
+    big = secrets.token_bytes(1_700_000)
+    first.commit(0, snapshot(40, {"a": b"one", "b": big}, watermark=7))
+    first.commit(0, snapshot(55, {"c": b"three"}, frozenset({"b"}), watermark=9))
+    found = app.store().take(0)
+    assert isinstance(found, Restored)
+    assert found.position == 55
+    assert found.manifest == {"windows": ["b", "c"], "watermark": 9}
+    assert found.blobs == {"b": big, "c": b"three"}
+
+
+def test_a_predecessor_is_fenced_for_ever(app: App) -> None:
+    app.fill()
+    old, new = app.store(), app.store()
+    old.take(0)
+    old.commit(0, snapshot(10, {"a": b"1"}))
+    new.take(0)
+    with pytest.raises(FencedError):
+        old.commit(0, snapshot(20, {"b": b"2"}))
+    new.commit(0, snapshot(30, {"c": b"3"}))
+    with pytest.raises(FencedError):
+        old.commit(0, snapshot(40, {"d": b"4"}))
+    old.drop(0)
+    taken = old.take(0)
+    assert isinstance(taken, Restored)
+    assert (taken.position, dict(taken.blobs)) == (30, {"c": b"3"})
+    with pytest.raises(FencedError):
+        new.commit(0, snapshot(50, {"e": b"5"}))
+
+
+def test_evicted_and_back_with_old_state_is_fenced_though_the_other_worker_has_left(app: App) -> None:
+    # notes/kafka_faults.md 1: A stalls, B takes p, commits and leaves, A goes on with its old memory.
+    app.fill()
+    a, b = app.store(), app.store()
+    a.take(0)
+    a.commit(0, snapshot(10, {"a": b"1"}))
+    b.take(0)
+    b.commit(0, snapshot(90, {"b": b"2"}))
+    b.close()
+    with pytest.raises(FencedError):
+        a.commit(0, snapshot(60, {"stale": b"3"}))
+    a.drop(0)
+    taken = a.take(0)
+    assert isinstance(taken, Restored)
+    assert taken.position == 90
+
+
+def test_a_transaction_left_open_is_ended_by_the_next_owner_and_never_seen(app: App) -> None:
+    app.fill()
+    first = app.store()
+    first.take(0)
+    first.commit(0, snapshot(10, {"a": b"1"}))
+    fence = first._fences[0]
+    fence.producer.begin_transaction()
+    fence.producer.send(app.names.state, key=b"k", value=SECRET, partition=0).get(timeout=10)
+    fence.producer.send_offsets_to_transaction(
+        {TopicPartition(app.topic, 0): OffsetAndMetadata(77, "half", -1)},
+        ConsumerGroupMetadata(app.group, -1, "", None),
+    )
+    taken = app.store().take(0)
+    assert isinstance(taken, Restored)
+    assert taken.position == 10
+
+
+def test_nothing_readable_is_in_the_state_topic(app: App) -> None:
+    app.fill()
+    store = app.store()
+    store.take(0)
+    store.commit(0, snapshot(10, {"name": SECRET * 100}))
+    records = app.state_records()
+    assert records
+    for key, value in records:
+        assert SECRET not in key + value
+        assert b"windows" not in value
+    committed = app.committed()
+    assert committed is not None
+    assert len(committed.metadata) < 1024
+
+
+def test_records_are_small_enough_for_managed_clusters(app: App) -> None:
+    app.fill()
+    store = app.store()
+    store.take(0)
+    store.commit(0, snapshot(10, {"a": bytes(3_000_000)}))
+    assert max(len(key) + len(value) for key, value in app.state_records()) <= 512 * 1024
+
+
+def test_superseded_snapshots_are_erased(app: App) -> None:
+    app.fill()
+    store = app.store()
+    store.take(0)
+    for position in range(10, 60, 10):
+        store.commit(0, snapshot(position, {f"w{position}": b"x" * 1000}))
+    store.close()
+    assert len(app.state_records()) == 2  # one blob and one manifest
+
+
+def test_a_clean_blob_that_holds_back_the_cut_is_written_again(app: App) -> None:
+    app.fill()
+    store = app.store(lag_bytes=20_000)
+    store.take(0)
+    store.commit(0, snapshot(10, {"clean": b"c" * 100, "w": b"x" * 9_000}))
+    before = store._fences[0].places["clean"].offset
+    for position in range(11, 16):
+        store.commit(0, snapshot(position, {f"w{position}": b"x" * 9_000}, frozenset({"clean"})))
+    assert store._fences[0].places["clean"].offset > before
+    store.close()
+    assert len(app.state_records()) <= 8
+    taken = app.store().take(0)
+    assert isinstance(taken, Restored)
+    assert taken.blobs["clean"] == b"c" * 100
+
+
+def test_a_kept_blob_that_nobody_brought_is_refused(app: App) -> None:
+    app.fill()
+    store = app.store()
+    store.take(0)
+    with pytest.raises(DataLossError, match="keeps 1 blobs"):
+        store.commit(0, snapshot(10, {}, frozenset({"never"})))
+
+
+def test_a_position_never_goes_back(app: App) -> None:
+    app.fill()
+    store = app.store()
+    store.take(0)
+    store.commit(0, snapshot(50, {"a": b"1"}))
+    with pytest.raises(DataLossError, match="position back"):
+        store.commit(0, snapshot(49, {"b": b"1"}))
+
+
+def test_a_stranger_who_commits_in_the_group_halts_the_partition(app: App) -> None:
+    app.fill()
+    store = app.store()
+    store.take(0)
+    store.commit(0, snapshot(10, {"a": b"1"}))
+    store.close()
+    stranger = KafkaConsumer(bootstrap_servers=app.bootstrap, group_id=app.group)
+    stranger.assign([TopicPartition(app.topic, 0)])
+    stranger.commit({TopicPartition(app.topic, 0): OffsetAndMetadata(99, "", -1)})
+    stranger.close()
+    with pytest.raises(DataLossError, match=r"was not written by sketchstream.*reset"):
+        app.store().take(0)
+
+
+def test_deleted_group_offsets_halt_instead_of_starting_anew(app: App) -> None:
+    app.fill()
+    store = app.store()
+    store.take(0)
+    store.commit(0, snapshot(10, {"a": b"1"}))
+    store.close()
+    admin = app.admin()
+    admin.delete_group_offsets(app.group, [TopicPartition(app.topic, 0)])
+    admin.close()
+    with pytest.raises(DataLossError, match=r"no committed offset, but .* holds snapshots"):
+        app.store().take(0)
+
+
+def test_sealed_sketches_are_traces_too(app: App) -> None:
+    app.fill()
+    producer = KafkaProducer(bootstrap_servers=app.bootstrap)
+    producer.send(app.names.sealed, value=b"x", partition=0).get(timeout=10)
+    producer.close()
+    with pytest.raises(DataLossError, match="holds sealed sketches"):
+        app.store().take(0)
+    assert app.store().take(1) == Fresh(0, 0)
+
+
+def test_a_recreated_topic_halts(app: App) -> None:
+    app.fill(200)
+    store = app.store()
+    store.take(0)
+    store.commit(0, snapshot(10, {"a": b"1"}))
+    admin = app.admin()
+    admin.delete_topics([app.topic])
+    admin.close()
+    for _ in range(100):
+        if app.connection.admin.topic(app.topic) is None:
+            break
+    admin = app.admin()
+    admin.create_topics({app.topic: {"num_partitions": 2, "replication_factor": 1}})
+    admin.wait_for_topics([app.topic])
+    admin.close()
+    app.fill(200)
+    store._admin._seen.clear()
+    with pytest.raises(DataLossError, match=r"deleted and made again.*reset"):
+        store.commit(0, snapshot(20, {"b": b"1"}))
+    # The broker deletes the offsets of a deleted topic: what remains is the trace in the state topic.
+    with pytest.raises(DataLossError, match="reset"):
+        app.store().take(0)
+
+
+def test_a_snapshot_that_is_gone_halts(app: App) -> None:
+    app.fill()
+    store = app.store()
+    store.take(0)
+    store.commit(0, snapshot(10, {"a": b"1"}))
+    store.close()
+    end = app.connection.admin.offsets(app.names.state, [0], "latest")[0]
+    app.connection.admin.delete_before(app.names.state, {0: end})
+    with pytest.raises(DataLossError, match="is gone"):
+        app.store().take(0)
+
+
+def test_a_new_partition_of_the_input_gets_its_place(app: App) -> None:
+    app.fill()
+    store = app.store()
+    store.take(0)
+    app.connection.admin.grow(app.topic, 5)
+    store._admin._seen.clear()
+    assert store.take(4) == Fresh(0, 0)
+    found = app.connection.admin.topic(app.names.state)
+    assert found is not None
+    assert found.partitions == 5
+
+
+def test_a_missing_or_forgetful_state_topic_is_refused(app: App) -> None:
+    other = kafka_topics.Names(app.group + "2", app.topic)
+    with pytest.raises(ConfigError, match="topics create"):
+        KafkaStore(Connection({"bootstrap.servers": app.bootstrap, "group.id": other.group}), app.topic, Member("x"))
+    admin = app.admin()
+    admin.create_topics({other.state: {"num_partitions": 2, "replication_factor": 1, "configs": {}}})
+    admin.wait_for_topics([other.state])
+    admin.close()
+    with pytest.raises(ConfigError, match=r"retention\.ms"):
+        KafkaStore(Connection({"bootstrap.servers": app.bootstrap, "group.id": other.group}), app.topic, Member("x"))
+
+
+def test_a_pointer_of_a_newer_release_halts(app: App) -> None:
+    app.fill()
+    text = Pointer("c", "t", "s").to_text().replace('"v":1', '"v":2')
+    consumer = KafkaConsumer(bootstrap_servers=app.bootstrap, group_id=app.group)
+    consumer.assign([TopicPartition(app.topic, 0)])
+    consumer.commit({TopicPartition(app.topic, 0): OffsetAndMetadata(5, text, -1)})
+    consumer.close()
+    with pytest.raises(DataLossError, match="another release"):
+        app.store().take(0)
+
+
+def test_an_altered_blob_does_not_open_broker_free() -> None:
+    key = kafka_blobs.new_key()
+    chunks = list(kafka_blobs.encrypt(b"name", bytes(2_000_000), key))
+    values = [value for _, value in chunks]
+    assert kafka_blobs.decrypt(b"name", values, key) == bytes(2_000_000)
+    for wrong in (values[::-1], values[:-1], [values[0], values[0], *values[2:]]):
+        with pytest.raises(DataLossError):
+            kafka_blobs.decrypt(b"name", wrong, key)
+    with pytest.raises(DataLossError):
+        kafka_blobs.decrypt(b"other", values, key)
+
+
+def test_pointers_survive_text_broker_free() -> None:
+    pointer = Pointer("c" * 22, "t" * 36, "s" * 36, 3, b"f" * 16, 2**62, 900, b"i" * 16, b"k" * 32)
+    assert Pointer.from_text(pointer.to_text()) == pointer
+    assert len(pointer.to_text()) < 512
+    for text in ("", "x", '{"app":"sketchstream"}', '{"app":"sketchstream","v":1}', "{}"):
+        assert Pointer.from_text(text) is None
+
+
+def test_fences_are_named_by_group_topic_and_partition_broker_free() -> None:
+    assert transactional_id("reach", "events", 3) == "reach-events-3"
