@@ -1,0 +1,351 @@
+"""What is protected and how much, in plain words with the numbers filled in; and what is not.
+
+In: a spec, the ledger of its sketch, what is known of the deployment around it. Out: a `Guarantee`, which prints as
+text and turns into plain data. Touches: nothing.
+Source: docs/theory/privacy.md proves each line; docs/guarantee.md explains them to users.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from sketchstream.privacy.ledger import Ledger, Loss, concentrated_to_approximate, show
+from sketchstream.spec import NO_PRIVACY, ProfileSpec
+
+DELTA = 1e-6
+DAY_MS = 86_400_000
+WARNING = "NO PRIVACY: an epsilon above 10 protects nobody"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Another sketch on the same topic: what it costs in one of its windows.
+
+    Args:
+        name: of the sketch.
+        event: most that an event loses to it.
+        item: most that an item loses to it in one window; infinite for unit "event" (no bound without a bound on
+            the item's events).
+        window_ms: length of its windows; None for one sketch without windows.
+    """
+
+    name: str
+    event: Loss
+    item: Loss
+    window_ms: int | None
+
+    @classmethod
+    def of(cls, name: str, ledger: Ledger, window_ms: int | None) -> Beside:
+        """What a ledger says of a sketch."""
+        event = max((gap.loss for gap in ledger.loss_by_gap()), default=Fraction(0))
+        return cls(name, event, ledger.loss() if ledger.unit == "item" else math.inf, window_ms)
+
+
+@dataclass(frozen=True)
+class Context:
+    """The deployment around a sketch, as far as it is known. Unknown things are said to be unknown.
+
+    Args:
+        window_ms: length of the sketch's windows; None: no windows.
+        retention_ms: how long the input topic keeps records; `math.inf` for ever, None unknown.
+        published_ms: how long publications are kept; None: for ever.
+        partitions: of the input; None: no partitions.
+        keyed: whether an item's records all lie in one partition, and that is checked.
+        repartitioned: whether the number of partitions changed inside the window.
+        diagnostics: exact counters of payload-dependent outcomes at the operator's endpoint, or off.
+        store: where snapshots live: "kafka" (encrypted, keys in the offsets topic), "dir" (plain, 0600), "file"
+            (an open sketch's own file), None (memory only).
+        dead_letters: whether refused records go to a topic, and with their payload.
+        beside: other sketches on the same topic.
+    """
+
+    window_ms: int | None = None
+    retention_ms: float | None = None
+    published_ms: int | None = None
+    partitions: int | None = None
+    keyed: bool = True
+    repartitioned: bool = False
+    diagnostics: Literal["exact", "off"] = "off"
+    store: Literal["kafka", "dir", "file"] | None = None
+    dead_letters: Literal["none", "envelope", "payload"] = "none"
+    beside: tuple[Beside, ...] = ()
+
+
+def plain(loss: Loss) -> str:
+    """A loss for a sentence: '1', '3/2 (1.5)', 'unlimited'."""
+    text = show(loss)
+    return f"{text} ({float(loss):.4g})" if "/" in text else text
+
+
+def duration(milliseconds: float) -> str:
+    """A length of time for a sentence."""
+    if milliseconds == math.inf:
+        return "for ever"
+    for name, length in (("day", DAY_MS), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000)):
+        if milliseconds >= length:
+            number = f"{milliseconds / length:.4g}"
+            return f"{number} {name}" + ("" if number == "1" else "s")
+    return f"{milliseconds:g} ms"
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What one sketch guarantees.
+
+    Args:
+        unit: "event" or "item".
+        published: most that an event, or item, loses to everything that is published.
+        looked: the same with one unannounced copy of the open state.
+        total: over the sketches on the topic and the windows of a day; for items also over partitions.
+        kept: over all windows whose publications are kept; infinite if they are kept for ever.
+        total_zcdp: `total` counted in zCDP (rho).
+        no_privacy: whether an epsilon is so large that it protects nobody.
+        protects, seen, lost, assumes: sentences.
+    """
+
+    unit: str
+    published: Loss
+    looked: Loss
+    total: Loss
+    kept: Loss
+    total_zcdp: Loss
+    no_privacy: bool
+    protects: tuple[str, ...]
+    seen: tuple[str, ...]
+    lost: tuple[str, ...]
+    assumes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, spec: ProfileSpec, ledger: Ledger, context: Context | None = None) -> Guarantee:
+        """The guarantee of a sketch with this ledger, in this deployment."""
+        around = context or Context()
+        published, looked = ledger.loss(), ledger.loss(intrusion=True)
+        copies = _copies_of_item(around) if spec.unit == "item" else 1
+        windows = _windows(around.window_ms, DAY_MS) if spec.unit == "item" else 1
+        own = _times(published, copies * windows)
+        others: Loss = sum((_beside(one, spec.unit, around) for one in around.beside), Fraction(0))
+        kept = _kept(spec.unit, published, around, copies)
+        rho = _rho(ledger, around, spec.unit)
+        no_privacy = spec.no_privacy or max(published, *(entry.epsilon for entry in ledger.layers)) > NO_PRIVACY
+        return cls(
+            unit=spec.unit,
+            published=published,
+            looked=looked,
+            total=own + others,
+            kept=kept,
+            total_zcdp=_times(ledger.zcdp(), copies * windows)
+            if not around.beside
+            else _rho(ledger, around, spec.unit),
+            no_privacy=no_privacy,
+            protects=_protects(spec, ledger),
+            seen=_seen(spec, published, looked, own + others, kept, rho, around),
+            lost=tuple(_lost(spec, ledger, around, looked)),
+            assumes=_assumes(spec, around),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: losses as strings ('3/2', 'unlimited')."""
+        return {
+            "unit": self.unit,
+            "relation": "zero-out",
+            "swap_factor": 2,
+            "delta": 0,
+            "published": show(self.published),
+            "published_and_one_copy": show(self.looked),
+            "total": show(self.total),
+            "total_kept": show(self.kept),
+            "total_zcdp": show(self.total_zcdp),
+            "no_privacy": self.no_privacy,
+            "warning": WARNING if self.no_privacy else None,
+            "protects": list(self.protects),
+            "seen": list(self.seen),
+            "not_protected": list(self.lost),
+            "assumes": list(self.assumes),
+        }
+
+    def __str__(self) -> str:
+        """The statement for people."""
+        lines = [WARNING] if self.no_privacy else []
+        for title, sentences in (
+            ("Protected", self.protects),
+            ("How much", self.seen),
+            ("Not protected", self.lost),
+            ("Assumes", self.assumes),
+        ):
+            lines += [title, *(f"  - {sentence}" for sentence in sentences)]
+        return "\n".join(lines)
+
+
+def _times(loss: Loss, number: int) -> Loss:
+    """A loss several times over."""
+    return loss if number == 1 else loss * number
+
+
+def _windows(window_ms: int | None, span_ms: float) -> int:
+    """Windows that can touch a span of that length that begins where a window begins."""
+    return 1 if window_ms is None else max(1, math.ceil(span_ms / window_ms))
+
+
+def _copies_of_item(around: Context) -> int:
+    """Partitions in which one item's records of one window can lie."""
+    if around.partitions is None or (around.keyed and not around.repartitioned):
+        return 1
+    return min(2, around.partitions) if around.keyed else around.partitions
+
+
+def _beside(one: Beside, unit: str, around: Context) -> Loss:
+    """What another sketch on the topic adds over a day."""
+    if unit == "event":
+        return one.event
+    return _times(one.item, _windows(one.window_ms, DAY_MS) * _copies_of_item(around))
+
+
+def _kept(unit: str, published: Loss, around: Context, copies: int) -> Loss:
+    """Over everything that is kept: an event lies in one window of each sketch, an item in all of them."""
+    if unit == "event":
+        return published + sum((one.event for one in around.beside), Fraction(0))
+    windowed = around.window_ms is not None or any(one.window_ms is not None for one in around.beside)
+    if around.published_ms is None and windowed:
+        return math.inf
+    span = around.published_ms or 0
+    total: Loss = _times(published, _windows(around.window_ms, span) * copies)
+    for one in around.beside:
+        total = total + _times(one.item, _windows(one.window_ms, span) * copies)
+    return total
+
+
+def _rho(ledger: Ledger, around: Context, unit: str) -> Loss:
+    """The day's total in zCDP, other sketches counted by their pure losses."""
+    copies = _copies_of_item(around) if unit == "item" else 1
+    total = _times(ledger.zcdp(), copies * (_windows(around.window_ms, DAY_MS) if unit == "item" else 1))
+    for one in around.beside:
+        each = one.event if unit == "event" else one.item
+        number = 1 if unit == "event" else _windows(one.window_ms, DAY_MS) * copies
+        total = total + (math.inf if each == math.inf else _times(each * each / 2, number))
+    return total
+
+
+def _protects(spec: ProfileSpec, ledger: Ledger) -> tuple[str, ...]:
+    """What the unit is."""
+    if spec.unit == "event":
+        weight = "" if spec.max_weight == 1 else f", of any weight up to {spec.max_weight} in absolute value"
+        unit = f"one event: whether it counted, and for which item{weight}; an event and its later deletion are two"
+    else:
+        unit = (
+            "everything that one item did in this sketch (one name, one window, one partition), "
+            "with any number, weights and signs of events"
+        )
+    parts = len(ledger.history.parts)
+    merged = (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
+    return (
+        unit,
+        "relation: as if those payloads had been no-ops while everything else stayed; to swap someone for someone "
+        "else, or to flip the sign of a weight: twice every number below",
+        *merged,
+    )
+
+
+def _seen(
+    spec: ProfileSpec, published: Loss, looked: Loss, day: Loss, kept: Loss, rho: Loss, around: Context
+) -> tuple[str, ...]:
+    """The three numbers."""
+    unit = "an event" if spec.unit == "event" else "an item"
+    lines = [f"someone who sees everything that this sketch publishes: {unit} loses at most {plain(published)}"]
+    reader = "someone who once copied this machine's open state, cannot read the topic, and sees everything published"
+    if looked == math.inf:
+        lines.append(f"{reader}: no bound; the guarantee is void for {spec.unit}s after any copy of the open state")
+    else:
+        lines.append(f"{reader}: {unit} loses at most {plain(looked)}")
+    if around.beside or (spec.unit == "item" and around.window_ms is not None):
+        what = [f"{len(around.beside) + 1} sketches"] if around.beside else []
+        if spec.unit == "item":
+            windows = _windows(around.window_ms, DAY_MS)
+            what += [f"{windows} windows a day"] if windows > 1 else []
+            copies = _copies_of_item(around)
+            what += [f"{copies} partitions"] if copies > 1 else []
+        less = f", or {approximate(rho)} by zCDP" if concentrated_to_approximate(rho, DELTA) < day else ""
+        lines.append(f"over {', '.join(what) or 'a day'}: {unit} loses at most {plain(day)}{less}")
+    if spec.unit == "item" and kept != day and (around.window_ms is not None or around.beside):
+        span = "kept without limit" if around.published_ms is None else f"kept for {duration(around.published_ms)}"
+        bound = "no bound, every window adds its loss" if kept == math.inf else f"at most {plain(kept)}"
+        lines.append(f"over all windows, publications being {span}: {bound}")
+    return tuple(lines)
+
+
+def _lost(spec: ProfileSpec, ledger: Ledger, around: Context, looked: Loss) -> list[str]:
+    """What is not protected."""
+    lost = ["envelopes: that a record existed, when, in which partition, how long it was"]
+    if spec.unit == "event":
+        lost.append("a person with m events in this sketch loses up to m times as much")
+        if any(one.window_ms is not None for one in around.beside) or around.window_ms is not None:
+            lost.append("a person with events in several windows: the losses of all his events add")
+    else:
+        lost.append("an item in several windows, sketches or partitions, or under two spellings: the losses add")
+        if not around.keyed and around.partitions:
+            lost.append(
+                f"items are not keyed: {around.partitions} partitions hold parts of one item, each at full cost"
+            )
+    if around.repartitioned and spec.unit == "item":
+        lost.append(
+            "the number of partitions changed in this window: an item may lie in two of them, at twice the cost"
+        )
+    lost.append(_topic(around))
+    lost.append("records in flight in the process, when it is seized")
+    if ledger.copies:
+        lost.append("copies of the open state were written: whoever has two of them sees exactly what came between")
+    else:
+        lost.append("what was applied between two copies of one open state, and everything from an intruder who stays")
+    if looked == math.inf and spec.publish == "state":
+        lost.append("events after any copy of the open state that ever leaks: the bare state is published")
+    if around.diagnostics == "exact":
+        lost.append("exact counts of invalid and foreign payloads, at the operator's own endpoint")
+    if around.store == "kafka":
+        lost.append("keys of superseded snapshots stay in the offsets topic until it is compacted")
+    elif around.store == "dir":
+        lost.append("snapshots in the directory store are plain files of mode 0600: disk and memory are two views")
+    elif around.store == "file":
+        lost.append("the open sketch's file is a secret like a key: a fresh one is the noise itself")
+    letters = {
+        "none": "dead letters (raw data)",
+        "envelope": "dead letters (without payload)",
+        "payload": "dead letters, which hold raw payloads",
+    }[around.dead_letters]
+    lost.append(f"duplicates upstream, {letters}, other deployments on the same topic, copies or old files of this one")
+    return lost
+
+
+def _topic(around: Context) -> str:
+    """Retention against the window: against readers of the topic pan-privacy begins where retention ends."""
+    base = "records that the topic still holds, for whoever can read it"
+    if around.retention_ms is None or around.window_ms is None:
+        return f"{base} (unless its retention is shorter than the window, a copied state tells him nothing new)"
+    kept = duration(around.retention_ms)
+    kept = "for ever" if around.retention_ms == math.inf else f"for {kept}"
+    if around.retention_ms >= around.window_ms:
+        return (
+            f"{base}: it keeps them {kept}, the window is {duration(around.window_ms)}, so pan-privacy buys nothing "
+            "against a reader of the topic; set retention.ms below the window"
+        )
+    return f"{base}: {kept}, less than the window of {duration(around.window_ms)}"
+
+
+def _assumes(spec: ProfileSpec, around: Context) -> tuple[str, ...]:
+    """What the proof rests on."""
+    lines = [
+        "AES-256: this is computational differential privacy, delta = 0 up to the cipher; the samplers are exact",
+        "parameters and lists of items were not chosen from the data",
+        "nothing is claimed for the secrecy of the hash key, or for sampling",
+    ]
+    if spec.unit == "item":
+        checked = "checked against the record's key" if around.partitions and around.keyed else "as its source says"
+        lines.append(f"all records of an item reach the partition that the configuration says, {checked}")
+    return tuple(lines)
+
+
+def approximate(rho: Loss, delta: float = DELTA) -> str:
+    """A zCDP total for people."""
+    epsilon = concentrated_to_approximate(rho, delta)
+    return "unlimited" if epsilon == math.inf else f"(epsilon {epsilon:.3g}, delta {delta:g})"
