@@ -8,10 +8,13 @@ them, word for word (tests/noise/test_replay.py).
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from sketchstream.kernels import kernel
 from sketchstream.noise.blocks import Signed
 from sketchstream.noise.entropy import Words
+
+Flags = npt.NDArray[np.bool_]
 
 CHUNK = 2048
 """Samples whose sums stay in the first-level cache while the rows go by."""
@@ -47,3 +50,81 @@ def laplace_block(words: Words, thresholds: Words, noise: Signed) -> bool:
             magnitude = sums[i] + 1 if word < sign else 0
             sums[i] = magnitude if positive else -magnitude
     return bool(doubt)
+
+
+@kernel
+def response_block(words: Words, threshold: np.uint32, values: np.uint64, refused: np.uint64, shift: Signed) -> bool:
+    """Write each column's shift in 0..values; True if some sample is undecided (see `response.undecided`)."""
+    first, second = words[0], words[1]
+    doubt = np.uint32(0)
+    for i in range(len(shift)):
+        product = np.uint64(second[i]) * values
+        moved = first[i] < threshold
+        shift[i] = (np.int32(product >> np.uint64(32)) + np.int32(1)) * np.int32(moved)
+        doubt |= np.uint32(first[i] == threshold) | np.uint32((product & np.uint64(0xFFFFFFFF)) < refused)
+    return bool(doubt)
+
+
+@kernel
+def gaussian_block(
+    words: Words, steps: Words, guide: Words, guide_shift: np.uint32, noise: Signed, tied: Flags
+) -> None:
+    """Write the table's |z| with the sign of each word's first bit; mark the samples that need more bits."""
+    rows = len(steps)
+    for i in range(len(words)):
+        word = words[i]
+        real = word & np.uint32(0x7FFFFFFF)
+        guess = real >> guide_shift
+        low, high = guide[guess], guide[guess + np.uint32(1)]
+        while low < high:
+            middle = (low + high) >> np.uint32(1)
+            if steps[middle] <= real:
+                low = middle + np.uint32(1)
+            else:
+                high = middle
+        tie = real == 0
+        if low > 0:
+            tie |= steps[low - np.uint32(1)] == real
+        tied[i] = tie
+        sign = np.int32(word) >> np.int32(31)
+        noise[i] = ((rows - np.int64(low)) ^ sign) - sign
+
+
+@kernel
+def gaussian_cells(
+    words: Words,
+    steps: Words,
+    guide: Words,
+    guide_shift: np.uint32,
+    sure: Words,
+    bits: np.uint64,
+    noise: Signed,
+    tied: Flags,
+) -> None:
+    """Write +-(2^m K + R) of each column; mark the samples that need more bits, or may be refused."""
+    rows = len(steps)
+    for i in range(words.shape[1]):
+        word = words[0, i]
+        real = word & np.uint32(0x7FFFFFFF)
+        guess = real >> guide_shift
+        low, high = guide[guess], guide[guess + np.uint32(1)]
+        while low < high:
+            middle = (low + high) >> np.uint32(1)
+            if steps[middle] <= real:
+                low = middle + np.uint32(1)
+            else:
+                high = middle
+        tie = real == 0
+        if low > 0:
+            tie |= steps[low - np.uint32(1)] == real
+        k = rows - np.int64(low)
+        tie |= words[1, i] >= sure[k]
+        rest = np.uint64(words[2, i])
+        spare = np.uint64(32) - bits
+        if len(words) > 3:
+            rest = (rest << np.uint64(32)) | np.uint64(words[3, i])
+            spare = np.uint64(64) - bits
+        value = (k << np.int64(bits)) + np.int64(rest >> spare)
+        tied[i] = tie | (value == 0)
+        sign = np.int64(np.int32(word) >> np.int32(31))
+        noise[i] = (value ^ sign) - sign

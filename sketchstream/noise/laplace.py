@@ -33,9 +33,6 @@ MAX_DIGITS = 60
 COMPILED_FROM = 1 << 16
 """Smallest array for which loading the compiled loops pays."""
 
-BlockNoise = Callable[[Words, Words, Signed], bool]
-"""(words, thresholds, noise) -> whether some sample is undecided; overwrites noise."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -61,6 +58,15 @@ class Plan:
     def rows(self) -> int:
         """Words per sample."""
         return len(self.digits) + 2
+
+    @property
+    def opposite(self) -> np.uint32:
+        """The first word of 1 - p where `words[0]` is that of p."""
+        return np.uint32((1 << self.width) - 1) ^ self.words[0]
+
+
+BlockNoise = Callable[[Words, Plan, Signed], bool]
+"""(words, plan, noise) -> whether some sample is undecided; overwrites noise."""
 
 
 def plan(epsilon: Fraction, count: int | None = None, width: int = WIDTH) -> Plan:
@@ -101,7 +107,7 @@ def discrete_laplace(out: npt.NDArray[np.signedinteger], epsilon: Fraction, entr
     """
     view = flat(out, (np.int32, np.int64))
     ready = _plan(positive(epsilon, "epsilon"))
-    add(view, ready, entropy, compiled_block() if view.size >= COMPILED_FROM else numpy_block)
+    add(view, ready, entropy, compiled_block if view.size >= COMPILED_FROM else numpy_block)
 
 
 def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNoise) -> None:
@@ -112,8 +118,8 @@ def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNois
         for block in blocks(out.size, ready.rows):
             words = scratch.fill(block.stop - block.start)
             drawn, target = noise[: words.shape[1]], out[block]
-            if block_noise(words, ready.words, drawn):
-                tied = undecided(words, ready.words)
+            if block_noise(words, ready, drawn):
+                tied = undecided(words, ready)
                 drawn[tied] = 0
                 for position in tied:
                     add_wrapping(target, int(position), complete(words[:, position].tolist(), ready, scratch.draw))
@@ -121,42 +127,41 @@ def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNois
         noise.fill(0)
 
 
-def numpy_block(words: Words, thresholds: Words, noise: Signed) -> bool:
+def numpy_block(words: Words, ready: Plan, noise: Signed) -> bool:
     """Write S (1 + G) for each column of words; True if some sample is undecided."""
-    digits = len(words) - 2
     mask = np.empty(noise.size, np.bool_)
     bit = mask.view(np.int8)
-    np.less(words[-1], thresholds[-2], out=mask)
+    np.less(words[-1], ready.words[-2], out=mask)
     noise[...] = bit
-    for row in range(digits, 0, -1):
+    for row in range(len(ready.digits), 0, -1):
         noise += noise
-        np.less(words[row], thresholds[row], out=mask)
+        np.less(words[row], ready.words[row], out=mask)
         noise += bit
     noise += 1
-    np.less(words[0], thresholds[0], out=mask)
+    np.less(words[0], ready.words[0], out=mask)
     sign = -bit
-    np.greater(words[0], ~thresholds[0], out=mask)
+    np.greater(words[0], ready.opposite, out=mask)
     sign += bit
     noise *= sign
-    return undecided(words, thresholds).size > 0
+    return undecided(words, ready).size > 0
 
 
-def undecided(words: Words, thresholds: Words) -> npt.NDArray[np.intp]:
-    """Columns in which a word equals the first word of its threshold, or the last one says G has a rare high part."""
-    doubt = words[-1] <= thresholds[-1]
-    equal = np.empty_like(doubt)
-    for row, threshold in zip(words[1:], thresholds[1:-1], strict=True):
-        doubt |= np.equal(row, threshold, out=equal)
-    doubt |= np.equal(words[0], thresholds[0], out=equal)
-    doubt |= np.equal(words[0], ~thresholds[0], out=equal)
-    return np.flatnonzero(doubt)
-
-
-def compiled_block() -> BlockNoise:
-    """The compiled twin of `numpy_block`."""
+def compiled_block(words: Words, ready: Plan, noise: Signed) -> bool:
+    """The compiled twin of `numpy_block`, for words of 32 bits."""
     from sketchstream.noise.kernels import laplace_block
 
-    return laplace_block
+    return laplace_block(words, ready.words, noise)
+
+
+def undecided(words: Words, ready: Plan) -> npt.NDArray[np.intp]:
+    """Columns in which a word equals the first word of its threshold, or the last one says G has a rare high part."""
+    doubt = words[-1] <= ready.words[-1]
+    equal = np.empty_like(doubt)
+    for row, threshold in zip(words[1:], ready.words[1:-1], strict=True):
+        doubt |= np.equal(row, threshold, out=equal)
+    doubt |= np.equal(words[0], ready.words[0], out=equal)
+    doubt |= np.equal(words[0], ready.opposite, out=equal)
+    return np.flatnonzero(doubt)
 
 
 def complete(words: list[int], ready: Plan, draw: Draw) -> int:

@@ -38,8 +38,16 @@ class Law(Protocol):
         """Smallest possible value; -inf on the line."""
 
     @property
+    def mean(self) -> float:
+        """First moment."""
+
+    @property
     def variance(self) -> float:
         """Second moment about the mean."""
+
+    @property
+    def moved(self) -> float:
+        """Probability of all values but 0, without cancellation."""
 
     def pmf(self, values: Values) -> Floats:
         """Probability of each value."""
@@ -58,10 +66,16 @@ class DiscreteLaplace:
     epsilon: Fraction
 
     low = -math.inf
+    mean = 0.0
+
+    @cached_property
+    def moved(self) -> float:
+        """2 a / (1 + a)."""
+        return 2 * self.ratio / (1 + self.ratio)
 
     @cached_property
     def ratio(self) -> float:
-        """a."""
+        """The number a."""
         return math.exp(-float(self.epsilon))
 
     @cached_property
@@ -99,33 +113,42 @@ class RandomizedResponse:
     low = 0.0
 
     @cached_property
-    def moved(self) -> float:
+    def each(self) -> float:
         """Probability of each single value but 0."""
         q = math.exp(-float(self.epsilon))
         return q / (1 + (self.modulus - 1) * q)
 
     @cached_property
+    def moved(self) -> float:
+        """Probability of all values but 0."""
+        return (self.modulus - 1) * self.each
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean of z as one of the integers 0..p-1."""
+        return self.each * self.modulus * (self.modulus - 1) / 2
+
+    @cached_property
     def variance(self) -> float:
         """Variance of z as one of the integers 0..p-1."""
-        p, r = self.modulus, self.moved
-        mean = r * p * (p - 1) / 2
-        return r * (p - 1) * p * (2 * p - 1) / 6 - mean * mean
+        p = self.modulus
+        return self.each * (p - 1) * p * (2 * p - 1) / 6 - self.mean * self.mean
 
     def pmf(self, values: Values) -> Floats:
         """Probability of each value."""
         x = _float(values)
         inside = (x >= 0) & (x < self.modulus)
-        return np.where(x == 0, 1 - (self.modulus - 1) * self.moved, np.where(inside, self.moved, 0.0))
+        return np.where(x == 0, 1 - self.moved, np.where(inside, self.each, 0.0))
 
     def cdf(self, values: Values) -> Floats:
         """Probability of at most each value."""
         x = np.minimum(_float(values), self.modulus - 1)
-        return np.where(x < 0, 0.0, 1 - (self.modulus - 1 - x) * self.moved)
+        return np.where(x < 0, 0.0, 1 - (self.modulus - 1 - x) * self.each)
 
     def residues(self, modulus: int) -> Floats:
         """(modulus,) probability of each residue of z."""
         every = np.arange(self.modulus)
-        return np.bincount(every % modulus, weights=self.pmf(every), minlength=modulus)
+        return _folded(every, self.pmf(every), modulus)
 
 
 @dataclass(frozen=True)
@@ -135,6 +158,14 @@ class DiscreteGaussian:
     sigma2: Fraction
 
     low = -math.inf
+    mean = 0.0
+
+    @cached_property
+    def moved(self) -> float:
+        """Probability of all values but 0."""
+        if self.sigma < 1:
+            return 2 * math.fsum(math.exp(-j * j / (2 * float(self.sigma2))) for j in range(1, 60)) / self.normaliser
+        return 1 - 1 / self.normaliser
 
     @cached_property
     def sigma(self) -> float:
@@ -179,15 +210,15 @@ class DiscreteGaussian:
             return out
         x = (_float(values) + 0.5) / self.sigma
         correction = x * np.exp(-0.5 * x * x) / (math.sqrt(2 * math.pi) * 24 * float(self.sigma2))
-        out = ndtr(x) + correction
-        return out
+        below: Floats = ndtr(x) + correction
+        return below
 
     def residues(self, modulus: int) -> Floats:
         """(modulus,) probability of each residue."""
         if self.sigma <= 1000:
             reach = len(self._sums) // 2
             every = np.arange(-reach, reach + 1)
-            return np.bincount(every % modulus, weights=self.pmf(every), minlength=modulus)
+            return _folded(every, self.pmf(every), modulus)
         waves = 2 * np.pi * np.arange(modulus) / modulus
         out = np.ones(modulus)
         for k in range(1, 20):
@@ -225,7 +256,8 @@ def battery(samples: Values, law: Law) -> list[Check]:
 
     `values`: each integer a cell of its own while enough are expected of it, both tails pooled. `equal`: about 100
     cells of equal mass, for slow drifts that many small cells hide. `residues`: modulo 64, for the low digits.
-    `sign`: below, at and above 0. `spread`: the second moment (normal approximation, as a chi-square of one degree).
+    `sign`: below, at and above 0. `zero`: how many differ from 0, exactly binomial. `spread`: the second moment, as a
+    chi-square of one degree.
 
     Args:
         samples: (n,) independent draws.
@@ -244,6 +276,7 @@ def battery(samples: Values, law: Law) -> list[Check]:
             n * law.residues(RESIDUES),
         ),
         _cells("sign", samples, law, np.array([-1, 0])),
+        _zero(samples, law),
         _spread(samples, law),
     ]
 
@@ -266,9 +299,11 @@ def _unit_edges(law: Law, n: int) -> npt.NDArray[np.int64]:
 
 def _equal_edges(law: Law) -> npt.NDArray[np.int64]:
     """Integers at which the cdf passes the multiples of 1 / EQUAL_CELLS."""
-    edges = []
-    for target in np.arange(1, EQUAL_CELLS) / EQUAL_CELLS:
-        edges.append(_first(lambda x, t=target: float(law.cdf(np.array([x]))[0]) >= t))
+
+    def passed(share: float) -> Callable[[int], bool]:
+        return lambda x: float(law.cdf(np.array([x]))[0]) >= share
+
+    edges = [_first(passed(cell / EQUAL_CELLS)) for cell in range(1, EQUAL_CELLS)]
     return np.unique(np.array(edges, dtype=np.int64))
 
 
@@ -285,13 +320,22 @@ def _first(reached: Callable[[int], bool]) -> int:
     return high
 
 
+def _zero(samples: Values, law: Law) -> Check:
+    """The exact binomial test of how many samples are not 0: the only one with power where nearly all are."""
+    from scipy.special import betainc
+
+    n, moved = samples.size, int(np.count_nonzero(samples))
+    share = law.moved
+    at_least = float(betainc(moved, n - moved + 1, share)) if moved else 1.0
+    at_most = 1 - float(betainc(moved + 1, n - moved, share)) if moved < n else 1.0
+    return Check("zero", float(moved), 1, min(1.0, 2 * min(at_least, at_most)))
+
+
 def _spread(samples: Values, law: Law) -> Check:
     """The mean square about the law's mean, against its variance; its own spread is taken from the sample."""
-    x = _float(samples)
-    mean = 0.0 if law.low < 0 else float(np.sum(np.arange(law.modulus) * law.pmf(np.arange(law.modulus))))
-    squares = (x - mean) ** 2
+    squares = (_float(samples) - law.mean) ** 2
     deviation = float(squares.std())
-    if deviation == 0.0:
+    if deviation == 0.0 or np.count_nonzero(samples) < LEAST_EXPECTED:
         return Check("spread", 0.0, 0, 1.0)
     statistic = samples.size * (float(squares.mean()) - law.variance) ** 2 / deviation**2
     return Check("spread", statistic, 1, math.erfc(math.sqrt(statistic / 2)))
@@ -317,6 +361,13 @@ def _merged(observed: Floats, expected: Floats) -> tuple[Floats, Floats]:
     else:
         seen, wanted = [open_seen], [open_wanted]
     return np.array(seen), np.array(wanted)
+
+
+def _folded(values: Values, masses: Floats, modulus: int) -> Floats:
+    """(modulus,) sum of the masses of the values of each residue."""
+    out = np.zeros(modulus)
+    np.add.at(out, values % modulus, masses)
+    return out
 
 
 def _float(values: Values) -> Floats:

@@ -11,20 +11,23 @@ where the first word ties with its threshold, more words are drawn.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.noise.blocks import Scratch, blocks, flat, positive
+from sketchstream.noise.blocks import Scratch, Signed, block_samples, blocks, flat, positive
 from sketchstream.noise.entropy import Source, Words
 from sketchstream.noise.thresholds import WIDTH, Draw, Threshold, below, response
 
 MAX_MODULUS = 1 << 15
 ROWS = 2
+COMPILED_FROM = 1 << 16
+"""Smallest array for which loading the compiled loops pays."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,15 @@ class Plan:
     moves: Threshold
     refused: int
     width: int = WIDTH
+
+    @cached_property
+    def word(self) -> np.uint32:
+        """The first word of `moves`."""
+        return np.uint32(self.moves.word(self.width))
+
+
+BlockShift = Callable[[Words, Plan, Signed], bool]
+"""(words, plan, shift) -> whether some sample is undecided; overwrites shift with values 0..p-1."""
 
 
 def plan(modulus: int, epsilon: Fraction, width: int = WIDTH) -> Plan:
@@ -71,30 +83,46 @@ def randomized_response(
         msg = f"modulus must be a whole number from 2 to {MAX_MODULUS}, found {modulus!r:.60}"
         raise SpecError(msg)
     ready = _plan(int(modulus), positive(epsilon, "epsilon"))
-    with Scratch(view.size, ROWS, entropy) as scratch:
-        for block in blocks(view.size, ROWS):
+    add(view, ready, entropy, compiled_block if view.size >= COMPILED_FROM else numpy_block)
+
+
+def add(out: Signed, ready: Plan, entropy: Source | None, block_shift: BlockShift) -> None:
+    """Add one draw to each element of a flat array, modulo p."""
+    with Scratch(out.size, ROWS, entropy) as scratch:
+        shift: Signed = np.zeros(min(out.size, block_samples(ROWS)), np.int32)
+        for block in blocks(out.size, ROWS):
             words = scratch.fill(block.stop - block.start)
-            shift, open_ = fast(words, ready)
-            for position in open_:
-                shift[position] = complete([int(w) for w in words[:, position]], ready, scratch.draw)
-            shift += view[block]
-            shift -= (shift >= modulus) * np.int32(modulus)
-            view[block] = shift
-            shift.fill(0)
+            drawn = shift[: words.shape[1]]
+            if block_shift(words, ready, drawn):
+                for position in undecided(words, ready):
+                    drawn[position] = complete(words[:, position].tolist(), ready, scratch.draw)
+            drawn += out[block]
+            drawn -= (drawn >= ready.modulus) * np.int32(ready.modulus)
+            out[block] = drawn
+        shift.fill(0)
 
 
-def fast(words: Words, ready: Plan) -> tuple[npt.NDArray[np.int32], list[int]]:
-    """The block's shifts, and the positions of the samples that its words alone do not decide."""
-    threshold = np.uint32(ready.moves.word(ready.width))
-    product = words[1].astype(np.uint64)
-    product *= np.uint64(ready.modulus - 1)
-    shift = (product >> np.uint64(ready.width)).astype(np.int32)
+def numpy_block(words: Words, ready: Plan, shift: Signed) -> bool:
+    """Write each column's shift; True if some sample is undecided."""
+    product = words[1] * np.uint64(ready.modulus - 1)
+    shift[...] = product >> np.uint64(ready.width)
     shift += 1
-    shift *= words[0] < threshold
-    product &= np.uint64((1 << ready.width) - 1)
-    open_ = product < np.uint64(ready.refused)
-    open_ |= words[0] == threshold
-    return shift, [int(i) for i in np.flatnonzero(open_)]
+    shift *= words[0] < ready.word
+    return undecided(words, ready).size > 0
+
+
+def compiled_block(words: Words, ready: Plan, shift: Signed) -> bool:
+    """The compiled twin of `numpy_block`, for words of 32 bits."""
+    from sketchstream.noise.kernels import response_block
+
+    return response_block(words, ready.word, np.uint64(ready.modulus - 1), np.uint64(ready.refused), shift)
+
+
+def undecided(words: Words, ready: Plan) -> npt.NDArray[np.intp]:
+    """Columns whose first word ties with its threshold, or whose second word may not be used."""
+    doubt = (words[1] * np.uint64(ready.modulus - 1)) & np.uint64((1 << ready.width) - 1) < np.uint64(ready.refused)
+    doubt |= words[0] == ready.word
+    return np.flatnonzero(doubt)
 
 
 def complete(words: list[int], ready: Plan, draw: Draw) -> int:

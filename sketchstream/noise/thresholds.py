@@ -30,11 +30,11 @@ class Threshold:
 
     __slots__ = ("_bits", "_enclose", "_value")
 
-    def __init__(self, enclose: Enclosure) -> None:
+    def __init__(self, enclose: Enclosure, bits: int = CACHED_BITS) -> None:
         self._enclose = enclose
         self._bits = 0
         self._value = 0
-        self._extend(CACHED_BITS)
+        self._extend(bits)
 
     def prefix(self, bits: int) -> int:
         """floor(p * 2^bits), exactly."""
@@ -107,14 +107,14 @@ def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
     return max(low, 0) >> spare, -(-min(high, 1 << work) >> spare)
 
 
-def exponential(x: Fraction) -> Threshold:
-    """The number exp(-x), x rational and positive.
+def exponential(x: Fraction, bits: int = CACHED_BITS) -> Threshold:
+    """The number exp(-x), x rational and positive; `bits` of it are computed at once.
 
     It is transcendental (Lindemann 1882), so no comparison with it stays tied for ever; the same holds for the
     two probabilities below.
     """
     _positive(x)
-    return Threshold(lambda bits: exp_minus(x, bits))
+    return Threshold(lambda wanted: exp_minus(x, wanted), bits)
 
 
 def digit(x: Fraction) -> Threshold:

@@ -1,0 +1,300 @@
+"""Discrete Gaussian noise: Pr[z = j] proportional to exp(-j^2 / (2 sigma2)), sampled exactly.
+
+In: an int32 or int64 array, a rational sigma2. Out: the array with one independent draw added to each element.
+Touches: the entropy source.
+Source: Canonne, Kamath & Steinke 2020 (the law); gaussian.md 6; docs/theory/noise.md (the proof).
+
+sigma below 1024: one word. Its first bit is the sign; the others begin a uniform real V, and |z| is the number of
+k >= 1 with V < Pr[|z| >= k], found in a table of first words. Larger sigma: z = +-(2^m K + R) with sigma / 2^m between
+512 and 1024, K from such a table with weights exp(-(2^m K)^2 / (2 sigma2)), R uniform, accepted with probability
+exp(-R (2^(m+1) K + R) / (2 sigma2)), at least 99 in 100; minus zero is refused. The table ends where its first words
+reach 0; ties, what lies beyond it and every refusal are completed sample by sample. The searches branch on the noise,
+unlike those of the other two laws: draw in blocks, before there is data.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.noise.blocks import Scratch, Signed, add_wrapping, block_samples, blocks, flat, positive
+from sketchstream.noise.entropy import Source, Words
+from sketchstream.noise.thresholds import LIMIT_BITS, WIDTH, Draw, exp_minus, exponential
+
+TABLE_SIGMA = 1024
+MAX_SIGMA2 = Fraction(1 << 100)
+GUIDE_BITS = range(8, 16)
+LEVEL = 128
+"""Bits of a table's thresholds that are computed at once; ties that need more double it."""
+COMPILED_FROM = 1 << 14
+"""Smallest array for which loading the compiled loops pays."""
+
+Ends = list[int]
+BlockNoise = Callable[[Words, "Plan", Signed], npt.NDArray[np.intp]]
+"""(words, plan, noise) -> the undecided columns; overwrites noise."""
+
+
+class Tails:
+    """Pr[K >= k] for K >= 0 with weights exp(-k^2 / (2 s2)), the weight of 0 halved or not, to any precision."""
+
+    def __init__(self, s2: Fraction, *, half: bool) -> None:
+        self._s2 = s2
+        self._half = half
+        self._known: dict[int, tuple[Ends, Ends]] = {}
+
+    def enclose(self, k: int, bits: int) -> tuple[int, int]:
+        """(low, high) around Pr[K >= k] * 2^bits."""
+        low, high = self.sums(bits)
+        if k >= len(low):  # Pr[K >= k] < 2^-bits, by the choice of the last row
+            return 0, 1
+        return low[k], high[k]
+
+    def first_bits(self, k: int, bits: int) -> int:
+        """floor(Pr[K >= k] * 2^bits), once both ends agree on it."""
+        level = LEVEL
+        while True:
+            low, high = self.enclose(k, level)
+            if low >> (level - bits) == high >> (level - bits):
+                return low >> (level - bits)
+            level *= 2
+            if level > LIMIT_BITS:  # dyadic to 65,536 bits: guessing would be worse
+                msg = "the interval arithmetic of a noise table does not close"
+                raise ArithmeticError(msg)
+
+    def sums(self, bits: int) -> tuple[Ends, Ends]:
+        """Both ends of Pr[K >= k] * 2^bits for k = 0.. while it exceeds 2^-bits; kept for the next call."""
+        if bits not in self._known:
+            self._known[bits] = self._compute(bits)
+        return self._known[bits]
+
+    def _compute(self, bits: int) -> tuple[Ends, Ends]:
+        """Weights by e_(k+1) = e_k r_k, r_(k+1) = r_k q^2, each rounded down and up; tail sums; one division each."""
+        rows = math.isqrt(int(2 * self._s2 * bits)) + 8  # exp(-rows^2 / (2 s2)) < 2^-bits, as ln 2 < 1
+        work = bits + 3 * rows.bit_length() + 16
+        one = 1 << work
+        lows, highs = [one >> self._half], [one >> self._half]
+        low = high = one
+        ratio_low, ratio_high = exp_minus(1 / (2 * self._s2), work)
+        square_low, square_high = exp_minus(1 / self._s2, work)
+        for _ in range(rows):
+            low, high = low * ratio_low >> work, -(-high * ratio_high >> work)
+            ratio_low, ratio_high = ratio_low * square_low >> work, -(-ratio_high * square_high >> work)
+            lows.append(low)
+            highs.append(high)
+        # Beyond the last row r the weights fall at least as fast as e_(r+1) / e_r = ratio, a geometric series.
+        rest = -(-high * ratio_high // max(one - ratio_high, 1))
+        tail_low, tail_high = 0, rest
+        below_low, below_high = [0] * (rows + 1), [0] * (rows + 1)
+        for k in range(rows, -1, -1):
+            tail_low += lows[k]
+            tail_high += highs[k]
+            below_low[k], below_high[k] = tail_low, tail_high
+        for k in range(rows + 1):
+            below_low[k] = (below_low[k] << bits) // tail_high
+            below_high[k] = -(-(below_high[k] << bits) // tail_low)
+        while len(below_high) > 1 and below_high[-1] <= 1:
+            below_low.pop()
+            below_high.pop()
+        return below_low, below_high
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is precomputed for one sigma2.
+
+    Attributes:
+        sigma2: the exact parameter.
+        shift: m, bits of the uniform part; 0 where the table gives |z| itself.
+        tails: the thresholds Pr[K >= k] to any precision.
+        steps: (rows,) uint32, their first bits in ascending order: the last row's first.
+        guide: (2^g + 1,) uint32, where in `steps` the words with the same first g bits begin.
+        sure: (rows + 1,) uint32 per K, acceptance words below this are accepted without looking at R.
+        width: bits of a word (32; tests narrow it to enumerate every outcome).
+    """
+
+    sigma2: Fraction
+    shift: int
+    tails: Tails = field(repr=False, compare=False)
+    steps: Words = field(repr=False, compare=False)
+    guide: Words = field(repr=False, compare=False)
+    sure: Words = field(repr=False, compare=False)
+    width: int = WIDTH
+
+    @property
+    def guide_shift(self) -> np.uint32:
+        """How many bits of a word the guide does not look at."""
+        return np.uint32(self.width - (len(self.guide) - 1).bit_length())
+
+    @property
+    def rows(self) -> int:
+        """Words per sample: 1, or K and sign, acceptance, and enough for R."""
+        return 1 if self.shift == 0 else 2 + -(-self.shift // self.width)
+
+
+def plan(sigma2: Fraction, width: int = WIDTH, table_sigma: int = TABLE_SIGMA) -> Plan:
+    """Tables for one sigma2; `width` and `table_sigma` are changed by tests only.
+
+    Raises:
+        SpecError: sigma2 is above 2^100.
+    """
+    if sigma2 > MAX_SIGMA2:
+        msg = f"sigma2 of discrete Gaussian noise must be at most 2^100, found {float(sigma2):.3g}"
+        raise SpecError(msg)
+    shift = 0
+    while sigma2 > Fraction(table_sigma**2) * 4**shift:
+        shift += 1
+    s2 = sigma2 / 4**shift
+    tails = Tails(s2, half=shift == 0)
+    bits = width - 1
+    steps: list[int] = []
+    while step := tails.first_bits(len(steps) + 1, bits):
+        steps.append(step)
+    steps.reverse()
+    guide_bits = min(max(len(steps).bit_length() + 2, GUIDE_BITS[0]), GUIDE_BITS[-1], bits)
+    guide = [bisect_left(steps, cell << (bits - guide_bits)) for cell in range((1 << guide_bits) + 1)]
+    sure = [max(0, math.floor((1 - (k + Fraction(1, 2)) / s2) * (1 << width))) for k in range(len(steps) + 1)]
+    limit = (1 << width) - 1
+    return Plan(
+        sigma2,
+        shift,
+        tails,
+        np.array(steps, np.uint32),
+        np.array(guide, np.uint32),
+        np.array([min(limit, s) for s in sure], np.uint32),
+        width,
+    )
+
+
+_plan = lru_cache(maxsize=32)(plan)
+
+
+def discrete_gaussian(out: npt.NDArray[np.signedinteger], sigma2: Fraction, entropy: Source | None = None) -> None:
+    """Add exact discrete Gaussian noise to an array, in place.
+
+    Args:
+        out: int32 or int64 array of any shape, C-contiguous. Sums wrap.
+        sigma2: exact rational, at most 2^100.
+        entropy: words for tests; by default a keystream under a key that is erased before this returns.
+
+    Raises:
+        SpecError: `out` or `sigma2` is not what is said above.
+    """
+    view = flat(out, (np.int32, np.int64))
+    ready = _plan(positive(sigma2, "sigma2"))
+    add(view, ready, entropy, compiled_block if view.size >= COMPILED_FROM else numpy_block)
+
+
+def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNoise) -> None:
+    """Add one draw to each element of a flat array."""
+    with Scratch(out.size, ready.rows, entropy) as scratch:
+        noise: Signed = np.zeros(min(out.size, block_samples(ready.rows)), np.int64 if ready.shift else np.int32)
+        for block in blocks(out.size, ready.rows):
+            words = scratch.fill(block.stop - block.start)
+            drawn, target = noise[: words.shape[1]], out[block]
+            tied = block_noise(words, ready, drawn)
+            drawn[tied] = 0
+            for position in tied:
+                add_wrapping(target, int(position), complete(words[:, position].tolist(), ready, scratch.draw))
+            np.add(target, drawn, out=target, casting="unsafe")
+        noise.fill(0)
+
+
+def numpy_block(words: Words, ready: Plan, noise: Signed) -> npt.NDArray[np.intp]:
+    """Write the noise of each column of words; the columns that they do not decide are returned."""
+    real = words[0] & np.uint32((1 << (ready.width - 1)) - 1)
+    place = np.searchsorted(ready.steps, real, side="right")
+    tied = real == 0
+    if len(ready.steps):
+        tied |= ready.steps[np.maximum(place, 1) - 1] == real
+    noise[...] = len(ready.steps) - place
+    if ready.shift:
+        tied |= words[1] >= ready.sure[noise]
+        noise <<= ready.shift
+        rest = words[2].astype(np.uint64)
+        if ready.rows > 3:
+            rest = (rest << np.uint64(ready.width)) | words[3]
+        noise += (rest >> np.uint64((ready.rows - 2) * ready.width - ready.shift)).astype(np.int64)
+        tied |= noise == 0
+    np.negative(noise, out=noise, where=(words[0] >> np.uint32(ready.width - 1)).astype(np.bool_))
+    return np.flatnonzero(tied)
+
+
+def compiled_block(words: Words, ready: Plan, noise: Signed) -> npt.NDArray[np.intp]:
+    """The compiled twin of `numpy_block`, for words of 32 bits."""
+    from sketchstream.noise.kernels import gaussian_block, gaussian_cells
+
+    tied = np.empty(words.shape[1], np.bool_)
+    if ready.shift:
+        gaussian_cells(
+            words, ready.steps, ready.guide, ready.guide_shift, ready.sure, np.uint64(ready.shift), noise, tied
+        )
+    else:
+        gaussian_block(words[0], ready.steps, ready.guide, ready.guide_shift, noise, tied)
+    return np.flatnonzero(tied)
+
+
+def complete(words: list[int], ready: Plan, draw: Draw) -> int:
+    """One sample from its own words, drawing more bits, or a whole new sample after a refusal.
+
+    Args:
+        words: K and sign; for large sigma also acceptance and R.
+        ready: the tables.
+        draw: the next word of the source.
+    """
+    while True:
+        sign = -1 if words[0] >> (ready.width - 1) else 1
+        k = cell(words[0] & ((1 << (ready.width - 1)) - 1), ready, draw)
+        if ready.shift == 0:
+            return sign * k
+        rest = 0
+        for word in words[2:]:
+            rest = (rest << ready.width) | word
+        rest >>= (ready.rows - 2) * ready.width - ready.shift
+        value = (k << ready.shift) + rest
+        if accepted(words[1], (k << ready.shift), rest, ready, draw) and not (sign < 0 and value == 0):
+            return sign * value
+        words = [draw() for _ in words]
+
+
+def cell(real: int, ready: Plan, draw: Draw) -> int:
+    """Number of k >= 1 with V < Pr[K >= k], V the uniform real that starts with the width - 1 bits of `real`."""
+    bits = ready.width - 1
+    place = int(np.searchsorted(ready.steps, np.uint32(real), side="right"))
+    k = len(ready.steps) - place
+    if real and not (place and int(ready.steps[place - 1]) == real):
+        return k
+    level = LEVEL
+    while True:  # V is below k thresholds for sure: is it below the next one?
+        while level < bits + 32:
+            level *= 2
+        low, high = ready.tails.enclose(k + 1, level)
+        if (real + 1) << (level - bits) <= low:
+            k += 1
+        elif high <= real << (level - bits):
+            return k
+        else:
+            real = (real << ready.width) | draw()
+            bits += ready.width
+
+
+def accepted(word: int, left: int, rest: int, ready: Plan, draw: Draw) -> bool:
+    """Whether the uniform real that starts with `word` is below exp(-rest (2 left + rest) / (2 sigma2))."""
+    exponent = rest * (2 * left + rest) / (2 * ready.sigma2)
+    num, den, bits = exponent.numerator, exponent.denominator, ready.width
+    if (word + 1) * den <= (den - num) << bits:  # below 1 - x, which is below exp(-x); always so for x = 0
+        return True
+    if 2 * word * den * den >= (2 * den * (den - num) + num * num) << bits:  # above 1 - x + x^2 / 2
+        return False
+    threshold = exponential(exponent, 64)
+    while word == threshold.prefix(bits):
+        word = (word << ready.width) | draw()
+        bits += ready.width
+    return word < threshold.prefix(bits)
