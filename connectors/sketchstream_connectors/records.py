@@ -335,7 +335,7 @@ class _Piece:
         start, end = head[kernels.START] + kernels.HEAD_BYTES, head[kernels.END]
         codec = head[kernels.ATTRIBUTES] & _CODEC_MASK
         base, count = head[kernels.BASE_OFFSET], head[kernels.COUNT]
-        if codec:
+        if codec and end > start:
             payload = decompress(codec, view[start:end], base)
             self.payloads[len(self.segments)] = payload
             start, end = 0, payload.size
@@ -441,7 +441,7 @@ def _snappy(data: memoryview) -> Buffer:
     """One snappy block, or xerial's sequence of blocks with a big-endian length before each."""
     from cramjam import snappy
 
-    if len(data) <= 16 or bytes(data[:8]) != _XERIAL:
+    if len(data) < 16 or bytes(data[:8]) != _XERIAL:
         if snappy.decompress_raw_len(data) > MAX_BATCH_BYTES:
             raise _TooLargeError
         return memoryview(snappy.decompress_raw(data))
