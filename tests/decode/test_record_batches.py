@@ -10,7 +10,6 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 from batch_builder import Aborted, Batch, Log, Record, assemble, data_batches, logs, marker, old_message_set, varint
 from crc32c import crc32c

@@ -1,0 +1,309 @@
+"""The client hook: kafka-python's own fetcher, with and without it, over the same logs.
+
+In: the client's `Fetcher` and `SubscriptionState`, fed with fetch responses instead of a socket. Out: nothing.
+Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from batch_builder import Batch, Log, Record, data_batches, logs, marker
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka import KafkaConsumer
+from kafka.consumer.fetcher import CompletedFetch, Fetcher
+from kafka.consumer.subscription_state import SubscriptionState
+from kafka.errors import CorruptRecordError, UnsupportedCodecError
+from kafka.structs import TopicPartition
+
+from sketchstream.errors import ConfigError, MissingExtraError
+from sketchstream_connectors import raw_fetch, records
+from sketchstream_connectors.raw_fetch import Chunk, as_chunks, attach
+
+PARTITION = TopicPartition("t", 0)
+OTHER = TopicPartition("t", 1)
+
+
+class Bench:
+    """A fetcher whose responses come from logs in memory."""
+
+    def __init__(self, logs: dict[TopicPartition, Log], *, raw: bool, committed: bool, fetch_bytes: int) -> None:
+        self.logs = logs
+        self.fetch_bytes = fetch_bytes
+        self.subscription = SubscriptionState("none")
+        self.subscription.assign_from_user(list(logs))
+        manager = SimpleNamespace(_net=None, cluster=None, broker_version=None)
+        self.fetcher = Fetcher(
+            SimpleNamespace(_manager=manager),
+            self.subscription,
+            isolation_level="read_committed" if committed else "read_uncommitted",
+        )
+        if raw:
+            assert attach(SimpleNamespace(_fetcher=self.fetcher), "raw") == "raw"
+
+    def position(self, partition: TopicPartition = PARTITION) -> int:
+        """The client's position."""
+        return int(self.subscription.assignment[partition].position.offset)
+
+    def seek(self, offset: int, partition: TopicPartition = PARTITION) -> None:
+        """As `KafkaConsumer.seek`."""
+        self.subscription.seek(partition, offset)
+
+    def respond(self, partition: TopicPartition = PARTITION, data: bytes | None = None) -> bool:
+        """A fetch response for the position; whether there was anything to send."""
+        log, position = self.logs[partition], self.position(partition)
+        if data is None:
+            data = log.fetch(position, self.fetch_bytes)
+        aborted = log.aborted
+        entry = SimpleNamespace(
+            error_code=0,
+            high_watermark=log.end,
+            records=data,
+            aborted_transactions=aborted,
+            diverging_epoch=None,
+            preferred_read_replica=-1,
+        )
+        self.fetcher._completed_fetches.append(CompletedFetch(partition, position, 12, entry, None))
+        return bool(data)
+
+    def poll(self, max_records: int | None = None) -> dict[TopicPartition, list[Any]]:
+        """As `KafkaConsumer.poll`."""
+        return self.fetcher.fetched_records(max_records)[0]
+
+    def read_all(self, max_records: int | None) -> tuple[list[Any], list[Chunk]]:
+        """Everything up to the end of the log as rows, and the chunks."""
+        rows, chunks = [], []
+        while self.position() < self.logs[PARTITION].end:
+            before = self.position()
+            if not self.respond():
+                break
+            while True:
+                start = self.position()
+                polled = self.poll(max_records).get(PARTITION, [])
+                if not polled and self.fetcher._next_partition_records is None:
+                    break
+                pieces = as_chunks(polled, start, self.position())
+                chunks += pieces
+                for piece in pieces:
+                    for i in range(len(piece)):
+                        r = piece.records
+                        rows.append((int(r.offsets[i]), int(r.timestamps[i]), r.key(i), r.value(i)))
+                if not polled and not self.fetcher._next_partition_records:
+                    break
+            assert self.position() > before
+        return rows, chunks
+
+
+@given(logs(), st.data())
+@settings(max_examples=100)
+def test_both_paths_hand_out_the_same_records_and_positions(log: Log, data: st.DataObject) -> None:
+    committed = data.draw(st.booleans())
+    begin = log.batches[0][0] if log.batches else 0
+    position = data.draw(st.integers(begin, max(log.end - 1, begin)))
+    outcomes = []
+    for raw in (False, True):
+        bench = Bench(
+            {PARTITION: log},
+            raw=raw,
+            committed=committed,
+            fetch_bytes=data.draw(st.sampled_from([1, 100, 1024, 52_428_800])),
+        )
+        bench.seek(position)
+        rows, chunks = bench.read_all(data.draw(st.sampled_from([1, 2, 500, None])))
+        outcomes.append((rows, bench.position()))
+        if raw:
+            positions = [position] + [chunk.next_position for chunk in chunks]
+            assert [chunk.from_position for chunk in chunks] == positions[:-1]
+            assert positions[-1] == bench.position()
+    assert outcomes[0] == outcomes[1]
+
+
+@given(st.lists(data_batches(), min_size=2, max_size=4), st.sampled_from([1_000, 100_000]))
+def test_a_response_larger_than_a_chunk_comes_in_several(batches: list[Batch], size: int) -> None:
+    log = Log()
+    for batch in batches:
+        log.add(batch)
+        log.add(Batch((Record(0, 0, None, bytes(size)),), 0))
+    whole = records.parse_batches(log.data, 0)
+    original = records.read_batches
+
+    def small(*args: Any, **options: Any) -> Any:
+        return original(*args, **options, chunk_bytes=size)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(raw_fetch, "read_batches", small)
+        bench = Bench({PARTITION: log}, raw=True, committed=True, fetch_bytes=52_428_800)
+        bench.seek(0)
+        bench.respond()
+        chunks = bench.poll()[PARTITION]
+    assert len(chunks) == len(batches)
+    assert sum(len(chunk) for chunk in chunks) == len(whole)
+    assert len({id(chunk.records.offsets) for chunk in chunks}) == len(chunks)  # arrays of their own
+    joined = records.join([chunk.records for chunk in chunks])
+    assert [joined.value(i) for i in range(len(joined))] == [whole.value(i) for i in range(len(whole))]
+
+
+def test_two_partitions_of_one_poll_do_not_share_arrays() -> None:
+    both = {}
+    for partition, value in ((PARTITION, b"first"), (OTHER, b"other")):
+        log = Log()
+        log.add(Batch((Record(0, 0, None, value),), 0, codec=3))
+        both[partition] = log
+    bench = Bench(both, raw=True, committed=True, fetch_bytes=1 << 20)
+    for partition in both:
+        bench.seek(0, partition)
+        bench.respond(partition)
+    polled = bench.poll()
+    assert [polled[p][0].records.value(0) for p in (PARTITION, OTHER)] == [b"first", b"other"]
+
+
+def test_a_response_of_control_batches_moves_the_position_in_a_chunk_without_records() -> None:
+    log = Log()
+    log.add(marker(4, commit=True))
+    bench = Bench({PARTITION: log}, raw=True, committed=True, fetch_bytes=1 << 20)
+    bench.seek(0)
+    bench.respond()
+    (chunk,) = bench.poll()[PARTITION]
+    assert (len(chunk), chunk.from_position, chunk.next_position, bench.position()) == (0, 0, 1, 1)
+
+
+def test_a_wrong_checksum_is_raised_at_every_poll_until_a_seek_and_good_records_come_first() -> None:
+    log = Log()
+    log.add(Batch((Record(0, 0, None, b"good"),), 0))
+    log.add(Batch((Record(0, 0, None, b"bad"),), 0))
+    log.add(Batch((Record(0, 0, None, b"later"),), 0))
+    data = bytearray(log.data)
+    data[len(log.batches[0][2]) + 62] ^= 1
+    bench = Bench({PARTITION: log}, raw=True, committed=True, fetch_bytes=1 << 20)
+    bench.seek(0)
+    bench.respond(data=bytes(data))
+    (chunk,) = bench.poll()[PARTITION]
+    assert (len(chunk), chunk.next_position, bench.position()) == (1, 1, 1)
+    for _ in range(3):
+        with pytest.raises(CorruptRecordError, match=r"partition=0.* offset 1"):
+            bench.poll()
+    bench.seek(2)
+    assert bench.poll() == {}
+    bench.respond()
+    (chunk,) = bench.poll()[PARTITION]
+    assert chunk.records.value(0) == b"later"
+
+
+def test_a_seek_drops_what_was_fetched_for_another_position() -> None:
+    log = Log()
+    for value in (b"a", b"b", b"c"):
+        log.add(Batch((Record(0, 0, None, value),), 0))
+    bench = Bench({PARTITION: log}, raw=True, committed=True, fetch_bytes=1 << 20)
+    bench.seek(0)
+    bench.respond()
+    bench.seek(2)
+    assert bench.poll() == {}
+    bench.respond()
+    (chunk,) = bench.poll()[PARTITION]
+    assert (chunk.from_position, chunk.records.value(0)) == (2, b"c")
+
+
+def test_a_missing_codec_package_is_the_clients_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(_data: memoryview) -> bytes:
+        raise ImportError
+
+    monkeypatch.setattr(records, "_zstd", absent)
+    log = Log()
+    log.add(Batch((Record(0, 0, None, b"a" * 50),), 0, codec=4))
+    with pytest.raises(MissingExtraError, match=r"sketchstream\[kafka\]"):
+        records.parse_batches(log.data, 0)
+    bench = Bench({PARTITION: log}, raw=True, committed=True, fetch_bytes=1 << 20)
+    bench.seek(0)
+    bench.respond()
+    with pytest.raises(UnsupportedCodecError):
+        bench.poll()
+
+
+def test_metrics_count_bytes_and_records() -> None:
+    log = Log()
+    log.add(Batch(tuple(Record(i, 0, None, b"v") for i in range(5)), 4))
+    told: list[tuple[TopicPartition, int, int]] = []
+    bench = Bench({PARTITION: log}, raw=True, committed=True, fetch_bytes=1 << 20)
+    bench.seek(0)
+    bench.respond()
+    fetch = bench.fetcher._completed_fetches[0]
+    aggregator = SimpleNamespace(record=lambda *entry: told.append(entry))
+    bench.fetcher._completed_fetches[0] = fetch._replace(metric_aggregator=aggregator)
+    bench.poll()
+    bench.poll()
+    assert told == [(PARTITION, len(log.data), 5)]
+
+
+def test_the_self_test_passes_with_the_installed_client() -> None:
+    assert raw_fetch.self_test() is None
+
+
+@pytest.fixture
+def consumer() -> SimpleNamespace:
+    """As much of a consumer as `attach` looks at."""
+    return SimpleNamespace(
+        _fetcher=Bench({PARTITION: Log()}, raw=False, committed=True, fetch_bytes=1).fetcher,
+    )
+
+
+def test_stock_leaves_the_consumer_alone(consumer: SimpleNamespace) -> None:
+    assert attach(consumer, "stock") == "stock"
+    assert "PartitionRecords" not in vars(consumer._fetcher)
+    assert attach(consumer) == "raw"
+    assert consumer._fetcher.PartitionRecords is raw_fetch.raw_partition_records()
+
+
+@pytest.mark.parametrize("failure", ["other records", "other position", "other client", "exception"])
+def test_a_failed_self_test_falls_back_or_refuses(
+    failure: str, consumer: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = raw_fetch.read_batches
+
+    def changed(*args: Any, **options: Any) -> Any:
+        if failure == "exception":
+            raise RuntimeError("changed")
+        for piece in original(*args, **options):
+            if failure == "other records":
+                piece.timestamps[:] += 1
+            else:
+                object.__setattr__(piece, "next_position", piece.next_position + 1)
+            yield piece
+
+    raw_fetch.self_test.cache_clear()
+    try:
+        if failure == "other client":
+            monkeypatch.setattr(Fetcher, "_parse_fetched_data", lambda self, fetch: None)
+        else:
+            monkeypatch.setattr(raw_fetch, "read_batches", changed)
+        assert attach(consumer, "auto") == "stock"
+        assert "PartitionRecords" not in vars(consumer._fetcher)
+        with pytest.raises(ConfigError, match="decode = 'raw' is not possible"):
+            attach(consumer, "raw")
+    finally:
+        raw_fetch.self_test.cache_clear()
+
+
+def test_consumers_that_cannot_be_hooked_keep_the_stock_path(consumer: SimpleNamespace) -> None:
+    assert attach(object()) == "stock"
+    consumer._fetcher.config["value_deserializer"] = object()
+    assert attach(consumer) == "stock"
+    with pytest.raises(ConfigError, match="deserializers"):
+        attach(consumer, "raw")
+    with pytest.raises(ConfigError, match="auto"):
+        attach(consumer, "fast")  # type: ignore[arg-type]
+
+
+def test_a_consumer_has_the_attribute_that_is_replaced() -> None:
+    assert issubclass(raw_fetch.raw_partition_records(), Fetcher.PartitionRecords)
+    assert "_fetcher" in itertools.chain(KafkaConsumer.__init__.__code__.co_names)
+
+
+def test_nothing_polled_and_nothing_moved_is_no_chunk() -> None:
+    assert as_chunks([], 5, 5) == []
+    (chunk,) = as_chunks([], 5, 7)
+    assert (len(chunk), chunk.from_position, chunk.next_position, chunk.offset) == (0, 5, 7, 6)
+    assert repr(chunk) == "Chunk(0 records, 5 to 7)"
