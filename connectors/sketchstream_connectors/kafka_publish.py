@@ -1,0 +1,263 @@
+"""What leaves a worker for Kafka: sealed sketches and frontiers, late records and dead letters, finished results.
+
+In: entries, frontiers, refused records, results. Out: acknowledged records. Touches: idempotent producers, one each;
+the sealed topic is also read, for the frontiers of other partitions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import BrokerError, DataLossError
+from sketchstream.stream.ports import Frontier, RawRecord, Refusal, SealedEntry
+from sketchstream_connectors.kafka_client import Connection, ours
+from sketchstream_connectors.kafka_sealed import Headers, Log, Seen, digest_of, entry_records, frontier_record
+
+if TYPE_CHECKING:
+    from kafka import KafkaProducer
+
+log = logging.getLogger("sketchstream.kafka")
+
+PUBLISH_TIMEOUT_S = 30.0
+FRONTIERS_AGE_S = 5.0
+TAIL = 64
+PREFIX = "__sketchstream.errors."
+LETTERS_A_SECOND = 5_000
+
+Record = tuple[bytes, bytes, Headers]
+
+
+class Outlet:
+    """One idempotent producer; a send waits for its acknowledgement. After an error it is replaced."""
+
+    def __init__(self, connection: Connection, client_id: str) -> None:
+        self._connection = connection
+        self._client_id = client_id
+        self._producer: KafkaProducer | None = None
+        self._lock = threading.Lock()
+
+    def producer(self) -> KafkaProducer:
+        """The producer, connected when it is first needed."""
+        with self._lock:
+            if self._producer is None:
+                self._producer = self._connection.producer(
+                    client_id=self._client_id, batch_size=2**20, max_request_size=4 * 2**20, metrics_enabled=False
+                )
+            return self._producer
+
+    def send(self, topic: str, partition: int | None, records: Iterable[Record], what: str) -> None:
+        """Send records in order and return when all are acknowledged."""
+        producer = self.producer()
+        deadline = time.monotonic() + PUBLISH_TIMEOUT_S
+        try:
+            with ours(what):
+                futures = [
+                    producer.send(topic, key=key, value=value, headers=headers, partition=partition)
+                    for key, value, headers in records
+                ]
+                for future in futures:
+                    future.get(timeout=max(0.001, deadline - time.monotonic()))
+        except BrokerError:
+            self.discard(producer)
+            raise
+
+    def replace(self) -> None:
+        """Throw the producer away that is there now."""
+        with self._lock:
+            producer = self._producer
+        if producer is not None:
+            self.discard(producer)
+
+    def discard(self, producer: KafkaProducer) -> None:
+        """Throw a producer away; what it still has in flight may arrive, and is the same bytes."""
+        with self._lock:
+            if self._producer is producer:
+                self._producer = None
+        with contextlib.suppress(Exception):
+            producer.close(timeout=0)
+        with contextlib.suppress(Exception):
+            producer._sender.force_close()
+
+    def close(self) -> None:
+        """Let go."""
+        with self._lock:
+            producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(Exception):
+                producer.close(timeout=5)
+
+
+class KafkaPublisher:
+    """See `ports.Publisher`: everything about input partition p goes to partition p of the sealed topic."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._outlet = Outlet(connection, "sketchstream-sealed")
+        self._published: dict[str, str] = {}
+        self._seen = Seen()
+        self._log: Log | None = None
+        self._read_at = float("-inf")
+        self._reading = threading.Lock()
+
+    def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
+        """Entries, acknowledged, then frontiers, acknowledged."""
+        digests = {entry.key: digest_of(entry.body) for entry in entries}
+        for key, digest in digests.items():
+            if self._published.get(key, digest) != digest:
+                msg = (
+                    f"another body was already published as {key}: two publications of one window would cost its "
+                    "privacy twice, so nothing was published"
+                )
+                raise DataLossError(msg)
+        what = f"publishing partition {partition} to {self._topic!r}"
+        records = [record for entry in entries for record in entry_records(entry)]
+        if records:
+            self._outlet.send(self._topic, partition, records, what)
+            self._published |= digests
+        if frontiers:
+            self._outlet.send(self._topic, partition, [frontier_record(f) for f in frontiers], what)
+
+    def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
+        """Newest frontiers of all partitions, from the tails of the log, up to a few seconds old."""
+        with self._reading:
+            if time.monotonic() - self._read_at < FRONTIERS_AGE_S:
+                return dict(self._seen.frontiers)
+            try:
+                if self._log is None:
+                    self._log = Log(self._connection, self._topic, tail=TAIL)
+                for record in self._log.advance():
+                    self._seen.add(record)
+                self._seen.chunks.clear()
+            except BrokerError:
+                if self._log is not None:
+                    with contextlib.suppress(Exception):
+                        self._log.close()
+                self._log = None
+            self._read_at = time.monotonic()
+            return dict(self._seen.frontiers)
+
+    def close(self) -> None:
+        """Let go."""
+        self._outlet.close()
+        if self._log is not None:
+            with contextlib.suppress(Exception):
+                self._log.close()
+
+
+@dataclass
+class _Letter:
+    """One refused record on its way; `future` is None while no producer has it."""
+
+    topic: str
+    key: bytes | None = field(repr=False)
+    value: bytes | None = field(repr=False)
+    headers: Headers = field(repr=False)
+    future: Any = None
+
+
+class KafkaSink:
+    """See `ports.Sink`: refused records go to their topics, at least once, keyed by where they came from.
+
+    Args:
+        connection: of the cluster.
+        input_topic: named in the headers.
+        late_topic: for late and future records; empty: they are only counted.
+        dead_letter_topic: for records that cannot be read; empty: they are only counted.
+        payload: whether the record's own key and value go along. They are raw data.
+        rate: most records a second; more wait, and the stream with them.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        input_topic: str,
+        *,
+        late_topic: str = "",
+        dead_letter_topic: str = "",
+        payload: bool = False,
+        rate: int = LETTERS_A_SECOND,
+    ) -> None:
+        self._topics = {"late": late_topic, "future": late_topic}
+        self._dead_letters = dead_letter_topic
+        self._input = input_topic
+        self._payload = payload
+        self._pace_s = 1.0 / rate
+        self._next = time.monotonic()
+        self._outlet = Outlet(connection, "sketchstream-refused")
+        self._pending: list[_Letter] = []
+        self._lock = threading.Lock()
+
+    def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
+        """Hand one record to the producer; a failure shows at the next `flush`."""
+        topic = self._topics.get(reason, self._dead_letters)
+        if not topic:
+            return
+        said = {
+            "topic": self._input,
+            "partition": str(partition),
+            "offset": str(record.offset),
+            "timestamp": str(record.timestamp_ms),
+            "reason": reason,
+            "message": detail,
+        }
+        headers = [*record.headers, *((PREFIX + name, text.encode()) for name, text in said.items())]
+        key: bytes | None = f"{self._input}/{partition}/{record.offset}".encode()
+        value: bytes | None = b""
+        if self._payload:
+            key, value = record.key, record.value
+            if key is None and value is None:
+                value = b""
+        self._wait_turn()
+        letter = _Letter(topic, key, value, headers)
+        with contextlib.suppress(BrokerError):
+            self._hand_over(letter)
+        with self._lock:
+            self._pending.append(letter)
+
+    def _hand_over(self, letter: _Letter) -> None:
+        """Give a letter to the producer."""
+        with ours(f"sending a refused record to {letter.topic!r}"):
+            letter.future = self._outlet.producer().send(
+                letter.topic, key=letter.key, value=letter.value, headers=letter.headers
+            )
+
+    def _wait_turn(self) -> None:
+        """Back-pressure: a flood of refused records slows the stream down."""
+        now = time.monotonic()
+        self._next = max(self._next + self._pace_s, now - 0.25)
+        if self._next > now:
+            time.sleep(min(self._next - now, 0.25))
+
+    def flush(self, timeout_s: float = 10.0) -> None:
+        """Return when everything sent before is acknowledged; else BrokerError, and no snapshot may pass them."""
+        with self._lock:
+            pending, self._pending = self._pending, []
+        deadline = time.monotonic() + timeout_s
+        done = 0
+        try:
+            for letter in pending:
+                if letter.future is None:
+                    self._hand_over(letter)
+            with ours("refused records were not acknowledged"):
+                for letter in pending:
+                    letter.future.get(timeout=max(0.001, deadline - time.monotonic()))
+                    done += 1
+        except BrokerError:
+            left = pending[done:]
+            for letter in left:
+                letter.future = None  # sent again by the next flush: at least once
+            with self._lock:
+                self._pending = left + self._pending
+            self._outlet.replace()
+            raise
+
+    def close(self) -> None:
+        """Let go."""
+        self._outlet.close()

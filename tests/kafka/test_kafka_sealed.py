@@ -1,0 +1,197 @@
+"""Sealed sketches, frontiers and refused records on a real broker."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+
+from sketchstream.errors import BrokerError, DataLossError
+from sketchstream.stream.ports import Frontier, RawRecord, SealedEntry
+from sketchstream_connectors import kafka_sealed
+from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka_publish import KafkaPublisher, KafkaSink
+from sketchstream_connectors.kafka_sealed import KafkaSealedSource, entry_records, frontier_record, read_key
+
+
+@pytest.fixture
+def connection(kafka: str) -> Iterator[Connection]:
+    made = Connection({"bootstrap.servers": kafka, "group.id": "readers"})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def topic(kafka: str, topic_name: Callable[[str], str]) -> str:
+    name = topic_name("sealed")
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    admin.create_topics({name: {"num_partitions": 3, "replication_factor": 1}})
+    admin.wait_for_topics([name])
+    admin.close()
+    return name
+
+
+def entry(partition: int = 0, body: bytes = b"body", start: int = 0, sketch: str = "hourly") -> SealedEntry:
+    return SealedEntry(sketch, 0, (start, start + 3_600_000), partition, bytes(range(16)), body)
+
+
+def records(kafka: str, topic: str, partition: int = 0) -> list[object]:
+    tp = TopicPartition(topic, partition)
+    consumer = KafkaConsumer(bootstrap_servers=kafka)
+    consumer.assign([tp])
+    consumer.seek_to_beginning(tp)
+    end, found = consumer.end_offsets([tp])[tp], []
+    while consumer.position(tp) < end:
+        found += consumer.poll(timeout_ms=500).get(tp, [])
+    consumer.close()
+    return found
+
+
+def test_readers_get_what_was_published(connection: Connection, topic: str) -> None:
+    publisher = KafkaPublisher(connection, topic)
+    big = secrets.token_bytes(1_300_000)
+    publisher.publish(1, [entry(1, big), entry(1, b"day", sketch="daily")], [Frontier("hourly", 0, 1, 3_600_000, 3, 1)])
+    publisher.publish(2, [entry(2, b"")], [Frontier("hourly", 0, 2, 7_200_000, 3, 5, partial_through=3_600_000)])
+    source = KafkaSealedSource(connection, topic)
+    assert sorted(source.frontiers(), key=lambda f: f.partition) == [
+        Frontier("hourly", 0, 1, 3_600_000, 3, 1),
+        Frontier("hourly", 0, 2, 7_200_000, 3, 5, partial_through=3_600_000),
+    ]
+    assert sorted(source.entries("hourly"), key=lambda e: e.partition) == [entry(1, big), entry(2, b"")]
+    assert source.sketches() == ["daily", "hourly"]
+    assert list(source.entries("hourly", lambda window: window[0] > 0)) == []
+    publisher.publish(0, [entry(0, b"late comer")], [])
+    source.frontiers()
+    assert {e.body for e in source.entries("hourly")} == {big, b"", b"late comer"}
+    source.close()
+    publisher.close()
+
+
+def test_records_are_chunked_and_say_nothing_of_offsets(connection: Connection, topic: str, kafka: str) -> None:
+    publisher = KafkaPublisher(connection, topic)
+    publisher.publish(0, [entry(0, bytes(1_200_000))], [Frontier("hourly", 0, 0, 1, 1, 1)])
+    publisher.close()
+    found = records(kafka, topic)
+    assert len(found) == 4
+    assert max(len(r.value) + len(r.key) for r in found) <= 512 * 1024
+    assert [r.key.split(b"/")[0] for r in found] == [b"sealed"] * 3 + [b"frontier"]
+    names = {name for r in found for name, _ in r.headers}
+    assert names == {"content-type", "ss-format", "ss-window-start", "ss-window-end", "ss-digest"}
+
+
+def test_a_retry_is_byte_identical_and_read_once(connection: Connection, topic: str, kafka: str) -> None:
+    for _ in range(2):  # two workers: before and after a crash
+        publisher = KafkaPublisher(connection, topic)
+        publisher.publish(0, [entry(0, bytes(700_000))], [])
+        publisher.close()
+    found = records(kafka, topic)
+    assert [(r.key, r.value, r.headers) for r in found[:2]] == [(r.key, r.value, r.headers) for r in found[2:]]
+    source = KafkaSealedSource(connection, topic)
+    assert [e.body for e in source.entries("hourly")] == [bytes(700_000)]
+    source.close()
+
+
+def test_a_body_cut_short_by_a_crash_waits_for_its_repetition(connection: Connection, topic: str, kafka: str) -> None:
+    chunks = list(entry_records(entry(0, bytes(1_100_000))))
+    producer = KafkaProducer(bootstrap_servers=kafka, max_request_size=2**21)
+    for key, value, headers in chunks[:2]:
+        producer.send(topic, key=key, value=value, headers=headers, partition=0)
+    producer.flush()
+    source = KafkaSealedSource(connection, topic)
+    assert list(source.entries("hourly")) == []
+    for key, value, headers in chunks:
+        producer.send(topic, key=key, value=value, headers=headers, partition=0)
+    producer.flush()
+    producer.close()
+    source.frontiers()
+    assert [e.body for e in source.entries("hourly")] == [bytes(1_100_000)]
+    source.close()
+
+
+def test_a_second_body_under_one_key_is_refused_and_both_are_given_to_readers(
+    connection: Connection, topic: str
+) -> None:
+    publisher, other = KafkaPublisher(connection, topic), KafkaPublisher(connection, topic)
+    publisher.publish(0, [entry(0, b"one")], [])
+    with pytest.raises(DataLossError, match="another body"):
+        publisher.publish(0, [entry(0, b"two")], [])
+    other.publish(0, [entry(0, b"two")], [])
+    source = KafkaSealedSource(connection, topic)
+    assert sorted(e.body for e in source.entries("hourly")) == [b"one", b"two"]
+    for opened in (publisher, other, source):
+        opened.close()
+
+
+def test_publishers_see_the_frontiers_of_others(connection: Connection, topic: str) -> None:
+    publisher, other = KafkaPublisher(connection, topic), KafkaPublisher(connection, topic)
+    assert publisher.frontiers() == {}
+    newest = Frontier("hourly", 0, 2, 99, 3, 2)
+    other.publish(2, [], [Frontier("hourly", 0, 2, 11, 3, 1)])
+    other.publish(2, [], [newest])
+    publisher._read_at = float("-inf")
+    assert publisher.frontiers() == {("hourly", 0, 2): newest}
+    publisher.close()
+    other.close()
+
+
+def test_foreign_records_in_the_sealed_topic_are_passed_over(connection: Connection, topic: str, kafka: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=kafka)
+    keys = (None, b"x", b"sealed/a/b", b"frontier/a/0/0", b"\xff", b"sealed/a/0/x/1/0/00/00/0/1")
+    for key in keys:
+        producer.send(topic, key=key, value=b"{}", partition=0)
+    producer.flush()
+    producer.close()
+    source = KafkaSealedSource(connection, topic)
+    assert list(source.frontiers()) == []
+    assert list(source.entries("a")) == []
+    source.close()
+
+
+def test_refused_records_carry_headers_and_no_payload_unless_asked(
+    connection: Connection, topic: str, kafka: str
+) -> None:
+    record = RawRecord(7, 123, b"user", b"secret", (("h", b"v"),))
+    for payload in (False, True):
+        sink = KafkaSink(connection, "events", late_topic=topic, dead_letter_topic="", payload=payload)
+        sink.send(2, "late", record, "window closed")
+        sink.send(2, "undecodable", record)
+        sink.flush()
+        sink.close()
+    found = [r for p in range(3) for r in records(kafka, topic, p)]
+    bare = next(r for r in found if r.key == b"events/2/7")
+    full = next(r for r in found if r.key == b"user")
+    assert (bare.value, full.value) == (b"", b"secret")
+    assert len(found) == 2
+    headers = dict(bare.headers)
+    assert headers["h"] == b"v"
+    assert headers["__sketchstream.errors.offset"] == b"7"
+    assert headers["__sketchstream.errors.partition"] == b"2"
+    assert headers["__sketchstream.errors.topic"] == b"events"
+    assert headers["__sketchstream.errors.reason"] == b"late"
+    assert b"secret" not in b"".join(headers.values())
+
+
+def test_refused_records_that_cannot_be_acknowledged_stop_the_snapshot_and_are_kept(connection: Connection) -> None:
+    sink = KafkaSink(connection, "events", dead_letter_topic="no-such-topic")
+    sink._outlet.producer().config["max_block_ms"] = 500
+    sink.send(0, "undecodable", RawRecord(1, 1, None, b"x"))
+    for _ in range(2):
+        sink._outlet.producer().config["max_block_ms"] = 500
+        with pytest.raises(BrokerError):
+            sink.flush(2.0)
+    assert len(sink._pending) == 1
+    sink.close()
+
+
+def test_keys_name_bodies_and_frontiers_broker_free() -> None:
+    (key, value, _), *others = list(entry_records(entry(3, b"x")))
+    assert not others
+    named = read_key(key)
+    assert named is not None
+    assert len(named) == 2
+    body, number = named
+    assert (body.sketch, body.partition, body.count, number, value) == ("hourly", 3, 1, 0, b"x")
+    assert body.digest == kafka_sealed.digest_of(b"x")
+    assert read_key(frontier_record(Frontier("a.b", 1, 2, 3, 4, 5))[0]) == ("a.b", 1, 2)
