@@ -19,25 +19,16 @@ import click
 from sketchstream.cli import exits
 
 COMMANDS: Final = {
-    "demo": "The main job on real data: aircraft seen in the 336,776 flights from New York in 2013.",
     "keygen": "Make a secret hash key.",
     "create": "Make an open sketch: draw its noise, before any event.",
-    "update": "Add the events of a file or of standard input to an open sketch.",
     "seal": "Publish what an open sketch promised, and destroy its state.",
     "release": "Publish a noisy look at an open sketch, which stays open.",
     "merge": "Add sealed states of the same population.",
     "stack": "Put sealed sketches of disjoint populations side by side.",
     "inspect": "Print the header of any sketch file, and nothing else.",
     "profile": "Reconstruct how many items occurred how often, with intervals.",
-    "plan": "Say what accuracy a specification will have, before anything is created.",
-    "ledger": "Print what a sketch's looks cost: layers, views, loss.",
-    "verify": "Check a sketch file: checksums, key, guarantee.",
-    "worker": "Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish.",
-    "serve": "Answer over HTTP from published sketches.",
     "topics": "Make and check the Kafka topics of a configuration.",
     "validate": "Check a configuration without running it.",
-    "reset": "Start a new revision after data loss.",
-    "recover": "Bring halted partitions back.",
 }
 """Name and summary of each sub-command; module `sketchstream.cli.commands.<name>` holds it as `command`."""
 

@@ -37,19 +37,23 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """A table; the first column is text, the others are numbers or short texts to the right."""
+    """A table; the first column stands to the left, the others to the right, and no line ends in blanks."""
     import rich.box
     import rich.console
     import rich.table
 
-    terminal = sys.stdout.isatty()
-    console = rich.console.Console(file=sys.stdout, width=None if terminal else PIPE_WIDTH, highlight=False)
-    grid = rich.table.Table(title=title, title_justify="left", title_style="bold", box=rich.box.SIMPLE_HEAD)
+    grid = rich.table.Table(
+        title=title, title_justify="left", title_style="bold", box=rich.box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
     for position, column in enumerate(columns):
         grid.add_column(column, justify="left" if position == 0 else "right", overflow="fold")
     for row in rows:
         grid.add_row(*(_cell(cell) for cell in row))
-    console.print(grid)
+    terminal = sys.stdout.isatty()
+    console = rich.console.Console(file=sys.stdout, width=None if terminal else PIPE_WIDTH, highlight=False)
+    with console.capture() as text:
+        console.print(grid)
+    click.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
 def _cell(value: object) -> str:
@@ -79,16 +83,38 @@ def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def facts(data: Mapping[str, Any], form: str, title: str | None = None) -> None:
-    """Named facts: two columns, or one JSON object, or CSV with one line a fact."""
+def facts(data: Mapping[str, Any], form: str) -> None:
+    """Named facts: two columns, or one JSON object, or CSV with one line a fact. Lists of facts are tables below."""
     if form == "json":
         click.echo(as_json(data))
         return
-    flat = list(flatten(data))
     if form == "csv":
-        click.echo(as_csv(("field", "value"), flat))
-    else:
-        table(("field", "value"), flat, title)
+        click.echo(as_csv(("field", "value"), flatten(data)))
+        return
+    tables = {name: value for name, value in data.items() if _is_table(value)}
+    pairs(flatten({name: value for name, value in data.items() if name not in tables}))
+    for name, parts in tables.items():
+        columns = list(dict.fromkeys(column for part in parts for column in part))
+        click.echo(f"\n{name}")
+        table(columns, [[_plain(part.get(column)) for column in columns] for part in parts])
+
+
+def pairs(named: Iterable[tuple[str, str]]) -> None:
+    """Names and values, one pair a line."""
+    listed = list(named)
+    width = max((len(name) for name, _ in listed), default=0)
+    for name, value in listed:
+        click.echo(f"{name:<{width}}  {value}")
+
+
+def _is_table(value: object) -> bool:
+    """Whether a value is a list of flat facts."""
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) > 0
+        and all(isinstance(part, Mapping) for part in value)
+        and not any(isinstance(cell, (Mapping, list, tuple)) for part in value for cell in part.values())
+    )
 
 
 def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

@@ -1,0 +1,58 @@
+"""Configurations and the Kafka cluster they name, as the commands see them.
+
+In: a configuration file. Out: its `Config`, a connection, the names of its topics. Touches: the file, the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sketchstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sketchstream.stream.config import Config
+    from sketchstream_connectors.kafka_client import Connection
+    from sketchstream_connectors.kafka_topics import Names
+
+
+def load(path: Path) -> Config:
+    """The configuration of a file, environment variables laid over it."""
+    from sketchstream.stream.config import Config
+
+    return Config.load(path)
+
+
+def require_topic(config: Config, purpose: str) -> None:
+    """Refuse a configuration whose input is a file."""
+    if not config.from_kafka:
+        msg = f"{config.path}: {purpose} needs input.topic; its input is a file"
+        raise ConfigError(msg)
+
+
+@contextlib.contextmanager
+def connected(config: Config) -> Iterator[Connection]:
+    """A connection to the cluster of a configuration, closed afterwards."""
+    from sketchstream_connectors.kafka_client import Connection
+
+    connection = Connection(config.kafka, config.folder)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def names(config: Config) -> Names:
+    """The topics of a configuration."""
+    from sketchstream_connectors.kafka_topics import Names
+
+    return Names(
+        group=config.group,
+        input=config.input.topic or "",
+        sealed=config.sealed_topic,
+        results=config.output.results_topic or None,
+        dead_letter=config.input.dead_letter_topic or None,
+        late=config.input.late_topic or None,
+    )

@@ -1,0 +1,83 @@
+"""`sketchstream topics`: the Kafka topics of a configuration.
+
+In: a configuration. Out: what was made, grown or found wrong. Touches: topics of the cluster (`create` only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from sketchstream.cli import exits, options, show
+
+
+@click.group(short_help="Make and check the Kafka topics of a configuration.")
+def command() -> None:
+    r"""The topics of a configuration: the internal one for snapshots, the one for sealed sketches, dead letters.
+
+    \b
+    Example:
+      sketchstream topics create -c sketchstream.toml
+    """
+
+
+@command.command(short_help="Make missing topics, grow those with too few partitions.")
+@options.config()
+@click.option("--replication", type=click.IntRange(1, 100), help="Copies of new topics.  [default: as the input topic]")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@options.result_format()
+def create(config_file: Path, replication: int | None, dry_run: bool, form: show.Format) -> int:
+    r"""Make the topics that a worker needs, with as many partitions as the input topic.
+
+    Settings of topics that exist are never changed: those under which data would be lost are reported, with exit
+    code 1.
+
+    \b
+    Example:
+      sketchstream topics create -c sketchstream.toml --dry-run
+    """
+    from sketchstream.cli import clusters
+    from sketchstream_connectors import kafka_topics
+
+    config = clusters.load(config_file)
+    clusters.require_topic(config, "topics create")
+    with clusters.connected(config) as connection:
+        changes = kafka_topics.create(connection, clusters.names(config), replication=replication, dry_run=dry_run)
+    print_rows(("topic", "outcome", "what"), [(one.topic, one.kind, one.text) for one in changes], form)
+    wrong = [one for one in changes if one.kind == "wrong"]
+    for one in wrong:
+        click.echo(f"sketchstream: warning: topic {one.topic}: {one.text}", err=True)
+    return exits.INPUT if wrong else exits.OK
+
+
+@command.command(short_help="Print what a worker's principal must be allowed.")
+@options.config()
+@options.result_format()
+def acls(config_file: Path, form: show.Format) -> None:
+    r"""Print the access that a worker needs, resource by resource; nothing is changed and no broker is asked.
+
+    \b
+    Example:
+      sketchstream topics acls -c sketchstream.toml
+    """
+    from sketchstream.cli import clusters
+    from sketchstream_connectors import kafka_topics
+
+    config = clusters.load(config_file)
+    clusters.require_topic(config, "topics acls")
+    rows = [
+        (name, kind, pattern, ", ".join(ops)) for kind, name, pattern, ops in kafka_topics.acls(clusters.names(config))
+    ]
+    print_rows(("name", "resource", "pattern", "operations"), rows, form)
+
+
+def print_rows(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], form: show.Format) -> None:
+    """Rows in each of the formats; JSON is a list of objects."""
+    if form == "json":
+        click.echo(show.as_json([dict(zip(columns, row, strict=True)) for row in rows]))
+    elif form == "csv":
+        click.echo(show.as_csv(columns, rows))
+    else:
+        show.table(columns, rows)

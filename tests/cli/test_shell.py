@@ -1,0 +1,233 @@
+"""The shell around the commands: help, documentation, start-up, warnings, pipes, exit codes."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import sketchstream
+from sketchstream import errors
+from sketchstream.cli import exits, progress, show
+from sketchstream.cli.app import COMMANDS, app
+
+Run = Callable[..., Any]
+ROOT = Path(__file__).parents[2]
+
+
+def commands() -> dict[str, click.Command]:
+    """Every command and sub-command by its full name."""
+    context = click.Context(app)
+    found: dict[str, click.Command] = {}
+    for name in COMMANDS:
+        command = app.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            found |= {f"{name} {sub}": below for sub, below in command.commands.items()}
+        else:
+            found[name] = command
+    return found
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *(n for n in commands() if " " in n)])
+def test_help_of_every_command_has_an_example(run: Run, name: str) -> None:
+    result = run(*name.split(), "--help")
+    assert result.code == 0
+    assert result.err == ""
+    assert "Example" in result.out
+    assert f"sketchstream {name}" in result.out
+
+
+def test_summaries_in_the_list_are_those_of_the_commands() -> None:
+    context = click.Context(app)
+    for name, summary in COMMANDS.items():
+        command = app.get_command(context, name)
+        assert command is not None
+        assert command.short_help == summary
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands().items()))
+def test_every_option_has_help(name: str, command: click.Command) -> None:
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{name} {parameter.name}"
+
+
+def test_every_command_that_prints_results_has_the_three_formats() -> None:
+    without = {"worker", "serve", "demo"}
+    for name, command in commands().items():
+        formats = [p for p in command.params if p.name == "form"]
+        if name in without:
+            continue
+        assert len(formats) == 1, name
+        assert isinstance(formats[0].type, click.Choice)
+        assert tuple(formats[0].type.choices) == ("table", "json", "csv"), name
+
+
+def test_reference_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("write_cli", ROOT / "docs" / "write_cli.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text() == module.reference(), "run `make docs`"
+
+
+def test_help_and_errors_load_nothing_heavy() -> None:
+    script = (
+        "import sys; from sketchstream.cli import main; main(['--help']); main(['kegen'])\n"
+        "print([m for m in ('numpy', 'numba', 'scipy', 'rich', 'kafka', 'pydantic', 'msgpack') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version_is_that_of_the_package(run: Run) -> None:
+    result = run("--version")
+    assert (result.code, result.out) == (0, f"sketchstream {sketchstream.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.FencedError("x"), 3),
+        (errors.BrokerError("x"), 1),
+        (errors.DataLossError("x"), 4),
+        (errors.SpecError("x"), 2),
+        (errors.ConfigError("x"), 2),
+        (errors.SealedError("x"), 2),
+        (errors.EstimateError("x"), 2),
+        (errors.MissingExtraError("x"), 2),
+        (errors.KeyMismatchError("x"), 1),
+        (errors.ChecksumError("x"), 1),
+        (errors.MergeError("x"), 1),
+        (errors.ItemError("x"), 1),
+        (errors.StoreError("x"), 1),
+        (FileNotFoundError("x"), 1),
+        (ValueError("x"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes(error: BaseException, code: int) -> None:
+    assert exits.exit_code(error) == code
+
+
+def test_every_error_of_the_tree_has_a_meaning() -> None:
+    def leaves(kind: type[BaseException]) -> list[type[BaseException]]:
+        return [kind, *(leaf for below in kind.__subclasses__() for leaf in leaves(below))]
+
+    for kind in leaves(errors.SketchstreamError):
+        code = next(code for base, code in exits.CODES if issubclass(kind, base))
+        assert code in exits.MEANINGS
+
+
+def test_unexpected_errors_show_their_type_and_no_text(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sketchstream.hashing import Key
+
+    def fail() -> None:
+        raise LookupError("marked-item")
+
+    monkeypatch.setattr(Key, "generate", fail)
+    result = run("keygen", "-o", "k")
+    assert result.code == 1
+    assert "internal error (LookupError)" in result.err
+    assert "marked-item" not in result.err + result.out
+
+
+def test_interrupt_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sketchstream.hashing import Key
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Key, "generate", interrupt)
+    result = run("keygen", "-o", "k")
+    assert (result.code, result.err.strip()) == (130, "sketchstream: interrupted")
+
+
+def test_reader_that_goes_away_is_not_an_error_message(tmp_path: Path) -> None:
+    script = f"{sys.executable} -m sketchstream.cli create --help | head -c 10"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False, timeout=60)
+    assert done.stderr == ""
+
+
+class Terminal(io.StringIO):
+    """Standard error as a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_appears_on_a_terminal_after_its_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    error, out = Terminal(), Terminal()
+    monkeypatch.setattr(sys, "stderr", error)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.Progress("reading", 10, patience_s=0.0) as bar:
+        bar.advance(3)
+    assert "reading" in error.getvalue()
+    assert out.getvalue() == ""
+
+
+def test_progress_waits_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = Terminal()
+    monkeypatch.setattr(sys, "stderr", error)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    with progress.Progress("reading", 10) as bar:
+        bar.advance(10)
+    assert progress.PATIENCE_S == 2.0
+    assert error.getvalue() == ""
+
+
+@pytest.mark.parametrize("piped", ["stdout", "stderr"])
+def test_no_progress_in_a_pipe(monkeypatch: pytest.MonkeyPatch, piped: str) -> None:
+    streams = {"stdout": Terminal(), "stderr": Terminal()}
+    streams[piped] = io.StringIO()  # type: ignore[assignment]
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+    with progress.Progress("reading", 10, patience_s=0.0) as bar:
+        bar.advance(10)
+    assert streams["stdout"].getvalue() + streams["stderr"].getvalue() == ""
+
+
+def test_results_are_plain_text_in_a_pipe(spawn: Run) -> None:
+    result = spawn("keygen", "-o", "k")
+    assert result.code == 0
+    assert "\x1b" not in result.out + result.err
+    assert result.err == ""
+
+
+def test_formats_hold_the_same_facts(run: Run) -> None:
+    table, csv = run("keygen", "-o", "a"), run("keygen", "-o", "b", "--format", "csv")
+    data = json.loads(run("keygen", "-o", "c", "--format", "json").out)
+    assert set(data) == {"file", "key_id"}
+    assert csv.out.splitlines()[0] == "field,value"
+    assert [line.split(",")[0] for line in csv.out.splitlines()[1:]] == ["file", "key_id"]
+    assert [line.split()[0] for line in table.out.splitlines()] == ["file", "key_id"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1234567.8, "1,234,568"), (3.0, "3"), (0.12345, "0.123"), (float("nan"), "-"), (float("inf"), "inf"), (None, "-")],
+)
+def test_numbers_for_people(value: float | None, text: str) -> None:
+    assert show.number(value) == text
+
+
+def test_not_a_number_is_null_in_json() -> None:
+    assert show.as_json({"x": float("nan"), "y": b"\x01"}) == '{"x":null,"y":"01"}'
+
+
+def test_key_file_may_come_from_the_environment(run: Run, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKETCHSTREAM_KEY_FILE", os.fspath(key))
+    result = run("create", "-o", "s", "--epsilon", "1", "--open", "--slots", "64")
+    assert result.code == 0, result.err
