@@ -80,30 +80,29 @@ class Origin:
     partitions_seal: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for a header."""
-        return {
-            "name": self.name,
-            "revision": self.revision,
+        """Fields of a header; what is unknown is left out."""
+        fields = {
+            "name": self.name or None,
+            "revision": self.revision or None,
             "window": None if self.window is None else list(self.window),
             "partition": self.partition,
             "partitions_open": self.partitions_open,
             "partitions_seal": self.partitions_seal,
         }
+        return {name: value for name, value in fields.items() if value is not None}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Origin:
-        """The origin that `to_dict` described."""
-        window = data["window"]
-        numbers = [data[name] for name in ("partition", "partitions_open", "partitions_seal")]
-        if (
-            not isinstance(data["name"], str)
-            or (window is not None and (len(window) != 2 or not all(isinstance(at, int) for at in window)))
-            or not all(number is None or isinstance(number, int) for number in numbers)
-        ):
-            msg = "the origin of this sketch is not understood"
-            raise FormatError(msg)
-        revision = whole(data["revision"], "revision", 0, 1 << 40)
-        return cls(data["name"], revision, None if window is None else (window[0], window[1]), *numbers)
+    def from_dict(cls, header: Mapping[str, Any]) -> Origin:
+        """The origin that a header's fields describe."""
+        window = header.get("window")
+        return cls(
+            name=header.get("name", ""),
+            revision=header.get("revision", 0),
+            window=None if window is None else (window[0], window[1]),
+            partition=header.get("partition"),
+            partitions_open=header.get("partitions_open"),
+            partitions_seal=header.get("partitions_seal"),
+        )
 
     @property
     def repartitioned(self) -> bool:
@@ -238,22 +237,17 @@ class Release(_Published):
         """The published bytes, in wire format version 1."""
         from sketchstream import wire
 
-        return wire.pack(self._header(), self.noised, codec=wire.DEFLATE)
+        return wire.pack(self._header(), self.noised, codec=wire.HUFFMAN)
 
     def _header(self) -> dict[str, Any]:
         return {
-            "object": "release",
-            "spec": self.spec.to_dict(),
-            "layers": [layer.to_dict() for layer in self.layers],
-            "slots": self.slots,
+            "kind": "release",
+            **_common_fields(self),
             "form": self.form,
             "edges_version": 1,
             "cost": str(self.cost),
             "seal_id": self.seal_id,
             "final": self.final,
-            "origin": self.origin.to_dict(),
-            "key_id": self.key_id,
-            "ledger": self.ledger.to_dict(),
         }
 
     @classmethod
@@ -276,8 +270,8 @@ class Release(_Published):
             cost=Fraction(header["cost"]),
             seal_id=_identifier(header["seal_id"]),
             final=bool(header["final"]),
-            origin=Origin.from_dict(header["origin"]),
-            key_id=header["key_id"],
+            origin=Origin.from_dict(header),
+            key_id=header.get("key_id"),
             ledger=Ledger.from_dict(header["ledger"]),
         )
 
@@ -328,17 +322,8 @@ class SealedState(_Published):
         """The published bytes, in wire format version 1."""
         from sketchstream import wire
 
-        header = {
-            "object": "sealed-state",
-            "spec": self.spec.to_dict(),
-            "layers": [layer.to_dict() for layer in self.layers],
-            "slots": self.slots,
-            "seal_id": self.seal_id,
-            "origin": self.origin.to_dict(),
-            "key_id": self.key_id,
-            "ledger": self.ledger.to_dict(),
-        }
-        return wire.pack(header, self.state, codec=wire.DEFLATE)
+        header = {"kind": "sealed-state", **_common_fields(self), "seal_id": self.seal_id}
+        return wire.pack(header, self.state, codec=wire.HUFFMAN)
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], body: npt.NDArray[Any]) -> Self:
@@ -354,8 +339,8 @@ class SealedState(_Published):
             layers=tuple(Layer.from_dict(layer) for layer in header["layers"]),
             state=body,
             seal_id=_identifier(header["seal_id"]),
-            origin=Origin.from_dict(header["origin"]),
-            key_id=header["key_id"],
+            origin=Origin.from_dict(header),
+            key_id=header.get("key_id"),
             ledger=Ledger.from_dict(header["ledger"]),
         )
 
@@ -421,7 +406,11 @@ class Stack(_Published):
         from sketchstream import wire
 
         parts = [part.to_bytes() for part in self.parts]
-        header = {"object": "stack", "lengths": [len(part) for part in parts]}
+        header: dict[str, Any] = {
+            "kind": "stack",
+            "spec": self.spec.to_dict(),
+            "lengths": [len(part) for part in parts],
+        }
         return wire.pack(header, np.frombuffer(b"".join(parts), np.uint8), codec=wire.RAW)
 
     @classmethod
@@ -448,6 +437,18 @@ class Stack(_Published):
 Published = Release | SealedState | Stack
 
 
+def _common_fields(part: Release | SealedState) -> dict[str, Any]:
+    """Header fields that releases and sealed states share."""
+    fields = {
+        "spec": part.spec.to_dict(),
+        "layers": [layer.to_dict() for layer in part.layers],
+        "slots": part.slots,
+        "ledger": part.ledger.to_dict(),
+        **part.origin.to_dict(),
+    }
+    return fields if part.key_id is None else {**fields, "key_id": part.key_id}
+
+
 def _identifier(value: object) -> bytes:
     """`value` if it is a 16-byte identifier."""
     if not isinstance(value, bytes) or len(value) != 16:
@@ -466,12 +467,12 @@ def read(data: bytes) -> Published:
 
     header, body = wire.unpack(data)
     makers = {"release": Release.from_header, "sealed-state": SealedState.from_header, "stack": Stack.from_header}
-    found = header.get("object")
+    found = header["kind"]
     if found == "sketch":
         msg = "this is an open sketch; only what it publishes may be read: release or seal it first"
         raise FormatError(msg)
-    if found not in makers:
-        msg = "these bytes hold something that this version does not know"
+    if body is None:
+        msg = "these bytes have a header and nothing behind it"
         raise FormatError(msg)
     with well_formed():
         made: Published = makers[found](header, body)

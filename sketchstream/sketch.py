@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, overload
 
+import msgpack
 import numpy as np
 import numpy.typing as npt
 
@@ -27,7 +28,7 @@ from sketchstream.published import (
     require_same,
     well_formed,
 )
-from sketchstream.spec import Epsilon, ProfileSpec, exact_epsilon
+from sketchstream.spec import Epsilon, Item, ProfileSpec, exact_epsilon
 
 if TYPE_CHECKING:
     from sketchstream.domains import Index
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.ledger import LayerEntry, Ledger
 
+_INT = 0
 Keep = npt.NDArray[np.bool_]
 
 
@@ -232,18 +234,17 @@ class Sketch:
         state = self._open_state("to_bytes")
         self.ledger = self.ledger.record_copy()
         header: dict[str, Any] = {
-            "object": "sketch",
+            "kind": "sketch",
             "spec": self.spec.to_dict(),
             "layers": [layer.to_dict() for layer in self.layers],
             "slots": self.slots,
-            "origin": self.origin.to_dict(),
-            "key_id": self._key_id,
             "ledger": self.ledger.to_dict(),
+            **self.origin.to_dict(),
         }
         items = getattr(self.spec.domain, "items", None)
         if with_items and items is not None:
-            header["items"] = list(items)
-        return wire.pack(header, state, codec=wire.RAW, key=self.key)
+            header["items"] = _packed_items(items)
+        return wire.pack(header, state, codec=wire.RAW, key=self.key if self.spec.needs_key else None)
 
     @classmethod
     def from_bytes(
@@ -265,31 +266,32 @@ class Sketch:
         from sketchstream.privacy.ledger import Ledger
 
         header, body = wire.unpack(data, key)
-        if header.get("object") != "sketch":
+        if header["kind"] != "sketch":
             msg = "these bytes were published; an open sketch was expected"
             raise SealedError(msg)
         with well_formed():
-            own = ProfileSpec.from_dict(header["spec"], header.get("items"))
+            items = header.get("items")
+            own = ProfileSpec.from_dict(header["spec"], None if items is None else _unpacked_items(items))
             if spec is not None:
                 if spec.fingerprint != own.fingerprint:
                     msg = "the sketch was made with another spec"
                     raise FormatError(msg)
                 own = spec
-            if header["key_id"] != (key.id if key is not None and own.needs_key else None):
+            if header.get("key_id") != (key.id if key is not None and own.needs_key else None):
                 msg = "the sketch was made with another hash key; give the one it was created with"
                 raise KeyMismatchError(msg)
             index = _index(own, key, keep)
-            if body.dtype != own.dtype or body.shape != (index.slots,):
+            if body is None or body.dtype != own.dtype or body.shape != (index.slots,):
                 msg = f"expected {index.slots} counters of {own.dtype}, found another number or type"
                 raise FormatError(msg)
             return cls(
                 own,
                 key,
                 index,
-                body if body.flags.writeable else body.copy(),
+                body,
                 tuple(Layer.from_dict(layer) for layer in header["layers"]),
                 Ledger.from_dict(header["ledger"]),
-                Origin.from_dict(header["origin"]),
+                Origin.from_dict(header),
             )
 
     @property
@@ -334,6 +336,19 @@ def _entry(spec: ProfileSpec, layer: Layer) -> LayerEntry:
     from sketchstream.privacy.ledger import LayerEntry
 
     return LayerEntry(layer.lineage, layer.law, layer.epsilon * spec.max_weight, spec.max_weight)
+
+
+def _packed_items(items: Sequence[Item]) -> bytes:
+    """A listed domain's items for an open sketch's own file; ints as decimal text, so that any size fits."""
+    plain = [(_INT, str(item)) if isinstance(item, int) else item for item in items]
+    data: bytes = msgpack.packb(plain)
+    return data
+
+
+def _unpacked_items(data: bytes) -> list[Item]:
+    """The items that `_packed_items` wrote."""
+    plain = msgpack.unpackb(data, strict_map_key=True)
+    return [int(item[1]) if isinstance(item, list) and item[0] == _INT else item for item in plain]
 
 
 def _new_layer(spec: ProfileSpec, epsilon: Fraction) -> Layer:
@@ -418,11 +433,12 @@ def _sum(spec: ProfileSpec, states: Sequence[npt.NDArray[Any]]) -> npt.NDArray[A
         if spec.modulus is None:
             np.add(total, state, out=total)
         else:
-            # two residues below 2^15 may exceed int16: reduce without leaving the type
-            over = total >= spec.modulus - state
-            np.subtract(total, np.int16(spec.modulus - 1), out=total, where=over)
+            # two residues below 2^15 may exceed int16: step down by p first where they would, without leaving the type
+            room = np.int16(spec.modulus - 1) - state
+            over = total > room
+            np.add(total, state, out=total, where=~over)
+            np.subtract(total, room, out=total, where=over)
             np.subtract(total, np.int16(1), out=total, where=over)
-            np.add(total, state, out=total)
     return total
 
 

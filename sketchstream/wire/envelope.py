@@ -28,7 +28,7 @@ FORMAT_VERSION = 1
 _PREFIX = struct.Struct("<4sHBBBBHIQQQ")
 _DIGEST = 32
 _TAGGED = 1
-_DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("<i2"), 2: np.dtype("<i4"), 3: np.dtype("<i8")}
+_DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("<i2"), 2: np.dtype("<i4"), 3: np.dtype("<i8"), 4: np.dtype("<u1")}
 _NO_BODY = 0
 _RAW, _HUFFMAN = 0, 1
 _MOST = 1 << 40
@@ -41,7 +41,7 @@ def pack(
 
     Args:
         header: fields of its kind, see `FIELDS`; with a key, `key_id` is added.
-        body: (n,) or (rows, columns) int16, int32 or int64, or None.
+        body: (n,) or (rows, columns) int16, int32 or int64, or (raw only) uint8, or None.
         codec: 0 raw, 1 Huffman. Open states have a fixed size: 0 only.
         key: adds a tag that only holders of the key can make.
 

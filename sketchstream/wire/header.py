@@ -18,11 +18,12 @@ import msgpack
 
 from sketchstream.errors import FormatError
 
-LONGEST_HEADER = 1 << 22
-"""Bytes of a header, at most."""
+LONGEST_HEADER = 1 << 26
+"""Bytes of a header, at most (an open sketch of a listed domain carries its list)."""
 _LONGEST_TEXT = 1024
 _LONGEST_LIST = 1 << 16
-_DEEPEST = 6
+_DEEPEST = 72
+"""Levels of nesting: a ledger of merged sketches nests twice for each of at most 32 generations."""
 _FAR_MS = 1 << 53
 
 _RATIONAL = re.compile(r"[0-9]{1,400}(/[1-9][0-9]{0,400})?", re.ASCII)
@@ -81,13 +82,25 @@ def _window(value: Any) -> bool:
 _LAYER = _map_of(
     {"law": _text, "epsilon": _fraction, "sigma2": _fraction, "lineage": _blob(16)}, frozenset({"law", "lineage"})
 )
-_STEP = _list_of(lambda value: _text(value) or _whole(0, 1 << 32)(value), 1, 4)
+
+
+def _ledger(value: Any) -> bool:
+    """Plain data, read and checked by `sketchstream.privacy.ledger`."""
+    return isinstance(value, dict) and _tree(value)
+
+
+def _bytes(value: Any) -> bool:
+    return isinstance(value, bytes)
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
 
 _OPEN: dict[str, Check] = {
     "slots": _whole(1, 1 << 40),
     "layers": _list_of(_LAYER),
-    "history": _list_of(_STEP),
-    "releases": _list_of(_fraction),
+    "ledger": _ledger,
     "name": _text,
     "revision": _whole(0, 1 << 32),
     "window": _window,
@@ -100,22 +113,21 @@ _SEALED: dict[str, Check] = {
     "cost": _fraction,
     "seal_id": _blob(16),
 }
-_HISTOGRAM: dict[str, Check] = {"form": _text, "edges_version": _whole(1, 1 << 16)}
+_HISTOGRAM: dict[str, Check] = {"form": _text, "edges_version": _whole(1, 1 << 16), "final": _flag}
 _ALWAYS: dict[str, Check] = {"kind": _text, "spec": lambda value: isinstance(value, dict) and _tree(value)}
 _KEYED: dict[str, Check] = {"key_id": _blob(8)}
-_PARTS: dict[str, Check] = {"parts": _list_of(_map_of(_SEALED), 1)}
 
 FIELDS: dict[str, dict[str, Check]] = {
-    "sketch": {**_ALWAYS, **_KEYED, **_OPEN},
-    "sealed-state": {**_ALWAYS, **_KEYED, **_SEALED, **_PARTS},
+    "sketch": {**_ALWAYS, **_KEYED, **_OPEN, "items": _bytes},
+    "sealed-state": {**_ALWAYS, **_KEYED, **_SEALED},
     "release": {**_ALWAYS, **_KEYED, **_SEALED, **_HISTOGRAM},
-    "stack": {**_ALWAYS, **_KEYED, **_SEALED, **_HISTOGRAM, **_PARTS},
+    "stack": {**_ALWAYS, **_KEYED, "lengths": _list_of(_whole(1, 1 << 40), 1)},
 }
 """For each kind: the fields it may have, and what each must look like.
 
-slots: counters of the object. layers: noise vectors in the order of their application. history: the ledger's steps
-in order, each a short list of words and numbers. releases: costs of earlier releases. window: [start, end) in
-milliseconds. cost: what this publication cost. parts: the same fields for each object of a stack.
+slots: counters of the object. layers: noise vectors in the order of their application. ledger: layers and views with
+their costs, in order. window: [start, end) in milliseconds. cost: what this publication cost. final: whether it was the
+publication at seal. items: a listed domain's items, for the open sketch only. lengths: bytes of each part of a stack.
 """
 KINDS = tuple(FIELDS)
 _REQUIRED = frozenset({"kind", "spec"})
