@@ -1,0 +1,190 @@
+"""The deployment's ledger: what adds over sketches, windows and partitions, and what does not.
+
+In: records of made-up deployments. Out: verdicts. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from fractions import Fraction
+
+import pytest
+
+import sketchstream as ss
+from sketchstream.errors import BudgetError
+from sketchstream.privacy.deployment import Deployment, Record, planned, require_budget
+from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise
+
+F = Fraction
+HOUR = 3_600_000
+DAY = 24 * HOUR
+
+
+def ledger(unit: str, epsilon: str, lineage: int = 0, releases: tuple[str, ...] = (), sealed: bool = True) -> Ledger:
+    law = "discrete-laplace" if unit == "event" else "randomized-response"
+    layer = LayerEntry(lineage.to_bytes(16, "big"), law, F(epsilon))
+    made = Ledger.create(unit, 1, layer, Promise("histogram", F(epsilon)))
+    for cost in releases:
+        made = made.charge_release(F(cost))
+    return made.charge_publication() if sealed else made
+
+
+def record(
+    name: str, start: int, length: int, partition: int, held: Ledger, *, revision: int = 0, moved: bool = False
+) -> Record:
+    return Record(name, revision, (start, start + length), partition, moved, held)
+
+
+def hourly(unit: str, hours: int, partitions: int, epsilon: str = "1/10") -> list[Record]:
+    count = 0
+    made = []
+    for hour in range(hours):
+        for partition in range(partitions):
+            count += 1
+            made.append(record("hourly", hour * HOUR, HOUR, partition, ledger(unit, epsilon, count)))
+    return made
+
+
+def test_an_event_pays_once_however_many_windows_and_partitions_there_are() -> None:
+    assert Deployment.from_records(hourly("event", 48, 4)).total().event == F(1, 10)
+
+
+def test_an_item_pays_in_every_window_and_in_one_partition_if_the_topic_is_keyed() -> None:
+    records = hourly("item", 48, 4)
+    total = Deployment.from_records(records).total()
+    assert total.item == F(48, 10)
+    assert total.item_zcdp == F(48, 200)
+    assert Deployment.from_records(records, keyed=False).total().item == 4 * F(48, 10)
+    days = Deployment.from_records(records).by_day()
+    assert list(days) == ["1970-01-01", "1970-01-02"]
+    assert all(day.item == F(24, 10) for day in days.values())
+
+
+def test_a_window_in_which_partitions_were_added_counts_twice_for_items() -> None:
+    records = [record("hourly", 0, HOUR, p, ledger("item", "1", p), moved=True) for p in range(3)]
+    assert Deployment.from_records(records).total().item == 2
+
+
+def test_sketches_on_one_topic_and_revisions_add_for_events() -> None:
+    records = [
+        record("hourly", 0, HOUR, 0, ledger("event", "1", 1)),
+        record("hourly", HOUR, HOUR, 0, ledger("event", "2", 2)),
+        record("day", 0, DAY, 0, ledger("event", "1/2", 3)),
+        record("day", 0, DAY, 1, ledger("event", "5", 4)),
+        record("hourly", 0, HOUR, 0, ledger("event", "1", 5), revision=1),
+    ]
+    # partition 0: hour 0: 1 + 1 + 1/2, hour 1: 2 + 1/2; partition 1: the day alone
+    assert Deployment.from_records(records[:3]).total().event == F(5, 2)
+    assert Deployment.from_records(records).total().event == F(5)
+    assert Deployment.from_records([r for r in records if r.partition == 0]).total().event == F(5, 2)
+
+
+def test_totals_of_events_equal_trying_every_instant() -> None:
+    rng = random.Random(1)
+    for _ in range(20):
+        records = []
+        for index in range(12):
+            start = rng.randrange(10)
+            length, partition = rng.randrange(1, 5), rng.randrange(2)
+            held = ledger("event", f"{rng.randrange(1, 9)}/4", index)
+            records.append(record(f"s{index}", start, length, partition, held))
+        slow = max(
+            sum((r.event() for r in records if r.window[0] <= t < r.window[1] and r.partition == p), F(0))  # type: ignore[index]
+            for t in range(15)
+            for p in range(2)
+        )
+        assert Deployment.from_records(records).total().event == slow
+
+
+def test_releases_and_seal_of_one_sketch_are_one_growing_ledger() -> None:
+    states = [
+        ledger("event", "1", 7, ("1/10",), sealed=False),
+        ledger("event", "1", 7, ("1/10", "1/5"), sealed=False),
+        ledger("event", "1", 7, ("1/10", "1/5")),
+    ]
+    records = [record("hourly", 0, HOUR, 0, state) for state in states]
+    for order in (records, records[::-1], [records[1], records[2], records[0], records[2]]):
+        found = Deployment.from_records(order)
+        assert len(found.records) == 1
+        assert found.records[0].ledger == states[2]
+        assert not found.conflicts()
+
+
+def test_two_states_under_one_name_are_an_incident_and_add_up() -> None:
+    one, two = ledger("item", "1", 1), ledger("item", "1", 2)
+    found = Deployment.from_records([record("hourly", 0, HOUR, 0, one), record("hourly", 0, HOUR, 0, two)])
+    assert len(found.conflicts()) == 1
+    assert found.total().item == 2
+    assert "INCIDENT" in str(found)
+
+
+def test_two_states_from_one_noise_have_no_bound() -> None:
+    one, two = ledger("event", "1", 1, ("1/10",)), ledger("event", "1", 1, ("1/5",))
+    found = Deployment.from_records([record("hourly", 0, HOUR, 0, one), record("hourly", 0, HOUR, 0, two)])
+    assert found.total().event == math.inf
+    fork = ledger("event", "1", 1)  # sealed before the release that another one has
+    found = Deployment.from_records([record("hourly", 0, HOUR, 0, one), record("hourly", 0, HOUR, 0, fork)])
+    assert found.total().event == math.inf
+
+
+def test_files_without_a_name_are_different_sketches() -> None:
+    records = [Record("", 0, None, None, repartitioned=False, ledger=ledger("event", "1", n)) for n in range(3)]
+    found = Deployment.from_records(records)
+    assert not found.conflicts()
+    assert found.total().event == 3
+    assert list(found.by_day()) == ["always"]
+
+
+def test_items_have_no_bound_in_sketches_of_events_and_the_table_says_so() -> None:
+    records = [*hourly("item", 2, 1), record("day", 0, DAY, 0, ledger("event", "1", 99))]
+    found = Deployment.from_records(records, limit=F(3))
+    assert found.unbounded_for_items() == ["day"]
+    text = str(found)
+    assert "one event loses at most 11/10" in text
+    assert "one item loses at most 1/5 in a day" in text
+    assert "up to m times" in text
+    assert "not counted: other deployments" in text
+    assert "privacy.max_epsilon is 3" in text
+
+
+def test_limits_are_enforced() -> None:
+    found = Deployment.from_records(hourly("event", 2, 2, "2"), limit=F(1))
+    with pytest.raises(BudgetError) as caught:
+        found.require_within_limit()
+    assert (caught.value.spent, caught.value.limit) == (F(2), F(1))
+    Deployment.from_records(hourly("event", 2, 2, "1"), limit=F(1)).require_within_limit()
+
+
+def test_a_configuration_is_refused_before_anything_is_drawn() -> None:
+    event = ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=4))
+    item = ss.ProfileSpec(epsilon="1/2", unit="item", modulus=8, domain=ss.ClosedDomain(size=4))
+    require_budget({"hour": event, "day": item}, F(3, 2))
+    with pytest.raises(BudgetError, match="hour, day"):
+        require_budget({"hour": event, "day": item}, F(1))
+    with pytest.raises(BudgetError, match="a, b"):
+        require_budget({"a": item, "b": item}, F(3, 4))
+    assert planned(event).loss() == 1
+
+
+def test_plain_data_hold_every_ledger() -> None:
+    found = Deployment.from_records(hourly("item", 2, 2)).to_dict()
+    assert json.loads(json.dumps(found)) == found
+    assert len(found["sketches"]) == 4
+    assert found["total"] == {"event": "1/10", "event_zcdp": "1/200", "item": "1/5", "item_zcdp": "1/100"}
+
+
+def test_an_empty_deployment_is_fine() -> None:
+    found = Deployment.from_records([])
+    assert found.total().event == 0
+    assert "one event loses at most 0" in str(found)
+
+
+def test_published_objects_carry_all_that_is_needed() -> None:
+    spec = ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=16), publish="state", intrusion=False)
+    sketch = ss.Sketch.create(spec)
+    look = sketch.release("1/10")
+    found = Deployment.of([look, sketch.seal()])
+    assert len(found.records) == 1
+    assert found.total().event == F(11, 10)
