@@ -8,7 +8,7 @@ Source: Wu & Pagh, ICML 2024 (post-processing, merging); docs/theory/privacy.md 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -466,7 +466,11 @@ def read(data: bytes) -> Published:
     from sketchstream import wire
 
     header, body = wire.unpack(data)
-    makers = {"release": Release.from_header, "sealed-state": SealedState.from_header, "stack": Stack.from_header}
+    makers: dict[str, Callable[[Mapping[str, Any], npt.NDArray[Any]], Published]] = {
+        "release": Release.from_header,
+        "sealed-state": SealedState.from_header,
+        "stack": Stack.from_header,
+    }
     found = header["kind"]
     if found == "sketch":
         msg = "this is an open sketch; only what it publishes may be read: release or seal it first"
@@ -475,8 +479,7 @@ def read(data: bytes) -> Published:
         msg = "these bytes have a header and nothing behind it"
         raise FormatError(msg)
     with well_formed():
-        made: Published = makers[found](header, body)
-    return made
+        return makers[found](header, body)
 
 
 @contextmanager
@@ -516,7 +519,7 @@ def require_distinct(layers: Sequence[Sequence[Layer]], seal_ids: Sequence[bytes
         raise MergeError(msg, ["lineage"])
 
 
-def stack(parts: Sequence[Published]) -> Stack:
+def stack(parts: Sequence[object]) -> Stack:
     """Put sketches of disjoint populations side by side, as the partitions of one window are.
 
     Args:
@@ -531,7 +534,7 @@ def stack(parts: Sequence[Published]) -> Stack:
             flat.extend(part.parts)
         elif isinstance(part, (Release, SealedState)):
             flat.append(part)
-        else:
+        else:  # for callers without a type checker
             msg = f"stack takes Releases or SealedStates, found {type(part).__name__}; seal an open sketch first"
             raise MergeError(msg)
     if not flat:
