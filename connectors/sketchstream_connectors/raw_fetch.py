@@ -66,11 +66,14 @@ def attach(consumer: object, decode: Decode = "auto") -> Path:
     """Make `consumer.poll()` return `{partition: [Chunk, ...]}` where that is safe.
 
     `max_records` of `poll` then counts chunks. Errors keep the client's types: a wrong checksum is
-    `kafka.errors.CorruptRecordError`, raised on every poll until the partition is sought elsewhere.
+    `kafka.errors.CorruptRecordError`, after the records before it. The broken response is dropped with it, so that the
+    next poll asks the broker again, which may have a sound copy by then.
 
     Args:
         consumer: a `kafka.KafkaConsumer` without deserializers, before its first poll.
-        decode: "auto" falls back to the stock path when the self-test fails, "raw" refuses, "stock" changes nothing.
+        decode: "auto" falls back to the stock path when the self-test fails, "raw" refuses, "stock" takes the client's
+            own parser; the dropping of broken responses is added to it too, because kafka-python 3.0 never returns
+            from the poll after such an error.
 
     Returns:
         The path that is in effect. On "stock", `as_chunks` turns what `poll()` returns into chunks.
@@ -81,15 +84,19 @@ def attach(consumer: object, decode: Decode = "auto") -> Path:
     if decode not in {"auto", "raw", "stock"}:
         msg = f"decode must be 'auto', 'raw' or 'stock', found {decode!r:.40}"
         raise ConfigError(msg)
+    unfit = _unfit(consumer)
+    fetcher = getattr(consumer, "_fetcher", None)
     if decode == "stock":
+        if unfit is None:
+            cast("Any", fetcher).PartitionRecords = stock_partition_records()
         return "stock"
-    reason = self_test() or _unfit(consumer)
+    reason = unfit or self_test()
     if reason is not None:
         if decode == "raw":
             msg = f"decode = 'raw' is not possible: {reason}. Use decode = 'auto' or 'stock'"
             raise ConfigError(msg)
-        return "stock"
-    cast("Any", consumer)._fetcher.PartitionRecords = raw_partition_records()
+        return attach(consumer, "stock")
+    cast("Any", fetcher).PartitionRecords = raw_partition_records()
     return "raw"
 
 
@@ -114,7 +121,7 @@ def as_chunks(
 
 
 class _Chunks:
-    """The iterator that the client draws chunks from; keeps the client's positions, and its errors until a seek."""
+    """The iterator that the client draws chunks from; keeps the client's positions."""
 
     def __init__(self, owner: Any, data: bytes | memoryview) -> None:
         self.owner = owner
@@ -123,14 +130,11 @@ class _Chunks:
         if owner.isolation_level == _read_committed():
             aborted = [(entry.producer_id, entry.first_offset) for entry in owner.aborted_transactions]
         self.pieces = read_batches(data, owner.fetch_offset, check_crc=owner.check_crcs, aborted=aborted)
-        self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[Chunk]:
         return self
 
     def __next__(self) -> Chunk:
-        if self.error is not None:
-            raise self.error
         owner = self.owner
         try:
             records = next(self.pieces)
@@ -138,8 +142,8 @@ class _Chunks:
             owner.drain()
             raise
         except (CorruptRecordError, MissingExtraError) as error:
-            self.error = _client_error(error, owner.topic_partition)
-            raise self.error from error
+            owner.drain()
+            raise _client_error(error, owner.topic_partition) from error
         chunk = Chunk(owner.next_fetch_offset, records)
         owner.leader_epoch = records.leader_epoch
         owner.next_fetch_offset = records.next_position
@@ -183,6 +187,25 @@ def raw_partition_records() -> type:
     return RawPartitionRecords
 
 
+@cache
+def stock_partition_records() -> type:
+    """The client's `PartitionRecords`, which lets go of a response that it cannot read."""
+    from kafka.consumer.fetcher import Fetcher
+
+    class StockPartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
+        """One fetch response of one partition, parsed by the client."""
+
+        def take(self, n: int | None = None) -> list[Any]:
+            """Records; after an error, none any more."""
+            try:
+                return cast("list[Any]", super().take(n))
+            except Exception:
+                self.drain()
+                raise
+
+    return StockPartitionRecords
+
+
 def _unfit(consumer: object) -> str | None:
     """Why this consumer cannot be hooked, or None."""
     from kafka.consumer.fetcher import Fetcher
@@ -190,6 +213,8 @@ def _unfit(consumer: object) -> str | None:
     fetcher = getattr(consumer, "_fetcher", None)
     if not isinstance(fetcher, Fetcher):
         return "the consumer has no fetcher of the known kind"
+    if "PartitionRecords" not in Fetcher._parse_fetched_data.__code__.co_names:
+        return "this kafka-python makes its records elsewhere"
     configured = getattr(fetcher, "config", {})
     if configured.get("key_deserializer") or configured.get("value_deserializer"):
         return "the consumer has deserializers"
@@ -207,14 +232,11 @@ def self_test() -> str | None:
 
 def _compare() -> str | None:
     """The self-test proper."""
-    import kafka
     from kafka.consumer.fetcher import Fetcher
     from kafka.protocol.consumer import IsolationLevel
     from kafka.record import MemoryRecords
     from kafka.structs import TopicPartition
 
-    if "PartitionRecords" not in Fetcher._parse_fetched_data.__code__.co_names:
-        return f"kafka-python {kafka.__version__} makes its records elsewhere"
     partition = TopicPartition("self-test", 0)
     for name, data, aborted in _samples():
         for isolation in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):

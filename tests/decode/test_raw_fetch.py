@@ -42,8 +42,8 @@ class Bench:
             self.subscription,
             isolation_level="read_committed" if committed else "read_uncommitted",
         )
-        if raw:
-            assert attach(SimpleNamespace(_fetcher=self.fetcher), "raw") == "raw"
+        path: raw_fetch.Path = "raw" if raw else "stock"
+        assert attach(SimpleNamespace(_fetcher=self.fetcher), path) == path
 
     def position(self, partition: TopicPartition = PARTITION) -> int:
         """The client's position."""
@@ -171,26 +171,30 @@ def test_a_response_of_control_batches_moves_the_position_in_a_chunk_without_rec
     assert (len(chunk), chunk.from_position, chunk.next_position, bench.position()) == (0, 0, 1, 1)
 
 
-def test_a_wrong_checksum_is_raised_at_every_poll_until_a_seek_and_good_records_come_first() -> None:
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_wrong_checksum_is_raised_after_the_good_records_and_the_broker_is_asked_again(raw: bool) -> None:
     log = Log()
     log.add(Batch((Record(0, 0, None, b"good"),), 0))
     log.add(Batch((Record(0, 0, None, b"bad"),), 0))
     log.add(Batch((Record(0, 0, None, b"later"),), 0))
     data = bytearray(log.data)
     data[len(log.batches[0][2]) + 62] ^= 1
-    bench = Bench({PARTITION: log}, raw=True, committed=True, fetch_bytes=1 << 20)
+    bench = Bench({PARTITION: log}, raw=raw, committed=True, fetch_bytes=1 << 20)
     bench.seek(0)
     bench.respond(data=bytes(data))
-    (chunk,) = bench.poll()[PARTITION]
+    (chunk,) = as_chunks(bench.poll()[PARTITION], 0, bench.position())
     assert (len(chunk), chunk.next_position, bench.position()) == (1, 1, 1)
-    for _ in range(3):
+    cut = bytes(data)[len(log.batches[0][2]) :]
+    for attempt in range(3):
+        if raw or attempt:
+            bench.respond(data=cut)
         with pytest.raises(CorruptRecordError, match=r"partition=0.* offset 1"):
             bench.poll()
-    bench.seek(2)
-    assert bench.poll() == {}
-    bench.respond()
-    (chunk,) = bench.poll()[PARTITION]
-    assert chunk.records.value(0) == b"later"
+        assert bench.poll() == {}
+        assert bench.position() == 1
+    bench.respond()  # another replica has a sound copy
+    (chunk,) = as_chunks(bench.poll()[PARTITION], 1, bench.position())
+    assert [chunk.records.value(i) for i in range(len(chunk))] == [b"bad", b"later"]
 
 
 def test_a_seek_drops_what_was_fetched_for_another_position() -> None:
@@ -246,13 +250,14 @@ def test_the_self_test_passes_with_the_installed_client() -> None:
 def consumer() -> SimpleNamespace:
     """As much of a consumer as `attach` looks at."""
     return SimpleNamespace(
-        _fetcher=Bench({PARTITION: Log()}, raw=False, committed=True, fetch_bytes=1).fetcher,
+        _fetcher=Fetcher(SimpleNamespace(_manager=SimpleNamespace(_net=None)), SubscriptionState("none"))
     )
 
 
-def test_stock_leaves_the_consumer_alone(consumer: SimpleNamespace) -> None:
+def test_stock_keeps_the_clients_parser(consumer: SimpleNamespace) -> None:
     assert attach(consumer, "stock") == "stock"
-    assert "PartitionRecords" not in vars(consumer._fetcher)
+    assert consumer._fetcher.PartitionRecords is raw_fetch.stock_partition_records()
+    assert raw_fetch.stock_partition_records()._unpack_records is Fetcher.PartitionRecords._unpack_records
     assert attach(consumer) == "raw"
     assert consumer._fetcher.PartitionRecords is raw_fetch.raw_partition_records()
 
@@ -280,7 +285,9 @@ def test_a_failed_self_test_falls_back_or_refuses(
         else:
             monkeypatch.setattr(raw_fetch, "read_batches", changed)
         assert attach(consumer, "auto") == "stock"
-        assert "PartitionRecords" not in vars(consumer._fetcher)
+        assert vars(consumer._fetcher).get("PartitionRecords") is (
+            None if failure == "other client" else raw_fetch.stock_partition_records()
+        )
         with pytest.raises(ConfigError, match="decode = 'raw' is not possible"):
             attach(consumer, "raw")
     finally:
