@@ -43,7 +43,8 @@ def admit(
         stamps: (n,) the records' own timestamps, ms; not read unless `stamped`.
         stamped: whether there are such timestamps.
         max_ahead: ms that an event time may lie beyond its record's timestamp.
-        earliest, latest: event times outside [earliest, latest) are unreadable.
+        earliest: event times below it are unreadable.
+        latest: event times from it on are unreadable.
         watermark: running maximum before the first record.
         before: (n,) filled with the running maximum before each record.
         verdict: (n,) filled with ADMITTED, FUTURE or UNREADABLE; only admitted records move the watermark.
@@ -87,8 +88,11 @@ def place(
     """Find each admitted record's window, and which records are late.
 
     Args:
-        times, before, verdict: (n,) as `admit` left them.
-        starts, ends: (k,) ascending, disjoint windows that cover all admitted times.
+        times: (n,) event times, ms.
+        before: (n,) running maximum before each record, from `admit`.
+        verdict: (n,) from `admit`.
+        starts: (k,) ascending starts of disjoint windows that cover all admitted times.
+        ends: (k,) their ends.
         lateness: ms.
         sealed_through: windows that end by then take nothing more.
         places: (n,) filled with the window's index, OUT or LATE.
@@ -180,10 +184,10 @@ def _crc32(data: U8, table: I64) -> Any:
 def _belongs(data: U8, table: I64, counts: I64, partition: Any) -> Any:
     """Whether the partitioner sends a key with these bytes to `partition` under one of the partition counts."""
     hashed = _crc32(data, table) if table.size else _murmur2(data) & np.int64(0x7FFFFFFF)
+    found = False
     for count in counts:
-        if hashed % count == partition:
-            return True
-    return False
+        found |= hashed % count == partition
+    return found
 
 
 @kernel
@@ -191,7 +195,9 @@ def belongs_spans(buffer: U8, starts: Any, ends: Any, table: I64, counts: I64, p
     """(n,) bool: whether item i = buffer[starts[i]:ends[i]] belongs to the partition.
 
     Args:
-        buffer, starts, ends: items.
+        buffer: uint8.
+        starts: (n,) where items begin.
+        ends: (n,) where they end.
         table: (256,) table of CRC-32; empty: murmur2.
         counts: (k,) partition counts that were valid since the window opened.
         partition: the one in question.

@@ -54,11 +54,10 @@ def belongs(items: Items, partitioner: Partitioner, counts: Sequence[int], parti
 def kept(domain: ClosedDomain, partitioner: Partitioner, count: int, partition: int) -> Mask:
     """(size,) bool: the items of a closed domain that have a slot in this partition's sketch.
 
-    A public function of the list of items and the partition count; a sketch of no items at all keeps one slot, because
-    an empty state cannot be published.
+    A public function of the list of items and the partition count. Where it keeps nothing, there is no sketch.
     """
     if domain.items is None:
-        return belongs(Items.of(np.arange(domain.size, dtype=np.int64)), partitioner, [count], partition)
+        return belongs(Items.of(np.arange(domain.size or 0, dtype=np.int64)), partitioner, [count], partition)
     out = np.zeros(len(domain.items), np.bool_)
     for kind in (int, str, bytes):
         here = [at for at, item in enumerate(domain.items) if type(item) is kind]

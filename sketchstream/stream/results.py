@@ -1,0 +1,165 @@
+"""Sealed sketches on their way out: the bytes of frontiers, the publisher to a folder, and publishing to two places.
+
+In: sealed entries and frontiers. Out: files that anyone may read. Touches: the folder of sealed sketches.
+
+    <sketch>/r<revision>/<start>/p00000.sealed      one sealed sketch; <start> as 20130101T050000Z
+    <sketch>/r<revision>/frontier.p00000.json       how far partition 0 has published
+
+A sealed file never changes: the same bytes may come again, other bytes are an incident.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sketchstream.errors import DataLossError, FormatError, StoreError
+from sketchstream.stream import durable
+from sketchstream.stream.ports import Frontier, Publisher, SealedEntry
+from sketchstream.stream.windows import iso
+
+MODE = 0o644
+SEALED_NAME = re.compile(r"p(\d{5,})\.sealed")
+FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
+REVISION_NAME = re.compile(r"r(\d{1,9})")
+_FIELDS = ("partial_through", "partition", "partitions", "published_through", "revision", "sequence", "sketch")
+
+
+def encode_frontier(frontier: Frontier) -> bytes:
+    """Canonical JSON: the same frontier always gives the same bytes.
+
+    Examples:
+        >>> decode_frontier(encode_frontier(Frontier("hourly", 0, 3, 7200000, 16, 2))).partition
+        3
+    """
+    fields = {name: getattr(frontier, name) for name in _FIELDS}
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode_frontier(data: bytes) -> Frontier:
+    """The frontier that `encode_frontier` wrote.
+
+    Raises:
+        FormatError: these bytes are not one.
+    """
+    try:
+        fields = json.loads(data)
+        sketch = fields.pop("sketch")
+        numbers = {name: fields.pop(name) for name in _FIELDS if name != "sketch"}
+    except (ValueError, KeyError, AttributeError, TypeError):
+        numbers, sketch, fields = {}, None, {}
+    bad = any(isinstance(value, bool) or not isinstance(value, int) for value in numbers.values())
+    if not isinstance(sketch, str) or not numbers or bad or fields:
+        msg = "these bytes are not a frontier of this version"
+        raise FormatError(msg)
+    return Frontier(sketch=sketch, **numbers)
+
+
+def start_name(start_ms: int) -> str:
+    """A window's start as the name of a folder."""
+    return iso(start_ms).replace("-", "").replace(":", "")
+
+
+class DirectoryPublisher:
+    """Publishes to a folder. A `Publisher`.
+
+    Args:
+        root: folder of sealed sketches, made when something is published.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+
+    def _folder(self, sketch: str, revision: int) -> Path:
+        return self.root / sketch / f"r{revision}"
+
+    def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
+        """Write entries, then the frontiers that cover them. See `Publisher.publish`."""
+        del partition
+        try:
+            for entry in entries:
+                self._publish_entry(entry)
+            for frontier in frontiers:
+                self._publish_frontier(frontier)
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            msg = f"cannot publish to {self.root}: {error.strerror}"
+            raise StoreError(msg) from error
+
+    def _publish_entry(self, entry: SealedEntry) -> None:
+        folder = self._folder(entry.sketch, entry.revision) / start_name(entry.window[0])
+        durable.make_folder(folder)
+        path = folder / f"p{entry.partition:05d}.sealed"
+        try:
+            durable.write_new(path, entry.body, MODE, "sealed")
+        except FileExistsError:
+            if path.read_bytes() != entry.body:
+                msg = (
+                    f"{path} holds another publication of the same window: two noisy views of the same counts must not "
+                    "both be published; keep the file, find out where it came from, or use another output.directory"
+                )
+                raise DataLossError(msg) from None
+
+    def _publish_frontier(self, frontier: Frontier) -> None:
+        folder = self._folder(frontier.sketch, frontier.revision)
+        durable.make_folder(folder)
+        path = folder / f"frontier.p{frontier.partition:05d}.json"
+        try:
+            if decode_frontier(path.read_bytes()).sequence >= frontier.sequence:
+                return
+        except (FileNotFoundError, FormatError):
+            pass
+        durable.replace(path, encode_frontier(frontier), MODE, "frontier")
+
+    def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
+        """Newest frontiers of all partitions."""
+        return {(one.sketch, one.revision, one.partition): one for one in read_frontiers(self.root)}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Both:
+    """Publishes to a topic and to a folder. A `Publisher`.
+
+    Args:
+        publishers: in the order of publication; frontiers are asked of the first one.
+    """
+
+    def __init__(self, publishers: Sequence[Publisher]) -> None:
+        self._publishers = tuple(publishers)
+
+    def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
+        """Publish to each."""
+        for publisher in self._publishers:
+            publisher.publish(partition, entries, frontiers)
+
+    def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
+        """Of the first one."""
+        return self._publishers[0].frontiers()
+
+    def close(self) -> None:
+        """Close each."""
+        for publisher in self._publishers:
+            publisher.close()
+
+
+def read_frontiers(root: Path) -> list[Frontier]:
+    """Frontiers in a folder of sealed sketches.
+
+    Raises:
+        StoreError: the folder cannot be read.
+        FormatError: a frontier file holds something else.
+    """
+    out = []
+    try:
+        for path in sorted(root.glob("*/r*/frontier.p*.json")):
+            if FRONTIER_NAME.fullmatch(path.name) and REVISION_NAME.fullmatch(path.parent.name):
+                out.append(decode_frontier(path.read_bytes()))
+    except OSError as error:
+        msg = f"cannot read {root}: {error.strerror}"
+        raise StoreError(msg) from error
+    return out

@@ -1,0 +1,251 @@
+"""The local directory store: snapshots of files, standard input, the demo and tests.
+
+In: snapshots. Out: the newest whole one. Touches: one folder, which it locks. Files are plain (there is no place beside
+them for keys), of mode 0600: who reads this folder once sees what one look at the state shows, see docs/guarantee.md.
+
+    store.json                      format, id, revision
+    lock                            held while a process uses the store
+    p00000/<sequence>.<random>.snapshot   manifest, position, names and digests of the blobs it needs
+    p00000/<name>.blob              one open sketch, or one sealed sketch on its way out
+
+A snapshot is durable when its file has its name: all its blobs were synced before. Only then what it supersedes is
+removed. The file with the highest sequence is the truth; leftovers of a crash are swept when a partition is taken.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from sketchstream.errors import DataLossError, StoreError
+from sketchstream.stream import durable, faults
+from sketchstream.stream.ports import Fresh, Restored, Snapshot
+
+FORMAT = 1
+_SNAPSHOT = re.compile(r"(\d{12})\.[0-9a-f]{16}\.snapshot")
+_BLOB = re.compile(r"([0-9a-f]{32})\.blob")
+_PARTITION = re.compile(r"p\d{5}")
+_DIGEST = 16
+
+
+class DirectoryStore:
+    """Snapshots in one folder, for one process at a time. A `StateStore`.
+
+    Args:
+        root: folder; made if it does not exist, with mode 0700.
+
+    Raises:
+        StoreError: it is in use by another process, cannot be written, or is not a store of ours.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        self._sequence: dict[int, int] = {}
+        self._blobs: dict[int, dict[str, bytes]] = {}
+        self._guard = threading.Lock()
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock: int | None = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            msg = f"cannot use {self.root} as a store: {error.strerror}"
+            raise StoreError(msg) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            self._lock = None
+            msg = f"the store {self.root} is in use by another process; a store serves one process at a time"
+            raise StoreError(msg) from None
+        try:
+            self.revision = self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        """Where it is."""
+        return f"<DirectoryStore {self.root}>"
+
+    def _open(self) -> int:
+        """Read `store.json`, or write it for a new store."""
+        about = self.root / "store.json"
+        try:
+            data = json.loads(about.read_bytes())
+        except FileNotFoundError:
+            if any(_PARTITION.fullmatch(one.name) for one in self.root.iterdir()):
+                msg = f"{self.root} holds snapshots but no store.json; put it back, or choose another store.path"
+                raise DataLossError(msg) from None
+            self._write_about(0)
+            return 0
+        except (OSError, ValueError) as error:
+            msg = f"{about} cannot be read"
+            raise StoreError(msg) from error
+        revision = data.get("revision") if isinstance(data, dict) else None
+        if not isinstance(revision, int) or data.get("format") != FORMAT:
+            msg = f"{about} is not one that this version of sketchstream wrote"
+            raise StoreError(msg)
+        return revision
+
+    def _write_about(self, revision: int) -> None:
+        data = {"format": FORMAT, "id": secrets.token_hex(16), "revision": revision}
+        durable.replace(self.root / "store.json", json.dumps(data, sort_keys=True).encode(), 0o600, "about")
+
+    def _folder(self, partition: int) -> Path:
+        return self.root / f"p{partition:05d}"
+
+    # ------------------------------------------------------------------------------------------ StateStore
+
+    def take(self, partition: int) -> Restored | Fresh:
+        """The newest whole snapshot; sweeps what a crash left. See `StateStore.take`."""
+        folder = self._folder(partition)
+        try:
+            names = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+            found = sorted(name for name in names if _SNAPSHOT.fullmatch(name))
+            if not found:
+                return self._nothing(partition, names)
+            header = _read_snapshot(folder / found[-1], partition)
+            if header["revision"] < self.revision:  # `reset` was interrupted: its new revision is already written
+                self._sweep(folder, set())
+                return self._nothing(partition, [])
+            blobs = {name: _read_blob(folder, name, digest, partition) for name, digest in header["blobs"].items()}
+            self._sequence[partition], self._blobs[partition] = int(found[-1][:12]), header["blobs"]
+            self._sweep(folder, {found[-1], *(f"{name}.blob" for name in blobs)})
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            msg = f"cannot read the store {folder}: {error.strerror}"
+            raise StoreError(msg) from error
+        return Restored(header["position"], header["manifest"], blobs)
+
+    def _nothing(self, partition: int, names: list[str]) -> Fresh:
+        """No snapshot: a partition that was never committed, unless there are blobs, which only a commit leaves."""
+        if any(_BLOB.fullmatch(name) for name in names):
+            msg = (
+                f"partition {partition}: {self._folder(partition)} holds blobs but no snapshot, so something was "
+                "removed; put it back, or start a new revision with `sketchstream reset`"
+            )
+            raise DataLossError(msg)
+        self._sequence[partition], self._blobs[partition] = 0, {}
+        return Fresh(self.revision)
+
+    def commit(self, partition: int, snapshot: Snapshot) -> None:
+        """Write blobs, then the snapshot that names them, then remove what it supersedes. See `StateStore.commit`."""
+        if partition not in self._sequence:
+            msg = f"partition {partition} was not taken from this store"
+            raise StoreError(msg)
+        folder = self._folder(partition)
+        try:
+            durable.make_folder(folder, 0o700)
+            digests = {}
+            for name, data in snapshot.blobs.items():
+                durable.write_new(folder / f"{name}.blob", data, 0o600, "blob")
+                digests[name] = hashlib.blake2b(data, digest_size=_DIGEST).digest()
+            before = self._blobs[partition]
+            digests.update({name: before[name] for name in snapshot.keep})
+            sequence = self._sequence[partition] + 1
+            body = msgpack.packb(
+                {
+                    "format": FORMAT,
+                    "partition": partition,
+                    "position": snapshot.position,
+                    "revision": snapshot.revision,
+                    "fingerprint": snapshot.spec_fingerprint,
+                    "manifest": snapshot.manifest,
+                    "blobs": digests,
+                }
+            )
+            name = f"{sequence:012d}.{secrets.token_hex(8)}.snapshot"
+            durable.write_new(
+                folder / name, hashlib.blake2b(body, digest_size=_DIGEST).digest() + body, 0o600, "snapshot"
+            )
+            self._sequence[partition], self._blobs[partition] = sequence, digests
+            self._sweep(folder, {name, *(f"{blob}.blob" for blob in digests)})
+            durable.sync_folder(folder)
+        except KeyError as error:
+            msg = f"partition {partition}: the snapshot keeps a blob that the store does not have"
+            raise StoreError(msg) from error
+        except OSError as error:
+            msg = f"cannot write the store {folder}: {error.strerror}"
+            raise StoreError(msg) from error
+
+    def _sweep(self, folder: Path, wanted: set[str]) -> None:
+        """Remove our files that are not wanted; older snapshots go before the blobs they name."""
+        ours = [
+            one
+            for one in folder.iterdir()
+            if one.name not in wanted
+            and (_SNAPSHOT.fullmatch(one.name) or _BLOB.fullmatch(one.name) or one.name.endswith(durable.PART))
+        ]
+        for one in sorted(ours, key=lambda path: path.suffix != ".snapshot"):
+            faults.reach("sweep")
+            one.unlink(missing_ok=True)
+
+    def drop(self, partition: int) -> None:
+        """Forget the partition; its snapshot stays."""
+        self._sequence.pop(partition, None)
+        self._blobs.pop(partition, None)
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        with self._guard:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+    # ------------------------------------------------------------------------------------------------ reset
+
+    def reset(self) -> int:
+        """Begin a new revision: all snapshots are erased, positions go back to the beginning. Returns the revision."""
+        self._write_about(self.revision + 1)
+        self.revision += 1
+        faults.reach("reset")
+        for folder in self.root.iterdir():
+            if _PARTITION.fullmatch(folder.name):
+                shutil.rmtree(folder)
+        self._sequence.clear()
+        return self.revision
+
+    def partitions(self) -> list[int]:
+        """Partitions that have a folder."""
+        return sorted(int(one.name[1:]) for one in self.root.iterdir() if _PARTITION.fullmatch(one.name))
+
+
+def _read_snapshot(path: Path, partition: int) -> dict[str, Any]:
+    """The contents of a snapshot file, or DataLossError."""
+    data = path.read_bytes()
+    digest, body = data[:_DIGEST], data[_DIGEST:]
+    wanted = f"partition {partition}: the snapshot {path.name} in {path.parent} is damaged"
+    if hashlib.blake2b(body, digest_size=_DIGEST).digest() != digest:
+        msg = f"{wanted}; start a new revision with `sketchstream reset`"
+        raise DataLossError(msg)
+    header = msgpack.unpackb(body, strict_map_key=False)
+    if header.get("format") != FORMAT or header.get("partition") != partition:
+        msg = f"{wanted}, or of another version or partition"
+        raise DataLossError(msg)
+    out: dict[str, Any] = header
+    return out
+
+
+def _read_blob(folder: Path, name: str, digest: bytes, partition: int) -> bytes:
+    """One blob, or DataLossError."""
+    try:
+        data = (folder / f"{name}.blob").read_bytes()
+    except FileNotFoundError:
+        data = b""
+    if hashlib.blake2b(data, digest_size=_DIGEST).digest() != digest:
+        msg = (
+            f"partition {partition}: a blob of its snapshot in {folder} is missing or damaged; "
+            "start a new revision with `sketchstream reset`"
+        )
+        raise DataLossError(msg)
+    return data

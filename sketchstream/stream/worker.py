@@ -1,0 +1,787 @@
+"""The worker: one loop that polls, applies, seals, snapshots, commits and publishes, over ports.
+
+In: a source, a store, a publisher, perhaps a sink. Out: sealed sketches and frontiers, published after they were
+committed. Touches: what its ports touch; two worker threads for commits unless told otherwise.
+Source: design.md 7; notes/kafka_faults.md 10, 13, 14.
+
+A partition is `restoring` (the store is taking it), `running`, or `halted` (paused, its state dropped; the message says
+what to do). Whatever goes wrong with a partition drops its state, lets one poll pass, and takes it again from what is
+committed; nothing of a dropped state was published. A halted partition does not stop the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sketchstream.errors import DataLossError, SketchstreamError
+from sketchstream.stream.metrics import Gauges, Metrics, PartitionGauge
+from sketchstream.stream.partition import Outcome, PartitionState, Rules
+from sketchstream.stream.ports import (
+    NO_TIME,
+    Assigned,
+    Chunk,
+    Clock,
+    Fresh,
+    Frontier,
+    PartitionError,
+    Publisher,
+    RawRecord,
+    Refusal,
+    Revoked,
+    SealedEntry,
+    Sink,
+    Snapshot,
+    Source,
+    StateStore,
+)
+from sketchstream.stream.windows import iso
+
+log = logging.getLogger("sketchstream.worker")
+
+Status = Literal["restoring", "running", "halted"]
+MAX_OUTBOX_BYTES = 64 << 20
+"""Sealed bytes of one partition that wait for publication before it is paused."""
+STRANGE_ERRORS = 5
+"""Errors of an unknown kind in a row after which a partition halts."""
+HEALTHY_SECONDS = 60.0
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Never jumps."""
+        return time.monotonic()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a worker runs; nothing here changes what is counted.
+
+    Args:
+        snapshot_every_s: between snapshots of a partition that only moved on.
+        publish_every_s: at least this long between two snapshots of a partition that has something to publish.
+        idle_ms: how long a caught-up partition is silent before its watermark follows the clock; None: never.
+        poll_s: longest wait for records.
+        threads: for commits and restores; 0 does them in the worker's thread.
+        fail_fast: raise DataLossError when a partition halts.
+        close_at_end: seal every open window when a bounded input has ended.
+        dead_letters_per_s: a partition that sends more is slowed down.
+        dead_letter_payload: whether dead letters carry the record's key and value.
+        stop_s: longest time for the last snapshots of a graceful stop.
+        give_up_after: failures of a partition in a row after which its error is raised (files: nobody else will mend
+            a full disk); None: tried again for ever.
+    """
+
+    snapshot_every_s: float = 30.0
+    publish_every_s: float = 0.5
+    idle_ms: int | None = 600_000
+    poll_s: float = 0.5
+    threads: int = 2
+    fail_fast: bool = False
+    close_at_end: bool = False
+    dead_letters_per_s: float = 1000.0
+    dead_letter_payload: bool = False
+    stop_s: float = 20.0
+    give_up_after: int | None = None
+
+
+@dataclass
+class _Slot:
+    """One assigned partition."""
+
+    partition: int
+    status: Status = "restoring"
+    state: PartitionState | None = None
+    reason: str = "taking"
+    job: Future[Any] | None = None
+    job_kind: str = ""
+    job_began: float = 0.0
+    saved_at: float = 0.0
+    retry_at: float = 0.0
+    failures: int = 0
+    strange: int = 0
+    dropped_at: int = -1
+    publish_at: float = 0.0
+    publish_error: SketchstreamError | None = None
+    quiet_since: float | None = None
+    quiet_position: int = -1
+    lag: int | None = None
+    tokens: float = 0.0
+    tokens_at: float = 0.0
+    throttled: bool = False
+    ended: bool = False
+
+
+@dataclass(frozen=True)
+class _Committed:
+    """What a commit job brought back: the snapshot is durable; publishing may have failed."""
+
+    snapshot: Snapshot
+    entries: tuple[SealedEntry, ...]
+    frontiers: tuple[Frontier, ...]
+    error: SketchstreamError | None
+    seconds: float
+
+
+class _Inline(Executor):
+    """Runs jobs at once, in the caller's thread: for files, tests and the driver."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run now."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@dataclass
+class Progress:
+    """Where a worker is, for a status line."""
+
+    records: int = 0
+    updates: int = 0
+    bytes: int = 0
+    sealed: int = 0
+    seconds: float = 0.0
+    lag: int | None = None
+    running: int = 0
+    restoring: int = 0
+    halted: int = 0
+    late: int = 0
+
+    def line(self) -> str:
+        """One line for people."""
+        rate = self.records / self.seconds if self.seconds > 0 else 0.0
+        parts = [f"{self.records:,} records", f"{rate:,.0f}/s", f"{self.sealed} windows sealed"]
+        if self.lag is not None:
+            parts.append(f"lag {self.lag:,}")
+        if self.restoring:
+            parts.append(f"{self.restoring} restoring")
+        if self.halted:
+            parts.append(f"{self.halted} HALTED")
+        return ", ".join(parts)
+
+
+class Worker:
+    """Runs sketches over a source. `run` until stopped or the input ends; or `step` by step.
+
+    Args:
+        rules: what is counted, and how.
+        source: of records.
+        store: of snapshots.
+        publisher: of sealed sketches.
+        settings: how.
+        sink: for late records and dead letters; None: they are counted only.
+        clock: the machine's, or a test's.
+        metrics: counters; made if not given.
+        progress: called after each step with where the worker is.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        source: Source,
+        store: StateStore,
+        publisher: Publisher,
+        *,
+        settings: Settings = Settings(),
+        sink: Sink | None = None,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.rules = rules
+        self.settings = settings
+        self.metrics = metrics or Metrics()
+        self._source = source
+        self._store = store
+        self._publisher = publisher
+        self._sink = sink
+        self._clock: Clock = clock or SystemClock()
+        self._progress = progress
+        self._slots: dict[int, _Slot] = {}
+        self._stop = threading.Event()
+        self._polls = 0
+        self._polled_at = self._clock.monotonic()
+        self._began = self._clock.monotonic()
+        self._idle_at = 0.0
+        self._marks: dict[int, tuple[int, float]] = {}
+        self._closed = False
+        self._leftover: dict[int, Future[Any]] = {}
+        self._executor: Executor = (
+            ThreadPoolExecutor(settings.threads, thread_name_prefix="sketchstream-commit")
+            if settings.threads
+            else _Inline()
+        )
+
+    # ---------------------------------------------------------------------------------------------- running
+
+    def run(self, *, leave: bool = False) -> None:
+        """Work until `stop`, or until a bounded input has ended; then take the last snapshots and close everything.
+
+        Raises:
+            DataLossError: a partition halted and `fail_fast` is set, or every partition of the input is halted.
+            FencedError: another process took this member's place.
+        """
+        try:
+            while not self._stop.is_set() and not self.finished:
+                self.step()
+            self.finish()
+        finally:
+            self.close(leave=leave)
+
+    def stop(self) -> None:
+        """Ask `run` to finish; may be called from a signal handler or another thread."""
+        self._stop.set()
+
+    def step(self, timeout_s: float | None = None) -> None:
+        """One turn: collect finished jobs, poll, apply, start jobs that are due."""
+        self._collect()
+        busy = any(slot.job is not None and slot.job.done() for slot in self._slots.values())
+        events = self._source.poll(0.0 if busy else self.settings.poll_s if timeout_s is None else timeout_s)
+        self._polls += 1
+        self._polled_at = self._clock.monotonic()
+        for event in events:
+            if isinstance(event, Chunk):
+                self._chunk(event)
+            elif isinstance(event, Assigned):
+                self._assigned(event.partitions)
+            elif isinstance(event, Revoked):
+                self._revoked(event.partitions)
+            elif isinstance(event, PartitionError):
+                slot = self._slots.get(event.partition)
+                if slot is not None and slot.status != "halted":
+                    self._failed(slot, event.error)
+            else:
+                slot = self._slots.get(event.partition)
+                if slot is not None:
+                    slot.ended = True
+        self._collect()
+        self._tick()
+        if self._progress is not None:
+            self._progress(self.progress())
+
+    @property
+    def finished(self) -> bool:
+        """Whether a bounded input has been read to its end."""
+        return bool(self._slots) and all(slot.ended and slot.status == "running" for slot in self._slots.values())
+
+    def finish(self) -> None:
+        """Last snapshots of all running partitions, within `stop_s`; a partition that does not make it is replayed."""
+        deadline = self._clock.monotonic() + self.settings.stop_s
+        if self.settings.close_at_end and self.finished:
+            for slot in self._slots.values():
+                if slot.state is not None:
+                    self.metrics.add("windows_sealed", slot.state.seal(everything=True))
+        for _ in range(4):  # a snapshot, its publication, the snapshot without the outbox, and one retry
+            for slot in self._slots.values():
+                self._wait(slot, deadline)
+            todo = [
+                slot
+                for slot in self._slots.values()
+                if slot.state is not None
+                and slot.status == "running"
+                and (slot.state.changed() or slot.state.to_publish)
+            ]
+            if not todo or self._clock.monotonic() >= deadline:
+                break
+            for slot in todo:
+                self._save(slot)
+        for slot in self._slots.values():
+            if slot.publish_error is not None and slot.state is not None and slot.state.to_publish and slot.ended:
+                raise slot.publish_error
+
+    def _wait(self, slot: _Slot, deadline: float) -> None:
+        """Wait for a partition's job, and take in what it brought."""
+        job = slot.job
+        if job is None:
+            return
+        left = max(0.0, deadline - self._clock.monotonic())
+        try:
+            job.exception(timeout=left)
+        except TimeoutError:
+            return
+        self._collect()
+
+    def close(self, *, leave: bool = False) -> None:
+        """Close all ports; what was not committed is replayed by the next owner."""
+        if self._closed:
+            return
+        self._closed = True
+        for slot in self._slots.values():
+            slot.state = None
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._source.close(leave=leave)
+        self._store.close()
+        self._publisher.close()
+        if self._sink is not None:
+            self._sink.close()
+
+    # ------------------------------------------------------------------------------------------- partitions
+
+    def _assigned(self, partitions: tuple[int, ...]) -> None:
+        for partition in partitions:
+            if partition in self._slots:
+                continue
+            self._source.pause(partition)
+            slot = self._slots[partition] = _Slot(partition, tokens_at=self._clock.monotonic())
+            self._take(slot)
+
+    def _revoked(self, partitions: tuple[int, ...]) -> None:
+        for partition in partitions:
+            slot = self._slots.pop(partition, None)
+            if slot is None:
+                continue
+            slot.state = None
+            self._release(slot)
+            self._marks.pop(partition, None)
+            _say(logging.INFO, "revoked", partition=partition)
+
+    def _release(self, slot: _Slot) -> None:
+        """Let the store forget the partition; if a job of it is still in flight, once that has ended."""
+        job, slot.job = slot.job, None
+        if job is None or job.done():
+            self._store.drop(slot.partition)
+        else:
+            self._leftover[slot.partition] = job
+
+    def _take(self, slot: _Slot) -> None:
+        slot.status = "restoring"
+        left = self._leftover.get(slot.partition)
+        if left is not None:
+            if not left.done():  # the store takes one call at a time for a partition
+                slot.retry_at = self._clock.monotonic() + 0.05
+                return
+            del self._leftover[slot.partition]
+            self._store.drop(slot.partition)
+        slot.reason = "taking"
+        self._start(slot, "take", self._take_job, slot.partition, self._source.partition_count())
+
+    def _take_job(self, partition: int, partitions: int) -> PartitionState | Fresh:
+        """In a worker thread: become the owner, and rebuild the state."""
+        found = self._store.take(partition)
+        if isinstance(found, Fresh):
+            known = self._publisher.frontiers()
+            if any(one[1] == found.revision and one[2] == partition for one in known):
+                msg = (
+                    f"partition {partition}: nothing is stored, but sketches of it were published; counting again "
+                    "would publish a second noisy view of the same events. `sketchstream recover` looks for its snapshot, "
+                    "`sketchstream reset` starts a new revision"
+                )
+                raise DataLossError(msg)
+            return found
+        return PartitionState.restore(self.rules, partition, found, partitions)
+
+    def _taken(self, slot: _Slot, found: PartitionState | Fresh, seconds: float) -> None:
+        if isinstance(found, Fresh):
+            beginning = self._source.beginning(slot.partition)
+            state = PartitionState.fresh(
+                self.rules,
+                slot.partition,
+                beginning,
+                self._source.partition_count(),
+                revision=found.revision,
+                partial=beginning > 0,
+            )
+            slot.state = state
+            slot.reason = "first snapshot"
+            self._save(slot)  # before the first record: a crash must not look like a first start again
+            return
+        slot.state = found
+        self.metrics.add("restores")
+        self.metrics.observe("restore_seconds", seconds)
+        self._go(slot)
+
+    def _go(self, slot: _Slot) -> None:
+        """A partition has its state: read on."""
+        assert slot.state is not None
+        slot.status, slot.reason = "running", ""
+        slot.saved_at = self._clock.monotonic()
+        slot.quiet_since, slot.ended = None, False
+        self._source.seek(slot.partition, slot.state.position)
+        if not slot.throttled:
+            self._source.resume(slot.partition)
+        _say(
+            logging.INFO,
+            "running",
+            partition=slot.partition,
+            position=slot.state.position,
+            open_windows=slot.state.open_windows,
+        )
+
+    def _failed(self, slot: _Slot, error: BaseException) -> None:
+        """Drop a partition's state; take it again later, or halt."""
+        slot.state = None
+        self._source.pause(slot.partition)
+        if isinstance(error, DataLossError):
+            self._halt(slot, str(error))
+            return
+        if isinstance(error, SketchstreamError):
+            slot.strange = 0
+            text = str(error)
+        else:
+            slot.strange += 1
+            text = type(error).__name__  # the text of a stranger may hold data
+            if slot.strange >= STRANGE_ERRORS:
+                self._halt(slot, f"partition {slot.partition}: {text}, {slot.strange} times in a row")
+                return
+        self._release(slot)
+        slot.failures += 1
+        if self.settings.give_up_after is not None and slot.failures > self.settings.give_up_after:
+            raise error
+        slot.status, slot.reason = "restoring", text
+        slot.dropped_at = self._polls
+        slot.retry_at = self._clock.monotonic() + min(5.0, 0.1 * 2 ** min(slot.failures - 1, 6))
+        _say(logging.WARNING, "dropped", partition=slot.partition, failures=slot.failures, reason=text)
+
+    def _halt(self, slot: _Slot, reason: str) -> None:
+        self._release(slot)
+        slot.state = None
+        slot.status, slot.reason = "halted", reason
+        _say(logging.ERROR, "halted", partition=slot.partition, reason=reason)
+        everything = len(self._slots) == self._source.partition_count() and all(
+            one.status == "halted" for one in self._slots.values()
+        )
+        if self.settings.fail_fast or everything:
+            raise DataLossError(reason)
+
+    # ----------------------------------------------------------------------------------------------- records
+
+    def _chunk(self, chunk: Chunk) -> None:
+        slot = self._slots.get(chunk.partition)
+        if slot is None or slot.status != "running" or slot.state is None:
+            return
+        state = slot.state
+        if chunk.from_position != state.position:
+            self.metrics.add("gaps")
+            self._source.seek(chunk.partition, state.position)
+            return
+        state.set_partitions(self._source.partition_count())
+        try:
+            outcome = state.apply(chunk, lambda: self._source.partition_count(fresh=True))
+            self._count(slot, chunk, outcome)
+        except Exception as error:  # whatever happened, a state that may be half applied must go
+            self._failed(slot, error)
+            return
+        slot.failures = slot.strange = 0
+        slot.quiet_since = None
+        if state.outbox_bytes > MAX_OUTBOX_BYTES:
+            self._throttle(slot)
+
+    def _count(self, slot: _Slot, chunk: Chunk, outcome: Outcome) -> None:
+        add = self.metrics.add
+        add("records", outcome.records)
+        add("bytes", chunk.n_bytes)
+        add("updates", outcome.updates)
+        add("windows_sealed", outcome.sealed)
+        add("future", outcome.future)
+        add("nulls", outcome.nulls)
+        add("invalid", outcome.invalid)
+        add("misplaced", outcome.misplaced)
+        add("undecodable", outcome.undecodable_records.size)
+        add("unreadable_times", outcome.unreadable_times)
+        add("late", outcome.late_records.size)
+        for sketch, n in outcome.late.items():
+            self.metrics.add_late(sketch, n)
+        if self._sink is None or chunk.raw is None:
+            return
+        detail = ",".join(sorted(outcome.late))
+        late: list[tuple[Refusal, Any, str]] = [
+            ("late", outcome.late_records, detail),
+            ("future", outcome.future_records, ""),
+        ]
+        dead: list[tuple[Refusal, Any, str]] = [
+            ("undecodable", outcome.undecodable_records, ""),
+            ("time", outcome.time_records, ""),
+        ]
+        for reason, records, text in late:
+            for index in records.tolist():
+                self._sink.send(chunk.partition, reason, chunk.raw(index), text)
+            add("late_sent", records.size)
+        n_dead = 0
+        for reason, records, text in dead:
+            for index in records.tolist():
+                record = chunk.raw(index)
+                if not self.settings.dead_letter_payload:
+                    record = RawRecord(record.offset, record.timestamp_ms, None, None, ())
+                self._sink.send(chunk.partition, reason, record, text)
+            n_dead += records.size
+        add("dead_letters", n_dead)
+        if n_dead:
+            self._refill(slot)
+            slot.tokens -= n_dead
+            if slot.tokens < -self.settings.dead_letters_per_s:
+                self._throttle(slot)
+
+    def _throttle(self, slot: _Slot) -> None:
+        if not slot.throttled:
+            slot.throttled = True
+            self._source.pause(slot.partition)
+
+    # -------------------------------------------------------------------------------------------------- jobs
+
+    def _start(self, slot: _Slot, kind: str, run: Callable[..., Any], *args: object) -> None:
+        slot.job_kind, slot.job_began = kind, self._clock.monotonic()
+        slot.job = self._executor.submit(run, *args)
+
+    def _save(self, slot: _Slot) -> None:
+        """Capture a partition and start its commit; or only its publication, if nothing else changed."""
+        state = slot.state
+        assert state is not None
+        began = self._clock.monotonic()
+        if state.changed():
+            snapshot = state.capture()
+            self.metrics.observe("capture_seconds", self._clock.monotonic() - began)
+            self._start(slot, "commit", self._commit_job, slot.partition, snapshot, *state.outbox())
+        else:
+            self._start(slot, "publish", self._publish_job, slot.partition, None, *state.outbox())
+        slot.saved_at = began
+
+    def _commit_job(
+        self,
+        partition: int,
+        snapshot: Snapshot,
+        entries: tuple[SealedEntry, ...],
+        frontiers: tuple[Frontier, ...],
+    ) -> _Committed:
+        """In a worker thread: refused records acknowledged, then the snapshot committed, then its outbox published."""
+        began = self._clock.monotonic()
+        if self._sink is not None:
+            self._sink.flush()
+        self._store.commit(partition, snapshot)
+        seconds = self._clock.monotonic() - began
+        done = self._publish_job(partition, snapshot, entries, frontiers)
+        return _Committed(snapshot, done.entries, done.frontiers, done.error, seconds)
+
+    def _publish_job(
+        self,
+        partition: int,
+        snapshot: Snapshot | None,
+        entries: tuple[SealedEntry, ...],
+        frontiers: tuple[Frontier, ...],
+    ) -> _Committed:
+        """In a worker thread: publish what is committed. Its failure does not touch the state."""
+        error: SketchstreamError | None = None
+        if entries or frontiers:
+            try:
+                self._publisher.publish(partition, entries, frontiers)
+            except SketchstreamError as caught:
+                error = caught
+        assert snapshot is None or snapshot.partition == partition
+        nothing = Snapshot(partition, 0, {}, {}, frozenset())
+        return _Committed(snapshot or nothing, entries, frontiers, error, 0.0)
+
+    def _collect(self) -> None:
+        """Take in what finished jobs brought."""
+        for slot in list(self._slots.values()):
+            job = slot.job
+            if job is None or not job.done():
+                continue
+            slot.job = None
+            error = job.exception()
+            if error is not None:
+                if slot.job_kind == "commit":
+                    self.metrics.add("commit_failures")
+                if slot.status != "halted":
+                    self._failed(slot, error)
+                continue
+            result = job.result()
+            if slot.job_kind == "take":
+                if slot.status == "restoring":
+                    self._taken(slot, result, self._clock.monotonic() - slot.job_began)
+            elif slot.state is not None:
+                self._committed(slot, result)
+
+    def _committed(self, slot: _Slot, done: _Committed) -> None:
+        state = slot.state
+        assert state is not None
+        slot.failures = slot.strange = 0
+        if slot.job_kind == "commit":
+            self.metrics.add("snapshots")
+            self.metrics.add("snapshot_bytes", sum(map(len, done.snapshot.blobs.values())))
+            self.metrics.observe("snapshot_seconds", done.seconds)
+        slot.publish_error = done.error
+        if done.error is None:
+            state.published(done.entries, done.frontiers)
+            self.metrics.add("published", len(done.entries))
+            for entry in done.entries:
+                _say(
+                    logging.INFO,
+                    "published",
+                    sketch=entry.sketch,
+                    partition=entry.partition,
+                    revision=entry.revision,
+                    window=iso(entry.window[0]),
+                )
+        elif isinstance(done.error, DataLossError):
+            self._failed(slot, done.error)
+            return
+        else:
+            self.metrics.add("publish_failures")
+            slot.publish_at = self._clock.monotonic() + 1.0
+            _say(logging.WARNING, "publish failed", partition=slot.partition, reason=str(done.error))
+        if slot.status == "restoring":
+            self._go(slot)
+
+    # -------------------------------------------------------------------------------------------------- time
+
+    def _tick(self) -> None:
+        """Start what is due."""
+        now = self._clock.monotonic()
+        self._idle(now)
+        for slot in list(self._slots.values()):
+            if slot.job is not None:
+                continue
+            if slot.status == "restoring":
+                if slot.state is None and self._polls > slot.dropped_at and now >= slot.retry_at:
+                    self._take(slot)
+                continue
+            if slot.status == "halted" or slot.state is None:
+                continue
+            state = slot.state
+            if slot.throttled:
+                self._refill(slot)
+                if slot.tokens >= 0 and state.outbox_bytes <= MAX_OUTBOX_BYTES:
+                    slot.throttled = False
+                    self._source.resume(slot.partition)
+            waited = now - slot.saved_at
+            publish = state.to_publish and waited >= self.settings.publish_every_s and now >= slot.publish_at
+            if publish or (state.changed() and waited >= self.settings.snapshot_every_s):
+                self._save(slot)
+        self._collect()
+
+    def _refill(self, slot: _Slot) -> None:
+        """Dead letters that a partition may send now: as many as one second's rate, refilled as time passes."""
+        now, rate = self._clock.monotonic(), self.settings.dead_letters_per_s
+        slot.tokens = min(rate, slot.tokens + (now - slot.tokens_at) * rate)
+        slot.tokens_at = now
+
+    def _idle(self, now: float) -> None:
+        """Move the watermarks of partitions that are caught up and silent; see design.md 7."""
+        if self.settings.idle_ms is None:
+            return
+        idle_s = self.settings.idle_ms / 1000
+        if now - self._idle_at < min(max(idle_s / 10, 0.2), 10.0):
+            return
+        self._idle_at = now
+        if not any(slot.status == "running" for slot in self._slots.values()):
+            return
+        marks = self._source.high_watermarks()
+        for partition, mark in marks.items():
+            if self._marks.get(partition, (-1, 0.0))[0] != mark:
+                self._marks[partition] = (mark, now)
+        for gone in self._marks.keys() - marks.keys():
+            del self._marks[gone]
+        silent: list[_Slot] = []
+        for slot in self._slots.values():
+            state, mark = slot.state, marks.get(slot.partition)
+            slot.lag = None if state is None or mark is None else max(0, mark - state.position)
+            caught_up = slot.status == "running" and not slot.throttled and state is not None and mark == state.position
+            if not caught_up or state is None or slot.quiet_position != state.position:
+                slot.quiet_since = now if caught_up else None
+                slot.quiet_position = state.position if state is not None else -1
+                continue
+            if slot.quiet_since is None:
+                slot.quiet_since = now
+            elif now - slot.quiet_since >= idle_s:
+                silent.append(slot)
+        if not silent:
+            return
+        all_silent = len(self._marks) == self._source.partition_count() and all(
+            now - since >= idle_s for _, since in self._marks.values()
+        )
+        limit: int = self._clock.now_ms() - self.settings.idle_ms
+        through = None if all_silent else self._publisher.frontiers()
+        for slot in silent:
+            assert slot.state is not None
+            target = limit
+            if through is not None:
+                # a partition that has published through t had a watermark of t + lateness
+                others = [
+                    one.published_through
+                    for one in through.values()
+                    if one.partition != slot.partition and one.revision == slot.state.revision
+                ]
+                reached = max(others, default=NO_TIME)
+                if reached == NO_TIME:
+                    continue
+                target = min(limit, reached + self.rules.lateness_ms)
+            if slot.state.advance(target):
+                self.metrics.add("windows_sealed", slot.state.seal())
+
+    # ------------------------------------------------------------------------------------------------- views
+
+    def progress(self) -> Progress:
+        """Where the worker is."""
+        counters = self.metrics.counters
+        lags = [slot.lag for slot in self._slots.values() if slot.lag is not None]
+        count = dict.fromkeys(("restoring", "running", "halted"), 0)
+        for slot in self._slots.values():
+            count[slot.status] += 1
+        return Progress(
+            records=counters["records"],
+            updates=counters["updates"],
+            bytes=counters["bytes"],
+            sealed=counters["windows_sealed"],
+            seconds=self._clock.monotonic() - self._began,
+            lag=sum(lags) if lags else None,
+            late=counters["late"],
+            **count,
+        )
+
+    def gauges(self) -> Gauges:
+        """What the endpoint shows. May be called from other threads."""
+        age = self._clock.monotonic() - self._polled_at
+        partitions = []
+        for slot in sorted(self._slots.copy().values(), key=lambda one: one.partition):
+            state = slot.state
+            partitions.append(
+                PartitionGauge(
+                    partition=slot.partition,
+                    status=slot.status,
+                    reason=slot.reason,
+                    position=-1 if state is None else state.position,
+                    lag=slot.lag,
+                    watermark_ms=None if state is None or state.watermark == NO_TIME else state.watermark,
+                    open_windows=0 if state is None else state.open_windows,
+                )
+            )
+        running = all(one.status == "running" for one in partitions)
+        return Gauges(
+            partitions=tuple(partitions),
+            epsilon={
+                plan.name: float(max(plan.spec.epsilon, plan.spec.epsilon_publish)) for plan in self.rules.sketches
+            },
+            loop_age_seconds=age,
+            ready=bool(partitions) and running,
+            healthy=age < HEALTHY_SECONDS,
+        )
+
+    def halted(self) -> dict[int, str]:
+        """Halted partitions and why."""
+        return {slot.partition: slot.reason for slot in self._slots.values() if slot.status == "halted"}
+
+
+def _say(level: int, event: str, **fields: object) -> None:
+    """One log line of key=value pairs; no item, count or key is ever among them."""
+    if log.isEnabledFor(level):
+        text = " ".join(f"{name}={_quoted(value)}" for name, value in fields.items())
+        log.log(level, "event=%s %s", _quoted(event), text)
+
+
+def _quoted(value: object) -> str:
+    text = str(value).replace("\n", " ")
+    return f'"{text}"' if " " in text or not text else text
