@@ -62,15 +62,15 @@ def test_an_open_domain_counts_text_items_without_a_list(key: ss.Key) -> None:
 
 
 def test_a_release_leaves_the_sketch_open_and_is_charged_before_it_is_drawn() -> None:
-    sketch = ss.Sketch.create(ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=50)), max_epsilon="2")
+    sketch = ss.Sketch.create(ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=50)), max_epsilon="3/2")
     release = sketch.release(epsilon="1/2")
     assert release.cost == Fraction(1, 2)
     assert sketch.ledger.loss() == 1, "events before it are hidden by the layer, later ones pay the publication alone"
     sketch.release(epsilon="1/2")
     assert sketch.ledger.loss() == Fraction(3, 2)
     with pytest.raises(ss.BudgetError) as refused:
-        sketch.release(epsilon="5")
-    assert refused.value.limit == 2
+        sketch.release(epsilon="1")
+    assert (refused.value.limit, refused.value.asked, refused.value.spent) == (Fraction(3, 2), 1, Fraction(3, 2))
     sketch.update([1])
 
 
