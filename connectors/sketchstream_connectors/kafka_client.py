@@ -14,7 +14,7 @@ import difflib
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -117,6 +117,27 @@ def _import() -> None:
     del crc32c, kafka
 
 
+def _build(client: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """A client, whose thread and sockets are let go when it cannot be made (kafka-python leaves them behind)."""
+    from kafka.net.compat import KafkaNetClient
+
+    made: list[Any] = []
+
+    def networking(**configs: object) -> Any:
+        made.append(KafkaNetClient(**configs))
+        return made[-1]
+
+    try:
+        return client(**{**options, "kafka_client": networking})
+    except BaseException:
+        for network in made:
+            with contextlib.suppress(Exception):
+                network.close()
+            with contextlib.suppress(Exception):
+                network._net.stop()
+        raise
+
+
 @dataclass(frozen=True)
 class Topic:
     """What the cluster says of a topic.
@@ -146,6 +167,9 @@ class Connection:
 
     def __init__(self, options: Mapping[str, Option], base: Path | None = None) -> None:
         _import()
+        chatter = logging.getLogger("kafka")
+        if chatter.level == logging.NOTSET:
+            chatter.setLevel(logging.WARNING)  # at DEBUG the client would log keys and values
         self._base = base or Path()
         self._common: dict[str, Any] = {}
         self._special: dict[str, dict[str, Any]] = {"consumer": {}, "producer": {}, "admin": {}}
@@ -264,7 +288,7 @@ class Connection:
 
         owned = {"enable_auto_commit": False, "auto_offset_reset": "none", "isolation_level": "read_committed"}
         with ours("connecting a consumer"):
-            return KafkaConsumer(**{**self._options("consumer", CONSUMER_DEFAULTS), **owned, **fixed})
+            return _build(KafkaConsumer, {**self._options("consumer", CONSUMER_DEFAULTS), **owned, **fixed})
 
     def producer(self, **fixed: object) -> KafkaProducer:
         """An idempotent producer."""
@@ -272,7 +296,7 @@ class Connection:
 
         owned = {"acks": "all", "enable_idempotence": True, "allow_auto_create_topics": False}
         with ours("connecting a producer"):
-            return KafkaProducer(**{**self._options("producer", PRODUCER_DEFAULTS), **owned, **fixed})
+            return _build(KafkaProducer, {**self._options("producer", PRODUCER_DEFAULTS), **owned, **fixed})
 
     def make_admin(self, patience_ms: int | None = None) -> KafkaAdminClient:
         """A new admin client; the caller closes it. `patience_ms` shortens what it waits for an answer."""
@@ -282,7 +306,7 @@ class Connection:
         if patience_ms is not None:
             chosen |= {"request_timeout_ms": patience_ms, "bootstrap_timeout_ms": patience_ms}
         with ours("connecting to the cluster"):
-            return KafkaAdminClient(**chosen)
+            return _build(KafkaAdminClient, chosen)
 
     @property
     def admin(self) -> Admin:

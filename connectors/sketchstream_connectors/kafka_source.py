@@ -68,6 +68,7 @@ class KafkaSource:
         self._admin = Admin(connection, patience_ms=5_000)
         found = self._admin.topic(topic)
         if found is None:
+            self._admin.close()
             msg = f"the input topic {topic!r} does not exist"
             raise ConfigError(msg)
         self.topic_id = found.topic_id
@@ -82,7 +83,11 @@ class KafkaSource:
         self._recreated_at = float("-inf")
         self._queued: list[SourceEvent] = []
         self._joined_once = False
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self._admin.close()
+            raise
         self._watch = _Watch(self)
 
     # ------------------------------------------------------------------------------------------- the consumer

@@ -1,0 +1,330 @@
+"""The consumer source on a real broker: positions are ours, errors are of one partition, both paths are the same."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.errors import CorruptRecordError, LogTruncationError
+
+from sketchstream.errors import BrokerError, ConfigError, DataLossError
+from sketchstream.stream.ports import Assigned, Chunk, PartitionError, Revoked, SourceEvent
+from sketchstream_connectors.fields import Decoder
+from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka_source import KafkaSource
+
+QUICK = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500, "max.poll.interval.ms": 5000}
+
+
+@pytest.fixture
+def topic(kafka: str, topic_name: Callable[[str], str]) -> str:
+    name = topic_name("input")
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    admin.create_topics({name: {"num_partitions": 4, "replication_factor": 1}})
+    admin.wait_for_topics([name])
+    admin.close()
+    return name
+
+
+@pytest.fixture
+def opened(kafka: str, topic: str, topic_name: Callable[[str], str]) -> Iterator[Callable[..., KafkaSource]]:
+    group, made = topic_name("group"), []
+
+    def open_source(path: str = "auto", **options: object) -> KafkaSource:
+        connection = Connection({"bootstrap.servers": kafka, "group.id": group, **QUICK, **options})
+        source = KafkaSource(connection, topic, Decoder(format="value").decode, path=path)
+        made.append(source)
+        return source
+
+    yield open_source
+    for source in made:
+        source.close()
+
+
+def fill(kafka: str, topic: str, partition: int, values: range, transactional: str | None = None, abort: bool = False):
+    producer = KafkaProducer(bootstrap_servers=kafka, transactional_id=transactional)
+    if transactional:
+        producer.init_transactions()
+        producer.begin_transaction()
+    for i in values:
+        producer.send(topic, value=b"%d" % i, partition=partition)
+    producer.flush()
+    if transactional:
+        (producer.abort_transaction if abort else producer.commit_transaction)()
+    producer.close()
+
+
+def poll_until(
+    source: KafkaSource, enough: Callable[[list[SourceEvent]], bool], seconds: float = 40
+) -> list[SourceEvent]:
+    events: list[SourceEvent] = []
+    deadline = time.monotonic() + seconds
+    while not enough(events):
+        assert time.monotonic() < deadline, events
+        events += source.poll(0.2)
+    return events
+
+
+def assigned(events: list[SourceEvent]) -> set[int]:
+    now: set[int] = set()
+    for event in events:
+        if isinstance(event, Assigned):
+            now |= set(event.partitions)
+        elif isinstance(event, Revoked):
+            now -= set(event.partitions)
+    return now
+
+
+def chunks(events: list[SourceEvent], partition: int) -> list[Chunk]:
+    return [event for event in events if isinstance(event, Chunk) and event.partition == partition]
+
+
+def reached(partition: int, position: int) -> Callable[[list[SourceEvent]], bool]:
+    return lambda events: any(c.next_position >= position for c in chunks(events, partition))
+
+
+@pytest.mark.parametrize("path", ["raw", "stock"])
+def test_partitions_are_silent_until_resumed_and_begin_where_they_are_sought(
+    opened: Callable[..., KafkaSource], kafka: str, topic: str, path: str
+) -> None:
+    fill(kafka, topic, 0, range(1000))
+    source = opened(path)
+    events = poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    for _ in range(5):
+        events += source.poll(0.1)
+    assert not [event for event in events if isinstance(event, Chunk)]
+    source.seek(0, 250)
+    source.resume(0)
+    found = chunks(poll_until(source, reached(0, 1000)), 0)
+    assert found[0].from_position == 250
+    assert all(a.next_position == b.from_position for a, b in itertools.pairwise(found))
+    assert np.array_equal(np.concatenate([c.offsets for c in found]), np.arange(250, 1000))
+    assert found[0].raw is not None
+    assert found[0].raw(0).value == b"250"
+    source.seek(0, 10)
+    again = chunks(poll_until(source, reached(0, 1000)), 0)
+    assert again[0].from_position == 10
+
+
+@pytest.mark.parametrize("path", ["raw", "stock"])
+def test_positions_pass_over_control_records_and_aborted_transactions(
+    opened: Callable[..., KafkaSource], kafka: str, topic: str, path: str
+) -> None:
+    fill(kafka, topic, 1, range(10), "t-" + topic)
+    fill(kafka, topic, 1, range(100, 120), "t-" + topic, abort=True)
+    fill(kafka, topic, 1, range(10, 20), "t-" + topic)
+    source = opened(path)
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    source.seek(1, 0)
+    source.resume(1)
+    found = chunks(poll_until(source, reached(1, 43)), 1)
+    assert sum(len(c.offsets) for c in found) == 20
+    assert found[-1].next_position == 43 == source.high_watermarks([1])[1]
+    assert [c.raw(i).value for c in found for i in range(len(c.offsets)) if c.raw] == [b"%d" % i for i in range(20)]
+
+
+def test_a_partition_kept_over_a_rebalance_goes_on_where_it_was(
+    opened: Callable[..., KafkaSource], kafka: str, topic: str
+) -> None:
+    for p in range(4):
+        fill(kafka, topic, p, range(100))
+    first = opened()
+    events = poll_until(first, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    for p in range(4):
+        first.seek(p, 0)
+        first.resume(p)
+    events += poll_until(first, lambda seen: all(reached(p, 100)(seen) for p in range(4)))
+    first.pause(0)
+    second = opened()
+    both: dict[str, list[SourceEvent]] = {"first": events, "second": []}
+    deadline = time.monotonic() + 40
+    while len(assigned(both["first"])) != 2 or len(assigned(both["second"])) != 2:
+        assert time.monotonic() < deadline
+        both["first"] += first.poll(0.1)
+        both["second"] += second.poll(0.1)
+    assert assigned(both["first"]) | assigned(both["second"]) == {0, 1, 2, 3}
+    for p in range(4):
+        fill(kafka, topic, p, range(100, 150))
+    kept = assigned(both["first"]) - {0}
+    new = poll_until(first, lambda seen: all(reached(p, 150)(seen) for p in kept))
+    for p in kept:
+        assert chunks(new, p)[0].from_position == 100
+    assert not chunks(new, 0)
+    moved = sorted(assigned(both["second"]))
+    assert not [event for event in both["second"] if isinstance(event, Chunk)]
+    second.seek(moved[0], 42)
+    second.resume(moved[0])
+    assert chunks(poll_until(second, reached(moved[0], 150)), moved[0])[0].from_position == 42
+
+
+def test_a_member_that_was_evicted_is_told_that_its_partitions_moved(
+    opened: Callable[..., KafkaSource], kafka: str, topic: str
+) -> None:
+    source = opened()
+    events = poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    for p in range(4):
+        source.seek(p, 0)
+        source.resume(p)
+    source.poll(0.1)
+    time.sleep(8)  # beyond max.poll.interval: the group goes on without it
+    events = poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    assert isinstance(events[0], Revoked)
+    assert events[0].partitions == (0, 1, 2, 3)
+    assert not [event for event in events if isinstance(event, Chunk)]
+
+
+def test_a_trimmed_partition_halts_alone(opened: Callable[..., KafkaSource], kafka: str, topic: str) -> None:
+    for p in (0, 1):
+        fill(kafka, topic, p, range(100))
+    source = opened()
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    source._admin.delete_before(topic, {0: 50})
+    assert source.beginning(0) == 50
+    for p in (0, 1):
+        source.seek(p, 10)
+        source.resume(p)
+    events = poll_until(source, reached(1, 100))
+    events += poll_until(source, lambda seen: any(isinstance(e, PartitionError) for e in [*events, *seen]))
+    errors = [event for event in events if isinstance(event, PartitionError)]
+    assert [(e.partition, type(e.error)) for e in errors] == [(0, DataLossError)]
+    assert "position 10" in str(errors[0].error)
+    assert "reset" in str(errors[0].error)
+    fill(kafka, topic, 1, range(100, 120))
+    more = poll_until(source, reached(1, 120))
+    assert not [event for event in more if isinstance(event, PartitionError)]
+
+
+def test_corrupt_batches_are_fetched_again_before_the_partition_halts(
+    opened: Callable[..., KafkaSource], kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = opened()
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    source.seek(2, 0)
+    source.resume(2)
+    poll = source.consumer.poll
+
+    def broken(**_: object) -> object:
+        msg = f"Record batch for partition TopicPartition(topic={topic!r}, partition=2) at offset 0 failed crc check"
+        raise CorruptRecordError(msg)
+
+    monkeypatch.setattr(source.consumer, "poll", broken)
+    for _ in range(3):
+        assert source.poll(0.1) == []
+    (event,) = source.poll(0.1)
+    assert isinstance(event, PartitionError)
+    assert event.partition == 2
+    assert isinstance(event.error, DataLossError)
+    monkeypatch.setattr(source.consumer, "poll", poll)
+
+
+def test_a_truncated_log_halts_its_partition(
+    opened: Callable[..., KafkaSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = opened()
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    error = LogTruncationError({source._of(3): None})
+    error.divergent_offsets = {source._of(3): None}
+
+    def truncated(**_: object) -> object:
+        raise error
+
+    monkeypatch.setattr(source.consumer, "poll", truncated)
+    (event,) = source.poll(0.1)
+    assert isinstance(event, PartitionError)
+    assert event.partition == 3
+    assert "truncated" in str(event.error)
+
+
+def test_a_topic_made_again_halts_every_partition(opened: Callable[..., KafkaSource], kafka: str, topic: str) -> None:
+    source = opened()
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    source.topic_id = "another"
+    source._watch._check_topic()
+    errors = [event for event in source.poll(0.1) if isinstance(event, PartitionError)]
+    assert sorted(event.partition for event in errors) == [0, 1, 2, 3]
+    assert "made again" in str(errors[0].error)
+
+
+def test_a_consumer_that_stalls_below_the_last_stable_offset_is_replaced(
+    opened: Callable[..., KafkaSource], kafka: str, topic: str
+) -> None:
+    fill(kafka, topic, 0, range(10))
+    source = opened()
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    source.seek(0, 5)
+    source.resume(0)
+    old = source.consumer
+    for _ in range(2):  # no poll in between, as if the client never fetched the node again
+        source._watch._progress[0] = time.monotonic() - 100
+        source._watch._check_progress()
+    events = source.poll(0.1)
+    assert source.consumer is not old
+    assert events[0] == Revoked((0, 1, 2, 3))
+    assert assigned(poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})) == {0, 1, 2, 3}
+
+
+def test_an_open_transaction_is_no_stall(opened: Callable[..., KafkaSource], kafka: str, topic: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=kafka, transactional_id="open-" + topic)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, value=b"x", partition=0).get(timeout=10)
+    source = opened()
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    source.seek(0, 0)
+    source.resume(0)
+    for _ in range(3):
+        source.poll(0.1)
+        source._watch._progress[0] = time.monotonic() - 100
+        source._watch._check_progress()
+    assert source._recreate is None
+    assert source.high_watermarks([0]) == {0: 1}  # and the partition is not at its end: it is not idle
+    producer.abort_transaction()
+    producer.close()
+
+
+def test_new_partitions_are_seen(opened: Callable[..., KafkaSource], topic: str) -> None:
+    source = opened(**{"metadata.max.age.ms": 1000})
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    source._admin.grow(topic, 6)
+    assert source.partition_count(fresh=True) == 6
+    events = poll_until(source, lambda seen: {4, 5} <= assigned(seen) | set())
+    assert {4, 5} <= assigned(events)
+
+
+def test_a_missing_topic_and_a_dead_broker_are_said_so(kafka: str) -> None:
+    decode, threads = Decoder("value").decode, threading.active_count()
+    for address, error in ((kafka, ConfigError), ("127.0.0.1:9", BrokerError)):
+        connection = Connection({"bootstrap.servers": address, "group.id": "g"})
+        with pytest.raises(error, match=r"does not exist|connecting to the cluster"):
+            KafkaSource(connection, "no-such", decode)
+        connection.close()
+    assert threading.active_count() <= threads
+
+
+def test_static_members_leave_only_when_asked(opened: Callable[..., KafkaSource], kafka: str, topic: str) -> None:
+    for leave in (False, True):
+        source = opened(**{"group.instance.id": "pod-0", "session.timeout.ms": 30_000})
+        poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+        group = source._connection.group
+        source.close(leave=leave)
+        admin = KafkaAdminClient(bootstrap_servers=kafka)
+        members = admin.describe_groups([group])[group]["members"]
+        admin.close()
+        assert len(members) == (0 if leave else 1)
+
+
+def test_threads_end_with_the_source(opened: Callable[..., KafkaSource]) -> None:
+    before = threading.active_count()
+    source = opened()
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    source.close()
+    source._connection.close()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert threading.active_count() <= before
