@@ -1,0 +1,144 @@
+"""Reconstruction: from published histograms of counters to a profile with intervals.
+
+In: `Observed` objects, and nothing else. Out: a `Profile`. Touches: nothing.
+Source: profile specification, sections 5 and 6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import EstimateError
+from sketchstream.estimate.observed import Observed
+
+if TYPE_CHECKING:
+    from sketchstream.estimate.fit import Fit
+    from sketchstream.estimate.result import Facts, Profile
+
+METHODS = ("likelihood", "monotone", "inverse", "circulant")
+MAX_RESOLVED = 10_000_000
+"""Largest max_count that a profile resolves cell by cell."""
+
+__all__ = ["METHODS", "Observed", "reconstruct"]
+
+
+def reconstruct(
+    observed: Sequence[Observed],
+    *,
+    method: str = "likelihood",
+    max_count: int,
+    norm: float | None = None,
+    beta: float = 0.05,
+    guarantee: Mapping[str, Any] | None = None,
+) -> Profile:
+    """The profile behind what was published.
+
+    Args:
+        observed: the published histograms: one, or several parts of one population that could not be added
+            (different layers or costs). Nothing else is read, by any setting or stopping rule.
+        method: "likelihood" (default), "monotone", "inverse" or "circulant".
+        max_count: largest count to resolve.
+        norm: circulant only: 1, 2 (default) or inf.
+        beta: circulant only: chance that the noise exceeds its truncation.
+        guarantee: what is protected, carried along into exports.
+
+    Raises:
+        EstimateError: the method does not apply, or the parts do not belong together.
+
+    Source: Wu & Pagh, ICML 2024; profile specification 5.
+    """
+    parts = list(observed)
+    _check(parts, method, max_count, norm)
+    from sketchstream.estimate import circulant, intervals, inverse, likelihood, monotone, opened
+    from sketchstream.estimate.result import Profile
+
+    settings: dict[str, object] = {}
+    if method == "circulant":
+        chosen = 2.0 if norm is None else float(norm)
+        settings = {"norm": "inf" if chosen == math.inf else int(chosen), "beta": beta}
+    facts = _facts(parts, method, settings)
+    if parts[0].open_domain:
+        fit, population, known = opened.reconstruct(parts, method, max_count)
+        return Profile(fit, population, known, facts, guarantee)
+    if method == "likelihood":
+        fit = likelihood.reconstruct(parts, max_count)
+    else:
+        each = {
+            "circulant": lambda part: circulant.reconstruct(part, max_count, chosen, beta),
+            "inverse": lambda part: inverse.reconstruct(part, max_count),
+            "monotone": lambda part: monotone.reconstruct(part, max_count),
+        }[method]
+        fit = _mixed([each(part) for part in parts], [part.slots[0] for part in parts])
+    known = intervals.closed(parts, fit, max_count)
+    return Profile(fit, sum(part.slots[0] for part in parts), known, facts, guarantee)
+
+
+def _check(parts: list[Observed], method: str, max_count: int, norm: float | None) -> None:
+    """Refuse what cannot be reconstructed, with one line that says why."""
+    if method not in METHODS:
+        msg = f"method must be one of {', '.join(METHODS)}, found {method!r:.40}"
+        raise EstimateError(msg)
+    if not parts:
+        msg = "nothing to reconstruct: no published object was given"
+        raise EstimateError(msg)
+    if isinstance(max_count, bool) or not isinstance(max_count, int) or not 1 <= max_count <= MAX_RESOLVED:
+        msg = f"max_count must be a whole number from 1 to {MAX_RESOLVED:,}, found {max_count!r:.40}"
+        raise EstimateError(msg)
+    if norm is not None and method != "circulant":
+        msg = f"norm belongs to method circulant, found method {method}"
+        raise EstimateError(msg)
+    if norm is not None and norm not in (1, 2, math.inf):
+        msg = f"norm must be 1, 2 or inf, found {norm!r:.40}"
+        raise EstimateError(msg)
+    first = parts[0]
+    for part in parts:
+        if part.unit != first.unit or part.open_domain != first.open_domain or part.modulus != first.modulus:
+            msg = "parts of one profile must share unit, modulus and kind of domain"
+            raise EstimateError(msg)
+    if first.modulus is not None and max_count >= first.modulus:
+        msg = f"max_count must be below the modulus {first.modulus}, found {max_count}"
+        raise EstimateError(msg)
+    if method == "circulant" and first.open_domain:
+        msg = "circulant knows nothing of collisions: open domains take likelihood, inverse or monotone"
+        raise EstimateError(msg)
+
+
+def _mixed(fits: list[Fit], slots: list[int]) -> Fit:
+    """One law from the laws of disjoint parts."""
+    import numpy as np
+
+    from sketchstream.estimate.fit import Fit
+
+    if len(fits) == 1:
+        return fits[0]
+    weights = np.array(slots) / sum(slots)
+    heavy = np.concatenate([fit.heavy for fit in fits])
+    shares = np.concatenate([w * fit.heavy_shares for w, fit in zip(weights, fits, strict=True)])
+    order = np.argsort(heavy, kind="stable")
+    fractions = np.sum([w * fit.fractions for w, fit in zip(weights, fits, strict=True)], axis=0)
+    return Fit(fractions, heavy[order], shares[order])
+
+
+def _facts(parts: list[Observed], method: str, settings: Mapping[str, object]) -> Facts:
+    """What the profile says about where it came from."""
+    from sketchstream.estimate.result import Facts
+
+    layers: list[tuple[str, str]] = []
+    for part in parts:
+        listed = [(law, str(epsilon)) for law, epsilon in part.layers]
+        if len(listed) > len(layers):
+            layers = listed
+    costs = [part.cost for part in parts if part.cost is not None]
+    return Facts(
+        method=method,
+        unit=parts[0].unit,
+        form=parts[0].form,
+        d=sum(sum(part.slots) for part in parts),
+        layers=tuple(layers),
+        epsilon=str(max(epsilon * part.max_weight for part in parts for _, epsilon in part.layers)),
+        cost=str(max(costs)) if costs else None,
+        open_domain=parts[0].open_domain,
+        settings=dict(settings),
+    )

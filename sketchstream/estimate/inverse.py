@@ -1,0 +1,66 @@
+"""The exact inverse of the noise: unbiased shares, which may be negative.
+
+In: one level of an `Observed`. Out: a `Fit`. Touches: nothing.
+Source: profile specification 5.2; Dwork et al., ICS 2010 (randomized response); Ghazi et al., NeurIPS 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sketchstream.errors import EstimateError
+from sketchstream.estimate import fit as fits
+from sketchstream.estimate import laws
+from sketchstream.estimate.linear import Circle, Line
+from sketchstream.estimate.observed import Floats, Observed
+
+
+def on_line(g: Floats, epsilons: Sequence[float]) -> Floats:
+    """The stencil of all layers applied to a noisy profile on consecutive counters. (m,) -> (m,)
+
+    Counters outside the array count as empty.
+    """
+    return np.convolve(g, laws.stencil(epsilons), "same") if g.size >= 2 * len(epsilons) + 1 else _short(g, epsilons)
+
+
+def _short(g: Floats, epsilons: Sequence[float]) -> Floats:
+    """The stencil on an array shorter than itself."""
+    k = len(epsilons)
+    return np.convolve(g, laws.stencil(epsilons))[k : k + g.size]
+
+
+def on_circle(g: Floats, epsilons: Sequence[float]) -> Floats:
+    """The inverse on Z_p of discrete Laplace noise taken modulo p, p = len(g): exactly unbiased for counts < p."""
+    p = g.size
+    return np.asarray(np.fft.irfft(np.fft.rfft(g) / laws.circle_eigenvalues(epsilons, p), p))
+
+
+def of_response(g: Floats, epsilons: Sequence[float]) -> Floats:
+    """The inverse of randomized response on Z_p, p = len(g)."""
+    eigenvalue = laws.response_eigenvalue(epsilons, g.size)
+    return np.asarray((g - (1.0 - eigenvalue) / g.size) / eigenvalue)
+
+
+def reconstruct(observed: Observed, n: int) -> fits.Fit:
+    """Unbiased shares of one closed domain; beyond the unit range wide bins are spread evenly."""
+    cells = observed.cells()
+    if observed.unit == "item":
+        share = Circle(observed).shares(observed.modulus - 1 if observed.modulus else n).low
+        counts = np.arange(n + 1, share.size, dtype=np.float64)
+        return fits.Fit(share[: n + 1], counts, share[n + 1 :])
+    line = Line(observed)
+    if cells.unit_range[0] > -line.k:
+        msg = f"inverse needs {line.k} unit bins below zero for {line.k} layers; use likelihood"
+        raise EstimateError(msg)
+    if observed.form == "state":
+        # the plain stencil, cell by cell (specification 5.2); what the stencil puts outside 0..n closes the sum
+        k = line.k
+        fractions = np.convolve(cells.dense(-k, n + k)[1] / cells.d, line.taps, "valid")
+        return fits.Fit(fractions, *fits.above(cells, n, 1.0 - float(fractions.sum())))
+    fractions = line.shares(n).low
+    top = min(n, line.resolved)
+    if n > top:
+        fractions[top + 1 :] = fits.spread(cells, top + 1, n)
+    return fits.Fit(fractions, *fits.above(cells, n, 1.0 - float(fractions.sum())))

@@ -1,0 +1,424 @@
+"""The compiled loops of the likelihood: two-pass filters, the saddlepoint of published noise, the shrinkage path.
+
+In: plain float arrays, checked by the callers. Out: arrays filled in place. Touches: nothing else.
+Source: notes on the likelihood 1.1, 1.4, 7.1, 7.2; `docs/theory/reconstruction.md`. Kernels that call each other share
+this file: numba's cache does not follow edits across files.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sketchstream.estimate.observed import Floats
+from sketchstream.kernels import kernel
+
+EXACT, CUMULATIVE, BINS = 0, 1, 2
+"""How the counters' histogram was published, as the kernels see it."""
+
+
+@kernel
+def two_pass(rho: Floats, u: Floats, out: Floats) -> None:
+    """Out = A u for A_ij = product of rho between i and j: one filter from each side. rho: (m-1,), u, out: (m,)"""
+    m = u.size
+    run = 0.0
+    for i in range(m):
+        run += u[i]
+        out[i] = run
+        if i < m - 1:
+            run *= rho[i]
+    run = 0.0
+    for i in range(m - 2, -1, -1):
+        run = (run + u[i + 1]) * rho[i]
+        out[i] += run
+
+
+@kernel
+def two_pass_columns(rho: Floats, u: Floats, out: Floats) -> None:
+    """The same for each column. u, out: (m, k)"""
+    m, k = u.shape
+    run = np.zeros(k)
+    for i in range(m):
+        row, to = u[i], out[i]
+        factor = rho[i] if i < m - 1 else 0.0
+        for j in range(k):
+            value = run[j] + row[j]
+            to[j] = value
+            run[j] = value * factor
+    run[:] = 0.0
+    for i in range(m - 2, -1, -1):
+        row, to = u[i + 1], out[i]
+        factor = rho[i]
+        for j in range(k):
+            value = (run[j] + row[j]) * factor
+            to[j] += value
+            run[j] = value
+
+
+@kernel
+def _cumulant(s: Any, q: Any) -> Any:
+    """Cumulant of discrete Laplace noise at s and its first two derivatives; |s| < -log q. Source: note 7.1."""
+    e = math.exp(s)
+    up, down = 1.0 - q * e, 1.0 - q / e
+    value = 2.0 * math.log1p(-q) - math.log(up) - math.log(down)
+    first = q * e / up - q / e / down
+    second = q * e / (up * up) + q / e / (down * down)
+    return value, first, second
+
+
+@kernel
+def _exponent(form: Any, mu: Floats, h: Floats, y: Floats, z: Any, d: Any, q: Any, mult: Any) -> Any:
+    """Phi(y, z) of note 7.1."""
+    total = 0.0
+    m = mu.size
+    if form == CUMULATIVE:
+        for i in range(m):
+            total += mu[i] * math.expm1(y[i]) - h[i] * y[i]
+            if i > 0:
+                total += mult * _cumulant(y[i] - y[i - 1], q)[0]
+    else:
+        mass = 0.0
+        for i in range(m):
+            total += mu[i] * math.expm1(y[i]) - h[i] * y[i] + mult * _cumulant(y[i] - z, q)[0]
+            mass += h[i]
+        total += (mass - d) * z
+    return total
+
+
+@kernel
+def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, q: Any, mult: Any, work: Floats) -> Any:
+    """Minimise Phi over y (and z[0] in bins), starting from what is in them; returns l(mu).
+
+    For EXACT there is no noise: y = log(h/mu), -1e300 where h is 0. mu, h, y: (m,), z: (1,), work: (4, m).
+    Newton with a step that keeps |s| < -log q and max dy <= 2; stops at decrement 1e-6 (note 7.1).
+    """
+    m = mu.size
+    if form == EXACT:
+        total = 0.0
+        for i in range(m):
+            if h[i] > 0.0:
+                y[i] = math.log(h[i] / mu[i])
+                total += h[i] - mu[i] - h[i] * y[i]
+            else:
+                y[i] = -1e300
+                total -= mu[i]
+        return total
+    limit = -math.log(q)
+    g, diag, low, step = work[0], work[1], work[2], work[3]
+    value = _exponent(form, mu, h, y, z[0], d, q, mult)
+    for _ in range(60):
+        dz = 0.0
+        if form == CUMULATIVE:
+            for i in range(m):
+                n = mu[i] * math.exp(y[i])
+                g[i] = n - h[i]
+                diag[i] = n + 1e-300
+            for i in range(1, m):
+                _, first, second = _cumulant(y[i] - y[i - 1], q)
+                g[i] += mult * first
+                g[i - 1] -= mult * first
+                diag[i] += mult * second
+                diag[i - 1] += mult * second
+                low[i] = -mult * second
+            for i in range(1, m):
+                factor = low[i] / diag[i - 1]
+                diag[i] -= factor * low[i]
+                g[i] -= factor * g[i - 1]
+            step[m - 1] = -g[m - 1] / diag[m - 1]
+            for i in range(m - 2, -1, -1):
+                step[i] = -(g[i] + low[i + 1] * step[i + 1]) / diag[i]
+        else:
+            gz, dzz = -d, 0.0
+            for i in range(m):
+                _, first, second = _cumulant(y[i] - z[0], q)
+                n = mu[i] * math.exp(y[i])
+                g[i] = n - h[i] + mult * first
+                diag[i] = n + mult * second
+                low[i] = mult * second
+                gz += h[i] - mult * first
+                dzz += mult * second
+            top, bottom = -gz, 0.0
+            for i in range(m):
+                top -= low[i] * g[i] / diag[i]
+                bottom += low[i] * (1.0 - low[i] / diag[i])
+            dz = top / max(bottom, 1e-300)
+            for i in range(m):
+                step[i] = (low[i] * dz - g[i]) / diag[i]
+        big = 0.0
+        for i in range(m):
+            big = max(big, abs(step[i]))
+        scale = min(1.0, 2.0 / max(big, 1e-300))
+        for i in range(m):
+            if form == CUMULATIVE:
+                if i == 0:
+                    continue
+                s, ds = y[i] - y[i - 1], step[i] - step[i - 1]
+            else:
+                s, ds = y[i] - z[0], step[i] - dz
+            if ds > 0.0:
+                scale = min(scale, 0.95 * (limit - s) / ds)
+            elif ds < 0.0:
+                scale = min(scale, 0.95 * (-limit - s) / ds)
+        # decrement: minus half the directional derivative; g was overwritten by the elimination, so take Phi's fall
+        gone = 0.0
+        new = value
+        for _ in range(40):
+            for i in range(m):
+                y[i] += (scale - gone) * step[i]
+            z[0] += (scale - gone) * dz
+            gone = scale
+            new = _exponent(form, mu, h, y, z[0], d, q, mult)
+            if new <= value + 1e-10 * abs(value) + 1e-12:
+                break
+            scale *= 0.5
+        fall = value - new
+        value = new
+        if abs(fall) < 1e-6 and (gone > 0.5 or fall <= 0.0):
+            break
+    return value
+
+
+@kernel
+def settle_rows(form: Any, mu: Floats, noise: Any, d: Any, jacobian: Floats, tail: Floats) -> None:
+    """Turn J into rows whose Gram matrix is J' S^-1 J, in place. jacobian: (m, k), tail: (k,) rank-one part (BINS).
+
+    S = diag(mu) + noise R (CUMULATIVE), diag(mu + noise) - mu mu'/d (BINS), diag(mu) (EXACT). Source: note 7.1.
+    """
+    m, k = jacobian.shape
+    if form == CUMULATIVE:
+        pivot = mu[0] + (noise if m > 1 else 0.0)
+        for i in range(m):
+            row = jacobian[i]
+            if i > 0:
+                ends = noise if i == m - 1 else 2.0 * noise
+                factor = -noise / pivot
+                root = math.sqrt(pivot)
+                before = jacobian[i - 1]
+                # the row before holds L^-1 J / sqrt(pivot)
+                for j in range(k):
+                    row[j] -= factor * before[j] * root
+                pivot = mu[i] + ends - noise * noise / pivot
+            scale = 1.0 / math.sqrt(max(pivot, 1e-300))
+            for j in range(k):
+                row[j] *= scale
+        return
+    if form == BINS:
+        weight = 0.0
+        tail[:] = 0.0
+        for i in range(m):
+            share = mu[i] / (mu[i] + noise)
+            weight += noise * share
+            row = jacobian[i]
+            for j in range(k):
+                tail[j] += share * row[j]
+        scale = 1.0 / math.sqrt(max(weight, 1e-300))
+        for j in range(k):
+            tail[j] *= scale
+    for i in range(m):
+        scale = 1.0 / math.sqrt(max(mu[i] + (noise if form == BINS else 0.0), 1e-300))
+        row = jacobian[i]
+        for j in range(k):
+            row[j] *= scale
+
+
+@kernel
+def _objective(
+    form: Any, v: Floats, p: Floats, h: Floats, f: Floats, f0: Floats, tau: Floats, d: Any, q: Any, mult: Any,
+    mu: Floats, y: Floats, z: Floats, work: Floats,
+) -> Any:  # fmt: skip
+    """l(mu) + sum tau (f0 log f - f) with y solved; mu, y, z are left as they belong to p."""
+    total = 0.0
+    for i in range(p.size):
+        mu[i] = d * v[i] * p[i]
+        if tau[i] > 0.0:
+            total += tau[i] * (f0[i] * math.log(f[i]) - f[i])
+    return total + saddlepoint(form, mu, h, y, z, d, q, mult, work)
+
+
+@kernel
+def _unspread(diag: Floats, off: Floats, u: Floats, out: Floats) -> None:
+    """Out = Q u for the tridiagonal inverse Q of A."""
+    m = u.size
+    for i in range(m):
+        total = diag[i] * u[i]
+        if i > 0:
+            total += off[i - 1] * u[i - 1]
+        if i < m - 1:
+            total += off[i] * u[i + 1]
+        out[i] = total
+
+
+@kernel
+def _band_solve(band: Floats, rhs: Floats) -> None:
+    """Solve a symmetric banded system in place by LDL' without pivoting. band: (b+1, m), band[j, i] = a[i+j, i].
+
+    Pivots are floored at 1e-13 of the diagonal, their sign kept (the system is quasi-definite).
+    """
+    b = band.shape[0] - 1
+    m = rhs.size
+    for i in range(m):
+        pivot = band[0, i]
+        if abs(pivot) < 1e-300:
+            pivot = 1e-300
+            band[0, i] = pivot
+        for j in range(1, min(b, m - 1 - i) + 1):
+            factor = band[j, i] / pivot
+            if factor != 0.0:
+                for k in range(j, min(b, m - 1 - i) + 1):
+                    before = band[k - j, i + j]
+                    after = before - factor * band[k, i]
+                    if k == j and abs(after) < 1e-13 * abs(before):
+                        after = math.copysign(1e-13 * abs(before), before)
+                    band[k - j, i + j] = after
+                rhs[i + j] -= factor * rhs[i]
+    for i in range(m):
+        rhs[i] /= band[0, i]
+    for i in range(m - 1, -1, -1):
+        total = rhs[i]
+        for j in range(1, min(b, m - 1 - i) + 1):
+            total -= band[j, i] / band[0, i] * rhs[i + j]
+        rhs[i] = total
+
+
+@kernel
+def _prior_band(diag: Floats, off: Floats, weight: Floats, p: Floats, out: Floats) -> None:
+    """Out (3, m) = bands of p_i p_j [Q diag(weight) Q]_ij."""
+    m = p.size
+    for i in range(m):
+        total = weight[i] * diag[i] * diag[i]
+        if i > 0:
+            total += weight[i - 1] * off[i - 1] * off[i - 1]
+        if i < m - 1:
+            total += weight[i + 1] * off[i] * off[i]
+        out[0, i] = total * p[i] * p[i]
+        out[1, i] = 0.0
+        out[2, i] = 0.0
+        if i < m - 1:
+            out[1, i] = off[i] * (weight[i] * diag[i] + weight[i + 1] * diag[i + 1]) * p[i] * p[i + 1]
+        if i < m - 2:
+            out[2, i] = weight[i + 1] * off[i] * off[i + 1] * p[i] * p[i + 2]
+
+
+@kernel
+def path(
+    form: Any, rho: Floats, v: Floats, s: Floats, h: Floats, d: Any, q: Any, mult: Any, f0: Floats, taus: Floats,
+    start: Floats, tolerance: Any, out: Floats,
+) -> None:  # fmt: skip
+    """Shrinkage path: Newton in p for each row of taus, warm from the row before. out: (rows, m)
+
+    Source: notes on the likelihood 1.4 and 7.2 (2.2): interleaved quasi-definite system in (y, p), half-bandwidth 4,
+    or pentadiagonal where nothing was added to the histogram.
+    """
+    rows, m = taus.shape
+    diag, off = np.ones(m), np.zeros(max(m - 1, 1))
+    for i in range(m - 1):
+        square = 1.0 - rho[i] * rho[i]
+        off[i] = -rho[i] / square
+        diag[i] += rho[i] * rho[i] / square
+        diag[i + 1] += rho[i] * rho[i] / square
+    f, p, mu = start.copy(), np.empty(m), np.empty(m)
+    y, z, work = np.zeros(m), np.zeros(1), np.empty((4, m))
+    r, qr, step, df = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
+    new_f, new_p = np.empty(m), np.empty(m)
+    prior = np.empty((3, m))
+    wide = np.empty((5, 2 * m))
+    wide_rhs, border = np.empty(2 * m), np.empty(2 * m)
+    narrow = np.empty((3, m))
+    for row in range(rows):
+        tau = taus[row]
+        for i in range(m):
+            r[i] = s[i] * f[i]
+        two_pass(rho, r, p)
+        value = _objective(form, v, p, h, f, f0, tau, d, q, mult, mu, y, z, work)
+        for _ in range(30):
+            for i in range(m):
+                r[i] = (tau[i] * f0[i] / f[i] - d - tau[i]) / s[i]
+                df[i] = tau[i] * f0[i] / (f[i] * s[i]) ** 2
+            _unspread(diag, off, r, qr)
+            _prior_band(diag, off, df, p, prior)
+            if form == EXACT:
+                for i in range(m):
+                    step[i] = p[i] * qr[i] + h[i]
+                    narrow[0, i] = prior[0, i] + max(h[i], 1e-3)
+                    narrow[1, i] = prior[1, i]
+                    narrow[2, i] = prior[2, i]
+                    new_p[i] = step[i]
+                _band_solve(narrow, step)
+            else:
+                wide[:] = 0.0
+                for i in range(m):
+                    n = mu[i] * math.exp(y[i])
+                    new_p[i] = p[i] * qr[i] + n
+                    wide_rhs[2 * i] = 0.0
+                    wide_rhs[2 * i + 1] = -new_p[i]
+                    wide[0, 2 * i] = n + 1e-300
+                    wide[1, 2 * i] = n
+                    wide[0, 2 * i + 1] = -prior[0, i] - (1e-6 if n >= 1e-3 else 1e-3)
+                    wide[2, 2 * i + 1] = -prior[1, i]
+                    wide[4, 2 * i + 1] = -prior[2, i]
+                corner = 0.0
+                if form == CUMULATIVE:
+                    for i in range(1, m):
+                        second = mult * _cumulant(y[i] - y[i - 1], q)[2]
+                        wide[0, 2 * i] += second
+                        wide[0, 2 * i - 2] += second
+                        wide[2, 2 * i - 2] -= second
+                else:
+                    border[:] = 0.0
+                    for i in range(m):
+                        second = mult * _cumulant(y[i] - z[0], q)[2]
+                        wide[0, 2 * i] += second
+                        border[2 * i] = -second
+                        corner += second
+                if form == BINS:
+                    copy = wide.copy()
+                    column = border.copy()
+                    _band_solve(copy, column)
+                    _band_solve(wide, wide_rhs)
+                    top, bottom = 0.0, corner
+                    for i in range(m):
+                        top -= border[2 * i] * wide_rhs[2 * i]
+                        bottom -= border[2 * i] * column[2 * i]
+                    dz = top / bottom if abs(bottom) > 1e-300 else 0.0
+                    for i in range(m):
+                        step[i] = wide_rhs[2 * i + 1] - dz * column[2 * i + 1]
+                else:
+                    _band_solve(wide, wide_rhs)
+                    for i in range(m):
+                        step[i] = wide_rhs[2 * i + 1]
+            gain = 0.0
+            for i in range(m):
+                gain += step[i] * new_p[i]
+            if not math.isfinite(gain):
+                break
+            for i in range(m):
+                step[i] *= p[i]
+            _unspread(diag, off, step, df)
+            scale = 1.0
+            for i in range(m):
+                df[i] /= s[i]
+                if df[i] < 0.0:
+                    scale = min(scale, -0.95 * f[i] / df[i])
+                if step[i] < 0.0:
+                    scale = min(scale, -0.95 * p[i] / step[i])
+            better = False
+            for _ in range(30):
+                for i in range(m):
+                    new_f[i] = max(f[i] + scale * df[i], 1e-200)
+                    new_p[i] = max(p[i] + scale * step[i], 1e-300)
+                new = _objective(form, v, new_p, h, new_f, f0, tau, d, q, mult, mu, y, z, work)
+                if new >= value - min(1e-7, tolerance):
+                    better = True
+                    break
+                scale *= 0.5
+            if not better:
+                _objective(form, v, p, h, f, f0, tau, d, q, mult, mu, y, z, work)
+                break
+            f[:] = new_f
+            p[:] = new_p
+            value = new
+            if 0.5 * gain < tolerance and scale > 0.5:
+                break
+        out[row] = f

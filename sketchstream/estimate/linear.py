@@ -1,0 +1,432 @@
+"""Unbiased linear estimates with their variances, from one level of one published object.
+
+In: an `Observed`, a level. Out: estimates of the share of slots at each count, of k+ shares, and of any
+functional (1/d) sum b(h), each with its variance and, where bins are wide, with a bracket. Touches: nothing.
+Source: profile specification 5.2, 5.3, 5.5; Ghazi et al., NeurIPS 2022; variances: `docs/theory/reconstruction.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from sketchstream.estimate import laws
+from sketchstream.estimate.observed import FAR, Cells, Floats, Ints, Observed
+
+Score = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True)
+class Band:
+    """Unbiased estimates known up to a bracket: low <= estimate <= high, both with the same noise.
+
+    Args:
+        low: (m,) estimates with everything in a wide bin at its lower end (equal to high in the unit range).
+        high: (m,) the same at the upper end.
+        variance: (m,) variance of the noise in both.
+    """
+
+    low: Floats
+    high: Floats
+    variance: Floats
+
+    def scaled(self, factor: float) -> Band:
+        """The band of the estimate times a positive factor."""
+        return Band(self.low * factor, self.high * factor, self.variance * factor**2)
+
+    def flipped(self, whole: float) -> Band:
+        """The band of `whole` minus the estimate."""
+        return Band(whole - self.high, whole - self.low, self.variance)
+
+
+def blend(bands: list[Band], weights: list[float]) -> Band:
+    """Weighted sum of independent bands."""
+    return Band(
+        np.sum([w * b.low for w, b in zip(weights, bands, strict=True)], axis=0),
+        np.sum([w * b.high for w, b in zip(weights, bands, strict=True)], axis=0),
+        np.sum([w * w * b.variance for w, b in zip(weights, bands, strict=True)], axis=0),
+    )
+
+
+class Line:
+    """Linear estimates on the line (unit event) from one level."""
+
+    def __init__(self, observed: Observed, level: int = 0, cells: Cells | None = None) -> None:
+        self.epsilons = observed.epsilons
+        self.k = len(self.epsilons)
+        self.cells: Cells = observed.cells(level) if cells is None else cells
+        self.d = self.cells.d
+        self.form = observed.form
+        self.v = observed.noise_variance
+        self.taps = laws.stencil(self.epsilons)
+        self.a = laws.decay(self.epsilons[0])
+
+    @cached_property
+    def resolved(self) -> int:
+        """Largest count whose cell and k+ share have unbiased estimates."""
+        last = self.cells.unit_range[1]
+        return last if last >= FAR else last - self.k
+
+    def _window(self, n: int) -> tuple[Floats, Floats, float]:
+        """Slots at 1-k..n+k, the same with everything <= 0 pooled for one layer's first cell, and those above."""
+        low, high = 1 - self.k, n + self.k
+        below, g, above = self.cells.dense(low, high)
+        first = g.copy()
+        if self.k == 1:
+            first[0] += below
+        elif below and self.cells.unit_range[0] > low:
+            # more layers than negative unit bins: spread the pooled bin as the noise around zero would
+            deep = -int(self.cells.unit_range[0]) + 1
+            law = laws.noise_pmf(self.epsilons, max(4 * deep, laws.radius(self.epsilons, 1e-9)))
+            mid = law.size // 2
+            part = law[mid + deep : mid + self.k]
+            g[: part.size] += (below * part / law[mid + deep :].sum())[::-1]
+        return g, first, above
+
+    def _noise(self, squares: Floats, steps: Floats, sums: Floats) -> Floats:
+        """Variance of the published noise in sum C_B H_B: sums of C^2, of squared steps, and of C over the bins."""
+        if self.form == "state":
+            return np.zeros_like(squares)
+        if self.form == "cumulative":
+            return self.v * steps
+        return self.v * (squares - sums**2 / self.cells.low.size)
+
+    def _centred(self, raw: Floats, sums: Floats) -> Floats:
+        """Sum C H / d with the known total worked in (bins only)."""
+        if self.form != "bins":
+            return raw / self.d
+        mean = sums / self.cells.low.size
+        return mean + (raw - mean * self.cells.slots.sum()) / self.d
+
+    def shares(self, n: int) -> Band:
+        """Shares of slots at counts 0..n. (n+1,)"""
+        top = min(n, self.resolved)
+        low, high, variance = np.zeros(n + 1), np.zeros(n + 1), np.zeros(n + 1)
+        if top >= 1:
+            g, first, _ = self._window(top)
+            taps, k = self.taps, self.k
+            raw = np.convolve(g, taps, "valid")
+            square = np.convolve(g, taps**2, "valid")
+            ones = np.ones(top)
+            squares, steps, sums = (taps**2).sum() * ones, (np.diff(taps, prepend=0, append=0) ** 2).sum() * ones, ones
+            if k == 1:
+                a = self.a
+                c = np.array([-a / (1.0 - a), taps[1], taps[2]])
+                near = first[:3]
+                raw[0], square[0] = c @ near, c**2 @ near
+                below = int((self.cells.high <= 0).sum())
+                squares[0] = c[0] ** 2 * below + (c[1:] ** 2).sum()
+                sums[0] = c[0] * below + c[1:].sum()
+                steps[0] = (np.diff(c, append=0.0) ** 2).sum()
+            value = self._centred(raw, sums)
+            low[1 : top + 1] = high[1 : top + 1] = value
+            variance[1 : top + 1] = (square - raw + self._noise(squares, steps, sums)) / self.d**2
+        one = self.tails(1)
+        low[0], high[0], variance[0] = 1.0 - one.high[1], 1.0 - one.low[1], one.variance[1]
+        if n > top:
+            index = np.searchsorted(self.cells.low, np.arange(top + 1, n + 1), side="right") - 1
+            high[top + 1 :] = np.maximum(self.cells.slots[index], 0.0) / self.d
+            variance[top + 1 :] = 2.0 * self.v / self.d**2
+        return Band(low, high, variance)
+
+    def tails(self, n: int) -> Band:
+        """Shares of slots with counts of at least 0..n+1. (n+2,)"""
+        size = n + 2
+        low, high, variance = np.ones(size), np.ones(size), np.zeros(size)
+        top = min(n + 1, self.resolved)
+        k = self.k
+        if top >= 1:
+            g, first, above = self._window(top)
+            steps_c = self.taps
+            rise = np.cumsum(self.taps)[:-1]  # C at offsets -k..k-1; 1 above
+            beyond = np.concatenate([np.cumsum(g[::-1])[::-1], [0.0]]) + above
+            raw = np.convolve(g, rise[::-1], "valid")[:top] + beyond[2 * k : 2 * k + top]
+            square = np.convolve(g, (rise**2)[::-1], "valid")[:top] + beyond[2 * k : 2 * k + top]
+            over = self._cells_from(np.arange(1, top + 1) + k)
+            squares = (rise**2).sum() + over
+            sums = rise.sum() + over
+            steps = np.full(top, (steps_c**2).sum())
+            if k == 1:
+                a = self.a
+                c0, c1 = -a / (1.0 - a), rise[1]
+                raw[0] = c0 * first[0] + c1 * first[1] + beyond[2]
+                square[0] = c0**2 * first[0] + c1**2 * first[1] + beyond[2]
+                below = float((self.cells.high <= 0).sum())
+                squares[0] = c0**2 * below + c1**2 + over[0]
+                sums[0] = c0 * below + c1 + over[0]
+                steps[0] = (c1 - c0) ** 2 + (1.0 - c1) ** 2
+            value = self._centred(raw, sums)
+            low[1 : top + 1] = high[1 : top + 1] = value
+            variance[1 : top + 1] = (square - raw + self._noise(squares, steps, sums)) / self.d**2
+        if n + 1 > top:
+            t = np.arange(top + 1, n + 2)
+            edge, at, noise = self._edges()
+            up = np.minimum(np.searchsorted(edge, t, side="left"), edge.size)
+            down = np.searchsorted(edge, t, side="right") - 1
+            values = np.concatenate([at, [0.0]])
+            noises = np.concatenate([noise, [0.0]])
+            low[top + 1 :] = values[up]
+            high[top + 1 :] = values[down]
+            variance[top + 1 :] = np.maximum(noises[up], noises[down])
+        return Band(low, high, variance)
+
+    def joint(self, scores: Floats, other: Floats, law: Floats) -> tuple[Floats, Floats]:
+        """Noise variance of (1/d) sum b(h) for each score, and its covariance with that of `other`.
+
+        Args:
+            scores: (r, S+1) b at counts 0..S, 0 above. other: (S+1,) the same. law: (S+1,) law of a slot's count.
+
+        Source: profile specification 5.5, with the expected counters in place of the observed ones.
+        """
+        k, span = self.k, law.size - 1
+        reach = min(laws.radius(self.epsilons, 1e-9), 1 << 16)
+        seen = np.convolve(law, laws.noise_pmf(self.epsilons, reach))
+        zero = reach  # index of counter 0
+        tail = np.concatenate([seen, np.zeros(k)])[zero + 1 : zero + span + k + 1]
+        slots = np.concatenate([[seen[: zero + 1].sum()], tail])
+        if k > 1:
+            slots = np.concatenate([[seen[: zero + 1 - k].sum()], seen[zero + 1 - k : zero + 1], tail])
+        c, c_other = self._inverted(scores), self._inverted(other[None, :])
+        weight = slots / self.d
+        variance = (c * c) @ weight - (scores * scores) @ law / self.d
+        cross = c @ (weight * c_other[0]) - scores @ (other * law) / self.d
+        if self.form == "cumulative":
+            steps, steps_other = np.diff(c, axis=1, append=0.0), np.diff(c_other, axis=1, append=0.0)
+            variance += self.v / self.d**2 * (steps**2).sum(axis=1)
+            cross += self.v / self.d**2 * (steps @ steps_other[0])
+        elif self.form == "bins":
+            size = self.cells.low.size
+            copies = np.ones(c.shape[1])
+            copies[0] = float((self.cells.high <= (0 if k == 1 else -k)).sum())
+            mean, mean_other = c @ copies / size, float(c_other[0] @ copies) / size
+            variance += self.v / self.d**2 * ((c * c) @ copies - size * mean**2)
+            cross += self.v / self.d**2 * (c @ (copies * c_other[0]) - size * mean * mean_other)
+        return np.maximum(variance, 0.0), cross
+
+    def _inverted(self, scores: Floats) -> Floats:
+        """C on the cells: pooled below, then single counters up to S+k. (r, S+1) -> (r, 1+S+k) or (r, 1+S+2k)"""
+        k = self.k
+        padded = np.concatenate(
+            [np.repeat(scores[:, :1], 2 * k - 1, axis=1), scores, np.zeros((scores.shape[0], 2 * k))], axis=1
+        )
+        size = padded.shape[1] - 2 * k
+        c = sum((tap * padded[:, j : j + size] for j, tap in enumerate(self.taps)), np.zeros((scores.shape[0], size)))
+        if k > 1:
+            return np.concatenate([scores[:, :1], c], axis=1)
+        first = (scores[:, :1] - self.a * scores[:, 1:2]) / (1.0 - self.a)
+        return np.concatenate([first, c[:, 1:]], axis=1)
+
+    def _cells_from(self, t: Ints) -> Floats:
+        """Number of cells that lie at or above each t."""
+        return (self.cells.low.size - np.searchsorted(self.cells.low, t, side="left")).astype(np.float64)
+
+    def _edges(self) -> tuple[Ints, Floats, Floats]:
+        """Lower ends of the positive cells, published share at or above them, variance of its noise."""
+        first = int(np.searchsorted(self.cells.low, 1))
+        edge = self.cells.low[first:]
+        above = np.cumsum(self.cells.slots[::-1])[::-1][first:]
+        count = np.arange(edge.size, 0, -1, dtype=np.float64)
+        value = self._centred(above, count)
+        noise = self._noise(count, np.ones_like(count), count) / self.d**2
+        return edge, value, noise
+
+    def functional(self, b: Score, typical: Score | None = None, beyond: float = 0.0) -> Band:
+        """(1/d) sum of b(h) over the slots, with b continued to negative counts by b(0).
+
+        Args:
+            b: vectorised over float counts >= 0; monotone beyond the unit range if `typical` is given.
+            typical: mean of b over the counts in a wide cell, by its lower end; without it the lower end itself.
+            beyond: width of the bracket at the unbounded last cell, as a count; 0 leaves it out.
+
+        Returns: Band of one number; variance includes a term for the noise in wide cells.
+        """
+        c, e, low, high = self.coefficients(b, typical, beyond)
+        slots = self.cells.slots
+        steps = np.array([float((np.diff(c) ** 2).sum())])
+        noise = self._noise(np.array([float(c @ c)]), steps, np.array([float(c.sum())]))
+        variance = (float((c * c - e) @ slots) + noise[0]) / self.d**2
+        value = self._centred(np.array([float(c @ slots)]), np.array([float(c.sum())]))[0]
+        heavy = np.maximum(slots, 0.0)
+        return Band(
+            np.array([value + float(low @ heavy) / self.d]),
+            np.array([value + float(high @ heavy) / self.d]),
+            np.array([variance]),
+        )
+
+    def coefficients(self, b: Score, typical: Score | None, beyond: float) -> tuple[Floats, Floats, Floats, Floats]:
+        """C and E on the cells, and how far b may lie below and above C within each wide cell."""
+        cells, k = self.cells, self.k
+        size = cells.low.size
+        c, e, low, high = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
+        single = cells.low == cells.high
+        y = cells.low[single].astype(np.float64)
+        cc, ee = np.zeros(y.size), np.zeros(y.size)
+        for j, tap in zip(range(-k, k + 1), self.taps, strict=True):
+            value = b(np.maximum(y - j, 0.0))
+            cc += tap * value
+            ee += tap * value * value
+        c[single], e[single] = cc, ee
+        at = b(np.array([0.0, 1.0]))
+        lower = cells.low <= -FAR
+        c[lower], e[lower] = at[0], at[0] ** 2
+        if k == 1:
+            pooled = cells.high <= 0
+            a = self.a
+            c[pooled] = (at[0] - a * at[1]) / (1.0 - a)
+            e[pooled] = (at[0] ** 2 - a * at[1] ** 2) / (1.0 - a)
+        wide = ~single & ~lower
+        if wide.any():
+            start = cells.low[wide].astype(np.float64)
+            end = cells.high[wide].astype(np.float64)
+            end[-1:] = np.where(cells.high[wide][-1:] >= FAR, start[-1:] + beyond, end[-1:])
+            middle = b(start) if typical is None else typical(start)
+            c[wide] = middle
+            e[wide] = middle**2
+            ends = np.stack([b(start), b(end)])
+            low[wide] = np.minimum(ends.min(axis=0) - middle, 0.0)
+            high[wide] = np.maximum(ends.max(axis=0) - middle, 0.0)
+        return c, e, low, high
+
+
+class Circle:
+    """Linear estimates on Z_p (unit item, randomized response) from one level."""
+
+    def __init__(self, observed: Observed, level: int = 0, cells: Cells | None = None) -> None:
+        assert observed.modulus is not None
+        self.p = observed.modulus
+        self.eigenvalue = laws.response_eigenvalue(observed.epsilons, self.p)
+        self.d = observed.slots[level]
+        self.form = observed.form
+        self.v = observed.noise_variance
+        self.slots = np.zeros(self.p)
+        self.slots[observed.edges] = observed.values[level] if cells is None else cells.slots
+
+    @property
+    def resolved(self) -> int:
+        """Largest count that the counters hold."""
+        return self.p - 1
+
+    def estimate(self, b: Floats) -> Band:
+        """(1/d) sum of b(h) for each row of b. (m, p) -> (m,)"""
+        mean = b.mean(axis=-1, keepdims=True)
+        centred = (b - mean) / self.eigenvalue
+        c = mean + centred
+        e = (b * b - (1.0 - self.eigenvalue) * (b * b).mean(axis=-1, keepdims=True)) / self.eigenvalue
+        if self.form == "bins":
+            value = mean[..., 0] + centred @ self.slots / self.d
+        else:
+            value = c @ self.slots / self.d
+        variance = ((c * c - e) @ self.slots + self.v * (centred**2).sum(axis=-1)) / self.d**2
+        return Band(value, value, variance)
+
+    def _rank_one(self, at: Floats, ones: Floats) -> Band:
+        """Estimates for indicators with `ones` ones out of p that hold `at` slots: no p x p table."""
+        p, lam, d = self.p, self.eigenvalue, self.d
+        total = float(self.slots.sum())
+        mean = ones / p
+        c1, c0 = (1.0 - (1.0 - lam) * mean) / lam, -(1.0 - lam) * mean / lam
+        raw = c1 * at + c0 * (total - at)
+        value = mean + (at - mean * total) / (lam * d) if self.form == "bins" else raw / d
+        square = c1**2 * at + c0**2 * (total - at)
+        noise = self.v * ones * (1.0 - mean) / lam**2
+        return Band(value, value, (square - raw + noise) / d**2)
+
+    def shares(self, n: int) -> Band:
+        """Shares of slots at counts 0..n (n < p)."""
+        return self._rank_one(self.slots[: n + 1], np.ones(n + 1))
+
+    def tails(self, n: int) -> Band:
+        """Shares of slots with counts of at least 0..n+1; 0 from p up."""
+        above = np.cumsum(self.slots[::-1])[::-1]
+        t = np.arange(n + 2)
+        at = np.concatenate([above, np.zeros(max(0, n + 2 - self.p))])[: n + 2]
+        band = self._rank_one(at, np.maximum(self.p - t, 0).astype(np.float64))
+        known = (t == 0) | (t >= self.p)
+        value = np.where(t == 0, 1.0, np.where(t >= self.p, 0.0, band.low))
+        return Band(value, value, np.where(known, 0.0, band.variance))
+
+    def joint(self, scores: Floats, other: Floats, law: Floats) -> tuple[Floats, Floats]:
+        """As `Line.joint`, on the circle."""
+        lam, p, span = self.eigenvalue, self.p, law.size
+        full = np.zeros(p)
+        full[:span] = law
+        seen = lam * full + (1.0 - lam) / p * full.sum()
+        wide = np.zeros((scores.shape[0] + 1, p))
+        wide[:-1, :span], wide[-1, :span] = scores, other
+        centred = (wide - wide.mean(axis=1, keepdims=True)) / lam
+        c = wide.mean(axis=1, keepdims=True) + centred
+        both = c @ (seen * c[-1]) - wide @ (full * wide[-1]) + self.v / self.d * (centred @ centred[-1])
+        own = (c * c) @ seen - (wide * wide) @ full + self.v / self.d * (centred**2).sum(axis=1)
+        return np.maximum(own[:-1], 0.0) / self.d, both[:-1] / self.d
+
+    def functional(self, b: Score, typical: Score | None = None, beyond: float = 0.0) -> Band:
+        """(1/d) sum of b(h) over the slots."""
+        assert typical is None or beyond >= 0
+        return self.estimate(b(np.arange(self.p, dtype=np.float64))[None, :])
+
+
+def linear(observed: Observed, level: int = 0) -> Line | Circle:
+    """The linear estimates that fit the unit."""
+    return Line(observed, level) if observed.unit == "event" else Circle(observed, level)
+
+
+def expected(observed: Observed, level: int, law: Floats, heavy: Floats, heavy_shares: Floats) -> Line | Circle:
+    """The same linear estimates, seen through the slots that a law of counts would lead one to expect.
+
+    Its variances cannot be negative: they stand in where an unbiased one fails.
+
+    Args:
+        law: (n+1,) shares at counts 0..n; negative ones count as zero. heavy, heavy_shares: those above n.
+    """
+    d = observed.slots[level]
+    law = np.maximum(law, 0.0)
+    cells = observed.cells(level)
+    if observed.unit == "item":
+        assert observed.modulus is not None
+        p = observed.modulus
+        full = np.zeros(p)
+        full[: law.size] = law
+        np.add.at(full, np.minimum(heavy.astype(np.int64), p - 1), heavy_shares)
+        lam = laws.response_eigenvalue(observed.epsilons, p)
+        slots = d * (lam * full + (1.0 - lam) / p * full.sum())
+        return Circle(observed, level, Cells(cells.low, cells.high, slots[cells.low], d))
+    reach = min(laws.radius(observed.epsilons, 1e-9), 1 << 20)
+    pmf = laws.noise_pmf(observed.epsilons, reach)
+    size = law.size + pmf.size - 1
+    length = 1 << (size - 1).bit_length()
+    seen = np.fft.irfft(np.fft.rfft(law, length) * np.fft.rfft(pmf, length), length)[:size].clip(0.0) * d
+    counter = np.arange(-reach, law.size + reach)
+    if observed.form == "state":
+        top = int(max(counter[-1] + 1, heavy.max() if heavy.size else 0))
+        extra = np.array([top], dtype=np.int64)
+        low = np.concatenate([counter, extra])
+        return Line(observed, level, Cells(low, low, np.concatenate([seen, [heavy_shares.sum() * d]]), d))
+    where = np.searchsorted(cells.low, counter, side="right") - 1
+    slots = np.bincount(where, seen, cells.low.size)
+    np.add.at(slots, np.searchsorted(cells.low, heavy, side="right") - 1, heavy_shares * d)
+    return Line(observed, level, Cells(cells.low, cells.high, slots, d))
+
+
+def settled(band: Band, model: Band) -> Band:
+    """The band with the model's variance wherever its own is less than a quarter of it.
+
+    An unbiased estimate of a variance is noisy where few slots lie near, and may be negative.
+    """
+    own = np.where(band.variance >= 0.25 * model.variance, band.variance, model.variance)
+    return Band(band.low, band.high, np.maximum(own, 0.0))
+
+
+def normal_quantile(level: float) -> float:
+    """Z with Pr[|N(0,1)| <= z] = level."""
+    from statistics import NormalDist
+
+    if not 0.0 < level < 1.0 or math.isnan(level):
+        from sketchstream.errors import EstimateError
+
+        msg = f"level must lie between 0 and 1, found {level}"
+        raise EstimateError(msg)
+    return NormalDist().inv_cdf(0.5 + level / 2.0)

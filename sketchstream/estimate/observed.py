@@ -1,0 +1,235 @@
+"""One published histogram of counters, as the estimators see it.
+
+In: what a release or a sealed state says about itself. Out: a frozen `Observed`, checked once, and its cells.
+Touches: nothing. Source: profile specification, sections 2.3 and 5.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import EstimateError
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Unit = Literal["event", "item"]
+Form = Literal["state", "cumulative", "bins"]
+
+DISCRETE_LAPLACE = "discrete-laplace"
+RANDOMIZED_RESPONSE = "randomized-response"
+FAR = 1 << 62
+"""Stands for "no bound" at the ends of pooled cells."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One published histogram of counters; parts with equal layers and costs are already added.
+
+    Args:
+        unit: "event" or "item".
+        form: "state" (exact histogram of a published state), "cumulative" or "bins" (with noise of their own).
+        open_domain: whether items were hashed into the slots.
+        layers: (law, effective epsilon) of each noise vector in the counters.
+        slots: slots of each level (closed domains: one level), summed over stacked parts.
+        hashed_into: open domains: slots of one part in each level, in which items collide.
+        shares: expected share of the items in each level; sums to 1.
+        edges: (B,) int64; state: the distinct counter values; cumulative: thresholds; bins: lower ends.
+        values: (levels, B) int64; state: slots that hold each value; else what was published, noise included.
+        cost: privacy cost of the publication; None for states.
+        parts: publications that were added; the variances of their noise add.
+        modulus: p for unit "item".
+        max_weight: largest absolute weight of one event.
+        digest: digest of the published bytes; seeds the deterministic post-processing.
+
+    Raises:
+        EstimateError: for shapes or values that do not fit together.
+    """
+
+    unit: Unit
+    form: Form
+    open_domain: bool
+    layers: tuple[tuple[str, Fraction], ...]
+    slots: tuple[int, ...]
+    hashed_into: tuple[int, ...]
+    shares: tuple[float, ...]
+    edges: Ints = field(repr=False)
+    values: Ints = field(repr=False)
+    cost: Fraction | None = None
+    parts: int = 1
+    modulus: int | None = None
+    max_weight: int = 1
+    digest: bytes = b""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "edges", np.ascontiguousarray(self.edges, dtype=np.int64))
+        object.__setattr__(self, "values", np.ascontiguousarray(np.atleast_2d(self.values), dtype=np.int64))
+        levels = len(self.slots)
+        if self.unit not in ("event", "item") or self.form not in ("state", "cumulative", "bins"):
+            msg = f"unit must be event or item and form state, cumulative or bins, found {self.unit}, {self.form}"
+            raise EstimateError(msg)
+        if levels == 0 or min(self.slots) < 1 or self.values.shape != (levels, self.edges.size) or not self.edges.size:
+            msg = (
+                f"values must have one row for each level and one column for each edge, found {self.values.shape} "
+                f"for {levels} levels and {self.edges.size} edges"
+            )
+            raise EstimateError(msg)
+        if np.any(np.diff(self.edges) <= 0):
+            msg = "edges must ascend"
+            raise EstimateError(msg)
+        if not self.open_domain and levels != 1:
+            msg = f"a closed domain has one level, found {levels}"
+            raise EstimateError(msg)
+        if self.open_domain and (len(self.hashed_into) != levels or len(self.shares) != levels):
+            msg = "an open domain needs hashed_into and shares for each of its levels"
+            raise EstimateError(msg)
+        if not self.layers:
+            msg = "what was published has no noise layer"
+            raise EstimateError(msg)
+        law = DISCRETE_LAPLACE if self.unit == "event" else RANDOMIZED_RESPONSE
+        for name, epsilon in self.layers:
+            if name != law or epsilon <= 0:
+                msg = f"unit {self.unit} needs layers of {law} with a positive epsilon, found {name}, {epsilon}"
+                raise EstimateError(msg)
+        if (self.form == "state") != (self.cost is None) or (self.cost is not None and self.cost <= 0):
+            msg = f"a release has a positive cost and a state none, found form {self.form} and cost {self.cost}"
+            raise EstimateError(msg)
+        if self.unit == "item":
+            if self.modulus is None or self.form == "cumulative":
+                msg = "unit item needs a modulus, and publishes states or bins"
+                raise EstimateError(msg)
+            if self.edges[0] < 0 or self.edges[-1] >= self.modulus:
+                msg = f"counters of unit item lie in 0..{self.modulus - 1}, found {self.edges[0]}..{self.edges[-1]}"
+                raise EstimateError(msg)
+            if self.form == "bins" and self.edges.size != self.modulus:
+                msg = f"unit item publishes {self.modulus} bins, found {self.edges.size}"
+                raise EstimateError(msg)
+        if self.form == "state" and (np.any(self.values < 0) or tuple(self.values.sum(axis=1).tolist()) != self.slots):
+            msg = "the histogram of a state must add up to its slots"
+            raise EstimateError(msg)
+        if self.parts < 1:
+            msg = f"parts must be at least 1, found {self.parts}"
+            raise EstimateError(msg)
+
+    @property
+    def levels(self) -> int:
+        """Number of levels."""
+        return len(self.slots)
+
+    @cached_property
+    def epsilons(self) -> tuple[float, ...]:
+        """Effective epsilon of each layer."""
+        return tuple(float(epsilon) for _, epsilon in self.layers)
+
+    @cached_property
+    def q(self) -> float:
+        """Ratio of the noise law of one published value, e^-cost or e^-(cost/2); 0 for states."""
+        if self.cost is None:
+            return 0.0
+        return math.exp(-float(self.cost) / (1 if self.form == "cumulative" else 2))
+
+    @cached_property
+    def noise_variance(self) -> float:
+        """Variance of the noise of one published value, summed over the parts; 0 for states."""
+        return self.parts * 2.0 * self.q / (1.0 - self.q) ** 2
+
+    def cells(self, level: int = 0) -> Cells:
+        """The counters of one level as disjoint cells, without those far ones that hold nothing but noise.
+
+        A slot of noise at a count of 10^8 would rule every mean. So wide cells end at the last edge above which more
+        than noise lies; counters beyond are taken as absent.
+        """
+        cells = self._published(level)
+        if self.form == "state" or self.unit == "item":
+            return cells
+        wide = np.flatnonzero((cells.low != cells.high) & (cells.low > -FAR))
+        if not wide.size:
+            return cells
+        value = self.values[level].astype(np.float64) if self.form == "cumulative" else cells.slots
+        start = int(wide[0])
+        last = start - 1
+        for i in range(start, cells.low.size):
+            if self._shows(value[i - 1 if self.form == "cumulative" else i :], cells.low[start] / cells.low[i]):
+                last = i
+        if last == cells.low.size - 1:
+            return cells
+        slots, high = cells.slots[: last + 1].copy(), cells.high[: last + 1].copy()
+        if self.form == "cumulative":
+            slots[last] = self.values[level, last - 1]
+        return Cells(cells.low[: last + 1], high, slots, cells.d)
+
+    def _shows(self, values: Floats, chance: float) -> bool:
+        """Whether the first of these values is more than noise, at a false alarm rate of 2% times `chance`."""
+        z = math.log(50.0 / chance)
+        rate = -math.log(self.q)
+        for width in (1, 2, 4, 8):
+            if values.size < width:
+                break
+            seen = float(values[:width].sum())
+            scale = math.sqrt(width * self.noise_variance)
+            # tail of a sum of two-sided geometric laws: Gaussian near, exponential far
+            if seen > max(scale * math.sqrt(2.0 * z), z / rate if self.parts == width == 1 else 0.0) + z / rate * (
+                self.parts * width > 1
+            ):
+                return True
+        return False
+
+    def _published(self, level: int) -> Cells:
+        """All cells as published."""
+        row = self.values[level].astype(np.float64)
+        d = self.slots[level]
+        if self.unit == "item" or self.form == "state":
+            low = high = self.edges
+        elif self.form == "cumulative":
+            low = np.concatenate([[-FAR], self.edges])
+            high = np.concatenate([self.edges - 1, [FAR]])
+            row = -np.diff(np.concatenate([[float(d)], row, [0.0]]))
+        else:
+            low = self.edges.copy()
+            low[0] = -FAR
+            high = np.concatenate([self.edges[1:] - 1, [FAR]])
+        return Cells(low, high, row, d)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Disjoint cells of counter values, ascending.
+
+    Args:
+        low: (B,) int64 smallest counter of each cell; -FAR for a pooled lower end.
+        high: (B,) int64 largest counter of each cell; FAR for a pooled upper end.
+        slots: (B,) float64 slots in each cell, as published (noise included: may be negative).
+        d: slots in all.
+    """
+
+    low: Ints
+    high: Ints
+    slots: Floats
+    d: int
+
+    @cached_property
+    def unit_range(self) -> tuple[int, int]:
+        """First and last counter up to which every value has a cell of its own.
+
+        A state resolves every counter: values that do not occur are cells with zero slots.
+        """
+        single = self.low == self.high
+        if single.all():
+            return -FAR, FAR
+        first = int(np.argmax(single))
+        ends = np.flatnonzero(~single[first:])
+        last = first + (int(ends[0]) if ends.size else single.size - first) - 1
+        return int(self.low[first]), int(self.low[last])
+
+    def dense(self, low: int, high: int) -> tuple[float, Floats, float]:
+        """Slots below `low`, in low..high (one cell a value), and above `high`."""
+        out = np.zeros(high - low + 1)
+        inside = (self.low >= low) & (self.high <= high) & (self.low == self.high)
+        out[self.low[inside] - low] = self.slots[inside]
+        return float(self.slots[self.high < low].sum()), out, float(self.slots[self.low > high].sum())

@@ -1,0 +1,155 @@
+"""The likelihood of a profile given what was published, for one level with one discrete Laplace layer.
+
+In: a grid, the decay of the noise, the law of the published noise. Out: l(f), its gradient, its information, the EM
+step, the shrinkage path. Touches: nothing but scratch of its own.
+Source: notes on the likelihood 1.1, 1.4, 7.1, 7.2; `docs/theory/reconstruction.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sketchstream.estimate import kernels
+from sketchstream.estimate.grid import Grid
+from sketchstream.estimate.observed import Floats
+
+TINY = 1e-300
+
+
+@dataclass
+class Seen:
+    """What was published: h, its total d, the law of its noise, and the part of it that is held out.
+
+    Args:
+        form: kernels.EXACT, CUMULATIVE or BINS. h: (m,) slots in each cell. d: slots in all.
+        q: ratio of the noise law (0 for EXACT). mult: how many such noises add up (folds: a fraction).
+    """
+
+    form: int
+    h: Floats
+    d: float
+    q: float
+    mult: float
+
+    @property
+    def variance(self) -> float:
+        """Variance of the noise of one published value."""
+        return self.mult * 2.0 * self.q / (1.0 - self.q) ** 2 if self.form else 0.0
+
+
+class Markov:
+    """One discrete Laplace layer seen through cells: K = diag(v) A diag(s), A with a tridiagonal inverse.
+
+    v, s and the ratios of A are chosen so that the probabilities of staying in a cell and of moving to the next one
+    are exact for counts spread evenly over their cell; for unit cells the whole kernel is exact.
+    """
+
+    def __init__(self, grid: Grid, epsilon: float, seen: Seen) -> None:
+        self.grid, self.epsilon, self.seen = grid, epsilon, seen
+        self.m = grid.low.size
+        self.rho, self.v, self.s = transition(grid, epsilon)
+        self.nodes = grid.nodes
+        self.y = np.zeros(self.m)
+        self.z = np.zeros(1)
+        self._work = np.zeros((4, self.m))
+
+    def of(self, seen: Seen) -> Markov:
+        """The same kernel with other data (a fold)."""
+        out = object.__new__(Markov)
+        out.__dict__.update(self.__dict__)
+        out.seen, out.y, out.z, out._work = seen, np.zeros(self.m), np.zeros(1), np.zeros((4, self.m))
+        return out
+
+    def spread(self, u: Floats) -> Floats:
+        """A u."""
+        out = np.empty_like(u)
+        kernels.two_pass(self.rho, u, out)
+        return out
+
+    def chances(self, f: Floats) -> Floats:
+        """P with K f = v p. (m,)"""
+        return np.maximum(self.spread(self.s * f), TINY)
+
+    def score(self, f: Floats) -> tuple[float, Floats, Floats]:
+        """l(f), the ratio s o A u (so that dl/df = ratio - d and the EM step is f o ratio / d), and mu."""
+        seen = self.seen
+        mu = seen.d * self.v * self.chances(f)
+        value = kernels.saddlepoint(seen.form, mu, seen.h, self.y, self.z, seen.d, seen.q, seen.mult, self._work)
+        weight = seen.d * self.v * np.exp(self.y)
+        return value, self.s * self.spread(weight), mu
+
+    def value(self, f: Floats) -> float:
+        """l(f)."""
+        seen = self.seen
+        mu = seen.d * self.v * self.chances(f)
+        return float(kernels.saddlepoint(seen.form, mu, seen.h, self.y, self.z, seen.d, seen.q, seen.mult, self._work))
+
+    def step(self, f: Floats) -> Floats:
+        """One EM step: the posterior mean of the realised profile, renormalised."""
+        _, ratio, _ = self.score(f)
+        out = f * ratio
+        return np.asarray(out / out.sum())
+
+    def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> tuple[Floats, Floats | None]:
+        """Rows whose Gram matrix is the Fisher information of columns of log f; a rank-one part to add for BINS.
+
+        Args:
+            columns: (m, k) d log f / d parameter before normalisation. centre: (k,) f'columns.
+        """
+        seen = self.seen
+        jacobian = np.empty_like(columns)
+        kernels.two_pass_columns(self.rho, columns * (self.s * f)[:, None], jacobian)
+        jacobian *= (seen.d * self.v)[:, None]
+        jacobian -= mu[:, None] * centre
+        tail = np.zeros(columns.shape[1])
+        kernels.settle_rows(seen.form, mu, seen.variance, seen.d, jacobian, tail)
+        return jacobian, tail if seen.form == kernels.BINS else None
+
+    def path(self, f0: Floats, taus: Floats, start: Floats, tolerance: float = 1e-2) -> Floats:
+        """Argmax of l + sum tau (f0 log f - f) for each row of taus, each started from the one before.
+
+        Args:
+            f0: (m,) where the path shrinks to. taus: (r, m) strengths. start: (m,) first point.
+            tolerance: Newton stops below this decrement, in nats.
+
+        Returns: (r, m) laws (not renormalised).
+        """
+        seen = self.seen
+        out = np.empty((taus.shape[0], self.m))
+        kernels.path(
+            seen.form, self.rho, self.v, self.s, seen.h, seen.d, seen.q, seen.mult, np.maximum(f0, 1e-10), taus,
+            np.maximum(start, 1e-12), tolerance, out,
+        )  # fmt: skip
+        return out
+
+
+def transition(grid: Grid, epsilon: float) -> tuple[Floats, Floats, Floats]:
+    """Rho (m-1,), v (m,), s (m,) of the kernel on cells.
+
+    With counts spread evenly over each cell, exact chances: stay P_i, step right r_i, step left l_i;
+    rho_i^2 = r_i l_{i+1} / (P_i P_{i+1}); v_i = sqrt(w_i P_i) with w the reversible measure; s makes columns sum to 1.
+    """
+    a = math.exp(-epsilon)
+    m = grid.low.size
+    width = grid.width.astype(np.float64)
+    leave = -np.expm1(-epsilon * width)  # 1 - a^w
+    out = a * leave / (width * (1.0 - a) * (1.0 + a))  # chance to leave on one side
+    if m == 1:
+        return np.zeros(0), np.ones(1), np.ones(1)
+    stay = 1.0 - 2.0 * out
+    stay[0] = 1.0 / (1.0 + a)
+    stay[-1] = 1.0 - out[-1]
+    reach = leave.copy()  # of a step into the cell, how much stops there
+    reach[0] = reach[-1] = 1.0
+    right = out[:-1] * reach[1:]
+    left = out[1:] * reach[:-1]
+    rho = np.sqrt(right * left / (stay[:-1] * stay[1:]))
+    measure = np.cumprod(np.concatenate([[1.0], right / left]))
+    measure *= width[m // 2] / measure[m // 2]
+    v = np.sqrt(measure * stay)
+    sums = np.empty(m)
+    kernels.two_pass(rho, v, sums)
+    return rho, v, 1.0 / sums

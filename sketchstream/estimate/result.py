@@ -1,0 +1,339 @@
+"""The profile: how many items occurred how often, every number with its interval, all from one law of counts.
+
+In: a fit and what is known about each number. Out: `Profile`, `Estimate`. Touches: nothing.
+Source: profile specification, section 6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sketchstream.errors import EstimateError
+from sketchstream.estimate.fit import Fit
+from sketchstream.estimate.intervals import Uncertainty, xlogx
+from sketchstream.estimate.linear import Band, normal_quantile
+from sketchstream.estimate.observed import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from rich.table import Table
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its interval.
+
+    Args:
+        value: the estimate. low, high: ends of the interval, which always contains the value.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain data."""
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+    def __str__(self) -> str:
+        return f"{shown(self.value)} [{shown(self.low)}, {shown(self.high)}]"
+
+
+def shown(value: float) -> str:
+    """A number for people: thousands separated, four digits for small ones."""
+    if not math.isfinite(value):
+        return str(value)
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a profile says about where it came from.
+
+    Args:
+        method: estimator. unit, form: of what was published. d: slots. layers: (law, epsilon as text).
+        epsilon: of the sketch, as text. cost: of the publication, as text, or None. open_domain: as it says.
+        settings: options of the method (norm, beta).
+    """
+
+    method: str
+    unit: str
+    form: str
+    d: int
+    layers: tuple[tuple[str, str], ...]
+    epsilon: str
+    cost: str | None
+    open_domain: bool
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+class Profile:
+    """How many items occurred exactly t times, and what follows from it.
+
+    In a closed domain the shares are over all items of the domain, index 0 the absent ones. In an open domain they
+    are over the distinct items that occurred, and index 0 is 0. Every number comes from one law of counts
+    (`fractions`, and where the share `above` lies), so they agree with each other. Intervals come from unbiased
+    linear estimates of the same object (widened to contain the value); `covers` says what they cover.
+    """
+
+    def __init__(
+        self, fit: Fit, population: float, known: Uncertainty, facts: Facts, guarantee: Mapping[str, Any] | None = None
+    ) -> None:
+        self.facts = facts
+        self.covers = known.covers
+        self.guarantee = dict(guarantee) if guarantee is not None else None
+        self.fractions: Floats = fit.fractions
+        self.fractions.flags.writeable = False
+        self._fit = fit
+        self._population = float(population)
+        self._known = known
+
+    @property
+    def method(self) -> str:
+        """Name of the estimator."""
+        return self.facts.method
+
+    @property
+    def max_count(self) -> int:
+        """Largest count that the profile resolves, n."""
+        return self.fractions.size - 1
+
+    @cached_property
+    def counts(self) -> Floats:
+        """(n+1,) numbers of items that occurred exactly t times, not rounded."""
+        out = self.fractions * self._population
+        out.flags.writeable = False
+        return out
+
+    @cached_property
+    def _tails(self) -> Floats:
+        """(n+2,) numbers of items with a count of at least 0..n+1."""
+        above = self._fit.above * self._population
+        return np.concatenate([np.cumsum(self.counts[::-1])[::-1] + above, [above]])
+
+    @property
+    def above(self) -> Estimate:
+        """Share of the items whose count is beyond `max_count`."""
+        return self.interval("above")
+
+    @property
+    def distinct(self) -> Estimate:
+        """Number of items that occurred."""
+        return self.interval("distinct")
+
+    @property
+    def total(self) -> Estimate:
+        """Total weight of the events."""
+        return self.interval("total")
+
+    @property
+    def mean(self) -> Estimate:
+        """Mean count of the items that occurred."""
+        return self.interval("mean")
+
+    @property
+    def entropy(self) -> Estimate:
+        """Shannon entropy, in nats, of the distribution of the events over the items."""
+        return self.interval("entropy")
+
+    @property
+    def one_hit_ratio(self) -> Estimate:
+        """Share of the items that occurred exactly once, among those that occurred."""
+        return self.interval("one_hit_ratio")
+
+    @property
+    def coverage(self) -> Estimate:
+        """Good-Turing coverage 1 - f1/N: chance that one more event meets an item already seen."""
+        return self.interval("coverage")
+
+    def at_least(self, k: int) -> Estimate:
+        """Number of items that occurred k times or more (k+ reach), 0 <= k <= max_count + 1."""
+        return self.interval(f"at_least.{k}")
+
+    def quantile(self, q: float) -> Estimate:
+        """The count below or at which a share q of the items that occurred lies."""
+        return self.interval(f"quantile.{q}")
+
+    def interval(self, name: str, level: float = LEVEL) -> Any:
+        """Estimate with an interval of another level.
+
+        Args:
+            name: distinct, total, mean, entropy, one_hit_ratio, coverage, above, "at_least.3", "quantile.0.9",
+                or fractions, counts (an (n+1, 2) array of low and high is returned).
+            level: probability that the interval is to cover, between 0 and 1.
+
+        Raises:
+            EstimateError: an unknown name, or a level, k or q outside its range.
+        """
+        z = normal_quantile(level)
+        if name in ("fractions", "counts"):
+            band = self._known.fractions if name == "fractions" else self._known.counts
+            value = self.fractions if name == "fractions" else self.counts
+            limit = 1.0 if name == "fractions" else self._most
+            low, high = _ends(band, z, 0.0, limit)
+            return np.stack([np.minimum(low, value), np.maximum(high, value)], axis=1)
+        if name == "distinct":
+            return self._tail(1, z)
+        if name == "above":
+            return _estimate(self._fit.above, self._known.above, z, 0.0, 1.0)
+        if name in self._known.scalars:
+            limits = {"one_hit_ratio": (0.0, 1.0), "coverage": (0.0, 1.0), "mean": (1.0, math.inf)}
+            return _estimate(self._value(name), self._known.scalars[name], z, *limits.get(name, (0.0, math.inf)))
+        kind, _, rest = name.partition(".")
+        if kind == "at_least":
+            if not rest.isdecimal() or not 0 <= int(rest) <= self.max_count + 1:
+                msg = f"k must be a whole number from 0 to max_count + 1 = {self.max_count + 1}, found {rest:.40}"
+                raise EstimateError(msg)
+            return self._tail(int(rest), z)
+        if kind == "quantile":
+            try:
+                q = float(rest)
+            except ValueError:
+                q = math.nan
+            if not 0.0 <= q <= 1.0:
+                msg = f"a quantile lies between 0 and 1, found {rest:.40}"
+                raise EstimateError(msg)
+            return self._quantile(q, z)
+        msg = (
+            "unknown number: expected distinct, total, mean, entropy, one_hit_ratio, coverage, above, fractions, counts, "
+            f"at_least.K or quantile.Q, found {name:.40}"
+        )
+        raise EstimateError(msg)
+
+    @property
+    def _most(self) -> float:
+        """Largest possible number of items."""
+        return math.inf if self.facts.open_domain else self._population
+
+    def _tail(self, k: int, z: float) -> Estimate:
+        """Number of items with count >= k and its interval."""
+        band = self._known.tails
+        one = Band(band.low[k : k + 1], band.high[k : k + 1], band.variance[k : k + 1])
+        return _estimate(float(self._tails[k]), one, z, 0.0, self._most)
+
+    def _value(self, name: str) -> float:
+        """A scalar from the law of counts."""
+        t = np.arange(self.fractions.size, dtype=np.float64)
+        fit, scale = self._fit, self._population
+        total = scale * float(t @ fit.fractions + fit.heavy @ fit.heavy_shares)
+        items = float(self._tails[1])
+        if name == "total":
+            return total
+        if name == "mean":
+            return total / items if items > 0 else 0.0
+        once = float(self.counts[1]) if self.max_count >= 1 else 0.0
+        if name == "one_hit_ratio":
+            return once / items if items > 0 else 0.0
+        if total <= 0:
+            return 0.0
+        if name == "coverage":
+            return 1.0 - once / total
+        spread = scale * float(xlogx(t) @ fit.fractions + xlogx(fit.heavy) @ fit.heavy_shares)
+        return math.log(total) - spread / total
+
+    def _quantile(self, q: float, z: float) -> Estimate:
+        """Frequency quantile among the items that occurred, ends from the ends of the k+ numbers."""
+        value = self._crossing(self._tails, float(self._tails[1]), q)
+        low, high = _ends(self._known.tails, z, 0.0, self._most)
+        return Estimate(
+            value,
+            min(value, self._crossing(np.minimum(low, self._tails), max(float(high[1]), float(self._tails[1])), q)),
+            max(value, self._crossing(np.maximum(high, self._tails), min(float(low[1]), float(self._tails[1])), q)),
+        )
+
+    def _crossing(self, tails: Floats, items: float, q: float) -> float:
+        """Smallest count t >= 1 with at most (1-q) of the items above t."""
+        if items <= 0:
+            return 0.0
+        limit = (1.0 - q) * items * (1.0 + 1e-12) + 1e-12
+        below = np.flatnonzero(tails[2:] <= limit)
+        if below.size:
+            return float(below[0] + 1)
+        heavy, share = self._fit.heavy, self._fit.heavy_shares
+        if heavy.size == 0:
+            return float(self.max_count)
+        left = tails[-1] * (1.0 - np.cumsum(share) / share.sum())
+        return float(heavy[min(int(np.argmax(left <= limit)), heavy.size - 1)])
+
+    # Exports -----------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON: the keys of `sketchstream profile --format json`."""
+        from sketchstream.estimate import export
+
+        return export.to_dict(self)
+
+    def to_json(self) -> str:
+        """`to_dict` as a JSON text."""
+        import json
+
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def to_csv(self) -> str:
+        """One line for each count: shares, numbers and k+ numbers with their intervals."""
+        from sketchstream.estimate import export
+
+        return export.to_csv(self)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table of `to_csv` as a pandas DataFrame."""
+        from sketchstream.estimate import export
+
+        return export.to_frame(self)
+
+    def to_arrow(self) -> pa.Table:
+        """The table of `to_csv` as an Arrow table."""
+        from sketchstream.estimate import export
+
+        return export.to_arrow(self)
+
+    def plot(self, path: str | Path, truth: Floats | None = None) -> None:
+        """Draw the profile and the k+ curve with their bands into a file (png, svg or pdf by its ending).
+
+        Args:
+            path: the file. truth: (m,) true numbers of items at counts 0.., drawn beside the estimate.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        from sketchstream.estimate import plots
+
+        plots.plot(self, Path(path), truth)
+
+    def __rich__(self) -> Table:
+        from sketchstream.estimate import export
+
+        return export.table(self)
+
+    def __str__(self) -> str:
+        from sketchstream.estimate import export
+
+        return export.text(self)
+
+    def __repr__(self) -> str:
+        facts = self.facts
+        return f"Profile(method={facts.method!r}, unit={facts.unit!r}, d={facts.d}, max_count={self.max_count})"
+
+
+def _ends(band: Band, z: float, least: float, most: float) -> tuple[Floats, Floats]:
+    """Ends of the intervals of a band, within [least, most]."""
+    width = z * np.sqrt(np.maximum(band.variance, 0.0))
+    return np.clip(band.low - width, least, most), np.clip(band.high + width, least, most)
+
+
+def _estimate(value: float, band: Band, z: float, least: float, most: float) -> Estimate:
+    """The estimate with its interval, widened to contain the value."""
+    low, high = _ends(band, z, least, most)
+    return Estimate(float(value), float(min(low[0], value)), float(max(high[0], value)))
