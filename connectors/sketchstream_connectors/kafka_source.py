@@ -82,7 +82,8 @@ class KafkaSource:
         self._recreate: str | None = None
         self._recreated_at = float("-inf")
         self._queued: list[SourceEvent] = []
-        self._joined_once = False
+        self._condemned: FencedError | None = None
+        self._silenced = False
         try:
             self._open()
         except BaseException:
@@ -151,6 +152,23 @@ class KafkaSource:
         self._lost.clear()
         self._open()
 
+    def condemn(self, error: FencedError) -> None:
+        """Another process has our group.instance.id: the next poll raises. Any thread may call this."""
+        self._condemned = error
+
+    def _check_instance(self) -> None:
+        """A static member that was replaced is told by its heartbeats, and the client only stops sending them."""
+        if self._condemned is not None:
+            raise self._condemned
+        if self._connection.instance is None:
+            return
+        coordinator = self.consumer._coordinator
+        silenced = coordinator.stable() and not coordinator._heartbeat_enabled
+        if silenced and self._silenced:
+            msg = f"another worker runs with the same group.instance.id {self._connection.instance!r}"
+            raise FencedError(msg)
+        self._silenced = silenced
+
     # ------------------------------------------------------------------- called by the client while poll() blocks
 
     def _on_assigned(self, partitions: Collection[TopicPartition]) -> None:
@@ -189,6 +207,7 @@ class KafkaSource:
             FencedError: another worker runs under the same group.instance.id.
             BrokerError: the topic may not be read.
         """
+        self._check_instance()
         if self._recreate is not None and time.monotonic() - self._recreated_at > RECREATE_EVERY_S:
             reason, self._recreate = self._recreate, None
             self._replace_consumer(reason)
@@ -385,8 +404,10 @@ class KafkaSource:
                 old.close(autocommit=False, timeout_ms=5000)
         instance = self._connection.instance
         if leave and instance is not None:
+            from kafka.admin import MemberToRemove
+
             with self._admin.client("leaving the group") as client:
-                client.remove_group_members(self._connection.group, [{"group_instance_id": instance}])
+                client.remove_group_members(self._connection.group, [MemberToRemove(group_instance_id=instance)])
         self._admin.close()
 
 

@@ -56,6 +56,9 @@ class Member(Protocol):
     def expect_epoch(self, partition: int, epoch: int) -> None:
         """The epoch committed with the position."""
 
+    def condemn(self, error: FencedError) -> None:
+        """Another process has our group.instance.id."""
+
 
 def state_topic(group: str, topic: str) -> str:
     """Name of the internal topic."""
@@ -299,7 +302,12 @@ class KafkaStore:
             raise DataLossError(msg)
         fence.broken = True
         self._check_input()
-        self._write(partition, fence, snapshot)
+        try:
+            self._write(partition, fence, snapshot)
+        except FencedError as error:
+            if getattr(error, "whole_worker", False):
+                self._member.condemn(error)
+            raise
         fence.broken = False
         first = min([fence.manifest, *(place.offset for place in fence.places.values())])
         self._eraser.erase(partition, first)
@@ -434,9 +442,12 @@ class KafkaStore:
 
     def close(self) -> None:
         """Drop all."""
+        senders = [fence.producer._sender for fence in self._fences.values()]
         for partition in list(self._fences):
             self.drop(partition)
         self._eraser.close()
+        for sender in senders:
+            sender.join(1.0)
         with self._lock:
             readers, self._readers = self._readers, []
         for reader in readers:
@@ -455,7 +466,6 @@ def _abandon(producer: KafkaProducer) -> None:
     with contextlib.suppress(Exception):
         producer._unregister_cleanup()
         producer._sender.force_close()
-        producer._sender.join(5.0)
         producer._closed = True
 
 

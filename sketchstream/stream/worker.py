@@ -387,7 +387,7 @@ class Worker:
 
     def _taken(self, slot: _Slot, found: PartitionState | Fresh, seconds: float) -> None:
         if isinstance(found, Fresh):
-            beginning = self._source.beginning(slot.partition)
+            beginning = found.position if found.position is not None else self._source.beginning(slot.partition)
             state = PartitionState.fresh(
                 self.rules,
                 slot.partition,

@@ -37,6 +37,9 @@ class Member:
     def expect_epoch(self, partition: int, epoch: int) -> None:
         self.epochs[partition] = epoch
 
+    def condemn(self, error: FencedError) -> None:
+        raise AssertionError(error)
+
 
 @dataclass
 class App:
