@@ -1,0 +1,58 @@
+"""Every compiled loop of items and counters; other rooms compile theirs through `kernel`.
+
+In: plain arrays and numbers, checked by the callers. Out: arrays filled in place. Touches: nothing else.
+"""
+
+from sketchstream.kernels.door import kernel
+from sketchstream.kernels.packing import check_spans, read_packed
+from sketchstream.kernels.tally import release_counts, value_counts
+from sketchstream.kernels.updates import (
+    BLOCK,
+    ERROR,
+    HASHED,
+    IDS,
+    LISTED,
+    NEVER,
+    NOOP,
+    NOWHERE,
+    RANKED,
+    SKIP,
+    UNSAMPLED,
+    Route,
+    count_before,
+    fill_table,
+    hash_ints,
+    hash_spans,
+    locate_ints,
+    locate_spans,
+    update_ints,
+    update_spans,
+)
+
+__all__ = [
+    "BLOCK",
+    "ERROR",
+    "HASHED",
+    "IDS",
+    "LISTED",
+    "NEVER",
+    "NOOP",
+    "NOWHERE",
+    "RANKED",
+    "SKIP",
+    "UNSAMPLED",
+    "Route",
+    "check_spans",
+    "count_before",
+    "fill_table",
+    "hash_ints",
+    "hash_spans",
+    "kernel",
+    "locate_ints",
+    "locate_spans",
+    "read_packed",
+    "release_counts",
+    "update_ints",
+    "update_spans",
+    "value_counts",
+]

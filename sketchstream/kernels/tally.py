@@ -1,0 +1,159 @@
+"""Histograms of counters: the one that a release publishes, and the exact one of a published state.
+
+In: counters. Out: counts per threshold or bin, or (value, count) pairs. Touches: nothing.
+Source: specs of the profile, sections 2.3 (half circles of wrapping counters) and 5.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.kernels.door import kernel
+
+I64 = npt.NDArray[np.int64]
+Counters = npt.NDArray[np.signedinteger[Any]]
+
+_WIDTH = 1 << 17
+"""Counters around 0 that a release counts value by value, whatever the edges."""
+_WIDEST = 1 << 22
+"""Range of counters that `value_counts` counts in a table; beyond it sorts."""
+
+
+@kernel
+def _tally_one(value: Any, low: Any, row: I64, edges: I64, outer: I64) -> None:
+    """Count one counter."""
+    place = np.uint64(np.int64(value) - low)
+    if place < np.uint64(len(row)):
+        row[place] += 1
+        return
+    first, last = 0, len(edges)
+    while first < last:
+        middle = (first + last) >> 1
+        if edges[middle] <= value:
+            first = middle + 1
+        else:
+            last = middle
+    outer[first] += 1
+
+
+@kernel
+def _tally(state: Any, low: Any, table: I64, edges: I64, outer: I64) -> None:
+    """Count each value v of low..low+width-1 in column v - low, any other in outer[edges at or below it].
+
+    Four rows of the table, added up afterwards, so that equal counters in a row do not wait for each other.
+    """
+    quarter = len(state) // 4
+    width = np.uint64(table.shape[1])
+    part0, part1 = state[:quarter], state[quarter : 2 * quarter]
+    part2, part3 = state[2 * quarter : 3 * quarter], state[3 * quarter : 4 * quarter]
+    rest = state[4 * quarter :]
+    row0, row1, row2, row3 = table[0], table[1], table[2], table[3]
+    for i in range(quarter):
+        a = np.uint64(np.int64(part0[i]) - low)
+        b = np.uint64(np.int64(part1[i]) - low)
+        c = np.uint64(np.int64(part2[i]) - low)
+        d = np.uint64(np.int64(part3[i]) - low)
+        if a < width and b < width and c < width and d < width:
+            row0[a] += 1
+            row1[b] += 1
+            row2[c] += 1
+            row3[d] += 1
+        else:
+            _tally_one(part0[i], low, row0, edges, outer)
+            _tally_one(part1[i], low, row1, edges, outer)
+            _tally_one(part2[i], low, row2, edges, outer)
+            _tally_one(part3[i], low, row3, edges, outer)
+    for i in range(len(rest)):
+        _tally_one(rest[i], low, row0, edges, outer)
+
+
+@kernel
+def _outside(state: Any, low: Any, width: Any, out: Any) -> Any:
+    """Copy the counters outside low..low+width-1 to `out`; returns how many."""
+    found = 0
+    for i in range(len(state)):
+        if np.uint64(np.int64(state[i]) - low) >= np.uint64(width):
+            out[found] = state[i]
+            found += 1
+    return found
+
+
+class _Below:
+    """How many counters lie below any of the given edges, from one pass over the state."""
+
+    def __init__(self, state: Counters, edges: I64) -> None:
+        width = min(_WIDTH, 1 << max(8, len(state).bit_length()))
+        self._low = -(width // 2)
+        self._edges = np.unique(edges)
+        table = np.zeros((4, width), np.int64)
+        outer = np.zeros(len(self._edges) + 1, np.int64)
+        _tally(state, self._low, table, self._edges, outer)
+        self._inner = np.concatenate([[0], np.cumsum(table.sum(axis=0))])
+        self._outer = np.cumsum(outer)
+
+    def __call__(self, edges: I64) -> I64:
+        """(B,) number of counters below each edge, one of those given before."""
+        place = np.clip(edges, self._low, self._low + len(self._inner) - 1) - self._low
+        out: I64 = self._inner[place] + self._outer[np.searchsorted(self._edges, edges)]
+        return out
+
+
+def release_counts(
+    state: Counters, edges: I64, form: Literal["cumulative", "bins"], modulus: int = 0, bits: int = 32
+) -> I64:
+    """(B,) histogram of the counters as a release publishes it, before its noise: a secret.
+
+    Args:
+        state: (slots,) counters.
+        edges: (B,) ascending.
+        form: "cumulative": value i counts the slots in the half circle [edges[i], edges[i] + 2**(bits-1)) of
+            Z_{2**bits}: the sign bit of the wrapped difference is clear. "bins": value i counts the slots with
+            edges[i] <= x < edges[i+1], the last one everything above.
+        modulus: of the counters (unit "item"), or 0.
+        bits: width of the circle, for "cumulative": the counters' own.
+
+    Raises:
+        SpecError: "cumulative" counters that are not `bits` wide, or have a modulus.
+    """
+    flat = np.ascontiguousarray(state).reshape(-1)
+    if form == "bins":
+        below = _Below(flat, edges)(edges)
+        return np.diff(below, append=len(flat))
+    if modulus or flat.dtype.itemsize * 8 != bits:
+        msg = f"cumulative counts need counters of {bits} bits without a modulus, found {flat.dtype}"
+        raise SpecError(msg)
+    half = 1 << (bits - 1)
+    opposite = np.array([edge - half if edge >= 0 else edge + half for edge in edges.tolist()], np.int64)
+    counter = _Below(flat, np.concatenate([edges, opposite]))
+    below, beyond = counter(edges), counter(opposite)
+    return np.where(edges >= 0, len(flat) - below + beyond, beyond - below)
+
+
+def value_counts(state: Counters) -> tuple[I64, I64]:
+    """(V,) distinct counter values, ascending, and (V,) how many slots have each: for published states."""
+    flat = np.ascontiguousarray(state).reshape(-1)
+    if not len(flat):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    low, high = int(flat.min()), int(flat.max())
+    width = min(high - low + 1, _WIDEST, max(1 << 10, 4 * len(flat)))
+    if width < high - low + 1:
+        low = max(low, min(-(width // 2), high - width + 1))
+    table = np.zeros((4, width), np.int64)
+    outer = np.zeros(1, np.int64)
+    _tally(flat, low, table, np.empty(0, np.int64), outer)
+    inner = table.sum(axis=0)
+    present = np.flatnonzero(inner)
+    values, counts = present + low, inner[present]
+    if outer[0]:
+        far = np.empty(int(outer[0]), flat.dtype)
+        _outside(flat, low, width, far)
+        far_values, far_counts = np.unique(far, return_counts=True)
+        values = np.concatenate([values, far_values.astype(np.int64)])
+        counts = np.concatenate([counts, far_counts])
+        order = np.argsort(values, kind="stable")
+        values, counts = values[order], counts[order]
+    return values, counts
