@@ -16,7 +16,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 MANIFEST_FORMAT = 1
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
-_KINDS: dict[str, Literal["int", "str", "bytes"]] = {"text": "str", "int": "int", "bytes": "bytes"}
 _NO_INTS: Ints = np.zeros(0, np.int64)
 
 
@@ -715,12 +714,7 @@ class _Admitted:
 
     def __post_init__(self) -> None:
         decoded = self.decoded
-        kind = _KINDS[decoded.item_type]
-        if isinstance(decoded.items, tuple):
-            buffer, offsets = decoded.items
-            self.items = Items.packed(buffer, offsets, kind)
-        else:
-            self.items = Items.of(decoded.items)
+        self.items = decoded.items
         self.weights = decoded.weights
         admitted = self.verdict == 0
         good = decoded.valid & (admitted if decoded.record is None else admitted[decoded.record])

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from sketchstream.items import Items
 
 NO_TIME = int(np.iinfo(np.int64).min)
 """An event time that could not be read; also the watermark before any record. Milliseconds since 1970 otherwise."""
@@ -33,12 +36,8 @@ class Decoded(Protocol):
         """(u,) ascending index of the record that holds each occurrence; None: occurrence i is record i, u = n."""
 
     @property
-    def items(self) -> npt.NDArray[np.int64] | tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """The u items, placeholders where `valid` is False: (u,) int64, or (buffer, offsets) with u + 1 offsets."""
-
-    @property
-    def item_type(self) -> Literal["text", "int", "bytes"]:
-        """What the items are; int arrays for "int", packed bytes for the others."""
+    def items(self) -> Items:
+        """The u items, placeholders where `valid` is False."""
 
     @property
     def weights(self) -> npt.NDArray[np.int64] | None:

@@ -378,8 +378,8 @@ class Worker:
             if any(one[1] == found.revision and one[2] == partition for one in known):
                 msg = (
                     f"partition {partition}: nothing is stored, but sketches of it were published; counting again "
-                    "would publish a second noisy view of the same events. `sketchstream recover` looks for its snapshot, "
-                    "`sketchstream reset` starts a new revision"
+                    "would publish a second noisy view of the same events. `sketchstream recover` looks for its "
+                    "snapshot, `sketchstream reset` starts a new revision"
                 )
                 raise DataLossError(msg)
             return found
@@ -680,9 +680,9 @@ class Worker:
         if not any(slot.status == "running" for slot in self._slots.values()):
             return
         marks = self._source.high_watermarks()
-        for partition, mark in marks.items():
-            if self._marks.get(partition, (-1, 0.0))[0] != mark:
-                self._marks[partition] = (mark, now)
+        for partition, end in marks.items():
+            if self._marks.get(partition, (-1, 0.0))[0] != end:
+                self._marks[partition] = (end, now)
         for gone in self._marks.keys() - marks.keys():
             del self._marks[gone]
         silent: list[_Slot] = []
