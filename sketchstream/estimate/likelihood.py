@@ -1,52 +1,189 @@
-"""The default estimator: nonparametric maximum likelihood by EM, finished by the posterior mean.
+"""The default estimator: smooth models, a sparse candidate and a shrinkage path, averaged; one EM step at the end.
 
 In: observed parts of one closed domain. Out: a `Fit`. Touches: nothing.
-Source: profile specification 5.4.
+Source: profile specification 5.4; notes on the likelihood (constants and what each part buys);
+`docs/theory/reconstruction.md`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sketchstream.errors import EstimateError
-from sketchstream.estimate import grid as grids
-from sketchstream.estimate import kernels
+from sketchstream.estimate import channels, laws, smooth, sparse
 from sketchstream.estimate.fit import Fit
+from sketchstream.estimate.grid import Grid
 from sketchstream.estimate.observed import Floats, Observed
-from sketchstream.estimate.problem import Markov, Seen
+from sketchstream.estimate.problem import Likelihood
+
+FOLDS = 5
+WIDE = np.power(10.0, np.arange(1.0, -6.5, -0.5))
+HEAD = (1.0, 1e-1, 1e-2, 1e-3, 1e-5)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the recipe reads besides the data: public parameters only.
+
+    Args:
+        n: largest count resolved. epsilon: weakest layer. information: sd of a k+ share.
+        least: share below which an atom of the sparse candidate is taken for noise.
+    """
+
+    n: int
+    epsilon: float
+    information: float
+    least: float
+
+
+@dataclass(frozen=True)
+class Start:
+    """The law that the paths shrink to, and what it was made of.
+
+    Args:
+        f: (m,). fits, weights: smooth models. atoms: sparse candidate or None, with its weight.
+    """
+
+    f: Floats
+    fits: list[smooth.Fitted]
+    weights: Floats
+    atoms: sparse.Atoms | None
+    atoms_weight: float
 
 
 def reconstruct(parts: Sequence[Observed], n: int) -> Fit:
-    """Plain EM with the last step."""
-    part = parts[0]
-    if len(parts) > 1 or len(part.epsilons) > 1 or part.unit == "item":
-        msg = "likelihood is for one layer of unit event"
-        raise EstimateError(msg)
-    cells = part.cells()
-    if part.form == "state":
-        grid = grids.of_state(cells, part.epsilons[0])
-        seen = Seen(kernels.EXACT, grid.h, float(cells.d), 0.0, 0.0)
+    """The likelihood estimate of one closed domain from all its parts at once."""
+    problem, grid = channels.likelihood(parts, n)
+    epsilon = min(min(part.epsilons) for part in parts)
+    d = float(sum(part.slots[0] for part in parts))
+    settings = Settings(n, epsilon, _information(parts, d), _least(parts, d))
+    seed = hashlib.blake2b(b"".join(part.digest + part.values.tobytes() for part in parts), digest_size=8).digest()
+    f = estimate(problem, grid, settings, np.random.default_rng(int.from_bytes(seed, "little")))
+    return channels.spread_out(parts, grid, f, n)
+
+
+def estimate(problem: Likelihood, grid: Grid, settings: Settings, rng: np.random.Generator) -> Floats:
+    """The whole recipe on the grid: the averaged law after one EM step. (m,)"""
+    m = problem.m
+    if m == 1:
+        return np.ones(1)
+    flat = grid.width / grid.width.sum()
+    if m < 8 or problem.d < 50:
+        start = Start(np.asarray(flat), [], np.zeros(0), None, 0.0)
     else:
-        grid = grids.of_release(cells)
-        form = kernels.CUMULATIVE if part.form == "cumulative" else kernels.BINS
-        seen = Seen(form, grid.h, float(cells.d), part.q, float(part.parts))
-    problem = Markov(grid, part.epsilons[0], seen)
-    f = np.full(problem.m, 1.0 / problem.m)
-    for _ in range(300):
-        f = problem.step(f)
-    return spread_out(problem, f, n)
+        start = begin(problem, grid, settings)
+    cuts = _cuts(grid)
+    laws_ = candidates(problem, start.f, cuts)
+    score = np.zeros(laws_.shape[0])
+    for train, test in problem.folds(start.f, FOLDS, rng):
+        again = candidates(train, _refit(train, start), cuts)
+        score += [test.value(one / one.sum()) for one in again]
+    score[0] += math.log(laws_.shape[0])
+    weight = np.exp(score - score.max())
+    f = (weight / weight.sum()) @ (laws_ / laws_.sum(axis=1, keepdims=True))
+    return problem.step(np.asarray(f))
 
 
-def spread_out(problem: Markov, f: Floats, n: int) -> Fit:
-    """The law on the grid as shares at counts 0..n and above."""
-    out, heavy, shares = np.zeros(n + 1), [], []
-    for low, width, share in zip(problem.grid.low, problem.grid.width, f, strict=True):
-        last = low + width - 1
-        if low <= n:
-            out[low : min(last, n) + 1] += share / width
-        if last > n:
-            heavy.append((max(low, n + 1) + last) / 2.0)
-            shares.append(share * (last - max(low, n + 1) + 1) / width)
-    return Fit(out, np.array(heavy), np.array(shares))
+def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
+    """Smooth models and the sparse candidate, averaged by evidence."""
+    nodes, n, epsilon = problem.nodes, settings.n, settings.epsilon
+    basis = smooth.splines(nodes, epsilon)
+    base = np.log(grid.width)
+    last = int(np.searchsorted(nodes, n, side="right")) - 1
+    variants = [base]
+    if last < problem.m - 1 and last >= 8:
+        variants.append(np.where(np.arange(problem.m) <= last, base, smooth.OFF))
+    ladders = []
+    for one in variants:
+        model = smooth.build(smooth.PLAIN, basis, one, (0, last), nodes)
+        ladders.append((one, model, smooth.ladder(problem, model)))
+    top = [max(fitted.evidence for fitted in fits) for _, _, fits in ladders]
+    ladders = [one for one, evidence in zip(ladders, top, strict=True) if evidence > max(top) - 10.0]
+    fits = [fitted for _, _, some in ladders for fitted in some]
+    best = max(top)
+
+    flat = np.asarray(grid.width / grid.width.sum())
+    taus = problem.d * np.power(10.0, np.arange(0.0, -8.25, -0.5))[:, None] * np.ones(problem.m)
+    unrestricted = problem.path(flat, taus, flat)[-1]
+    rough = max((one.evidence for one in fits if one.strength >= 1.0), default=best)
+    known = 10.0 * min(max((0.15 - settings.information) / 0.08, 0.0), 1.0)
+    bonus = max(known, min(10.0, best - rough))
+    atoms = sparse.candidate(problem, unrestricted, n, epsilon, settings.least, bonus, best - 12.0)
+
+    if atoms is None or atoms.score < best + 30.0:
+        for kind in smooth.KINDS[1:]:
+            for one, _, _ in ladders:
+                model = smooth.build(kind, basis, one, (0, last), nodes)
+                fits += smooth.ladder(problem, model)
+        for _, model, _ in ladders:
+            fits += smooth.cliffs(problem, model, fits, epsilon)
+    f, weights = smooth.average(fits)
+    share = 0.0
+    if atoms is not None:
+        evidence = np.array([one.evidence for one in fits])
+        top_score = max(float(evidence.max()), atoms.score)
+        mine = math.exp(atoms.score - top_score)
+        share = mine / (mine + float(np.exp(evidence - top_score).sum()))
+        f = (1.0 - share) * f + share * atoms.law(problem.m)
+    return Start(f, fits, weights, atoms, share)
+
+
+def candidates(problem: Likelihood, f0: Floats, cuts: Sequence[int]) -> Floats:
+    """f0 itself and the shrinkage paths from it towards the unrestricted maximum. (1 + 15 + 5 * cuts, m)"""
+    m, d = problem.m, problem.d
+    out = [f0[None, :], problem.path(f0, d * WIDE[:, None] * np.ones(m), f0)]
+    for cut in cuts:
+        taus = np.full((len(HEAD), m), 100.0 * d)
+        taus[:, : cut + 1] = d * np.array(HEAD)[:, None]
+        out.append(problem.path(f0, taus, f0))
+    return np.concatenate(out)
+
+
+def _cuts(grid: Grid) -> list[int]:
+    """Nodes at which the head ends, for paths that free the head only: counts 4, 16, 64, ..."""
+    out, cut = [], 4
+    while cut <= grid.low[-1]:
+        out.append(int(np.searchsorted(grid.low, cut, side="right")) - 1)
+        cut *= 4
+    return out
+
+
+def _refit(train: Likelihood, start: Start) -> Floats:
+    """The start law from other data: the models that matter, weights kept."""
+    if not start.fits:
+        return start.f
+    heavy = [i for i in np.argsort(start.weights)[::-1][:4] if start.weights[i] > 0.05] or [int(start.weights.argmax())]
+    total = float(start.weights[heavy].sum())
+    f = np.zeros(train.m)
+    if start.atoms_weight < 1.0 - 1e-9:
+        for i in heavy:
+            one = start.fits[i]
+            f += start.weights[i] / total * smooth.fit(train, one.model, one.strength, one.c, 3, weigh=False).f
+    else:
+        f = start.f.copy()
+    if start.atoms is not None and start.atoms_weight > 1e-6:
+        mass, value = sparse.refit(train, start.atoms.at, start.atoms.mass, 6)
+        share = start.atoms_weight
+        f = (1.0 - share) * f + share * replace(start.atoms, mass=mass, value=value).law(train.m)
+    return f
+
+
+def _information(parts: Sequence[Observed], d: float) -> float:
+    """Standard deviation of a k+ share, publication included (notes 1.3 and 7.2)."""
+    variance = 0.0
+    for part in parts:
+        v0 = laws.tail_variance(part.epsilons) if part.unit == "event" else 0.25 * laws.response_gain(part.epsilons, part.modulus or 2)
+        share = part.slots[0] / d
+        variance += share**2 * v0 / part.slots[0]
+        variance += part.noise_variance * float((laws.stencil(part.epsilons) ** 2).sum()) / d**2
+    return math.sqrt(variance)
+
+
+def _least(parts: Sequence[Observed], d: float) -> float:
+    """Smallest share of an atom worth keeping: with noisy bins, twice their noise."""
+    noisy = [part.noise_variance for part in parts if part.form == "bins"]
+    return max(1e-5, 2.0 * math.sqrt(max(noisy)) / d if noisy else 0.0)

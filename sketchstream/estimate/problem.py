@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from sketchstream.estimate import kernels
 from sketchstream.estimate.grid import Grid
@@ -40,6 +42,42 @@ class Seen:
         return self.mult * 2.0 * self.q / (1.0 - self.q) ** 2 if self.form else 0.0
 
 
+class Likelihood(Protocol):
+    """What the models need to know of the data: every channel and every part looks the same from there."""
+
+    nodes: Floats
+    m: int
+
+    @property
+    def d(self) -> float:
+        """Slots in all."""
+        ...
+
+    def value(self, f: Floats) -> float:
+        """l(f)."""
+        ...
+
+    def score(self, f: Floats) -> tuple[float, Floats, Floats]:
+        """l(f), the ratio with dl/df = ratio - d and EM step f o ratio / d, and the expected cells mu."""
+        ...
+
+    def step(self, f: Floats) -> Floats:
+        """One EM step."""
+        ...
+
+    def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> tuple[Floats, Floats | None]:
+        """Rows (and one more) whose Gram matrix is the Fisher information of columns of log f."""
+        ...
+
+    def path(self, f0: Floats, taus: Floats, start: Floats, tolerance: float = 1e-2) -> Floats:
+        """Shrinkage path towards f0."""
+        ...
+
+    def folds(self, f: Floats, count: int, rng: np.random.Generator) -> list[tuple[Likelihood, Likelihood]]:
+        """(train, test) pairs of a random split of the slots; f is a pilot law."""
+        ...
+
+
 class Markov:
     """One discrete Laplace layer seen through cells: K = diag(v) A diag(s), A with a tridiagonal inverse.
 
@@ -55,6 +93,44 @@ class Markov:
         self.y = np.zeros(self.m)
         self.z = np.zeros(1)
         self._work = np.zeros((4, self.m))
+
+    @property
+    def d(self) -> float:
+        """Slots in all."""
+        return self.seen.d
+
+    def folds(self, f: Floats, count: int, rng: np.random.Generator) -> list[tuple[Likelihood, Likelihood]]:
+        """(train, test) pairs of a random split of the slots into folds.
+
+        Given the histogram, a split of the slots is multivariate hypergeometric. Where the histogram has noise, the
+        expected cells of the pilot f, rounded, are split, and what remains (data minus them, and noise drawn to
+        match) is shared so that mean and covariance are those of thinned data. Source: note 7.2 (2.6).
+        """
+        seen = self.seen
+        if seen.form == kernels.EXACT:
+            whole = np.rint(seen.h).astype(np.int64)
+            rest = np.zeros(self.m)
+            noise = np.zeros((count, self.m))
+        else:
+            _, _, mu = self.score(f)
+            expected = np.cumsum(mu * np.exp(self.y))
+            whole = np.maximum(np.diff(np.rint(expected * (round(seen.d) / expected[-1])), prepend=0.0), 0.0).astype(np.int64)
+            rest = seen.h - whole
+            draws = rng.normal(0.0, math.sqrt(seen.variance / count), (count, self.m))
+            draws -= draws.mean(axis=0)
+            if seen.form == kernels.CUMULATIVE:
+                draws[:, 0] = 0.0  # noise sits on the thresholds 1..m-1: cell i loses that of i+1 and gains that of i
+                noise = draws - np.append(draws[:, 1:], np.zeros((count, 1)), axis=1)
+            else:
+                noise = draws
+        pairs: list[tuple[Likelihood, Likelihood]] = []
+        for j, part in enumerate(split(whole, count, rng)):
+            held = part + rest / count + noise[j]
+            size = float(part.sum())
+            test = Seen(seen.form, held, size, seen.q, seen.mult / count)
+            train = Seen(seen.form, seen.h - held, seen.d - size, seen.q, seen.mult * (1.0 - 1.0 / count))
+            pairs.append((self.of(train), self.of(test)))
+        return pairs
 
     def of(self, seen: Seen) -> Markov:
         """The same kernel with other data (a fold)."""
@@ -124,6 +200,19 @@ class Markov:
             np.maximum(start, 1e-12), tolerance, out,
         )  # fmt: skip
         return out
+
+
+def split(whole: npt.NDArray[np.int64], count: int, rng: np.random.Generator) -> list[Floats]:
+    """Split counted things into `count` folds of equal size, at random: multivariate hypergeometric draws."""
+    left = whole.copy()
+    out = []
+    for j in range(count):
+        rest = count - j
+        size = int(left.sum()) // rest
+        part = left if rest == 1 else rng.multivariate_hypergeometric(left, size, method="marginals")
+        out.append(part.astype(np.float64))
+        left = left - part
+    return out
 
 
 def transition(grid: Grid, epsilon: float) -> tuple[Floats, Floats, Floats]:
