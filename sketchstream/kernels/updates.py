@@ -1,21 +1,25 @@
-"""The compiled loops of items and counters: hashing, routing to slots, updates, histograms.
+"""Hashing of items, their routes to slots, and the addition of weights to slots.
 
 In: plain arrays and numbers, checked by the callers. Out: arrays filled in place. Touches: nothing else.
 Source: Aumasson & Bernstein 2012 (SipHash); Datar & Muthukrishnan 2002 (domain sampling).
 
-A block of items is turned into slot numbers in scratch first and added to the state afterwards, with prefetch: the
-misses of the second loop then overlap (the naive loop is up to 17 times slower). Loops index slices, never `x[s + j]`:
-numba's support for negative indices would turn the latter into a gather. Kernels that call each other live in this
-one file, because numba's disk cache notices an edit of a function's own file only. Little-endian machines only.
+The state is far larger than a cache, so an update is a cache miss, and what counts is how many misses are under way at
+once. Hashed ints run through a pipeline: a group is hashed in vector registers, the slots of the group before it are
+prefetched, the group LAG items back is added. Other items are located block by block into scratch and then added with
+prefetch. Loops index slices, never `x[s + j]`: numba's support for negative indices would turn the latter into a
+gather; where an index must be computed it is unsigned. Scratch that held items or slots is cleared. Kernels that call
+each other live in this one file, because numba's disk cache notices an edit of a function's own file only.
+Little-endian machines only.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -24,11 +28,23 @@ from sketchstream.kernels.door import kernel
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-Integers = npt.NDArray[np.integer[Any]]
 
 BLOCK = 8192
+"""Items whose weights are checked, or that are located, at a time."""
+GROUP = 16
+"""Items that are hashed at a time, in vector registers."""
+RING = 512
+"""Slots in flight in the pipeline; a power of two."""
+LAG = 192
+"""Items between the hash of one and its addition; fewer do not hide a miss, more leave the first-level cache."""
 AHEAD = 128
-"""Distance of the prefetch in items; below 64 it hurts."""
+"""Distance of the prefetch where slots are known already; below 64 it hurts."""
+SPANS = 1024
+"""Strings that are sorted by length and hashed at a time."""
+LONGEST = 9
+"""Words of SipHash (8 bytes each, the last one partly filled) of a string that is hashed in vector registers."""
+OWNER_BIT = np.uint64(10)
+"""Two threads share the slots by this bit: stretches of 1024 slots, so that no cache line has two owners."""
 
 NOWHERE = np.uint64(0xFFFFFFFFFFFFFFFF)
 """Slot of an item that the domain does not contain."""
@@ -40,55 +56,6 @@ HASHED, IDS, RANKED, LISTED, NEVER = range(5)
 
 ERROR, SKIP, NOOP = range(3)
 """What an invalid event does: stops the batch; is left out if only its item is bad; is left out."""
-
-
-def _intrinsic(function: Any) -> Any:
-    """A function that writes its own machine code; called inside kernels with one argument less."""
-    return intrinsic(function)
-
-
-_get_or_insert: Any = cgutils.get_or_insert_function
-
-
-@_intrinsic
-def _prefetch(typingctx: Any, array: Any, position: Any) -> Any:
-    """Ask for the cache line of array[position], to be written."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        view = context.make_array(signature.args[0])(context, builder, args[0])
-        pointer = builder.gep(view.data, [args[1]])
-        byte_pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
-        word = ir.IntType(32)
-        declared = ir.FunctionType(ir.VoidType(), [byte_pointer.type, word, word, word])
-        function = _get_or_insert(builder.module, declared, "llvm.prefetch.p0")
-        builder.call(function, [byte_pointer, word(1), word(3), word(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, position), codegen
-
-
-@_intrinsic
-def _load(typingctx: Any, array: Any, position: Any) -> Any:
-    """The eight bytes at array[position:position + 8] as one little-endian word; any alignment."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        view = context.make_array(signature.args[0])(context, builder, args[0])
-        pointer = builder.bitcast(builder.gep(view.data, [args[1]]), ir.IntType(64).as_pointer())
-        loaded = builder.load(pointer)
-        loaded.align = 1
-        return loaded
-
-    return types.uint64(array, position), codegen
-
-
-@_intrinsic
-def _trailing_zeros(typingctx: Any, value: Any) -> Any:
-    """Number of zero bits below the lowest one bit; value is not 0."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.IntType(1)(1))
-
-    return types.uint64(types.uint64), codegen
 
 
 class Route(NamedTuple):
@@ -119,17 +86,251 @@ class Route(NamedTuple):
     ends: I64
 
 
+# Machine code that numba has no words for.
+
+_I32 = ir.IntType(32)
+_I64 = ir.IntType(64)
+_LANES = 8
+_VECTOR = ir.VectorType(_I64, _LANES)
+_TOGETHER = GROUP // _LANES if llvm.get_host_cpu_features().get("avx512f") else 1
+"""Vectors whose rounds are interleaved, to hide the latency of each; narrower machines have too few registers."""
+_get_or_insert: Any = cgutils.get_or_insert_function
+_alloca: Any = cgutils.alloca_once_value
+
+
+def _intrinsic(function: Any) -> Any:
+    """A function that writes its own machine code; called inside kernels with one argument less."""
+    return intrinsic(function)
+
+
+def _address(context: Any, builder: Any, kind: Any, array: Any, position: Any) -> Any:
+    """Address of array[position]."""
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [position])
+
+
+def _lanes_of(builder: Any, pointer: Any) -> Any:
+    """The address of a 64-bit word, as that of a vector of them."""
+    return builder.bitcast(pointer, _VECTOR.as_pointer())
+
+
+def _constant(value: int) -> Any:
+    """A vector of one constant."""
+    return ir.Constant(_VECTOR, [value] * _LANES)
+
+
+def _splat(builder: Any, value: Any) -> Any:
+    """A vector of one value."""
+    nothing = ir.Constant(_VECTOR, ir.Undefined)
+    one = builder.insert_element(nothing, value, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(_I32, _LANES), [0] * _LANES))
+
+
+def _start(builder: Any, key0: Any, key1: Any) -> list[Any]:
+    """The state of SipHash before the first word, in every lane."""
+    low, high = _splat(builder, key0), _splat(builder, key1)
+    words = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+    return [builder.xor(key, _constant(word)) for key, word in zip((low, high, low, high), words, strict=True)]
+
+
+_ROUND = (
+    *(("add", 0, 1), ("add", 2, 3), ("rotate", 1, 13), ("rotate", 3, 16), ("xor", 1, 0), ("xor", 3, 2)),
+    *(("rotate", 0, 32), ("add", 2, 1), ("add", 0, 3), ("rotate", 1, 17), ("rotate", 3, 21)),
+    *(("xor", 1, 2), ("xor", 3, 0), ("rotate", 2, 32)),
+)
+"""SipRound: what to do, to which word, with which word or by how many bits."""
+
+
+def _rounds(builder: Any, states: list[list[Any]], times: int) -> None:
+    """SipRounds on several states, step by step in turn."""
+    rotate = _get_or_insert(builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fshl.v{_LANES}i64")
+    for step, to, by in _ROUND * times:
+        for v in states:
+            if step == "rotate":
+                v[to] = builder.call(rotate, [v[to], v[to], _constant(by)])
+            else:
+                v[to] = (builder.add if step == "add" else builder.xor)(v[to], v[by])
+
+
+def _absorb(builder: Any, states: list[list[Any]], words: list[Any]) -> None:
+    """One word into each state."""
+    for v, word in zip(states, words, strict=True):
+        v[3] = builder.xor(v[3], word)
+    _rounds(builder, states, 2)
+    for v, word in zip(states, words, strict=True):
+        v[0] = builder.xor(v[0], word)
+
+
+def _finish(builder: Any, states: list[list[Any]]) -> list[Any]:
+    """The hash that each state stands for."""
+    for v in states:
+        v[2] = builder.xor(v[2], _constant(0xFF))
+    _rounds(builder, states, 4)
+    return [builder.xor(builder.xor(v[0], v[1]), builder.xor(v[2], v[3])) for v in states]
+
+
+def _hashed_ints(context: Any, builder: Any, kinds: Any, args: Any, store: Any) -> Any:
+    """Hash GROUP int64 and hand each vector of hashes to `store(number of its first item, hashes)`."""
+    start = _start(builder, args[2], args[3])
+    for first in range(0, GROUP, _LANES * _TOGETHER):
+        places = range(first, first + _LANES * _TOGETHER, _LANES)
+        words = []
+        for place in places:
+            position = builder.add(args[1], ir.Constant(_I64, place))
+            pointer = _lanes_of(builder, _address(context, builder, kinds[0], args[0], position))
+            words.append(builder.load(pointer, align=8))
+        states = [list(start) for _ in words]
+        _absorb(builder, states, words)
+        _absorb(builder, states, [_constant(8 << 56)] * len(words))
+        for place, hashes in zip(places, _finish(builder, states), strict=True):
+            store(place, hashes)
+    return context.get_dummy_value()
+
+
+@_intrinsic
+def _hash_group(typingctx: Any, items: Any, at: Any, key0: Any, key1: Any, out: Any, to: Any) -> Any:
+    """out[to:to + GROUP] = hashes of items[at:at + GROUP], int64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def store(place: int, hashes: Any) -> None:
+            position = builder.add(args[5], ir.Constant(_I64, place))
+            pointer = _address(context, builder, signature.args[4], args[4], position)
+            builder.store(hashes, _lanes_of(builder, pointer), align=8)
+
+        return _hashed_ints(context, builder, signature.args, args, store)
+
+    return types.void(items, at, key0, key1, out, to), codegen
+
+
+@_intrinsic
+def _slot_group(
+    typingctx: Any, items: Any, at: Any, key0: Any, key1: Any, out: Any, to: Any, per_level: Any, last_level: Any
+) -> Any:
+    """out[to:to + GROUP] = slots of items[at:at + GROUP]; per_level below 2^31, so that no product overflows."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        zeros = _get_or_insert(
+            builder.module, ir.FunctionType(_VECTOR, [_VECTOR, ir.IntType(1)]), f"llvm.cttz.v{_LANES}i64"
+        )
+        low, half = _constant(0xFFFFFFFF), _constant(32)
+        per_level = builder.and_(_splat(builder, args[6]), low)
+        cap = _splat(builder, builder.shl(ir.Constant(_I64, 1), args[7]))
+
+        def store(place: int, hashes: Any) -> None:
+            upper = builder.mul(builder.lshr(hashes, half), per_level)
+            lower = builder.lshr(builder.mul(builder.and_(hashes, low), per_level), half)
+            in_level = builder.lshr(builder.add(upper, lower), half)
+            level = builder.call(zeros, [builder.or_(hashes, cap), ir.IntType(1)(1)])
+            slots = builder.add(builder.mul(builder.and_(level, low), per_level), in_level)
+            position = builder.add(args[5], ir.Constant(_I64, place))
+            pointer = _address(context, builder, signature.args[4], args[4], position)
+            builder.store(slots, _lanes_of(builder, pointer), align=8)
+
+        return _hashed_ints(context, builder, signature.args, args, store)
+
+    return types.void(items, at, key0, key1, out, to, per_level, last_level), codegen
+
+
+@_intrinsic
+def _hash_words(typingctx: Any, words: Any, at: Any, count: Any, key0: Any, key1: Any, out: Any) -> Any:
+    """out[:GROUP] = hashes of GROUP strings of `count` words: word k of string i is words[at + GROUP * k + i]."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        start = _start(builder, args[3], args[4])
+        for first in range(0, GROUP, _LANES * _TOGETHER):
+            places = range(first, first + _LANES * _TOGETHER, _LANES)
+            kept = [[_alloca(builder, value) for value in start] for _ in places]
+            for one in kept:
+                for pointer, value in zip(one, start, strict=True):
+                    builder.store(value, pointer)
+            with cgutils.for_range(builder, args[2]) as loop:
+                states = [[builder.load(pointer) for pointer in one] for one in kept]
+                row = builder.add(args[1], builder.mul(loop.index, ir.Constant(_I64, GROUP)))
+                loaded = []
+                for place in places:
+                    position = builder.add(row, ir.Constant(_I64, place))
+                    pointer = _address(context, builder, signature.args[0], args[0], position)
+                    loaded.append(builder.load(_lanes_of(builder, pointer), align=8))
+                _absorb(builder, states, loaded)
+                for one, state in zip(kept, states, strict=True):
+                    for pointer, value in zip(one, state, strict=True):
+                        builder.store(value, pointer)
+            states = [[builder.load(pointer) for pointer in one] for one in kept]
+            for place, hashes in zip(places, _finish(builder, states), strict=True):
+                target = _address(context, builder, signature.args[5], args[5], ir.Constant(_I64, place))
+                builder.store(hashes, _lanes_of(builder, target), align=8)
+        return context.get_dummy_value()
+
+    return types.void(words, at, count, key0, key1, out), codegen
+
+
+@_intrinsic
+def _prefetch(typingctx: Any, array: Any, position: Any) -> Any:
+    """Ask for the cache line of array[position], to be written."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _address(context, builder, signature.args[0], args[0], args[1])
+        byte = builder.bitcast(pointer, ir.IntType(8).as_pointer())
+        declared = ir.FunctionType(ir.VoidType(), [byte.type, _I32, _I32, _I32])
+        function = _get_or_insert(builder.module, declared, "llvm.prefetch.p0")
+        builder.call(function, [byte, _I32(1), _I32(3), _I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, position), codegen
+
+
+@_intrinsic
+def _load(typingctx: Any, array: Any, position: Any) -> Any:
+    """The eight bytes at array[position:position + 8] as one little-endian word; any alignment."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _address(context, builder, signature.args[0], args[0], args[1])
+        return builder.load(builder.bitcast(pointer, _I64.as_pointer()), align=1)
+
+    return types.uint64(array, position), codegen
+
+
+@_intrinsic
+def _trailing_zeros(typingctx: Any, value: Any) -> Any:
+    """Number of zero bits below the lowest one bit; value is not 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.uint64(types.uint64), codegen
+
+
+# Hashes.
+
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
+_6 = np.uint64(6)
 _32 = np.uint64(32)
+_63 = np.uint64(63)
 _LOW = np.uint64(0xFFFFFFFF)
+_FF = np.uint64(0xFF)
 _V0 = np.uint64(0x736F6D6570736575)
 _V1 = np.uint64(0x646F72616E646F6D)
 _V2 = np.uint64(0x6C7967656E657261)
 _V3 = np.uint64(0x7465646279746573)
-_FF = np.uint64(0xFF)
-_63 = np.uint64(63)
-_6 = np.uint64(6)
+_RING_MASK = np.uint64(RING - 1)
+_VECTOR_LIMIT = np.uint64(1 << 31)
+
+
+@kernel
+def hash_ints(items: I64, key0: Any, key1: Any, out: U64) -> None:
+    """SipHash-2-4 of each int64 as eight little-endian bytes."""
+    n = len(out)
+    whole = n - n % GROUP
+    for at in range(0, whole, GROUP):
+        _hash_group(items, at, key0, key1, out, at)
+    if whole < n:
+        last = np.zeros(GROUP, np.int64)
+        hashed = np.empty(GROUP, np.uint64)
+        last[: n - whole] = items[whole:n]
+        _hash_group(last, 0, key0, key1, hashed, 0)
+        out[whole:] = hashed[: n - whole]
+        last[:] = 0
+        hashed[:] = 0
 
 
 @kernel
@@ -153,30 +354,6 @@ def _sip_round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
 
 
 @kernel
-def hash_ints(items: I64, key0: Any, key1: Any, out: U64) -> None:
-    """SipHash-2-4 of each int64 as eight little-endian bytes."""
-    n = len(out)
-    items = items[:n]
-    length = np.uint64(8 << 56)
-    for i in range(n):
-        word = np.uint64(items[i])
-        v0, v1, v2, v3 = key0 ^ _V0, key1 ^ _V1, key0 ^ _V2, key1 ^ _V3 ^ word
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        v0 = v0 ^ word
-        v3 = v3 ^ length
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        v0 = v0 ^ length
-        v2 = v2 ^ _FF
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        out[i] = v0 ^ v1 ^ v2 ^ v3
-
-
-@kernel
 def _tail(buffer: Bytes, start: Any, end: Any) -> Any:
     """The last word of SipHash: the bytes after the last whole word, and the length in the top byte."""
     length = end - start
@@ -193,33 +370,118 @@ def _tail(buffer: Bytes, start: Any, end: Any) -> Any:
 
 
 @kernel
-def hash_spans(buffer: Bytes, starts: Any, ends: Any, key0: Any, key1: Any, out: U64) -> None:
-    """SipHash-2-4 of each buffer[starts[i]:ends[i]]."""
-    n = len(out)
-    starts = starts[:n]
-    ends = ends[:n]
-    for i in range(n):
-        start = np.int64(starts[i])
-        end = np.int64(ends[i])
-        v0, v1, v2, v3 = key0 ^ _V0, key1 ^ _V1, key0 ^ _V2, key1 ^ _V3
-        for _ in range((end - start) >> 3):
-            word = _load(buffer, start)
-            start += 8
-            v3 = v3 ^ word
-            v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-            v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-            v0 = v0 ^ word
-        word = _tail(buffer, np.int64(starts[i]), end)
+def _hash_span(buffer: Bytes, start: Any, end: Any, key0: Any, key1: Any) -> Any:
+    """SipHash-2-4 of buffer[start:end]."""
+    v0, v1, v2, v3 = key0 ^ _V0, key1 ^ _V1, key0 ^ _V2, key1 ^ _V3
+    last = _tail(buffer, start, end)
+    for _ in range((end - start) >> 3):
+        word = _load(buffer, start)
+        start += 8
         v3 = v3 ^ word
         v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
         v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
         v0 = v0 ^ word
-        v2 = v2 ^ _FF
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        out[i] = v0 ^ v1 ^ v2 ^ v3
+    v3 = v3 ^ last
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0 = v0 ^ last
+    v2 = v2 ^ _FF
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    return v0 ^ v1 ^ v2 ^ v3
+
+
+@kernel
+def hash_spans(buffer: Bytes, starts: Any, ends: Any, key0: Any, key1: Any, out: U64) -> None:
+    """SipHash-2-4 of each buffer[starts[i]:ends[i]]: strings of equal numbers of words side by side."""
+    n = len(out)
+    if n < 2 * GROUP:
+        for i in range(n):
+            out[i] = _hash_span(buffer, np.int64(starts[i]), np.int64(ends[i]), key0, key1)
+        return
+    size = min(n, SPANS)
+    order = np.empty(size, np.int64)
+    counts = np.empty(LONGEST + 2, np.int64)
+    words = np.empty((size + GROUP) * LONGEST, np.uint64)
+    hashed = np.empty(GROUP, np.uint64)
+    for begin in range(0, n, SPANS):
+        finish = min(begin + SPANS, n)
+        _hash_sorted(
+            buffer,
+            starts[begin:finish],
+            ends[begin:finish],
+            key0,
+            key1,
+            out[begin:finish],
+            order,
+            counts,
+            words,
+            hashed,
+        )
+    words[:] = 0
+    hashed[:] = 0
+
+
+@kernel
+def _whole_words(start: Any, end: Any) -> Any:
+    """Whole words of a string; LONGEST stands for that many or more."""
+    return min((np.int64(end) - np.int64(start)) >> 3, LONGEST)
+
+
+@kernel
+def _hash_sorted(
+    buffer: Bytes,
+    starts: Any,
+    ends: Any,
+    key0: Any,
+    key1: Any,
+    out: U64,
+    order: I64,
+    counts: I64,
+    words: U64,
+    hashed: U64,
+) -> None:
+    """At most SPANS strings: sort by number of words, lay the words of a group out lane by lane, hash."""
+    n = len(out)
+    counts[:] = 0
+    for i in range(n):
+        counts[_whole_words(starts[i], ends[i]) + 1] += 1
+    for c in range(LONGEST + 1):
+        counts[c + 1] += counts[c]
+    for i in range(n):
+        c = _whole_words(starts[i], ends[i])
+        order[counts[c]] = i
+        counts[c] += 1
+    first = 0
+    for c in range(LONGEST):
+        chosen = order[first : counts[c]]
+        first = counts[c]
+        count = c + 1
+        row = np.uint64(0)
+        for i in range(len(chosen)):
+            start = np.int64(starts[chosen[i]])
+            end = np.int64(ends[chosen[i]])
+            lane = np.uint64(i & (GROUP - 1))
+            row = np.uint64(i - (i & (GROUP - 1))) * np.uint64(count)
+            at = row + lane
+            for _ in range(c):
+                words[at] = _load(buffer, start)
+                start += 8
+                at += np.uint64(GROUP)
+            words[at] = _tail(buffer, start - 8 * c, end)
+        for i in range(0, len(chosen), GROUP):
+            _hash_words(words, i * count, count, key0, key1, hashed)
+            part = chosen[i : min(i + GROUP, len(chosen))]
+            for j in range(len(part)):
+                out[part[j]] = hashed[j]
+    chosen = order[first:n]
+    for i in range(len(chosen)):
+        out[chosen[i]] = _hash_span(buffer, np.int64(starts[chosen[i]]), np.int64(ends[chosen[i]]), key0, key1)
+
+
+# Slots.
 
 
 @kernel
@@ -249,6 +511,16 @@ def _ones_below(word: Any, bit: Any) -> Any:
 
 
 @kernel
+def count_before(words: U64) -> Any:
+    """Fill column 1 with the number of one bits of column 0 in earlier rows; returns their total."""
+    total = np.uint64(0)
+    for i in range(len(words)):
+        words[i, 1] = total
+        total += _ones_below(words[i, 0], _63) + (words[i, 0] >> _63)
+    return total
+
+
+@kernel
 def _rank(items: I64, size: Any, words: U64, out: U64) -> None:
     """Slot of each id among those of a subset."""
     n = len(out)
@@ -266,6 +538,18 @@ def _rank(items: I64, size: Any, words: U64, out: U64) -> None:
             out[i] = UNSAMPLED
         else:
             out[i] = NOWHERE
+
+
+@kernel
+def fill_table(hashes: U64, table: U64) -> None:
+    """Open addressing, linear probing: table[place] = (hash, position + 1)."""
+    mask = np.uint64(len(table) - 1)
+    for i in range(len(hashes)):
+        place = hashes[i] & mask
+        while table[place, 1] != 0:
+            place = (place + _ONE) & mask
+        table[place, 0] = hashes[i]
+        table[place, 1] = np.uint64(i + 1)
 
 
 @kernel
@@ -354,59 +638,94 @@ def locate_spans(buffer: Bytes, starts: Any, ends: Any, route: Any, out: U64) ->
         out[:] = NOWHERE
 
 
-@kernel
-def count_before(words: U64) -> Any:
-    """Fill column 1 with the number of one bits of column 0 in earlier rows; returns their total."""
-    total = np.uint64(0)
-    for i in range(len(words)):
-        words[i, 1] = total
-        total += _ones_below(words[i, 0], _63) + (words[i, 0] >> _63)
-    return total
+# Additions.
 
 
 @kernel
-def fill_table(hashes: U64, table: U64) -> None:
-    """Open addressing, linear probing: table[place] = (hash, position + 1)."""
-    mask = np.uint64(len(table) - 1)
-    for i in range(len(hashes)):
-        place = hashes[i] & mask
-        while table[place, 1] != 0:
-            place = (place + _ONE) & mask
-        table[place, 0] = hashes[i]
-        table[place, 1] = np.uint64(i + 1)
+def _modular(weight: Any, modulus: Any, sign: Any) -> Any:
+    """The signed weight modulo `modulus`, any int64 weight."""
+    rest = np.int64(weight) % modulus
+    return modulus - rest if sign < 0 and rest > 0 else rest
 
 
 @kernel
-def _add(state: Any, slots: U64, weights: Any, modulus: Any, sign: Any) -> None:
+def _add(state: Any, slots: Any, weights: Any, modulus: Any, sign: Any) -> None:
     """state[slots] += sign * weights (empty weights: ones), wrapping, or modulo `modulus` if that is not 0."""
     n = len(slots)
-    start = n - AHEAD
-    start = max(start, 0)
-    ahead = slots[AHEAD:] if n > AHEAD else slots[:0]
-    rest = slots[start:]
-    if modulus == 0 and len(weights) == 0:
-        for i in range(start):
-            _prefetch(state, ahead[i])
-            state[slots[i]] += sign
-        for i in range(len(rest)):
-            state[rest[i]] += sign
-    elif modulus == 0:
-        tail = weights[start:]
-        for i in range(start):
-            _prefetch(state, ahead[i])
-            state[slots[i]] += sign * np.int64(weights[i])
-        for i in range(len(rest)):
-            state[rest[i]] += sign * np.int64(tail[i])
-    else:
-        one = sign % modulus
-        tail = weights[start:]
-        for i in range(n):
-            if len(weights) > 0:
-                one = sign * (np.int64(weights[i]) % modulus)
-                if one < 0:
-                    one += modulus
-            total = np.int64(state[slots[i]]) + one
-            state[slots[i]] = total - modulus if total >= modulus else total
+    early = max(n - AHEAD, 0)
+    ahead = slots[n - early :]
+    for part in range(2):
+        here = slots[:early] if part == 0 else slots[early:]
+        many = len(weights) > 0
+        values = weights[:early] if part == 0 else weights[early:]
+        if modulus == 0 and not many:
+            for i in range(len(here)):
+                if part == 0:
+                    _prefetch(state, ahead[i])
+                state[here[i]] += sign
+        elif modulus == 0:
+            for i in range(len(here)):
+                if part == 0:
+                    _prefetch(state, ahead[i])
+                state[here[i]] += sign * np.int64(values[i])
+        else:
+            one = _modular(1, modulus, sign)
+            for i in range(len(here)):
+                if part == 0:
+                    _prefetch(state, ahead[i])
+                if many:
+                    one = _modular(values[i], modulus, sign)
+                total = np.int64(state[here[i]]) + one
+                state[here[i]] = total - modulus if total >= modulus else total
+
+
+@kernel
+def add_slots(state: Any, slots: Any, weights: Any, modulus: Any, sign: Any, done: I64) -> None:
+    """Add to slots that are known; done[0] = 1 when all of them are in."""
+    _add(state, slots, weights, modulus, sign)
+    done[0] = 1
+
+
+@kernel
+def _add_hashed(state: Any, items: I64, weights: Any, route: Any, modulus: Any, sign: Any, ring: U64) -> None:
+    """The pipeline for hashed ints; all events are valid."""
+    n = len(items)
+    many = len(weights) > 0
+    last = np.zeros(GROUP, np.int64)
+    for at in range(0, n + GROUP + LAG, GROUP):
+        if at < n:
+            place = np.int64(np.uint64(at) & _RING_MASK)
+            if n - at >= GROUP:
+                _slot_group(items, at, route.key0, route.key1, ring, place, route.per_level, route.last_level)
+            else:
+                last[: n - at] = items[at:]
+                _slot_group(last, 0, route.key0, route.key1, ring, place, route.per_level, route.last_level)
+                last[:] = 0
+        if GROUP <= at < n + GROUP:
+            first = np.uint64(at - GROUP) & _RING_MASK
+            for i in range(np.uint64(0), np.uint64(GROUP)):
+                _prefetch(state, ring[first + i])
+        if at < LAG:
+            continue
+        begin = at - LAG
+        first = np.uint64(begin) & _RING_MASK
+        count = np.uint64(min(n - begin, GROUP)) if begin < n else np.uint64(0)
+        if modulus == 0 and not many:
+            for i in range(np.uint64(0), count):
+                state[ring[first + i]] += sign
+        elif modulus == 0:
+            values = weights[begin:]
+            for i in range(np.uint64(0), count):
+                state[ring[first + i]] += sign * np.int64(values[i])
+        else:
+            values = weights[begin:]
+            one = _modular(1, modulus, sign)
+            for i in range(np.uint64(0), count):
+                slot = ring[first + i]
+                if many:
+                    one = _modular(values[i], modulus, sign)
+                total = np.int64(state[slot]) + one
+                state[slot] = total - modulus if total >= modulus else total
 
 
 @kernel
@@ -419,46 +738,36 @@ def _bad_weights(weights: Any, max_weight: Any) -> Any:
 
 
 @kernel
-def _bad_slots(slots: U64, size: Any) -> Any:
-    """Number of slots that are none."""
-    bad = 0
-    for i in range(len(slots)):
-        bad += slots[i] >= size
-    return bad
+def _keep(slots: U64, weights: Any, scratch: Any, size: Any, max_weight: Any, mode: Any) -> Any:
+    """Move the events that have an effect to the front (weights into `scratch`).
 
-
-@kernel
-def _add_block(
-    state: Any, slots: U64, weights: Any, scratch: Any, max_weight: Any, modulus: Any, sign: Any, mode: Any
-) -> Any:
-    """Add one located block; false, with nothing added, if it holds an invalid event and the mode is to stop."""
-    size = np.uint64(len(state))
-    bad_slots = _bad_slots(slots, size)
+    Returns their number; all of them: nothing was moved. -1: an invalid event, and the mode is to stop.
+    """
+    n = len(slots)
+    bad_slots = 0
+    for i in range(n):
+        bad_slots += slots[i] >= size
     bad_weights = _bad_weights(weights, max_weight) if max_weight > 0 else 0
     if bad_slots == 0 and bad_weights == 0:
-        _add(state, slots, weights, modulus, sign)
-        return True
-    if mode == ERROR:
-        for i in range(len(slots)):
-            if slots[i] == NOWHERE:
-                return False
+        return n
     if mode != NOOP and bad_weights > 0:
-        return False
+        return -1
+    if mode == ERROR:
+        for i in range(n):
+            if slots[i] == NOWHERE:
+                return -1
     kept = 0
     if len(weights) == 0:
-        for i in range(len(slots)):
+        for i in range(n):
             slots[kept] = slots[i]
             kept += slots[i] < size
-        _add(state, slots[:kept], weights, modulus, sign)
-        return True
-    for i in range(len(slots)):
+        return kept
+    for i in range(n):
         weight = np.int64(weights[i])
         slots[kept] = slots[i]
         scratch[kept] = weights[i]
         kept += (slots[i] < size) and (max_weight == 0 or (-max_weight <= weight <= max_weight))
-    _add(state, slots[:kept], scratch[:kept], modulus, sign)
-    scratch[:] = 0
-    return True
+    return kept
 
 
 @kernel
@@ -467,18 +776,29 @@ def update_ints(
 ) -> Any:
     """Add a batch of ints, block by block; done[0] counts the events gone by. False: the next block is invalid."""
     n = len(items)
-    slots = np.empty(min(n, BLOCK), np.uint64)
+    piped = route.way == HASHED and route.per_level < _VECTOR_LIMIT
+    slots = np.empty(max(min(n, BLOCK), RING), np.uint64)
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
+    size = np.uint64(len(state))
     good = True
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
-        block = slots[: stop - start]
-        locate_ints(items[start:stop], route, block)
-        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode)
-        if not good:
-            break
+        part = weights[start:stop]
+        if piped and (max_weight == 0 or _bad_weights(part, max_weight) == 0):
+            _add_hashed(state, items[start:stop], part, route, modulus, sign, slots[:RING])
+        else:
+            block = slots[: stop - start]
+            locate_ints(items[start:stop], route, block)
+            kept = _keep(block, part, scratch, size, max_weight, mode)
+            if kept < 0:
+                good = False
+                break
+            if kept < stop - start and len(part) > 0:
+                part = scratch[:kept]
+            _add(state, block[:kept], part, modulus, sign)
         done[0] += stop - start
     slots[:] = 0
+    scratch[:] = 0
     return good
 
 
@@ -500,14 +820,114 @@ def update_spans(
     n = len(starts)
     slots = np.empty(min(n, BLOCK), np.uint64)
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
+    size = np.uint64(len(state))
     good = True
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
+        part = weights[start:stop]
         block = slots[: stop - start]
         locate_spans(buffer, starts[start:stop], ends[start:stop], route, block)
-        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode)
-        if not good:
+        kept = _keep(block, part, scratch, size, max_weight, mode)
+        if kept < 0:
+            good = False
             break
+        if kept < stop - start and len(part) > 0:
+            part = scratch[:kept]
+        _add(state, block[:kept], part, modulus, sign)
         done[0] += stop - start
     slots[:] = 0
+    scratch[:] = 0
+    return good
+
+
+# Two threads: each locates half of the items and sorts them by the owner of their slots, then each adds what it owns.
+
+
+@kernel
+def _share(slots: U64, weights: Any, out: Any, out_weights: Any, bounds: I64) -> None:
+    """Owner 0's slots to the left end of the free room, owner 1's to its right end."""
+    low = bounds[0]
+    high = bounds[1]
+    many = len(weights) > 0
+    for i in range(len(slots)):
+        slot = slots[i]
+        right = np.int64((slot >> OWNER_BIT) & _ONE)
+        out[np.uint64(low)] = slot
+        out[np.uint64(high)] = slot
+        if many:
+            out_weights[np.uint64(low)] = weights[i]
+            out_weights[np.uint64(high)] = weights[i]
+        low += 1 - right
+        high -= right
+    bounds[0] = low
+    bounds[1] = high
+
+
+@kernel
+def share_ints(
+    items: I64,
+    weights: Any,
+    route: Any,
+    size: Any,
+    max_weight: Any,
+    mode: Any,
+    out: Any,
+    out_weights: Any,
+    bounds: I64,
+) -> Any:
+    """Locate a slab of ints and sort it by owner: out[:bounds[0]] and out[bounds[1] + 1:]. False: invalid."""
+    n = len(items)
+    slots = np.empty(min(n, BLOCK), np.uint64)
+    scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
+    good = True
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        part = weights[start:stop]
+        block = slots[: stop - start]
+        locate_ints(items[start:stop], route, block)
+        kept = _keep(block, part, scratch, size, max_weight, mode)
+        if kept < 0:
+            good = False
+            break
+        if kept < stop - start and len(part) > 0:
+            part = scratch[:kept]
+        _share(block[:kept], part, out, out_weights, bounds)
+    slots[:] = 0
+    scratch[:] = 0
+    return good
+
+
+@kernel
+def share_spans(
+    buffer: Bytes,
+    starts: Any,
+    ends: Any,
+    weights: Any,
+    route: Any,
+    size: Any,
+    max_weight: Any,
+    mode: Any,
+    out: Any,
+    out_weights: Any,
+    bounds: I64,
+) -> Any:
+    """As `share_ints`, for strings."""
+    n = len(starts)
+    slots = np.empty(min(n, BLOCK), np.uint64)
+    scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
+    good = True
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        part = weights[start:stop]
+        block = slots[: stop - start]
+        locate_spans(buffer, starts[start:stop], ends[start:stop], route, block)
+        kept = _keep(block, part, scratch, size, max_weight, mode)
+        if kept < 0:
+            good = False
+            break
+        if kept < stop - start and len(part) > 0:
+            part = scratch[:kept]
+        _share(block[:kept], part, out, out_weights, bounds)
+    slots[:] = 0
+    scratch[:] = 0
     return good
