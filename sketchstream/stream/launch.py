@@ -1,0 +1,81 @@
+"""From a configuration to a worker that can run: the source, the store and the publishers it names.
+
+In: a `Config`. Out: a `Worker`, not started. Touches: opens what the configuration names (files, the store's lock;
+for a topic, connections).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sketchstream.stream.config import Config
+from sketchstream.stream.metrics import Metrics
+from sketchstream.stream.partition import Rules
+from sketchstream.stream.ports import Publisher
+from sketchstream.stream.results import Both, DirectoryPublisher
+from sketchstream.stream.worker import Progress, Settings, Worker
+
+
+def rules(config: Config) -> Rules:
+    """What all partitions have in common; reads the key file."""
+    partitioner = config.input.partitioner if config.checked else None
+    return Rules(
+        sketches=config.sketches,
+        key=config.load_key(),
+        lateness_ms=config.input.lateness,
+        max_ahead_ms=config.input.max_ahead,
+        partitioner=None if partitioner == "unchecked" else partitioner,
+        fingerprint=config.fingerprint,
+    )
+
+
+def settings(config: Config) -> Settings:
+    """How the worker runs."""
+    files = not config.from_kafka
+    return Settings(
+        snapshot_every_s=config.store.snapshot_every / 1000,
+        idle_ms=None if files else config.input.idle,
+        threads=0 if files else 4,
+        fail_fast=config.worker.fail_fast,
+        close_at_end=config.input.close_at_end,
+        dead_letters_per_s=float(config.input.dead_letter_rate),
+        dead_letter_payload=config.input.dead_letter_payload,
+        give_up_after=5 if files else None,
+    )
+
+
+def file_worker(
+    config: Config, *, progress: Callable[[Progress], None] | None = None, metrics: Metrics | None = None
+) -> Worker:
+    """The worker of a file or standard input.
+
+    Raises:
+        KeyMismatchError, StoreError, DataLossError: the key or the store cannot be used.
+    """
+    from sketchstream.stream.store import DirectoryStore
+    from sketchstream_connectors.files import FileSource, Layout
+
+    shared: dict[str, Any] = {"item_type": config.input.item_type, "weight": config.input.weight}
+    time = config.input.time if config.input.time != "record" else None
+    layout = Layout(config.format, config.input.item, time=time, **shared)  # type: ignore[arg-type]
+    common = rules(config)
+    directory = config.sealed_directory
+    assert directory is not None
+    return Worker(
+        common,
+        FileSource(config.input_file, layout),
+        DirectoryStore(config.store_path),
+        DirectoryPublisher(directory),
+        settings=settings(config),
+        metrics=metrics or Metrics(diagnostics=config.privacy.diagnostics == "exact"),
+        progress=progress,
+    )
+
+
+def publishers(config: Config, topic: Publisher | None) -> Publisher:
+    """To the sealed topic, to the folder, or to both."""
+    places: list[Publisher] = [] if topic is None else [topic]
+    if config.sealed_directory is not None:
+        places.append(DirectoryPublisher(config.sealed_directory))
+    return places[0] if len(places) == 1 else Both(places)
