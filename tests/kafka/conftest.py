@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from sketchstream_connectors.devbroker import DevCluster
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # for `kafka_app`, which its tests import
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

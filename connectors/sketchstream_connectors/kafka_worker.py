@@ -1,0 +1,126 @@
+"""Everything a worker needs of Kafka, from one configuration.
+
+In: a `Config` whose input is a topic. Out: source, store, publisher and sink of one worker, or the source of a reader.
+Touches: the cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sketchstream.stream.ports import Publisher, Sink
+from sketchstream.stream.results import Both, DirectoryPublisher
+from sketchstream.stream.worker import Progress, Settings, Worker
+from sketchstream_connectors.fields import Decoder
+from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka_publish import KafkaPublisher, KafkaSink
+from sketchstream_connectors.kafka_sealed import KafkaSealedSource
+from sketchstream_connectors.kafka_source import KafkaSource
+from sketchstream_connectors.kafka_store import KafkaStore
+
+if TYPE_CHECKING:
+    from sketchstream.stream.config import Config
+    from sketchstream.stream.metrics import Metrics
+    from sketchstream.stream.partition import Rules
+
+THREADS = 8
+"""Commits and restores wait for the network, not for the processor: several at a time."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What a worker on Kafka works with; the worker closes them, the owner closes the connection."""
+
+    connection: Connection
+    source: KafkaSource
+    store: KafkaStore
+    publisher: Publisher
+    sink: Sink | None
+
+
+def connect(config: Config) -> Connection:
+    """A connection to the cluster of a configuration."""
+    return Connection(config.kafka, config.folder)
+
+
+def open_ports(config: Config) -> Ports:
+    """Source, store, publisher and sink of one worker; nothing stays open if one of them fails.
+
+    Raises:
+        ConfigError: an option, or a topic that is missing or wrong.
+        BrokerError: the cluster cannot be reached.
+    """
+    topic = config.input.topic or ""
+    decoder = Decoder(
+        format=config.format,  # type: ignore[arg-type]  # a topic's format, checked by the configuration
+        item=config.input.item,
+        item_type=config.input.item_type,
+        weight=config.input.weight,
+        time=config.input.time,
+    )
+    with contextlib.ExitStack() as stack:
+
+        def kept(close: Callable[[], object]) -> None:
+            stack.callback(close)
+
+        connection = connect(config)
+        kept(connection.close)
+        source = KafkaSource(connection, topic, decoder.decode, path="auto" if config.worker.raw else "stock")
+        kept(source.close)
+        store = KafkaStore(connection, topic, source, sealed_topic=config.sealed_topic)
+        kept(store.close)
+        publishers: list[Publisher] = []
+        if config.sealed_topic is not None:
+            publishers.append(KafkaPublisher(connection, config.sealed_topic))
+        if config.sealed_directory is not None:
+            publishers.append(DirectoryPublisher(config.sealed_directory))
+        publisher = publishers[0] if len(publishers) == 1 else Both(publishers)
+        kept(publisher.close)
+        sink: Sink | None = None
+        if config.input.late_topic or config.input.dead_letter_topic:
+            sink = KafkaSink(
+                connection,
+                topic,
+                late_topic=config.input.late_topic,
+                dead_letter_topic=config.input.dead_letter_topic,
+                payload=config.input.dead_letter_payload,
+            )
+        stack.pop_all()
+        return Ports(connection, source, store, publisher, sink)
+
+
+def open_worker(
+    config: Config,
+    rules: Rules,
+    *,
+    settings: Settings | None = None,
+    metrics: Metrics | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Worker:
+    """A worker over Kafka; closing it closes its ports."""
+    ports = open_ports(config)
+    chosen = settings or Settings(
+        snapshot_every_s=config.store.snapshot_every / 1000,
+        idle_ms=config.input.idle,
+        fail_fast=config.worker.fail_fast,
+        dead_letters_per_s=config.input.dead_letter_rate,
+        dead_letter_payload=config.input.dead_letter_payload,
+    )
+    return Worker(
+        rules,
+        ports.source,
+        ports.store,
+        ports.publisher,
+        settings=replace(chosen, threads=max(chosen.threads, THREADS)),
+        sink=ports.sink,
+        metrics=metrics,
+        progress=progress,
+    )
+
+
+def open_sealed(config: Config) -> KafkaSealedSource:
+    """The source of a reader of the sealed topic."""
+    return KafkaSealedSource(connect(config), config.sealed_topic or "")
