@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import DomainError, ItemError, KeyMismatchError, SpecError, WeightError
+from sketchstream.batch import Batch, Invalid, locate
+from sketchstream.errors import ItemError, KeyMismatchError, SpecError
 from sketchstream.hashing import Key, Kind
-from sketchstream.items import Ints, Items, Spans, Weights, as_weights
+from sketchstream.items import Ints, Items, as_weights
 from sketchstream.spec import ClosedDomain, Domain, OpenDomain
 
-Invalid = Literal["error", "skip", "noop"]
 Mask = npt.NDArray[np.bool_]
 State = npt.NDArray[Any]
 
@@ -85,11 +85,9 @@ class Index:
 
     def locate(self, items: Items) -> npt.NDArray[np.int64]:
         """(n,) slot of each item; -1 outside the domain, -2 inside but not sampled."""
-        from sketchstream import kernels
-
         out = np.empty(len(items), np.uint64)
         for position, piece in items.pieces():
-            _locate(kernels, piece, self._routes[items.kind], out[position : position + len(piece)])
+            locate(piece, self._routes[items.kind], out[position : position + len(piece)])
         return out.view(np.int64)
 
     def apply(
@@ -127,84 +125,7 @@ class Index:
             raise SpecError(msg)
         numbers = as_weights(weights, len(items))
         limit = 0 if modulus is not None or len(numbers) == 0 else max_weight
-        batch = _Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid)
-        try:
-            batch.run()
-        except BaseException:
-            batch.undo()
-            raise
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Batch:
-    """One batch on its way into a state; `done` counts the events that are in, so that they can be taken out."""
-
-    state: State
-    items: Items
-    weights: Weights
-    route: Any
-    max_weight: int
-    modulus: int
-    invalid: Invalid
-    done: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
-
-    def run(self) -> None:
-        """Add the batch; stops at the first block that must not be added."""
-        for position, piece in self.items.pieces():
-            if not self._add(piece, position, len(piece), 1):
-                self._refuse(piece, position)
-
-    def undo(self) -> None:
-        """Take out what went in: addition wraps, so subtracting the same events is exact."""
-        left = int(self.done[0])
-        for position, piece in self.items.pieces():
-            if position >= left:
-                break
-            self._add(piece, position, min(len(piece), left - position), -1)
-
-    def _add(self, piece: Ints | Spans, position: int, n: int, sign: int) -> bool:
-        """Add (or take out) the first n events of a piece."""
-        from sketchstream import kernels
-
-        mode = {"error": kernels.ERROR, "skip": kernels.SKIP, "noop": kernels.NOOP}[self.invalid]
-        weights = self.weights[position : position + n]
-        counted = self.done if sign > 0 else np.zeros(1, np.int64)
-        last = (weights, self.route, self.max_weight, self.modulus, sign, mode, counted)
-        if isinstance(piece, Ints):
-            return bool(kernels.update_ints(self.state, piece.values[:n], *last))
-        return bool(kernels.update_spans(self.state, piece.buffer, piece.starts[:n], piece.ends[:n], *last))
-
-    def _refuse(self, piece: Ints | Spans, position: int) -> NoReturn:
-        """Find the first invalid event after those that are in, and say where it is."""
-        from sketchstream import kernels
-
-        first = int(self.done[0])
-        rest = piece.take(np.arange(first - position, min(len(piece), first - position + kernels.BLOCK)))
-        outside = np.empty(len(rest), np.uint64)
-        _locate(kernels, rest, self.route, outside)
-        wrong_item = outside == kernels.NOWHERE
-        wrong_item &= self.invalid == "error"
-        numbers = self.weights[first : first + len(rest)]
-        wrong_weight = np.zeros(len(rest), np.bool_)
-        if self.max_weight and len(numbers):
-            wrong_weight = (numbers > self.max_weight) | (numbers < -self.max_weight)
-        at = int(np.argmax(wrong_item | wrong_weight))
-        if wrong_item[at]:
-            msg = f"the item at position {first + at} is not in the domain; nothing was applied"
-            raise DomainError(msg)
-        msg = (
-            f"the weight at position {first + at} is not within -{self.max_weight}..{self.max_weight} (max_weight); "
-            "nothing was applied"
-        )
-        raise WeightError(msg)
-
-
-def _locate(kernels: Any, piece: Ints | Spans, route: Any, out: npt.NDArray[np.uint64]) -> None:
-    """Slots of one piece."""
-    if isinstance(piece, Ints):
-        kernels.locate_ints(piece.values, route, out)
-    else:
-        kernels.locate_spans(piece.buffer, piece.starts, piece.ends, route, out)
+        Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid).apply(threads)
 
 
 def _needed(key: Key | None) -> Key:

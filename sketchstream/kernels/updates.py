@@ -279,14 +279,33 @@ def _prefetch(typingctx: Any, array: Any, position: Any) -> Any:
 
 
 @_intrinsic
-def _load(typingctx: Any, array: Any, position: Any) -> Any:
-    """The eight bytes at array[position:position + 8] as one little-endian word; any alignment."""
+def _first(typingctx: Any, array: Any) -> Any:
+    """Address of the first byte of an array. Arrays handed from kernel to kernel cost two atomic counts a call."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _address(context, builder, signature.args[0], args[0], args[1])
-        return builder.load(builder.bitcast(pointer, _I64.as_pointer()), align=1)
+        return builder.ptrtoint(context.make_array(signature.args[0])(context, builder, args[0]).data, _I64)
 
-    return types.uint64(array, position), codegen
+    return types.uint64(array), codegen
+
+
+@_intrinsic
+def _word(typingctx: Any, address: Any) -> Any:
+    """The eight bytes from an address on, as one little-endian word; any alignment."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], _I64.as_pointer()), align=1)
+
+    return types.uint64(types.uint64), codegen
+
+
+@_intrinsic
+def _byte(typingctx: Any, address: Any) -> Any:
+    """The byte at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.IntType(8).as_pointer()), align=1)
+
+    return types.uint8(types.uint64), codegen
 
 
 @_intrinsic
@@ -354,29 +373,32 @@ def _sip_round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
 
 
 @kernel
-def _tail(buffer: Bytes, start: Any, end: Any) -> Any:
-    """The last word of SipHash: the bytes after the last whole word, and the length in the top byte."""
+def _tail(first: Any, start: Any, end: Any) -> Any:
+    """The last word of SipHash: the bytes after the last whole word, and the length in the top byte.
+
+    `first` is the address of the buffer. Nothing outside the buffer is read.
+    """
     length = end - start
-    rest = length & 7
-    word = np.uint64(length) << np.uint64(56)
+    rest = length & np.uint64(7)
+    word = length << np.uint64(56)
     if rest > 0:
         if end >= 8:
-            word |= _load(buffer, end - 8) >> np.uint64(64 - 8 * rest)
+            word |= _word(first + end - np.uint64(8)) >> (np.uint64(64) - (rest << np.uint64(3)))
         else:
-            piece = buffer[end - rest : end]
             for i in range(rest):
-                word |= np.uint64(piece[i]) << np.uint64(8 * i)
+                word |= np.uint64(_byte(first + end - rest + i)) << (i << np.uint64(3))
     return word
 
 
 @kernel
-def _hash_span(buffer: Bytes, start: Any, end: Any, key0: Any, key1: Any) -> Any:
-    """SipHash-2-4 of buffer[start:end]."""
+def _hash_span(first: Any, start: Any, end: Any, key0: Any, key1: Any) -> Any:
+    """SipHash-2-4 of the bytes start..end of the buffer at the address `first`."""
     v0, v1, v2, v3 = key0 ^ _V0, key1 ^ _V1, key0 ^ _V2, key1 ^ _V3
-    last = _tail(buffer, start, end)
-    for _ in range((end - start) >> 3):
-        word = _load(buffer, start)
-        start += 8
+    last = _tail(first, start, end)
+    at = first + start
+    for _ in range((end - start) >> np.uint64(3)):
+        word = _word(at)
+        at += np.uint64(8)
         v3 = v3 ^ word
         v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
         v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
@@ -398,27 +420,19 @@ def hash_spans(buffer: Bytes, starts: Any, ends: Any, key0: Any, key1: Any, out:
     """SipHash-2-4 of each buffer[starts[i]:ends[i]]: strings of equal numbers of words side by side."""
     n = len(out)
     if n < 2 * GROUP:
+        first = _first(buffer)
         for i in range(n):
-            out[i] = _hash_span(buffer, np.int64(starts[i]), np.int64(ends[i]), key0, key1)
+            out[i] = _hash_span(first, np.uint64(starts[i]), np.uint64(ends[i]), key0, key1)
         return
     size = min(n, SPANS)
-    order = np.empty(size, np.int64)
+    order = np.empty(size, np.uint64)
     counts = np.empty(LONGEST + 2, np.int64)
     words = np.empty((size + GROUP) * LONGEST, np.uint64)
     hashed = np.empty(GROUP, np.uint64)
     for begin in range(0, n, SPANS):
-        finish = min(begin + SPANS, n)
+        end = min(begin + SPANS, n)
         _hash_sorted(
-            buffer,
-            starts[begin:finish],
-            ends[begin:finish],
-            key0,
-            key1,
-            out[begin:finish],
-            order,
-            counts,
-            words,
-            hashed,
+            buffer, starts[begin:end], ends[begin:end], key0, key1, out[begin:end], order, counts, words, hashed
         )
     words[:] = 0
     hashed[:] = 0
@@ -438,13 +452,14 @@ def _hash_sorted(
     key0: Any,
     key1: Any,
     out: U64,
-    order: I64,
+    order: U64,
     counts: I64,
     words: U64,
     hashed: U64,
 ) -> None:
     """At most SPANS strings: sort by number of words, lay the words of a group out lane by lane, hash."""
     n = len(out)
+    base = _first(buffer)
     counts[:] = 0
     for i in range(n):
         counts[_whole_words(starts[i], ends[i]) + 1] += 1
@@ -454,31 +469,29 @@ def _hash_sorted(
         c = _whole_words(starts[i], ends[i])
         order[counts[c]] = i
         counts[c] += 1
-    first = 0
+    begin = 0
     for c in range(LONGEST):
-        chosen = order[first : counts[c]]
-        first = counts[c]
-        count = c + 1
-        row = np.uint64(0)
+        chosen = order[begin : counts[c]]
+        begin = counts[c]
         for i in range(len(chosen)):
-            start = np.int64(starts[chosen[i]])
-            end = np.int64(ends[chosen[i]])
-            lane = np.uint64(i & (GROUP - 1))
-            row = np.uint64(i - (i & (GROUP - 1))) * np.uint64(count)
-            at = row + lane
+            start = np.uint64(starts[chosen[i]])
+            end = np.uint64(ends[chosen[i]])
+            lane = i & (GROUP - 1)
+            at = np.uint64((i - lane) * (c + 1) + lane)
+            address = base + start
             for _ in range(c):
-                words[at] = _load(buffer, start)
-                start += 8
+                words[at] = _word(address)
+                address += np.uint64(8)
                 at += np.uint64(GROUP)
-            words[at] = _tail(buffer, start - 8 * c, end)
+            words[at] = _tail(base, start, end)
         for i in range(0, len(chosen), GROUP):
-            _hash_words(words, i * count, count, key0, key1, hashed)
+            _hash_words(words, i * (c + 1), c + 1, key0, key1, hashed)
             part = chosen[i : min(i + GROUP, len(chosen))]
             for j in range(len(part)):
                 out[part[j]] = hashed[j]
-    chosen = order[first:n]
+    chosen = order[begin:n]
     for i in range(len(chosen)):
-        out[chosen[i]] = _hash_span(buffer, np.int64(starts[chosen[i]]), np.int64(ends[chosen[i]]), key0, key1)
+        out[chosen[i]] = _hash_span(base, np.uint64(starts[chosen[i]]), np.uint64(ends[chosen[i]]), key0, key1)
 
 
 # Slots.
@@ -588,14 +601,13 @@ def _look_up_spans(buffer: Bytes, starts: Any, ends: Any, route: Any, out: U64) 
         while table[place, 1] != 0:
             if table[place, 0] == value:
                 position = table[place, 1] - _ONE
-                one = buffer[starts[i] : ends[i]]
-                two = route.buffer[route.starts[position] : route.ends[position]]
-                same = len(one) == len(two)
-                if same:
-                    for j in range(len(one)):
-                        if one[j] != two[j]:
-                            same = False
-                            break
+                start = np.uint64(starts[i])
+                length = np.uint64(ends[i]) - start
+                other = np.uint64(route.starts[position])
+                same = np.uint64(route.ends[position]) - other == length
+                while same and length > 0:
+                    length -= _ONE
+                    same = buffer[start + length] == route.buffer[other + length]
                 if same:
                     found = route.slots[position]
                     break
@@ -707,23 +719,21 @@ def _add_hashed(state: Any, items: I64, weights: Any, route: Any, modulus: Any, 
                 _prefetch(state, ring[first + i])
         if at < LAG:
             continue
-        begin = at - LAG
-        first = np.uint64(begin) & _RING_MASK
-        count = np.uint64(min(n - begin, GROUP)) if begin < n else np.uint64(0)
+        begin = np.uint64(at - LAG)
+        first = begin & _RING_MASK
+        count = np.uint64(max(min(n - (at - LAG), GROUP), 0))
         if modulus == 0 and not many:
             for i in range(np.uint64(0), count):
                 state[ring[first + i]] += sign
         elif modulus == 0:
-            values = weights[begin:]
             for i in range(np.uint64(0), count):
-                state[ring[first + i]] += sign * np.int64(values[i])
+                state[ring[first + i]] += sign * np.int64(weights[begin + i])
         else:
-            values = weights[begin:]
             one = _modular(1, modulus, sign)
             for i in range(np.uint64(0), count):
                 slot = ring[first + i]
                 if many:
-                    one = _modular(values[i], modulus, sign)
+                    one = _modular(weights[begin + i], modulus, sign)
                 total = np.int64(state[slot]) + one
                 state[slot] = total - modulus if total >= modulus else total
 
