@@ -360,17 +360,19 @@ class Driver:
         ... domain = { size = 100 }
         ... ''', partitions=2, now="2024-01-01T00:00:00Z")
         >>> for minute in range(60):
-        ...     driver.send({"user": minute % 7, "ts": f"2024-01-01T00:{minute:02}:00Z"})
+        ...     at = f"2024-01-01T00:{minute:02}:00Z"
+        ...     driver.send({"user": minute % 7, "ts": at}, timestamp=at)
         >>> driver.run()
         >>> driver.windows("hourly")                   # nothing has passed the end of the hour yet
         []
         >>> driver.kill()                              # as by SIGKILL: what was not committed is replayed
         >>> for partition in range(2):
-        ...     driver.send({"user": 3, "ts": "2024-01-01T01:06:00Z"}, partition=partition)
+        ...     at = "2024-01-01T01:06:00Z"
+        ...     driver.send({"user": 3, "ts": at}, timestamp=at, partition=partition)
         >>> driver.run()
         >>> [window.fields()["complete"] for window in driver.windows("hourly")]
         [True]
-        >>> driver.advance(hours=1)                    # silent partitions follow the clock
+        >>> driver.advance(hours=3)                    # silent partitions follow the clock
         >>> [window.fields()["window_start"] for window in driver.windows("hourly")]
         ['2024-01-01T00:00:00Z', '2024-01-01T01:00:00Z']
     """
@@ -502,7 +504,7 @@ class Driver:
     @property
     def worker_source(self) -> MemorySource:
         """The running worker's source."""
-        source = self.worker._source  # noqa: SLF001 - the driver made it
+        source = self.worker._source
         assert isinstance(source, MemorySource)
         return source
 

@@ -106,6 +106,7 @@ class Track:
     partial: int = NO_TIME
     sequence: int = 0
     announced: int = NO_TIME
+    reached: int = NO_TIME
     last: OpenWindow | None = None
 
     def aligned(self) -> bool:
@@ -406,13 +407,13 @@ class PartitionState:
         """How far this sketch can be sealed: the last boundary whose lateness the watermark has passed."""
         limit = self.watermark - self.rules.lateness_ms if self.watermark != NO_TIME else NO_TIME
         if limit < EARLIEST_MS:
-            return track.through
+            return max(track.through, track.reached)
         if track.plan is None:
             ends = [one.end for one in track.windows.values() if one.end <= limit]
-            return max([track.through, *ends])
+            return max([track.through, track.reached, *ends])
         reached = track.plan.calendar.window(min(limit, LATEST_MS - 1))[0]
         open_ends = [one.end for one in track.windows.values() if one.end <= limit]
-        return max([track.through, reached, *open_ends])
+        return max([track.through, track.reached, reached, *open_ends])
 
     @property
     def outbox_bytes(self) -> int:
@@ -470,6 +471,7 @@ class PartitionState:
         )
         self._outbox.append(_Outgoing(entry, _new_name()))
         del track.windows[window.start]
+        track.reached = max(track.reached, window.end)
         if track.last is window:
             track.last = None
 

@@ -1,0 +1,535 @@
+"""The state of a partition: a function of the record sequence, whatever the batches."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sketchstream.errors import DataLossError
+from sketchstream.hashing import Key
+from sketchstream.items import Items
+from sketchstream.published import Release, SealedState, read
+from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.placement import belongs, kept
+from sketchstream.stream.ports import NO_TIME, Chunk, Restored
+
+sys.path.insert(0, str(Path(__file__).parent))
+from streams import (
+    EPOCH,
+    HOUR,
+    MINUTE,
+    Batch,
+    Oracle,
+    Stream,
+    at_least,
+    exact,
+    open_spec,
+    plan,
+    published,
+    rules,
+    spec,
+    stream,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10")
+
+
+def feed(state: PartitionState, s: Stream, cuts: list[int]) -> tuple[list[int], list[int]]:
+    """Apply a stream in chunks; returns the late and the future records."""
+    late: list[int] = []
+    future: list[int] = []
+    edges = [0, *sorted(set(cuts)), len(s)]
+    for begin, end in pairwise(edges):
+        outcome = state.apply(s.chunk(begin, end))
+        late += (begin + outcome.late_records).tolist()
+        future += (begin + outcome.future_records).tolist()
+    return late, future
+
+
+def finish(state: PartitionState) -> dict[tuple[str, int], Release | SealedState]:
+    state.seal(everything=True)
+    state.capture()
+    return published(state)
+
+
+@given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(1, 399), max_size=12), lateness=st.integers(0, 4))
+@settings(max_examples=40)
+def test_batch_boundaries_change_nothing(seed: int, cuts: list[int], lateness: int) -> None:
+    s = stream(seed, 400)
+    oracle = Oracle(MINUTE, lateness * MINUTE, HOUR, 16)
+    counts, late, future, mark = oracle.run(s)
+    state = PartitionState.fresh(rules(lateness_ms=lateness * MINUTE), 0, 0, 1)
+    assert feed(state, s, cuts) == (late, future)
+    assert state.watermark == mark
+    assert state.position == 400
+    sealed = finish(state)
+    assert sorted(start for _, start in sealed) == sorted(counts)
+    for (_, start), found in sealed.items():
+        for k in (1, 2, 3, 5):
+            assert exact(found, k) == at_least(counts[start], k), (start, k)
+
+
+@given(seed=st.integers(0, 10**6), cut=st.integers(1, 399))
+@settings(max_examples=20)
+def test_what_a_snapshot_restores_goes_on_as_if_nothing_had_happened(seed: int, cut: int) -> None:
+    s = stream(seed, 400)
+    counts, late, _, mark = Oracle(MINUTE, MINUTE, HOUR, 16).run(s)
+    common = rules(plan(), plan("hours", "1h"))
+    first = PartitionState.fresh(common, 0, 0, 1)
+    outcome = first.apply(s.chunk(0, cut))
+    snapshot = first.capture()
+    second = PartitionState.restore(common, 0, Restored(cut, snapshot.manifest, snapshot.blobs), 1)
+    assert not second.changed()
+    again = second.apply(s.chunk(cut, 400))
+    assert len(late) == outcome.late.get("minutes", 0) + again.late.get("minutes", 0)
+    assert second.watermark == mark
+    sealed = finish(second)
+    by_hour: dict[int, Counter[int]] = {}
+    for start, window in counts.items():
+        by_hour.setdefault(start // HOUR * HOUR, Counter()).update(window)
+        assert exact(sealed["minutes", start], 2) == at_least(window, 2)
+    if not late:
+        for start, window in by_hour.items():
+            assert exact(sealed["hours", start], 2) == at_least(window, 2)
+
+
+def test_lateness_uses_the_watermark_before_each_record() -> None:
+    """Inside one batch: the record that moves the watermark does not make itself late; the next one may be."""
+    times = np.array([EPOCH, EPOCH + 3 * MINUTE, EPOCH + 1, EPOCH + 2 * MINUTE], np.int64)
+    s = Stream(np.arange(4), times, times + HOUR, np.ones(4, bool), np.zeros(4, bool))
+    state = PartitionState.fresh(rules(lateness_ms=MINUTE), 0, 0, 1)
+    assert feed(state, s, []) == ([2], [])
+
+
+def test_a_future_record_moves_nothing() -> None:
+    times = np.array([EPOCH, EPOCH + 2 * HOUR, EPOCH + 1], np.int64)
+    stamps = np.full(3, EPOCH, np.int64)
+    s = Stream(np.arange(3), times, stamps, np.ones(3, bool), np.zeros(3, bool))
+    state = PartitionState.fresh(rules(), 0, 0, 1)
+    assert feed(state, s, []) == ([], [1])
+    assert state.watermark == EPOCH + 1
+    assert state.open_windows == 1
+
+
+def test_without_record_timestamps_nothing_is_future() -> None:
+    s = stream(3, 50)
+    chunk = replace(s.chunk(0, 50), timestamps=None)
+    outcome = PartitionState.fresh(rules(), 0, 0, 1).apply(chunk)
+    assert outcome.future == 0
+
+
+def test_windows_are_opened_by_envelopes_alone() -> None:
+    """Invalid items, nulls and items outside the domain open the same windows and make the same blobs dirty."""
+    rng = np.random.default_rng(5)
+    times = EPOCH + np.sort(rng.integers(0, 10 * MINUTE, 100))
+    plain = Stream(np.zeros(100, np.int64), times, times, np.ones(100, bool), np.zeros(100, bool))
+    no_ops = Stream(np.full(100, 99), times, times, np.zeros(100, bool), np.arange(100) % 2 == 0)
+    snapshots = []
+    for s in (plain, no_ops):
+        state = PartitionState.fresh(rules(), 0, 0, 1)
+        state.apply(s.chunk(0, 60))
+        state.capture()
+        state.apply(s.chunk(60, 100))
+        snapshots.append(state.capture())
+    shapes = [
+        [(w["start"], w["end"], w["counts"]) for w in snapshot.manifest["sketches"]["minutes"]["windows"]]  # type: ignore[index,call-overload]
+        for snapshot in snapshots
+    ]
+    assert shapes[0] == shapes[1]
+    assert len(snapshots[0].blobs) == len(snapshots[1].blobs)
+    assert len(snapshots[0].keep) == len(snapshots[1].keep)
+    sizes = [
+        [len(snapshot.blobs.get(w["blob"], b"")) for w in snapshot.manifest["sketches"]["minutes"]["windows"]]  # type: ignore[index,call-overload]
+        for snapshot in snapshots
+    ]
+    assert sizes[0] == sizes[1]
+    assert max(sizes[0]) > 0
+
+
+def test_blobs_of_open_windows_have_one_size() -> None:
+    state = PartitionState.fresh(rules(plan("hours", "1h")), 0, 0, 1)
+    sizes: dict[int, set[int]] = {}
+    s = stream(11, 300, jitter_ms=1, step_ms=100)
+    for begin in range(0, 300, 50):
+        state.apply(s.chunk(begin, begin + 50))
+        snapshot = state.capture()
+        for w in snapshot.manifest["sketches"]["hours"]["windows"]:  # type: ignore[index,call-overload]
+            if w["blob"] in snapshot.blobs:
+                sizes.setdefault(w["start"], set()).add(len(snapshot.blobs[w["blob"]]))
+    assert all(len(found) == 1 for found in sizes.values())
+
+
+def test_a_sealed_window_never_reopens() -> None:
+    state = PartitionState.fresh(rules(lateness_ms=0), 0, 0, 1)
+    times = np.array([EPOCH, EPOCH + 5 * MINUTE], np.int64)
+    s = Stream(np.arange(2), times, times, np.ones(2, bool), np.zeros(2, bool))
+    state.apply(s.chunk(0, 2))
+    snapshot = state.capture()
+    restored = PartitionState.restore(
+        rules(lateness_ms=10 * MINUTE), 0, Restored(2, snapshot.manifest, snapshot.blobs), 1
+    )
+    back = Stream(np.zeros(3, np.int64), np.full(3, EPOCH), np.full(3, EPOCH), np.ones(3, bool), np.zeros(3, bool))
+    chunk = back.chunk(0, 1)
+    outcome = restored.apply(replace(chunk, from_position=2, next_position=3, offsets=chunk.offsets + 2))
+    assert outcome.late == {"minutes": 1}
+
+
+def test_chunks_from_elsewhere_are_refused_and_change_nothing() -> None:
+    s = stream(1, 100)
+    state = PartitionState.fresh(rules(), 0, 0, 1)
+    state.apply(s.chunk(0, 40))
+    before = state.watermark, state.position
+    for begin in (0, 39, 41):
+        with pytest.raises(ValueError, match="starts at"):
+            state.apply(s.chunk(begin, 90))
+    assert (state.watermark, state.position) == before
+
+
+def test_gaps_inside_a_chunk_are_legal() -> None:
+    """Compaction and control records leave holes: positions, not offsets, say where a chunk belongs."""
+    s = stream(2, 10)
+    chunk = replace(s.chunk(0, 10), offsets=np.arange(10) * 7, next_position=80)
+    state = PartitionState.fresh(rules(), 0, 0, 1)
+    state.apply(chunk)
+    assert state.position == 80
+    empty = s.chunk(0, 0)
+    state.apply(replace(empty, from_position=80, next_position=95))
+    assert state.position == 95
+
+
+def test_long_chunks_keep_few_windows_open() -> None:
+    """A day of minutes in one chunk: windows are sealed on the way, not held together."""
+    n = 2880
+    times = EPOCH + np.arange(n, dtype=np.int64) * 30_000
+    s = Stream(np.arange(n) % 16, times, times, np.ones(n, bool), np.zeros(n, bool))
+    state = PartitionState.fresh(rules(lateness_ms=2 * MINUTE), 0, 0, 1)
+    most = 0
+    opened = state._open
+
+    def watch(*args: object) -> object:
+        nonlocal most
+        out = opened(*args)  # type: ignore[arg-type]
+        most = max(most, state.open_windows)
+        return out
+
+    state._open = watch  # type: ignore[method-assign,assignment]
+    state.apply(s.chunk(0, n))
+    assert most <= 5
+    state.capture()
+    assert len(published(state)) == 1440 - 3
+
+
+def test_idle_partitions_follow_the_clock_and_never_go_back() -> None:
+    state = PartitionState.fresh(rules(lateness_ms=0), 0, 0, 1)
+    assert not state.to_publish
+    assert state.advance(EPOCH + MINUTE)
+    state.seal()
+    assert not state.advance(EPOCH)
+    snapshot = state.capture()
+    entries, frontiers = state.outbox()
+    assert entries == ()
+    assert [(one.published_through, one.sequence) for one in frontiers] == [(EPOCH + MINUTE, 1)]
+    assert snapshot.manifest["watermark"] == EPOCH + MINUTE
+    times = np.array([EPOCH + 1], np.int64)
+    s = Stream(np.zeros(1, np.int64), times, times, np.ones(1, bool), np.zeros(1, bool))
+    assert state.apply(s.chunk(0, 1)).late == {"minutes": 1}
+
+
+def test_several_sketches_have_their_own_windows_and_lateness() -> None:
+    times = EPOCH + np.array([0, 10 * MINUTE, 30_000], np.int64)
+    s = Stream(np.arange(3), times, times, np.ones(3, bool), np.zeros(3, bool))
+    state = PartitionState.fresh(rules(plan(), plan("hours", "1h"), lateness_ms=0), 0, 0, 1)
+    outcome = state.apply(s.chunk(0, 3))
+    assert outcome.late == {"minutes": 1}
+    assert outcome.late_records.tolist() == [2]
+    sealed = finish(state)
+    assert exact(sealed["hours", EPOCH], 1) == 3
+    assert exact(sealed["minutes", EPOCH], 1) == 1
+
+
+def test_packed_records_spread_over_windows() -> None:
+    """Several occurrences a record: each goes where its record's time says, invalid ones alone are left out."""
+    batch = Batch(
+        record=np.array([0, 0, 1, 1, 1], np.int64),
+        items=Items.of(np.array([1, 2, 1, 1, 3], np.int64)),
+        weights=None,
+        valid=np.array([True, False, True, True, True]),
+        times=EPOCH + np.array([0, MINUTE, MINUTE], np.int64),
+        null=np.array([False, False, False]),
+    )
+    state = PartitionState.fresh(rules(), 0, 0, 1)
+    outcome = state.apply(Chunk(0, 0, 3, np.arange(3), None, batch))
+    assert (outcome.updates, outcome.invalid, outcome.undecodable_records.size) == (4, 1, 0)
+    sealed = finish(state)
+    assert exact(sealed["minutes", EPOCH], 1) == 1
+    assert exact(sealed["minutes", EPOCH + MINUTE], 2) == 1
+    assert exact(sealed["minutes", EPOCH + MINUTE], 1) == 2
+
+
+def test_refused_records_are_named_by_reason() -> None:
+    n = 5
+    times = np.array([EPOCH, NO_TIME, EPOCH + 9 * HOUR, EPOCH, EPOCH], np.int64)
+    valid = np.array([False, True, True, False, True])
+    null = np.array([False, False, False, True, False])
+    s = Stream(np.zeros(n, np.int64), times, np.full(n, EPOCH), valid, null)
+    outcome = PartitionState.fresh(rules(), 0, 0, 1).apply(s.chunk(0, n))
+    assert outcome.undecodable_records.tolist() == [0]
+    assert outcome.time_records.tolist() == [1]
+    assert outcome.future_records.tolist() == [2]
+    assert (outcome.nulls, outcome.invalid, outcome.updates) == (1, 1, 1)
+
+
+def test_misplaced_items_are_no_ops() -> None:
+    ids = np.arange(16, dtype=np.int64)
+    here = belongs(Items.of(ids), "murmur2", [4], 1)
+    assert 0 < here.sum() < 16
+    s = Stream(ids, np.full(16, EPOCH), np.full(16, EPOCH), np.ones(16, bool), np.zeros(16, bool), partition=1)
+    asked = []
+
+    def count_now() -> int:
+        asked.append(1)
+        return 4
+
+    state = PartitionState.fresh(rules(partitioner="murmur2"), 1, 0, 4)
+    outcome = state.apply(s.chunk(0, 16), count_now)
+    assert outcome.misplaced == 16 - here.sum()
+    assert outcome.updates == here.sum()
+    assert asked == [1]
+    (found,) = finish(state).values()
+    assert found.slots == here.sum() == kept(spec().domain, "murmur2", 4, 1).sum()  # type: ignore[arg-type]
+    assert exact(found, 1) == here.sum()
+
+
+def test_partitions_added_in_mid_window_are_valid_from_then_on() -> None:
+    """A producer that already knows the new number of partitions is right as soon as the worker asks."""
+    key = Key(bytes(16))
+    ids = np.arange(64, dtype=np.int64)
+    old, new = (belongs(Items.of(ids), "murmur2", [n], 1) for n in (4, 6))
+    moved = ids[new & ~old]
+    assert moved.size
+    common = replace(rules(plan(made=open_spec(slots=4096)), partitioner="murmur2"), key=key)
+    state = PartitionState.fresh(common, 1, 0, 4)
+    first = ids[old]
+    n = first.size + moved.size
+    s = Stream(
+        np.concatenate([first, moved]), np.full(n, EPOCH), np.full(n, EPOCH), np.ones(n, bool), np.zeros(n, bool), 1
+    )
+    assert state.apply(s.chunk(0, first.size), lambda: 4).misplaced == 0
+    assert state.apply(s.chunk(first.size, n), lambda: 6).misplaced == 0
+    snapshot = state.capture()
+    state = PartitionState.restore(common, 1, Restored(n, snapshot.manifest, snapshot.blobs), 6)
+    (found,) = finish(state).values()
+    assert (found.origin.partitions_open, found.origin.partitions_seal) == (4, 6)
+    assert found.repartitioned
+
+
+def test_partitions_without_items_of_a_list_keep_no_sketch() -> None:
+    ids = np.arange(2, dtype=np.int64)
+    empty = next(p for p in range(64) if not belongs(Items.of(ids), "murmur2", [64], p).any())
+    s = Stream(np.zeros(1, np.int64), np.full(1, EPOCH), np.full(1, EPOCH), np.ones(1, bool), np.zeros(1, bool), empty)
+    state = PartitionState.fresh(rules(plan(made=spec(2)), partitioner="murmur2"), empty, 0, 64)
+    state.apply(s.chunk(0, 1))
+    assert state.open_windows == 0
+    assert state.watermark == EPOCH
+
+
+def test_an_added_sketch_begins_with_the_next_window() -> None:
+    before = rules(lateness_ms=0)
+    state = PartitionState.fresh(before, 0, 0, 1)
+    times = EPOCH + np.array([0, MINUTE // 2, MINUTE, 61 * MINUTE], np.int64)
+    s = Stream(np.arange(4), times, times, np.ones(4, bool), np.zeros(4, bool))
+    state.apply(s.chunk(0, 2))
+    snapshot = state.capture()
+    both = rules(plan(), plan("hours", "1h"), lateness_ms=0)
+    state = PartitionState.restore(both, 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
+    outcome = state.apply(s.chunk(2, 4))
+    assert outcome.late == {"hours": 1}
+    state.capture()
+    _, frontiers = state.outbox()
+    hours = next(one for one in frontiers if one.sketch == "hours")
+    assert hours.partial_through == EPOCH + HOUR
+    assert ("hours", EPOCH) not in finish(state)
+    assert ("hours", EPOCH + HOUR) in published(state)
+
+
+def test_a_removed_sketch_finishes_its_windows() -> None:
+    both = rules(plan(), plan("hours", "1h"), lateness_ms=0)
+    state = PartitionState.fresh(both, 0, 0, 1)
+    times = EPOCH + np.array([0, 10 * MINUTE, 20 * MINUTE, 90 * MINUTE], np.int64)
+    s = Stream(np.arange(4), times, times, np.ones(4, bool), np.zeros(4, bool))
+    state.apply(s.chunk(0, 2))
+    snapshot = state.capture()
+    state = PartitionState.restore(rules(lateness_ms=0), 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
+    state.apply(s.chunk(2, 4))
+    state.capture()
+    sealed = published(state)
+    assert exact(sealed["hours", EPOCH], 1) == 3
+    assert ("hours", EPOCH + HOUR) not in sealed
+    assert list(state.tracks) == ["minutes"]
+
+
+def test_a_changed_width_leaves_open_windows_alone() -> None:
+    """Hours become quarters of an hour: the open hour keeps its bounds, the next windows are quarters."""
+    state = PartitionState.fresh(rules(plan("w", "1h"), lateness_ms=0), 0, 0, 1)
+    times = EPOCH + np.array([0, 20, 70, 100, 200], np.int64) * MINUTE
+    s = Stream(np.arange(5), times, times, np.ones(5, bool), np.zeros(5, bool))
+    state.apply(s.chunk(0, 1))
+    snapshot = state.capture()
+    state = PartitionState.restore(
+        rules(plan("w", "15m"), lateness_ms=0), 0, Restored(1, snapshot.manifest, snapshot.blobs), 1
+    )
+    state.apply(s.chunk(1, 5))
+    state.capture()
+    windows = {entry.window for entry in state.outbox()[0]}
+    assert windows == {
+        (EPOCH, EPOCH + HOUR),
+        (EPOCH + 60 * MINUTE, EPOCH + 75 * MINUTE),
+        (EPOCH + 90 * MINUTE, EPOCH + 105 * MINUTE),
+    }
+    assert exact(published(state)["w", EPOCH], 1) == 2
+
+
+def test_a_wider_window_is_cut_around_open_ones() -> None:
+    state = PartitionState.fresh(rules(plan("w", "15m"), lateness_ms=0), 0, 0, 1)
+    times = EPOCH + np.array([20, 31, 50, 61, 200], np.int64) * MINUTE
+    s = Stream(np.arange(5), times, times, np.ones(5, bool), np.zeros(5, bool))
+    state.apply(s.chunk(0, 1))
+    snapshot = state.capture()
+    state = PartitionState.restore(
+        rules(plan("w", "1h"), lateness_ms=0), 0, Restored(1, snapshot.manifest, snapshot.blobs), 1
+    )
+    state.apply(s.chunk(1, 5))
+    state.capture()
+    windows = sorted(entry.window for entry in state.outbox()[0])
+    assert windows == [
+        (EPOCH + 15 * MINUTE, EPOCH + 30 * MINUTE),
+        (EPOCH + 30 * MINUTE, EPOCH + HOUR),
+        (EPOCH + HOUR, EPOCH + 2 * HOUR),
+    ]
+    assert exact(published(state)["w", EPOCH + 30 * MINUTE], 1) == 2
+
+
+def test_an_open_window_finishes_under_its_spec() -> None:
+    state = PartitionState.fresh(rules(plan(made=spec(16))), 0, 0, 1)
+    times = EPOCH + np.array([0, 1, 5 * MINUTE], np.int64)
+    s = Stream(np.array([1, 1, 20]), times, times, np.ones(3, bool), np.zeros(3, bool))
+    state.apply(s.chunk(0, 1))
+    snapshot = state.capture()
+    wider = rules(plan(made=spec(32)))
+    state = PartitionState.restore(wider, 0, Restored(1, snapshot.manifest, snapshot.blobs), 1)
+    state.apply(s.chunk(1, 3))
+    sealed = finish(state)
+    assert (sealed["minutes", EPOCH].slots, sealed["minutes", EPOCH + 5 * MINUTE].slots) == (16, 32)
+    assert exact(sealed["minutes", EPOCH], 2) == 1
+    assert exact(sealed["minutes", EPOCH + 5 * MINUTE], 1) == 1
+
+
+def test_another_key_halts_and_says_what_to_do() -> None:
+    common = replace(rules(plan(made=open_spec())), key=Key(bytes(16)))
+    state = PartitionState.fresh(common, 0, 0, 1)
+    s = stream(1, 10)
+    state.apply(s.chunk(0, 10))
+    snapshot = state.capture()
+    with pytest.raises(DataLossError, match=r"another hash key.*reset"):
+        PartitionState.restore(
+            replace(common, key=Key(bytes(15) + b"1")), 0, Restored(10, snapshot.manifest, snapshot.blobs), 1
+        )
+
+
+def test_snapshots_that_do_not_fit_halt() -> None:
+    state = PartitionState.fresh(rules(), 0, 0, 1)
+    state.apply(stream(1, 50).chunk(0, 50))
+    snapshot = state.capture()
+
+    def restore(
+        partition: int = 0, position: int = 50, blobs: dict[str, bytes] | None = None, **changed: object
+    ) -> None:
+        manifest = {**snapshot.manifest, **changed}
+        PartitionState.restore(
+            rules(),
+            partition,
+            Restored(position, manifest, snapshot.blobs if blobs is None else blobs),
+            1,  # type: ignore[arg-type]
+        )
+
+    restore()
+    for broken in (
+        {"format": 2},
+        {"partition": 1},
+        {"position": 49},
+        {"watermark": "soon"},
+        {"sketches": None},
+        {"sketches": {"minutes": {"windows": [{}]}}},
+        {"outbox": [{}]},
+        {"frontiers": [{"sketch": "x"}]},
+        {"revision": 7},
+    ):
+        with pytest.raises(DataLossError):
+            restore(**broken)  # type: ignore[arg-type]
+    with pytest.raises(DataLossError):
+        restore(blobs={})
+    with pytest.raises(DataLossError):
+        restore(blobs=dict.fromkeys(snapshot.blobs, b"rubbish"))
+    names = list(snapshot.blobs)
+    swapped = dict(zip(names, [snapshot.blobs[name] for name in names[1:] + names[:1]], strict=True))
+    assert len(names) > 1
+    with pytest.raises(DataLossError):
+        restore(blobs=swapped)
+
+
+def test_noise_is_drawn_once_and_kept_over_restarts() -> None:
+    """At epsilon 1: the sealed state minus the truth is the noise that the first snapshot held."""
+    made = spec(64, "1", publish="state", intrusion=False)
+    common = rules(plan(made=made))
+    state = PartitionState.fresh(common, 0, 0, 1)
+    times = np.full(40, EPOCH)
+    s = Stream(np.arange(40), times, times, np.ones(40, bool), np.zeros(40, bool))
+    state.apply(s.chunk(0, 10))
+    snapshot = state.capture()
+    results = []
+    for cuts in ([25], [11, 12, 39]):  # replayed twice from the same snapshot, as after two kills
+        state = PartitionState.restore(common, 0, Restored(10, snapshot.manifest, snapshot.blobs), 1)
+        edges = [10, *cuts, 40]
+        for begin, end in pairwise(edges):
+            state.apply(s.chunk(begin, end))
+        (found,) = finish(state).values()
+        assert isinstance(found, SealedState)
+        results.append(found)
+    assert (results[0].state == results[1].state).all()
+    assert results[0].layers == results[1].layers
+    assert results[0].state.std() > 0
+    other = PartitionState.fresh(common, 0, 0, 1)
+    other.apply(s.chunk(0, 40))
+    (found,) = finish(other).values()
+    assert isinstance(found, SealedState)
+    assert found.layers[0].lineage != results[0].layers[0].lineage
+    assert (found.state != results[0].state).any()
+
+
+def test_an_outbox_survives_until_it_is_published() -> None:
+    state = PartitionState.fresh(rules(lateness_ms=0), 0, 0, 1)
+    times = EPOCH + np.array([0, 2 * MINUTE], np.int64)
+    s = Stream(np.arange(2), times, times, np.ones(2, bool), np.zeros(2, bool))
+    state.apply(s.chunk(0, 2))
+    assert state.outbox() == ((), ()), "nothing may leave before it is in a snapshot"
+    snapshot = state.capture()
+    entries, frontiers = state.outbox()
+    assert len(entries) == len(frontiers) == 1
+    again = PartitionState.restore(rules(lateness_ms=0), 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
+    assert again.outbox() == (entries, frontiers)
+    again.published(entries, frontiers)
+    assert again.changed()
+    after = again.capture()
+    assert after.manifest["outbox"] == []
+    assert after.manifest["frontiers"] == []
+    sealed_blob = next(name for name, data in snapshot.blobs.items() if data == entries[0].body)
+    assert sealed_blob not in after.keep | after.blobs.keys()
+    assert read(entries[0].body).seal_id == entries[0].seal_id  # type: ignore[union-attr]
