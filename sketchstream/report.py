@@ -114,22 +114,37 @@ def _draw_reach(axes: Axes, reach: Reach, title: str, item: str) -> None:
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
     axes.set_xlabel("k")
-    axes.set_ylabel(f"{item} seen at least k times")
+    axes.set_ylabel(f"{item} counted at least k times")
     axes.legend(frameon=False, fontsize=9)
     _finish(axes, title)
 
 
 def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], title: str, item: str) -> None:
     """Numbers over time: error bars for estimates, dashes for the truth."""
+    from matplotlib.lines import Line2D
+
     at = np.arange(len(windows))
-    for one, color in zip(series, SERIES, strict=False):
+    # Neighbouring series stand a little apart, so that their bars can be told from each other.
+    apart = np.linspace(-0.14, 0.14, len(series)) if len(series) > 1 else np.zeros(1)
+    for one, color, shift in zip(series, SERIES, apart, strict=False):
         low, high = np.maximum(one.value - one.low, 0), np.maximum(one.high - one.value, 0)
-        axes.errorbar(at, one.value, yerr=(low, high), fmt="o", ms=4, lw=1.4, capsize=3, color=color)
         if one.truth is not None:
-            axes.hlines(one.truth, at - 0.38, at + 0.38, color=INK, lw=1.1, zorder=3)
+            axes.hlines(one.truth, at - 0.4, at + 0.4, color=INK, lw=1.1, zorder=1)
+        axes.errorbar(at + shift, one.value, yerr=(low, high), fmt="o", ms=4.2, lw=1.5, capsize=2.5, color=color)
         axes.annotate(
-            one.label, (1.01, one.value[-1]), xycoords=("axes fraction", "data"), color=color, va="center", fontsize=9
+            one.label,
+            (1.01, float(one.value.mean())),
+            xycoords=("axes fraction", "data"),
+            color=color,
+            va="center",
+            fontsize=9,
         )
+    legend = [
+        Line2D([], [], color=GREY, marker="o", ms=4.2, lw=1.5, label="estimate and 95% interval"),
+        Line2D([], [], color=INK, lw=1.1, label="truth"),
+    ]
+    if any(one.truth is not None for one in series):
+        axes.legend(handles=legend, frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(0.0, 0.6))
     axes.set_ylim(bottom=0)
     axes.set_xticks(at, list(windows))
     axes.set_xlim(-0.7, len(windows) - 0.3)

@@ -19,14 +19,18 @@ import click
 from sketchstream.cli import exits
 
 COMMANDS: Final = {
+    "demo": "The main job on real data: aircraft seen in the 336,776 flights from New York in 2013.",
     "keygen": "Make a secret hash key.",
     "create": "Make an open sketch: draw its noise, before any event.",
+    "update": "Add the events of a file or of standard input to an open sketch.",
     "seal": "Publish what an open sketch promised, and destroy its state.",
     "release": "Publish a noisy look at an open sketch, which stays open.",
     "merge": "Add sealed states of the same population.",
     "stack": "Put sealed sketches of disjoint populations side by side.",
     "inspect": "Print the header of any sketch file, and nothing else.",
     "profile": "Reconstruct how many items occurred how often, with intervals.",
+    "ledger": "Print what a sketch's looks cost: layers, views, loss.",
+    "worker": "Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish.",
     "topics": "Make and check the Kafka topics of a configuration.",
     "validate": "Check a configuration without running it.",
 }
@@ -98,6 +102,10 @@ def app() -> None:
     """
 
 
+_SAID: Final[set[str]] = set()
+"""Warnings of this run: each is said once, however many files cause it."""
+
+
 def _one_line(text: str) -> str:
     """Text on one line."""
     return " ".join(text.split())
@@ -112,8 +120,10 @@ def _warn(
     line: str | None = None,
 ) -> None:
     """One line on standard error for a warning of ours, without the place in the code; others' stay unsaid."""
-    if category.__module__.startswith("sketchstream"):
-        click.echo(f"sketchstream: warning: {_one_line(str(message))}", err=True)
+    text = f"sketchstream: warning: {_one_line(str(message))}"
+    if category.__module__.startswith("sketchstream") and text not in _SAID:
+        _SAID.add(text)
+        click.echo(text, err=True)
 
 
 def _explain(error: BaseException) -> str:
@@ -135,6 +145,7 @@ def _explain(error: BaseException) -> str:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; every failure becomes one line on standard error and an exit code."""
+    _SAID.clear()
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         warnings.simplefilter("ignore")

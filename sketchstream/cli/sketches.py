@@ -55,7 +55,7 @@ def read_published(path: Path, purpose: str) -> Published:
     from sketchstream import published, wire
 
     data = read_bytes(path)
-    if wire.unpack(data)[0].get("object") == "sketch":
+    if wire.unpack(data)[0]["kind"] == "sketch":
         msg = (
             f"{path} is an open sketch, and {purpose} takes only what was published: run `sketchstream seal` on it "
             "(which ends it), or `sketchstream release` (a look, which costs privacy)"

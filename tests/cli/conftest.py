@@ -28,7 +28,7 @@ class Result:
     @property
     def complaint(self) -> str:
         """The one line on standard error; fails if there is not exactly one, or if it is a traceback."""
-        lines = self.err.splitlines()
+        lines = [line for line in self.err.splitlines() if "NO PRIVACY" not in line]
         assert len(lines) == 1, self.err
         assert lines[0].startswith("sketchstream: error: "), self.err
         assert "Traceback" not in self.err
@@ -60,7 +60,7 @@ def spawn(tmp_path: Path) -> Run:
     """Run a command line as a process of its own, its output in pipes, in a folder of its own."""
 
     def call(*arguments: str | Path, stdin: bytes | None = None) -> Result:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SKETCHSTREAM_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SKETCHSTREAM__")}
         done = subprocess.run(
             [sys.executable, "-m", "sketchstream.cli", *(str(argument) for argument in arguments)],
             input=stdin if stdin is not None else b"",

@@ -139,10 +139,10 @@ def test_existing_output_is_refused_before_anything_happens(
 
 
 def test_release_beyond_the_budget_is_refused_and_charges_nothing(run: Run, made: Made, key: Path) -> None:
-    before = made("s.sketch", "--max-epsilon", "3/2").read_bytes()
+    before = made("s.sketch", "--epsilon", "2", "--epsilon-publish", "1/2", "--max-epsilon", "1").read_bytes()
     result = run("release", "s.sketch", "-o", "r", "--epsilon", "1", "--key-file", key)
     assert result.code == 2
-    assert "budget is 3/2" in result.complaint
+    assert "budget is 1" in result.complaint
     assert Path("s.sketch").read_bytes() == before
     assert not Path("r").exists()
 

@@ -5,6 +5,7 @@ In: any sketch file. Out: its public parameters. Touches: that file.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -12,10 +13,16 @@ from typing import Any, Final
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import options, show, sketches
+from sketchstream.spec import NO_PRIVACY, NoPrivacyWarning
 
-_HIDDEN: Final = ("items", "ledger")
-"""Parts of a header that are long: the list of a closed domain, and what `sketchstream ledger` shows."""
+_HIDDEN: Final = ("items", "ledger", "lengths", "kind")
+"""Parts of a header that are long, shown otherwise, or shown by `sketchstream ledger`."""
+_OBJECTS: Final = {"release": "histogram", "sealed-state": "state"}
+_LIVES: Final = {
+    "sketch": "open: a secret, never publish, copy or back it up",
+    "release": "published by a release; the sketch stayed open",
+}
 
 
 @click.command(short_help="Print the header of any sketch file, and nothing else.")
@@ -30,27 +37,27 @@ def command(file: Path, form: show.Format) -> None:
     Example:
       sketchstream inspect s.sealed
     """
-    from sketchstream.cli import sketches
-
     show.facts(_public(sketches.read_header(file), file), form)
 
 
 def _public(header: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The header's fields, long ones left out, life and warning first."""
-    life = {"sketch": "open (a secret: never publish, copy or back it up)", "release": "look (the sketch may be open)"}
-    found = str(header.get("object"))
-    if found == "release" and header.get("final"):
-        found = "histogram"
-    facts: dict[str, Any] = {"file": str(file), "object": found, "life": life.get(found, "published")}
+    """The header's fields, what the object is first, long ones left out."""
+    kind = str(header["kind"])
+    sealed = kind != "sketch" and header.get("final", True)
+    facts: dict[str, Any] = {
+        "file": str(file),
+        "object": _OBJECTS.get(kind, kind),
+        "life": "sealed: published, final" if sealed else _LIVES[kind],
+    }
+    if "lengths" in header:
+        facts["parts"] = len(header["lengths"])
     if _no_privacy(header):
-        facts["warning"] = "NO PRIVACY: an epsilon above 10 protects nobody"
-    facts |= {name: value for name, value in header.items() if name not in (*_HIDDEN, "object")}
-    return facts
+        facts["warning"] = "NO PRIVACY"
+        warnings.warn("epsilon above 10 protects nobody: NO PRIVACY", NoPrivacyWarning, stacklevel=1)
+    return facts | {name: value for name, value in header.items() if name not in _HIDDEN}
 
 
 def _no_privacy(header: Mapping[str, Any]) -> bool:
     """Whether the header's epsilons are so large that they protect nobody."""
-    from sketchstream.spec import NO_PRIVACY
-
-    spec = header.get("spec") or {}
+    spec = header["spec"]
     return any(Fraction(spec.get(name, "0")) > NO_PRIVACY for name in ("epsilon", "epsilon_publish"))

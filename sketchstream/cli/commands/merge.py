@@ -6,14 +6,10 @@ In: files of sealed states. Out: one such file, and what the merge cost in accur
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from sketchstream.cli import options, show
-
-if TYPE_CHECKING:
-    from sketchstream.published import SealedState
 
 
 @click.command(short_help="Add sealed states of the same population.")
@@ -30,7 +26,7 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
     Example:
       sketchstream merge site1.sealed site2.sealed -o both.sealed
     """
-    from sketchstream.cli import sketches
+    from sketchstream.cli import sketches, windows
     from sketchstream.errors import MergeError
     from sketchstream.files import PUBLIC, write_durably
     from sketchstream.published import SealedState
@@ -51,17 +47,7 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
             "file": str(output),
             "parts": len(parts),
             "layers": len(merged.layers),
-            "error_factor": round(_gain(merged) / _gain(parts[0]), 4),
+            "error_factor": round(windows.gain(merged) / windows.gain(parts[0]), 4),
         },
         form,
     )
-
-
-def _gain(state: SealedState) -> float:
-    """How far the inversion of this state's noise can stretch an error: at the worst frequency, over all layers."""
-    from sketchstream.estimate import laws
-
-    epsilons = [float(layer.epsilon) for layer in state.layers]
-    if state.spec.modulus is not None:
-        return 1 / laws.response_eigenvalue(epsilons, state.spec.modulus)
-    return laws.gain(epsilons)

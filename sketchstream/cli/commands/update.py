@@ -1,0 +1,121 @@
+"""`sketchstream update`: add the events of files, or of standard input, to an open sketch.
+
+In: an open sketch and files of events. Out: the sketch's file, replaced in one step. Touches: both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from sketchstream.cli import options, progress
+
+if TYPE_CHECKING:
+    from sketchstream.sketch import Sketch
+    from sketchstream_connectors.fields import ItemType
+    from sketchstream_connectors.files import FileFormat, Layout
+
+STDIN: Final = Path("-")
+
+
+@click.command(short_help="Add the events of a file or of standard input to an open sketch.")
+@click.argument("sketch", type=options.FILE)
+@click.argument("sources", type=options.FILE, nargs=-1, required=True)
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(["lines", "jsonl", "csv", "parquet", "msgpack"]),
+    help="Of the events.  [default: by the file's ending]",
+)
+@click.option("--item", metavar="FIELD", help="Field (jsonl, dotted) or column (csv, parquet) of the item.")
+@click.option("--weight", metavar="FIELD", help="Field or column of an integer weight.  [default: every event is 1]")
+@click.option(
+    "--item-type",
+    type=click.Choice(["text", "int", "bytes"]),
+    help="What items are.  [default: as the sketch's domain says, else text]",
+)
+@click.option("--threads", type=click.IntRange(1, 2), default=1, show_default=True, help="Threads that add events.")
+@click.option(
+    "--diagnostics",
+    type=click.Choice(["off", "exact"]),
+    default="off",
+    show_default=True,
+    help="Print the exact number of unreadable events on standard error; it is not protected.",
+)
+@options.key_file()
+def command(
+    sketch: Path,
+    sources: tuple[Path, ...],
+    layout: FileFormat | None,
+    item: str | None,
+    weight: str | None,
+    item_type: ItemType | None,
+    threads: int,
+    diagnostics: str,
+    key_file: Path | None,
+) -> None:
+    r"""Add events to an open sketch, from files or, as -, from standard input.
+
+    An event that cannot be used (no item, wrong type, a weight beyond the sketch's, an item outside its domain) is left
+    out by itself; its neighbours count. If a file cannot be read to its end, nothing of any file is added.
+
+    \b
+    Examples:
+      sketchstream update s.sketch events.jsonl --format jsonl --item user_id --key-file key
+      cut -f2 access.log | sketchstream update s.sketch - --format lines --key-file key
+    """
+    from sketchstream.cli import sketches
+
+    with sketches.locked(sketch) as predecessor:
+        opened = sketches.open_sketch(sketch, key_file)
+        kind = item_type or _item_type(opened)
+        read = [(path, _layout(path, layout, item, kind, weight)) for path in sources]
+        left_out = sum(_add(opened, path, how, threads) for path, how in read)
+        sketches.replace(sketch, opened, predecessor)
+    if diagnostics == "exact":
+        click.echo(f"{left_out} events could not be read (an exact number, which nothing protects)", err=True)
+
+
+def _add(sketch: Sketch, source: Path, layout: Layout, threads: int) -> int:
+    """Add one file's events; the number of events that could not be read."""
+    from sketchstream_connectors import files
+
+    path = None if source == STDIN else source
+    skipped = 0
+    with progress.Progress(f"reading {'standard input' if path is None else path.name}") as bar:
+        for items, weights, left_out in files.batches(path, layout, skip_invalid=True):
+            sketch.update(items, weights, threads=threads, invalid="noop")
+            skipped += left_out
+            bar.advance(len(items) + left_out)
+    return skipped
+
+
+def _layout(
+    source: Path, given: FileFormat | None, item: str | None, item_type: ItemType, weight: str | None
+) -> Layout:
+    """How a file is read: as the options say, its format perhaps by its ending."""
+    from sketchstream.errors import ConfigError
+    from sketchstream.stream.config import SUFFIXES
+    from sketchstream_connectors.files import Layout
+
+    form = given or SUFFIXES.get(source.suffix.lower())
+    if form is None:
+        what = "standard input" if source == STDIN else str(source)
+        msg = f"the format of {what} is not known: give --format lines, jsonl, csv, parquet or msgpack"
+        raise ConfigError(msg)
+    return Layout(form, item, item_type, weight)  # type: ignore[arg-type]
+
+
+def _item_type(sketch: Sketch) -> ItemType:
+    """What the items of a closed domain are; text in open ones."""
+    from sketchstream.spec import ClosedDomain
+
+    domain = sketch.spec.domain
+    if not isinstance(domain, ClosedDomain):
+        return "text"
+    if domain.items is None:
+        return "int"
+    first = domain.items[0]
+    return "text" if isinstance(first, str) else "int" if isinstance(first, int) else "bytes"

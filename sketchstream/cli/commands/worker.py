@@ -1,0 +1,133 @@
+"""`sketchstream worker`: run the pipeline of a configuration.
+
+In: a configuration. Out: sealed sketches in a topic or a folder; log lines on standard error. Touches: what the
+configuration names; SIGINT and SIGTERM end it in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from sketchstream.cli import options, progress
+
+if TYPE_CHECKING:
+    from sketchstream.stream.config import Config
+    from sketchstream.stream.worker import Progress, Worker
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+@click.command(short_help="Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish.")
+@options.config()
+@click.option("--fail-fast", is_flag=True, help="End with exit code 4 when a partition halts, as worker.fail_fast.")
+@click.option("--leave", is_flag=True, help="At the end, give up static membership (group.instance.id) at once.")
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What standard error shows."
+)
+def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str) -> None:
+    r"""Consume events, keep one noisy sketch for each sketch, window and partition, seal and publish them.
+
+    From a topic it runs until it is stopped (SIGINT or SIGTERM: last snapshots, then exit code 0), and any number of
+    workers share the partitions. From a file it ends with the file.
+
+    \b
+    Example:
+      sketchstream worker -c sketchstream.toml
+    """
+    from sketchstream.cli import clusters
+    from sketchstream.privacy.hygiene import harden
+
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    # The client's own debug lines hold whole requests, records among them.
+    logging.getLogger("kafka").setLevel(max(logging.WARNING, logging.getLogger().level))
+    config = clusters.load(config_file)
+    harden()
+    run(config, fail_fast=fail_fast, leave=leave)
+
+
+def run(
+    config: Config,
+    *,
+    fail_fast: bool = False,
+    leave: bool = False,
+    watch: Callable[[Progress], None] | None = None,
+) -> None:
+    """Run the worker of a configuration until it ends or is asked to stop.
+
+    Args:
+        config: what to run.
+        fail_fast: end when a partition halts.
+        leave: give up static membership at the end.
+        watch: told after every step where the worker is; default: a status line on a terminal.
+    """
+    with progress.Progress("starting") as bar:
+        status = watch or (lambda now: bar.reach(now.records, now.line()))
+        worker = _worker(config, fail_fast, status)
+        with _stopping(worker), _metrics(config, worker):
+            worker.run(leave=leave)
+    logging.getLogger("sketchstream.worker").info("event=ended %s", worker.progress().line())
+
+
+def _worker(config: Config, fail_fast: bool, status: Callable[[Progress], None]) -> Worker:
+    """The worker, not started."""
+    from sketchstream.stream import launch
+    from sketchstream.stream.metrics import Metrics
+
+    if not config.from_kafka:
+        return launch.file_worker(config, progress=status)
+    from sketchstream_connectors.kafka_worker import open_worker
+
+    settings = launch.settings(config)
+    return open_worker(
+        config,
+        launch.rules(config),
+        settings=replace(settings, fail_fast=settings.fail_fast or fail_fast),
+        metrics=Metrics(diagnostics=config.privacy.diagnostics == "exact"),
+        progress=status,
+    )
+
+
+@contextlib.contextmanager
+def _stopping(worker: Worker) -> Iterator[None]:
+    """SIGINT and SIGTERM ask the worker to finish; a second one ends it at once."""
+
+    def stop(number: int, _frame: object) -> None:
+        signal.signal(number, before[number])
+        worker.stop()
+
+    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for number in before:
+            signal.signal(number, stop)
+    except ValueError:  # not the main thread: whoever called decides when to stop
+        before.clear()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _metrics(config: Config, worker: Worker) -> Iterator[None]:
+    """The operator's endpoint, if the configuration has one."""
+    if config.worker.metrics is None:
+        yield
+        return
+    from sketchstream.stream.config import address
+    from sketchstream.stream.metrics import Endpoint
+
+    place = address(config.worker.metrics, "worker.metrics")
+    endpoint = Endpoint(place, worker.metrics, worker.gauges, config.input.topic or "file")
+    try:
+        yield
+    finally:
+        endpoint.close()

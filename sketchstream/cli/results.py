@@ -1,0 +1,110 @@
+"""Profiles on standard output: of one object, or of one window after another.
+
+In: profiles, and what is known of their windows. Out: tables, JSON (one object a line), CSV. Touches: standard output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from sketchstream.cli import progress, show
+
+if TYPE_CHECKING:
+    from sketchstream.cli.windows import Windows
+    from sketchstream.estimate.result import Profile
+    from sketchstream.published import Published
+    from sketchstream.serve.sealed import SealedWindow
+
+SUMMARY: Final = ("distinct", "at_least.2", "at_least.10", "mean")
+"""What the table of many windows shows of each."""
+
+
+def print_one(profile: Profile, form: show.Format, facts: Mapping[str, Any] | None = None) -> None:
+    """One profile; `facts` of its window stand before it."""
+    from sketchstream.estimate import export
+
+    known = dict(facts or {})
+    intervals = not known.get("repartitioned", False)
+    if form == "json":
+        click.echo(show.as_json(known | _data(profile, intervals)))
+    elif form == "csv":
+        click.echo(profile.to_csv().rstrip("\n"))
+    else:
+        if known:
+            show.pairs(show.flatten(known))
+            click.echo()
+        click.echo(export.heading(profile))
+        rows = export.rows(profile)
+        show.table(("", "estimate", "low", "high"), rows if intervals else [(*row[:2], "-", "-") for row in rows])
+        click.echo(f"95% intervals; they cover {profile.covers}." if intervals else NO_INTERVALS)
+
+
+NO_INTERVALS: Final = "No intervals: partitions were added inside the window, so an item may be counted twice."
+
+
+def print_windows(
+    published: Windows,
+    name: str,
+    since: int | None,
+    until: int | None,
+    reconstruct: Callable[[Published], Profile],
+    form: show.Format,
+) -> None:
+    """One result for each window, ascending; JSON and CSV as they come, a table at the end."""
+    found = published.every(name, since, until)
+    rows = []
+    with progress.Progress(f"reconstructing {name}", len(found)) as bar:
+        for number, window in enumerate(found):
+            profile = reconstruct(published.result(window))
+            if form == "json":
+                click.echo(show.as_json(window.fields() | _data(profile, not window.repartitioned)))
+            elif form == "csv":
+                _print_csv(profile, window, header=number == 0)
+            else:
+                rows.append(_row(profile, window))
+            bar.advance()
+    if form == "table":
+        columns = ("window", "partitions", *(name.replace("at_least.", "at least ") for name in SUMMARY))
+        show.table(columns, rows, f"sketch {name}: estimate [95% interval]")
+
+
+def _data(profile: Profile, intervals: bool) -> dict[str, Any]:
+    """The profile's plain data; ends of intervals are null where none is given."""
+    data = profile.to_dict()
+    return data if intervals else {name: _bare(value) for name, value in data.items()}
+
+
+def _bare(value: Any) -> Any:
+    """Estimates without their ends."""
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"value", "low", "high"}:
+        return {"value": value["value"], "low": None, "high": None}
+    return {name: _bare(inner) for name, inner in value.items()}
+
+
+def _print_csv(profile: Profile, window: SealedWindow, *, header: bool) -> None:
+    """A window's profile with its start and completeness in front of every line."""
+    fields = window.fields()
+    names, *lines = profile.to_csv().rstrip("\n").split("\n")
+    if header:
+        click.echo(f"window_start,complete,{names}")
+    front = f"{fields['window_start']},{str(window.complete).lower()}"
+    click.echo("\n".join(f"{front},{line}" for line in lines))
+
+
+def _row(profile: Profile, window: SealedWindow) -> tuple[str, ...]:
+    """A window's line in the table of many."""
+    cells = []
+    for name in SUMMARY:
+        kind, _, k = name.partition(".")
+        if kind == "at_least" and int(k) > profile.max_count:
+            cells.append("-")
+            continue
+        one = profile.interval(name)
+        ends = "" if window.repartitioned else f" [{show.number(one.low)}, {show.number(one.high)}]"
+        cells.append(f"{show.number(one.value)}{ends}")
+    return str(window.fields()["window_start"]), window.describe(), *cells

@@ -1,0 +1,145 @@
+"""The windows that a configuration's workers have published, as commands ask for them.
+
+In: a configuration, a sketch's name, a range of time. Out: windows, and published objects made of them. Touches: the
+sealed topic or folder, reading.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sketchstream.cli import clusters
+from sketchstream.errors import ConfigError, MergeError, StoreError
+
+if TYPE_CHECKING:
+    from sketchstream.privacy.deployment import Deployment
+    from sketchstream.published import Published, SealedState
+    from sketchstream.serve.sealed import SealedReader, SealedWindow
+    from sketchstream.stream.config import Config, SketchPlan
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What was published under one configuration."""
+
+    config: Config
+    reader: SealedReader
+
+    def plan(self, name: str | None) -> SketchPlan:
+        """The sketch of this name; without a name, the only one."""
+        if name is not None:
+            return self.config.plan(name)
+        if len(self.config.sketches) > 1:
+            names = ", ".join(plan.name for plan in self.config.sketches)
+            msg = f"{self.config.path} has several sketches: choose one of them with --sketch ({names})"
+            raise ConfigError(msg)
+        return self.config.sketches[0]
+
+    def every(self, name: str, since: int | None, until: int | None) -> list[SealedWindow]:
+        """Windows in a range of time, ascending."""
+        return self.reader.windows(name, since, until)
+
+    def one(self, name: str, since: int | None, until: int | None) -> SealedWindow:
+        """The only window in a range of time."""
+        found = self.every(name, since, until)
+        if not found:
+            msg = f"no window of sketch {name} is published in that range"
+            raise StoreError(msg)
+        if len(found) > 1:
+            msg = f"the range holds {len(found)} windows of sketch {name}: narrow it, or say --all or --merge"
+            raise ConfigError(msg)
+        return found[0]
+
+    def result(self, window: SealedWindow) -> Published:
+        """A window as one published object: partitions of a keyed input stacked, others merged."""
+        return window.result(partitioned=self.config.input.partitioned_by != "none")
+
+    def merged(self, windows: Sequence[SealedWindow]) -> tuple[Published, float]:
+        """All these windows as one published object, and how far its error can grow against one window's.
+
+        Raises:
+            MergeError: histograms were published, or nothing.
+        """
+        from sketchstream.published import SealedState, stack
+        from sketchstream.sketch import merge
+
+        groups: dict[int, list[SealedState]] = {}
+        for window in windows:
+            for number, part in enumerate(window.parts):
+                if not isinstance(part, SealedState):
+                    msg = (
+                        "--merge adds up states; these are histograms: give a longer window a sketch of its own, or "
+                        "publish = 'state'"
+                    )
+                    raise MergeError(msg)
+                at = part.origin.partition if part.origin.partition is not None else number
+                groups.setdefault(at if self.config.input.partitioned_by != "none" else 0, []).append(part)
+        if not groups:
+            msg = "no window is published in that range"
+            raise StoreError(msg)
+        sums = [merge(parts) for _, parts in sorted(groups.items())]
+        factor = max(
+            gain(total) / gain(parts[0]) for total, (_, parts) in zip(sums, sorted(groups.items()), strict=True)
+        )
+        return (sums[0] if len(sums) == 1 else stack(sums)), factor
+
+    def deployment(self) -> Deployment:
+        """Everything that was published, for the ledger."""
+        from sketchstream.privacy.deployment import Deployment
+
+        limit = self.config.privacy.max_epsilon
+        parts = [
+            part for name in self.reader.sketches() for window in self.reader.windows(name) for part in window.parts
+        ]
+        keyed = self.config.checked or not self.config.from_kafka
+        return Deployment.of(parts, keyed=keyed, limit=None if limit is None else Fraction(limit))
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Windows]:
+    """The published windows of a configuration file: of its folder if there is one, else of its topic."""
+    from sketchstream.serve.sealed import DirectorySealed, SealedReader
+
+    config = clusters.load(path)
+    directory = config.sealed_directory
+    if config.sealed_topic is not None:
+        from sketchstream_connectors.kafka_worker import open_sealed
+
+        reader = SealedReader(open_sealed(config))
+    else:
+        assert directory is not None
+        reader = SealedReader(DirectorySealed(directory))
+    try:
+        yield Windows(config, reader)
+    finally:
+        reader.close()
+
+
+def gain(state: SealedState) -> float:
+    """How far the inversion of this state's noise can stretch an error: at the worst frequency, over all layers."""
+    from sketchstream.estimate import laws
+
+    epsilons = [float(layer.epsilon) for layer in state.layers]
+    if state.spec.modulus is not None:
+        return 1 / laws.response_eigenvalue(epsilons, state.spec.modulus)
+    return laws.gain(epsilons)
+
+
+def moment(text: str | None, option: str) -> int | None:
+    """Milliseconds since 1970 of an RFC 3339 time; None for None."""
+    if text is None:
+        return None
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        when = None
+    if when is None or when.tzinfo is None:
+        msg = f"{option} must be a time with its offset, such as 2013-01-01T00:00Z, found {text!r:.40}"
+        raise ConfigError(msg)
+    return round(when.timestamp() * 1000)
