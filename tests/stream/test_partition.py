@@ -154,17 +154,19 @@ def test_windows_are_opened_by_envelopes_alone() -> None:
     assert max(sizes[0]) > 0
 
 
-def test_blobs_of_open_windows_have_one_size() -> None:
-    state = PartitionState.fresh(rules(plan("hours", "1h")), 0, 0, 1)
-    sizes: dict[int, set[int]] = {}
+def test_sizes_of_open_blobs_do_not_depend_on_items() -> None:
+    sizes: list[list[int]] = []
     s = stream(11, 300, jitter_ms=1, step_ms=100)
-    for begin in range(0, 300, 50):
-        state.apply(s.chunk(begin, begin + 50))
-        snapshot = state.capture()
-        for w in snapshot.manifest["sketches"]["hours"]["windows"]:  # type: ignore[index,call-overload]
-            if w["blob"] in snapshot.blobs:
-                sizes.setdefault(w["start"], set()).add(len(snapshot.blobs[w["blob"]]))
-    assert all(len(found) == 1 for found in sizes.values())
+    busy = np.zeros(300, np.int64)
+    for items in (s.items, busy):
+        state = PartitionState.fresh(rules(plan("hours", "1h"), lateness_ms=HOUR), 0, 0, 1)
+        sizes.append([])
+        for begin in range(0, 300, 50):
+            state.apply(replace(s, items=items).chunk(begin, begin + 50))
+            snapshot = state.capture()
+            sizes[-1] += sorted(map(len, snapshot.blobs.values()))
+    assert sizes[0] == sizes[1]
+    assert len(sizes[0]) >= 6
 
 
 def test_a_sealed_window_never_reopens() -> None:
