@@ -514,6 +514,23 @@ def _spread(hashes: U64, per_level: Any, last_level: Any) -> None:
 
 
 @kernel
+def _hash_to_slots(items: I64, route: Any, out: U64) -> None:
+    """`hash_ints` and `_spread` in one pass, for levels of fewer than 2^31 slots."""
+    n = len(out)
+    whole = n - n % GROUP
+    for at in range(0, whole, GROUP):
+        _slot_group(items, at, route.key0, route.key1, out, at, route.per_level, route.last_level)
+    if whole < n:
+        last = np.zeros(GROUP, np.int64)
+        found = np.empty(GROUP, np.uint64)
+        last[: n - whole] = items[whole:n]
+        _slot_group(last, 0, route.key0, route.key1, found, 0, route.per_level, route.last_level)
+        out[whole:] = found[: n - whole]
+        last[:] = 0
+        found[:] = 0
+
+
+@kernel
 def _ones_below(word: Any, bit: Any) -> Any:
     """Number of one bits of word below position bit."""
     word = word & ((_ONE << bit) - _ONE)
@@ -618,7 +635,9 @@ def _look_up_spans(buffer: Bytes, starts: Any, ends: Any, route: Any, out: U64) 
 @kernel
 def locate_ints(items: I64, route: Any, out: U64) -> None:
     """Slot of each int, NOWHERE or UNSAMPLED."""
-    if route.way == HASHED:
+    if route.way == HASHED and route.per_level < _VECTOR_LIMIT:
+        _hash_to_slots(items, route, out)
+    elif route.way == HASHED:
         hash_ints(items, route.key0, route.key1, out)
         _spread(out, route.per_level, route.last_level)
     elif route.way == IDS:

@@ -28,8 +28,13 @@ FORMAT_VERSION = 1
 _PREFIX = struct.Struct("<4sHBBBBHIQQQ")
 _DIGEST = 32
 _TAGGED = 1
-_DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("<i2"), 2: np.dtype("<i4"), 3: np.dtype("<i8"), 4: np.dtype("<u1")}
-_NO_BODY = 0
+_NO_BODY, _BYTES = 0, 4
+_DTYPES: dict[int, np.dtype[Any]] = {
+    1: np.dtype("<i2"),
+    2: np.dtype("<i4"),
+    3: np.dtype("<i8"),
+    _BYTES: np.dtype(np.uint8),
+}
 _RAW, _HUFFMAN = 0, 1
 _MOST = 1 << 40
 
@@ -59,7 +64,7 @@ def pack(
     ndim = 0
     if body is not None:
         code, ndim, shape, flat = _described(body)
-        _check_codec(fields["kind"], codec)
+        _check_codec(fields["kind"], codec, code)
         data = flat.view(np.uint8).data if codec == _RAW else coding.encode(flat)
     elif codec != _RAW:
         msg = "an object without a body has codec 0"
@@ -142,16 +147,19 @@ def _described(body: npt.NDArray[Any]) -> tuple[int, int, tuple[int, int], npt.N
     wanted = body.dtype.newbyteorder("<")
     code = next((code for code, dtype in _DTYPES.items() if dtype == wanted), _NO_BODY)
     if code == _NO_BODY or body.ndim not in (1, 2):
-        msg = f"a body is an array of one or two dimensions of int16, int32 or int64, found {body.ndim} of {body.dtype}"
+        msg = (
+            "a body is an array of one or two dimensions of int16, int32, int64 or uint8, "
+            f"found {body.ndim} of {body.dtype}"
+        )
         raise FormatError(msg)
     shape = (1, len(body)) if body.ndim == 1 else (body.shape[0], body.shape[1])
     return code, body.ndim, shape, np.ascontiguousarray(body, wanted).reshape(-1)
 
 
-def _check_codec(kind: str, codec: int) -> None:
-    """An open state's size must not depend on its counters."""
-    if codec not in (_RAW, _HUFFMAN) or (kind == "sketch" and codec != _RAW):
-        msg = f"codec must be 0 (raw) or 1 (Huffman), for an open sketch 0, found {codec!r:.20}"
+def _check_codec(kind: str, codec: int, code: int) -> None:
+    """An open state's size must not depend on its counters; bytes are not integers to be coded."""
+    if codec not in (_RAW, _HUFFMAN) or (codec != _RAW and (kind == "sketch" or code == _BYTES)):
+        msg = f"codec must be 0 (raw) or 1 (Huffman), for an open sketch and for bytes 0, found {codec!r:.20}"
         raise FormatError(msg)
 
 
@@ -184,7 +192,7 @@ def _array(
     if code not in _DTYPES or ndim not in (1, 2) or (ndim == 1 and rows != 1) or max(rows, columns) > _MOST:
         msg = "the body has a type or a shape that this format version does not have"
         raise FormatError(msg)
-    _check_codec(kind, codec)
+    _check_codec(kind, codec, code)
     dtype, n = _DTYPES[code], math.prod((rows, columns))
     if codec == _RAW:
         if n * dtype.itemsize != len(body):

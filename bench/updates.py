@@ -1,0 +1,283 @@
+"""Updates of a state, as fractions of the memory's own limit and of named peers, in one run.
+
+In: nothing. Out: a table of rates and ratios on the terminal. Touches: nothing.
+
+The limit is the better of two loops that add 1 to given random slots: a plain one, and one that prefetches 64 ahead.
+Every kernel is checked against `np.bincount` before it is timed. One-thread times are CPU times of the thread,
+two-thread times are wall times of the rounds in which both cores were free; kernels of one table run in turn, cells are medians over the rounds.
+
+Run: python bench/updates.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from sketchstream import kernels
+from sketchstream.domains import Index
+from sketchstream.hashing import Key
+from sketchstream.items import Items
+from sketchstream.kernels import kernel
+from sketchstream.kernels.updates import _prefetch
+from sketchstream.spec import ClosedDomain, OpenDomain
+
+KEY = Key(bytes(range(16)))
+Loop = Callable[[], object]
+
+
+@kernel
+def limit_plain(state, slots):
+    for i in range(len(slots)):
+        state[slots[i]] += 1
+
+
+@kernel
+def limit_prefetched(state, slots):
+    ahead = slots[64:]
+    for i in range(len(ahead)):
+        _prefetch(state, ahead[i])
+        state[slots[i]] += 1
+    rest = slots[len(ahead) :]
+    for i in range(len(rest)):
+        state[rest[i]] += 1
+
+
+@kernel
+def read_once(state):
+    total = 0
+    for i in range(len(state)):
+        total += state[i]
+    return total
+
+
+def clocked(loops: dict[str, Loop], rounds: int, clock: Callable[[], float] = time.thread_time) -> dict[str, float]:
+    """Median seconds of each loop; the loops run in turn."""
+    seen: dict[str, list[float]] = {name: [] for name in loops}
+    for loop in loops.values():
+        loop()
+    for _ in range(rounds):
+        for name, loop in loops.items():
+            start = clock()
+            loop()
+            seen[name].append(clock() - start)
+    return {name: statistics.median(times) for name, times in seen.items()}
+
+
+def row(name: str, rate: float, *ratios: tuple[str, float, float | None]) -> None:
+    text = "   ".join(
+        f"{ratio:6.2f} of {what}"
+        + ("" if wanted is None else f" (at least {wanted}: {'ok' if ratio >= wanted else 'NO'})")
+        for what, ratio, wanted in ratios
+    )
+    print(f"  {name:44s}{rate:9.1f} M/s   {text}")
+
+
+def ints(lg: int, n: int, rounds: int) -> None:
+    rng = np.random.default_rng(lg)
+    items = rng.integers(-(1 << 63), (1 << 63) - 1, n)
+    weights = rng.choice(np.array([-1, 1]), n)
+    zipf = rng.zipf(1.2, n) & ((1 << 62) - 1)
+    flat = Index.build(OpenDomain(slots=1 << lg, levels=1), KEY)
+    levels = Index.build(OpenDomain(slots=1 << lg, levels=8), KEY)
+    closed = Index.build(ClosedDomain(size=1 << lg), None)
+    slots = rng.integers(0, 1 << lg, n)
+    state = np.zeros(1 << lg, np.int32)
+    for threads in (1, 2):
+        state[:] = 0
+        flat.apply(state, Items.of(items), weights, threads=threads)
+        found = flat.locate(Items.of(items))
+        expected = np.bincount(found[weights > 0], minlength=1 << lg) - np.bincount(
+            found[weights < 0], minlength=1 << lg
+        )
+        assert np.array_equal(state, expected)
+    batch, ids, skewed, given = Items.of(items), Items.of(slots), Items.of(zipf), slots.astype(np.uint64)
+    short = weights.astype(np.int32)
+    one = clocked(
+        {
+            "limit, plain": lambda: limit_plain(state, given),
+            "limit, prefetch 64": lambda: limit_prefetched(state, given),
+            "int64, SipHash, weights": lambda: flat.apply(state, batch, weights),
+            "the same, int32 weights": lambda: flat.apply(state, batch, short),
+            "the same, no weights": lambda: flat.apply(state, batch),
+            "the same, 8 levels, weights": lambda: levels.apply(state, batch, weights),
+            "closed domain, weights": lambda: closed.apply(state, ids, weights),
+            "Zipf 1.2 items, weights": lambda: flat.apply(state, skewed, weights),
+        },
+        rounds,
+    )
+    limit = n / min(one["limit, plain"], one["limit, prefetch 64"]) / 1e6
+    print(f"\n2^{lg} slots, int32, {n:,} items; limit {limit:.0f} M/s")
+    wanted = {20: 0.35, 24: 0.75, 27: 0.70}.get(lg)
+    for name, seconds in one.items():
+        rate = n / seconds / 1e6
+        row(name, rate, ("limit", rate / limit, wanted if name == "int64, SipHash, weights" else None))
+    wanted = 1.1 if lg in (24, 27) else None
+    for name, values in (("two threads, weights", weights), ("two threads, no weights", None)):
+        wall, used, kept = paired(lambda values=values: flat.apply(state, batch, values, threads=2), rounds)
+        if kept:
+            row(f"{name} ({kept} rounds)", n / wall / 1e6, ("one-thread limit", n / wall / 1e6 / limit, wanted))
+        else:
+            print(f"  {name}: no round had both cores to itself")
+        row(f"{name}, half of the CPU time", 2 * n / used / 1e6, ("one-thread limit", 2 * n / used / 1e6 / limit, None))
+
+
+def paired(loop: Loop, rounds: int) -> tuple[float, float, int]:
+    """Median wall seconds over the rounds that had both cores (CPU use above 1.75), CPU seconds of all, rounds kept."""
+    loop()
+    kept: list[float] = []
+    used: list[float] = []
+    for _ in range(8 * rounds):
+        wall, cpu = time.perf_counter(), time.process_time()
+        loop()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        used.append(cpu)
+        if cpu / wall > 1.75:
+            kept.append(wall)
+        if len(kept) >= rounds:
+            break
+    return statistics.median(kept or [float("inf")]), statistics.median(used), len(kept)
+
+
+def peers(lg: int, n: int, rounds: int) -> None:
+    """np.add.at with its slots given, and datasketches' count-min with one row from Python."""
+    import datasketches
+
+    rng = np.random.default_rng(5)
+    items = rng.integers(-(1 << 62), 1 << 62, n)
+    slots = rng.integers(0, 1 << lg, n)
+    listed = items.tolist()
+    state = np.zeros(1 << lg, np.int32)
+    index = Index.build(OpenDomain(slots=1 << lg, levels=1), KEY)
+    count_min = datasketches.count_min_sketch(1, 1 << lg)
+    hll = datasketches.hll_sketch(12)
+    batch = Items.of(items)
+
+    def each(update: Callable[[int], object]) -> None:
+        for item in listed:
+            update(item)
+
+    seconds = clocked(
+        {
+            "ours, int64 array": lambda: index.apply(state, batch),
+            "ours, list of int": lambda: index.apply(state, Items.of(listed)),
+            "np.add.at, slots given": lambda: np.add.at(state, slots, 1),
+            "datasketches count-min, 1 row": lambda: each(count_min.update),
+            "datasketches HLL(12)": lambda: each(hll.update),
+        },
+        rounds,
+    )
+    print(f"\nPeers at 2^{lg} slots, {n:,} ints")
+    ours = seconds["ours, int64 array"]
+    for name, found in seconds.items():
+        row(name, n / found / 1e6, ("ours", ours / found, None))
+
+
+def strings(n: int, rounds: int) -> None:
+    """Lists of keys of about 20 bytes; datasketches' update takes str, not bytes."""
+    import datasketches
+    import xxhash
+
+    rng = np.random.default_rng(7)
+    lengths = rng.integers(6, 37, n)
+    letters = rng.integers(97, 123, int(lengths.sum())).astype(np.uint8)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    raw = letters.tobytes()
+    blobs = [raw[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+    texts = [blob.decode() for blob in blobs]
+    state = np.zeros(1 << 20, np.int32)
+    index = Index.build(OpenDomain(slots=1 << 20, levels=8), KEY)
+    packed = Items.of((letters, offsets))
+    hll, count_min = datasketches.hll_sketch(12), datasketches.count_min_sketch(1, 1 << 20)
+
+    def each(update: Callable[[str], object]) -> None:
+        for text in texts:
+            update(text)
+
+    def xxh() -> None:
+        for blob in blobs:
+            xxhash.xxh64_intdigest(blob)
+
+    out = np.empty(n, np.uint64)
+    key0, key1 = KEY.item_key("bytes")
+    seconds = clocked(
+        {
+            "ours, list of bytes": lambda: index.apply(state, Items.of(blobs)),
+            "ours, list of str": lambda: index.apply(state, Items.of(texts)),
+            "ours, packed buffer": lambda: index.apply(state, packed),
+            "ours, SipHash-2-4 of the buffer alone": lambda: kernels.hash_spans(
+                letters, offsets[:-1], offsets[1:], key0, key1, out
+            ),
+            "datasketches HLL(12), the same as str": lambda: each(hll.update),
+            "datasketches count-min, 1 row": lambda: each(count_min.update),
+            "xxhash.xxh64_intdigest per item": xxh,
+        },
+        rounds,
+    )
+    print(f"\n{n:,} keys of 6 to 36 bytes (mean {lengths.mean():.1f}), 2^20 slots")
+    peer = seconds["datasketches HLL(12), the same as str"]
+    for name, found in seconds.items():
+        wanted = 1.5 if name == "ours, list of bytes" else None
+        row(name, n / found / 1e6, ("datasketches HLL", peer / found, wanted))
+
+
+def histogram(lg: int, rounds: int) -> None:
+    """The histogram that a release publishes, against one pass that reads the array."""
+    rng = np.random.default_rng(3)
+    state = (rng.geometric(0.632, 1 << lg) - rng.geometric(0.632, 1 << lg)).astype(np.int32)
+    from sketchstream.spec import ProfileSpec
+
+    spec = ProfileSpec(epsilon=1, domain=ClosedDomain(size=1 << lg))
+    seconds = clocked(
+        {
+            "release_counts": lambda: kernels.release_counts(state, spec.edges, "cumulative"),
+            "value_counts": lambda: kernels.value_counts(state),
+            "one pass, sum": lambda: read_once(state),
+            "np.bincount of the clipped state": lambda: np.bincount(np.clip(state, -64, 64) + 64),
+        },
+        rounds,
+    )
+    print(f"\nHistogram of 2^{lg} counters")
+    one = seconds["one pass, sum"]
+    for name, found in seconds.items():
+        row(name, (1 << lg) / found / 1e6, ("one pass", one / found, None))
+
+
+def small(rounds: int) -> None:
+    """What one call costs."""
+    index = Index.build(OpenDomain(slots=1 << 16, levels=1), KEY)
+    state = np.zeros(1 << 16, np.int32)
+    print("\nItems per call, 2^16 slots")
+    for n in (1, 100, 4096):
+        items = np.arange(n)
+        seconds = clocked({"": lambda items=items: [index.apply(state, Items.of(items)) for _ in range(200)]}, rounds)[
+            ""
+        ]
+        print(f"  {n:6d} items a call: {seconds / 200 * 1e6:8.1f} us, {n * 200 / seconds / 1e6:8.2f} M/s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer items and rounds")
+    parser.add_argument("--only", choices=["ints", "peers", "strings", "histogram", "small"])
+    chosen = parser.parse_args()
+    n, rounds = (2_000_000, 3) if chosen.quick else (10_000_000, 7)
+    if chosen.only in (None, "ints"):
+        for lg in (16, 20, 24) if chosen.quick else (16, 20, 24, 27):
+            ints(lg, n, rounds)
+    if chosen.only in (None, "peers"):
+        peers(20, n // 10, rounds)
+    if chosen.only in (None, "strings"):
+        strings(1_000_000 if not chosen.quick else 200_000, rounds)
+    if chosen.only in (None, "histogram"):
+        histogram(24, rounds)
+    if chosen.only in (None, "small"):
+        small(rounds)
+
+
+if __name__ == "__main__":
+    main()
