@@ -128,13 +128,17 @@ class DirectoryStore:
         return Restored(header["position"], header["manifest"], blobs)
 
     def _nothing(self, partition: int, names: list[str]) -> Fresh:
-        """No snapshot: a partition that was never committed, unless there are blobs, which only a commit leaves."""
+        """No snapshot: a partition that was never committed; unless there are blobs, which the first commit of a
+        worker never has: it is made before the first record.
+        """  # noqa: D205
         if any(_BLOB.fullmatch(name) for name in names):
             msg = (
                 f"partition {partition}: {self._folder(partition)} holds blobs but no snapshot, so something was "
                 "removed; put it back, or start a new revision with `sketchstream reset`"
             )
             raise DataLossError(msg)
+        if names:
+            self._sweep(self._folder(partition), set())
         self._sequence[partition], self._blobs[partition] = 0, {}
         return Fresh(self.revision)
 
