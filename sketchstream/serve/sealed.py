@@ -15,7 +15,7 @@ from pathlib import Path
 from sketchstream.errors import DataLossError, FormatError, MergeError, StoreError
 from sketchstream.published import Published, Release, SealedState, read, stack
 from sketchstream.stream.ports import NO_TIME, Frontier, SealedEntry, SealedSource
-from sketchstream.stream.results import REVISION_NAME, SEALED_NAME, read_frontiers
+from sketchstream.stream.results import REVISION_NAME, SEALED_NAME, read_frontiers, start_name
 from sketchstream.stream.windows import iso
 
 Span = tuple[int, int]
@@ -57,7 +57,8 @@ class DirectorySealed:
                     continue
                 body = path.read_bytes()
                 entry = describe(body, str(path))
-                if (entry.sketch, entry.revision, entry.partition) != (sketch, int(revision[1]), int(partition[1])):
+                named = (sketch, int(revision[1]), path.parent.name, int(partition[1]))
+                if (entry.sketch, entry.revision, start_name(entry.window[0]), entry.partition) != named:
                     msg = f"{path} holds another sketch than its name says"
                     raise FormatError(msg)
                 if window is None or window(entry.window):
