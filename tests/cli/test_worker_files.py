@@ -1,0 +1,189 @@
+"""A worker over a file, and what `profile -c` says of its windows; at epsilon 30 counts are exact."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+HOUR = 3_600_000
+START = 1_357_000_000_000 // HOUR * HOUR
+
+CONFIG = """
+[input]
+file = "events.jsonl"
+item = "user"
+item_type = "int"
+time = "ts"
+lateness = "1m"
+close_at_end = {close}
+[output]
+directory = "sealed"
+[[sketch]]
+name = "hourly"
+window = "1h"
+epsilon = "30"
+max_count = 20
+domain = {{ size = 6 }}
+{more}
+"""
+
+
+def quiet(result: Any) -> list[str]:
+    """Lines on standard error, without log lines and the warning that epsilon 30 deserves."""
+    return [line for line in result.err.splitlines() if "NO PRIVACY" not in line and " INFO " not in line]
+
+
+def write(folder: Path, events: Sequence[tuple[int, int]], close: bool = True, more: str = "") -> None:
+    """Events (hour, user) and a configuration."""
+    lines = [
+        json.dumps({"ts": START + hour * HOUR + 120_000 + number, "user": user}) for number, (hour, user) in enumerate(events)
+    ]
+    (folder / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "c.toml").write_text(CONFIG.format(close=str(close).lower(), more=more))
+
+
+EVENTS = [(0, 0), (0, 1), (0, 1), (1, 2), (1, 2), (1, 2), (3, 5)]
+
+
+@pytest.fixture
+def sealed(run: Run, tmp_path: Path) -> Path:
+    """Three sealed hours: one item once and one twice; one three times; one once."""
+    write(tmp_path, EVENTS)
+    result = run("worker", "-c", "c.toml")
+    assert result.code == 0, result.err
+    assert result.out == ""
+    assert quiet(result) == []
+    return tmp_path / "c.toml"
+
+
+def test_every_window_is_exact_and_complete(run: Run, sealed: Path) -> None:
+    result = run("profile", "-c", sealed, "--sketch", "hourly", "--all", "--max-count", "4", "--format", "json")
+    assert result.code == 0, result.err
+    lines = [json.loads(line) for line in result.out.splitlines()]
+    assert [round(value, 4) for value in lines[0]["counts"]] == [4, 1, 1, 0, 0]
+    assert [round(value, 4) for value in lines[1]["counts"]] == [5, 0, 0, 1, 0]
+    assert [round(value, 4) for value in lines[2]["counts"]] == [5, 1, 0, 0, 0]
+    assert [line["window_start"] for line in lines] == [
+        "2013-01-01T00:00:00Z",
+        "2013-01-01T01:00:00Z",
+        "2013-01-01T03:00:00Z",
+    ]
+    assert lines[0]["window_end"] == "2013-01-01T01:00:00Z"
+    for line in lines:
+        assert line["complete"] is True
+        assert line["partitions"] == {"published": 1, "of": 1, "missing": []}
+
+
+def test_one_window_is_chosen_by_time(run: Run, sealed: Path) -> None:
+    more = ["--from", "2013-01-01T02:00+01:00", "--to", "2013-01-01T02:00Z", "--format", "json"]
+    data = json.loads(run("profile", "-c", sealed, *more).out)
+    assert data["window_start"] == "2013-01-01T01:00:00Z"
+    assert round(data["distinct"]["value"], 4) == 1
+
+
+def test_several_windows_need_all_or_merge(run: Run, sealed: Path) -> None:
+    result = run("profile", "-c", sealed)
+    assert result.code == 2
+    assert "3 windows" in result.complaint
+    assert "--all" in result.complaint
+
+
+def test_histograms_of_several_windows_cannot_be_merged(run: Run, sealed: Path) -> None:
+    result = run("profile", "-c", sealed, "--merge")
+    assert result.code == 1
+    assert "publish = 'state'" in result.complaint
+
+
+def test_no_window_in_a_range_is_said(run: Run, sealed: Path) -> None:
+    result = run("profile", "-c", sealed, "--from", "2014-01-01T00:00Z")
+    assert result.code == 1
+    assert "no window" in result.complaint
+    empty = run("profile", "-c", sealed, "--from", "2014-01-01T00:00Z", "--all", "--format", "json")
+    assert (empty.code, empty.out) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (["--sketch", "hourli"], 2, "did you mean 'hourly'?"),
+        (["--from", "yesterday"], 2, "--from must be a time"),
+        (["--to", "2013-01-01T00:00"], 2, "with its offset"),
+        (["--all", "--merge"], 2, "exclude each other"),
+        (["--all", "--plot", "p.png"], 2, "--plot draws one profile"),
+    ],
+)
+def test_malformed_questions(run: Run, sealed: Path, options: list[str], code: int, text: str) -> None:
+    result = run("profile", "-c", sealed, *options)
+    assert result.code == code
+    assert text in result.complaint
+
+
+def test_table_and_csv_of_every_window(run: Run, sealed: Path) -> None:
+    table = run("profile", "-c", sealed, "--all").out
+    assert table.count("2013-01-01T") == 3
+    assert "[" in table
+    rows = list(csv.DictReader(io.StringIO(run("profile", "-c", sealed, "--all", "--format", "csv").out)))
+    assert len(rows) == 3 * 21
+    assert {row["complete"] for row in rows} == {"true"}
+    second = [row for row in rows if row["window_start"] == "2013-01-01T01:00:00Z"]
+    assert [round(float(row["items"]), 4) for row in second[:4]] == [5, 0, 0, 1]
+
+
+def test_worker_goes_on_where_it_stopped_and_open_windows_stay_open(run: Run, tmp_path: Path) -> None:
+    write(tmp_path, EVENTS[:5], close=False)
+    assert run("worker", "-c", "c.toml").code == 0
+    first = run("profile", "-c", "c.toml", "--all", "--format", "json").out.splitlines()
+    assert len(first) == 1  # the second hour is open: nothing of it may be seen
+    write(tmp_path, EVENTS, close=True)
+    assert run("worker", "-c", "c.toml").code == 0
+    lines = [json.loads(line) for line in run("profile", "-c", "c.toml", "--all", "--format", "json").out.splitlines()]
+    assert [round(value, 4) for value in lines[1]["counts"][:4]] == [5, 0, 0, 1]
+    assert len(lines) == 3
+    before = {path: path.read_bytes() for path in (tmp_path / "sealed").rglob("*") if path.is_file()}
+    assert run("worker", "-c", "c.toml").code == 0
+    assert {path: path.read_bytes() for path in (tmp_path / "sealed").rglob("*") if path.is_file()} == before
+
+
+def test_ledger_of_a_configuration_adds_up(run: Run, sealed: Path) -> None:
+    data = json.loads(run("ledger", "-c", sealed, "--format", "json").out)
+    assert data["total"]["event"] == "30"
+    assert len(data["sketches"]) == 3
+    table = run("ledger", "-c", sealed)
+    assert "one event loses at most 30" in table.out
+    assert run("ledger", "-c", sealed, "--format", "csv").out.startswith("sketch,revision,unit")
+
+
+def test_a_file_that_was_cut_ends_with_the_data_loss_code(run: Run, sealed: Path, tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text("")
+    result = run("worker", "-c", sealed)
+    assert result.code == 4
+    assert any(line.startswith("sketchstream: error: ") for line in quiet(result))
+    assert "Traceback" not in result.err
+
+
+def test_a_sealed_file_that_was_exchanged_is_an_incident(run: Run, sealed: Path, tmp_path: Path) -> None:
+    one, other = sorted((tmp_path / "sealed").rglob("*.sealed"))[:2]
+    one.write_bytes(other.read_bytes())
+    result = run("profile", "-c", sealed, "--all")
+    assert result.code in (1, 4)
+    assert result.out == ""
+    assert len(quiet(result)) == 1
+
+
+def test_states_of_several_windows_can_be_merged(run: Run, tmp_path: Path) -> None:
+    write(tmp_path, EVENTS, more='publish = "state"\nintrusion = false\n')
+    assert run("worker", "-c", "c.toml").code == 0
+    result = run("profile", "-c", "c.toml", "--merge", "--max-count", "4", "--method", "inverse", "--format", "json")
+    assert result.code == 0, result.err
+    data = json.loads(result.out)
+    assert data["windows"] == 3
+    assert data["error_factor"] == 1.0
+    assert [round(value, 4) for value in data["counts"]] == [2, 2, 1, 1, 0]
+    assert "3 windows merged" in result.err
