@@ -473,7 +473,7 @@ class Driver:
         gauges = self.worker.gauges()
         positions = tuple((one.partition, one.status, one.position) for one in gauges.partitions)
         counters = self.worker.metrics.counters
-        return positions, counters["published"], counters["snapshots"], len(self.publisher.log)
+        return positions, counters["published"], counters["snapshots"], counters["gaps"], len(self.publisher.log)
 
     def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0) -> None:
         """Move the clock, in steps short enough for the worker to notice silence; snapshots are taken as configured."""

@@ -1,0 +1,742 @@
+"""The worker over ports in memory: kills, fences, failures, halts, idle partitions, sinks, threads."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sketchstream.errors import BrokerError, DataLossError, FencedError, StoreError
+from sketchstream.published import SealedState
+from sketchstream.stream.config import Config
+from sketchstream.stream.driver import Driver, ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
+from sketchstream.stream.ports import Chunk, PartitionError, Restored, Snapshot
+from sketchstream.stream.worker import Settings, Worker
+
+sys.path.insert(0, str(Path(__file__).parent))
+from streams import EPOCH, HOUR, MINUTE, at_least, exact
+
+pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
+
+TEXT = """
+[kafka]
+bootstrap.servers = "unused:9092"
+group.id = "g"
+[input]
+topic = "events"
+item = "u"
+item_type = "int"
+time = "t"
+partitioned_by = "item"
+lateness = "1m"
+idle = "10m"
+[store]
+snapshot_every = "1s"
+[[sketch]]
+name = "minutes"
+window = "1m"
+epsilon = 30
+domain = { size = 40 }
+[[sketch]]
+name = "hours"
+window = "1h"
+epsilon = 30
+domain = { size = 40 }
+"""
+STATE = TEXT.replace("epsilon = 30", 'epsilon = 1\npublish = "state"\nintrusion = false')
+
+
+def config(text: str = TEXT) -> Config:
+    return Config.parse(text)
+
+
+def driver(text: str = TEXT, partitions: int = 3, now: int = EPOCH) -> Driver:
+    return Driver(config(text), partitions=partitions, now=now)
+
+
+def send(d: Driver, item: int, at: int, partition: int | None = None) -> None:
+    d.send({"u": item, "t": at}, timestamp=at, partition=partition)
+
+
+def close_windows(d: Driver, at: int) -> None:
+    """A later record on each partition."""
+    for partition in range(len(d.log.partitions)):
+        send(d, 1, at, partition)
+
+
+def truth(records: list[tuple[int, int]], width: int) -> dict[int, Counter[int]]:
+    out: dict[int, Counter[int]] = {}
+    for item, at in records:
+        out.setdefault(at // width * width, Counter())[item] += 1
+    return out
+
+
+def counts(d: Driver, sketch: str, k: int) -> dict[int, int]:
+    return {w.window[0]: sum(exact(part, k) for part in w.parts) for w in d.windows(sketch)}
+
+
+def test_counts_are_exact_over_kills_at_random_moments() -> None:
+    rng = np.random.default_rng(4)
+    d = driver()
+    records = [(int(rng.integers(0, 40)), EPOCH + i * 2000) for i in range(1500)]
+    for i, (item, at) in enumerate(records):
+        send(d, item, at)
+        if i % 40 == 0:
+            d.clock.advance(0.7)
+            d.worker.step(0.0)
+        if rng.random() < 0.01:
+            d.kill()
+    close_windows(d, EPOCH + 2 * HOUR)
+    d.kill()
+    d.run()
+    minutes, hours = truth(records, MINUTE), truth(records, HOUR)
+    for k in (1, 2, 4):
+        assert counts(d, "minutes", k) == {start: at_least(c, k) for start, c in minutes.items()}
+        assert counts(d, "hours", k) == {start: at_least(c, k) for start, c in hours.items()}
+    assert all(window.complete for window in d.windows("minutes"))
+    keys = Counter(entry.key for entry in d.publisher.log)
+    assert len({entry.seal_id for entry in d.publisher.log}) == len(keys), "one seal id for each published window"
+
+
+def test_at_epsilon_one_the_noise_is_there_and_drawn_once() -> None:
+    """State minus truth follows the law, over kills; epsilon = 30 would hide noise that is missing or drawn twice."""
+    rng = np.random.default_rng(9)
+    d = driver(STATE.replace("size = 40", "size = 4000"), partitions=2)
+    records = [(int(rng.integers(0, 4000)), EPOCH + i * 1000) for i in range(3000)]
+    for i, (item, at) in enumerate(records):
+        send(d, item, at)
+        if i % 300 == 299:
+            d.clock.advance(1.1)
+            d.run()
+            if rng.random() < 0.5:
+                d.kill()
+    close_windows(d, EPOCH + 2 * HOUR)
+    d.run()
+    (window,) = d.windows("hours")
+    true = truth(records, HOUR)[EPOCH]
+    from sketchstream.stream.placement import kept
+
+    noise = []
+    for partition, part in enumerate(window.parts):
+        assert isinstance(part, SealedState)
+        keep = kept(d.config.plan("hours").spec.domain, "murmur2", 2, partition)  # type: ignore[arg-type]
+        expected = np.array([true[i] for i in np.flatnonzero(keep)])
+        noise.append(part.state - expected)
+    joined = np.concatenate(noise)
+    a = np.exp(-1.0)
+    variance = 2 * a / (1 - a) ** 2
+    assert joined.size == 4000
+    # twice-drawn noise would have twice the variance, missing noise none; 4 standard errors of the sample variance
+    kurtosis = (1 + 10 * a + a * a) * 2 * a / (1 - a) ** 4 / variance**2
+    assert abs(joined.var() / variance - 1) < 5 * np.sqrt((kurtosis - 1) / 4000)
+    assert abs(joined.mean()) < 5 * np.sqrt(variance / 4000)
+    assert abs((joined == 0).mean() - (1 - a) / (1 + a)) < 0.04
+
+
+def test_a_zombie_publishes_nothing_after_another_took_over() -> None:
+    d = driver(partitions=1)
+    send(d, 1, EPOCH, 0)
+    d.run()
+    zombie = d.worker
+    d.kill()  # it is only stopped: `zombie` still holds its state
+    send(d, 1, EPOCH + MINUTE, 0)
+    d.run()  # another worker takes the partition
+    d.clock.advance(2)
+    close_windows(d, EPOCH + 10 * MINUTE)
+    before = len(d.publisher.log)
+    for _ in range(3):  # the zombie wakes: it reads on, seals, and tries to commit
+        zombie.step(0.0)
+        d.clock.advance(2)
+        if zombie.metrics.counters["commit_failures"]:
+            break
+    assert zombie.metrics.counters["commit_failures"] == 1
+    assert len(d.publisher.log) == before
+    d.kill()  # whoever is left takes it again and finishes
+    d.run()
+    assert counts(d, "minutes", 1) == {EPOCH: 1, EPOCH + MINUTE: 1}
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_an_unknown_outcome_of_a_commit_is_read_back(applied: bool) -> None:
+    """A commit that raises may have taken effect or not: the state is dropped, and the truth is read."""
+    d = driver(partitions=1)
+    real = MemoryStore.commit
+    failures = iter([False, True, False, True, True, False, False, True] + [False] * 100)
+
+    def commit(self: MemoryStore, partition: int, snapshot: Snapshot) -> None:
+        fail = next(failures)
+        if not fail or applied:
+            real(self, partition, snapshot)
+        if fail:
+            msg = "connection lost"
+            raise BrokerError(msg)
+
+    d.worker._store.commit = commit.__get__(d.worker._store)  # type: ignore[method-assign]
+    records = [(i % 7, EPOCH + i * 5000) for i in range(300)]
+    for i, (item, at) in enumerate(records):
+        send(d, item, at, 0)
+        if i % 20 == 0:
+            d.clock.advance(1.1)
+            d.worker.step(0.0)
+    close_windows(d, EPOCH + 2 * HOUR)
+    for _ in range(30):
+        d.clock.advance(1.1)
+        d.worker.step(0.0)
+    assert d.worker.metrics.counters["commit_failures"] == 4
+    assert counts(d, "minutes", 2) == {s: at_least(c, 2) for s, c in truth(records, MINUTE).items()}
+    assert len({entry.seal_id for entry in d.publisher.log}) == len({entry.key for entry in d.publisher.log})
+
+
+def test_a_failed_publication_is_tried_again_with_the_same_bytes() -> None:
+    d = driver(partitions=1)
+    d.publisher.fail = BrokerError("no leader")
+    send(d, 1, EPOCH, 0)
+    close_windows(d, EPOCH + 10 * MINUTE)
+    d.run()
+    assert d.publisher.log == []
+    assert d.worker.metrics.counters["publish_failures"] >= 1
+    assert d.worker.gauges().ready, "the state is as good as before"
+    committed = set(d.snapshots.blobs[0].values())
+    d.kill()
+    d.publisher.fail = None
+    d.clock.advance(5)
+    d.run()
+    assert {entry.body for entry in d.publisher.log} <= committed
+    assert counts(d, "minutes", 1) == {EPOCH: 1}
+
+
+def test_nothing_is_published_before_it_is_committed() -> None:
+    d = driver(partitions=1)
+    order: list[str] = []
+    store, publisher = d.worker._store, d.publisher
+    commit, publish = store.commit, publisher.publish
+
+    def watched_commit(partition: int, snapshot: Snapshot) -> None:
+        commit(partition, snapshot)
+        order.extend(f"commit {entry['seal_id'].hex()}" for entry in snapshot.manifest["outbox"])  # type: ignore[union-attr,index,call-overload]
+
+    def watched_publish(partition: int, entries: object, frontiers: object) -> None:
+        order.extend(f"publish {entry.seal_id.hex()}" for entry in entries)  # type: ignore[attr-defined]
+        publish(partition, entries, frontiers)  # type: ignore[arg-type]
+
+    store.commit = watched_commit  # type: ignore[method-assign]
+    publisher.publish = watched_publish  # type: ignore[method-assign,assignment]
+    for i in range(20):
+        send(d, i, EPOCH + i * MINUTE, 0)
+        d.clock.advance(1.5)
+        d.run()
+    published = [line.split()[1] for line in order if line.startswith("publish")]
+    assert len(published) > 10
+    for seal_id in published:
+        assert order.index(f"commit {seal_id}") < order.index(f"publish {seal_id}")
+
+
+def test_one_bad_partition_halts_alone() -> None:
+    d = driver(partitions=3)
+    real = MemoryStore.take
+
+    def take(self: MemoryStore, partition: int) -> object:
+        if partition == 1:
+            msg = "partition 1: its offset has no pointer of ours; `sketchstream recover` ..."
+            raise DataLossError(msg)
+        return real(self, partition)
+
+    d.worker._store.take = take.__get__(d.worker._store)  # type: ignore[method-assign]
+    for item in range(20):
+        send(d, item, EPOCH)
+    close_windows(d, EPOCH + 10 * MINUTE)
+    for _ in range(20):
+        d.clock.advance(1)
+        d.worker.step(0.0)
+    gauges = d.worker.gauges()
+    assert [one.status for one in gauges.partitions] == ["running", "halted", "running"]
+    assert not gauges.ready
+    assert "recover" in gauges.partitions[1].reason
+    window = d.windows("minutes")[0]
+    assert (window.published, window.of, window.missing, window.complete) == (2, 3, (1,), False)
+    assert window.describe() == "2 of 3 partitions (missing: 1)"
+
+
+def test_everything_halted_or_fail_fast_ends_the_worker() -> None:
+    for partitions, fast, name in ((1, False, "everything"), (3, True, "fail_fast")):
+        d = driver(partitions=partitions)
+        object.__setattr__(d.worker, "settings", Settings(threads=0, fail_fast=fast))
+        d.worker.step(0.0)
+        d.worker.step(0.0)
+        slot = d.worker._slots[0]
+        with pytest.raises(DataLossError, match="trimmed"):
+            d.worker._failed(slot, DataLossError(f"{name}: offset was trimmed"))
+
+
+def test_published_windows_without_any_stored_state_halt() -> None:
+    """The state folder was lost: counting again would publish a second view of the same events."""
+    d = driver(partitions=1)
+    send(d, 1, EPOCH, 0)
+    close_windows(d, EPOCH + 10 * MINUTE)
+    d.run()
+    assert d.windows("minutes")
+    d.kill()
+    d.snapshots = MemorySnapshots({}, {}, {})
+    with pytest.raises(DataLossError, match=r"second noisy view.*reset"):
+        d.run()
+
+
+def test_errors_of_strangers_halt_after_some_tries_and_show_no_text() -> None:
+    d = driver(partitions=2)
+    d.run()
+    slot = d.worker._slots[0]
+    for _ in range(4):
+        d.worker._failed(slot, RuntimeError("payload marker-7351"))
+        assert slot.status == "restoring"
+    d.worker._failed(slot, RuntimeError("payload marker-7351"))
+    assert slot.status == "halted"
+    assert "marker" not in slot.reason
+    assert "RuntimeError" in slot.reason
+
+
+def test_chunks_that_do_not_start_at_the_position_are_sought_again() -> None:
+    d = driver(partitions=1)
+    for i in range(10):
+        send(d, i, EPOCH + i, 0)
+    d.run()
+    d.worker_source.seek(0, 4)  # a client that went back, as after an eviction
+    send(d, 1, EPOCH + 20, 0)
+    d.run()
+    assert d.worker.metrics.counters["gaps"] == 1
+    assert d.worker.metrics.counters["records"] == 11
+
+
+def test_partition_errors_drop_the_state_and_take_it_again() -> None:
+    d = driver(partitions=1)
+    send(d, 1, EPOCH, 0)
+    d.run()
+    source = d.worker_source
+    poll = source.poll
+    source.poll = lambda timeout_s: [PartitionError(0, BrokerError("leader away")), *poll(timeout_s)]  # type: ignore[method-assign]
+    d.worker.step(0.0)
+    source.poll = poll  # type: ignore[method-assign]
+    assert d.worker.gauges().partitions[0].status == "restoring"
+    d.clock.advance(1)
+    d.run()
+    assert d.worker.gauges().partitions[0].status == "running"
+    close_windows(d, EPOCH + 10 * MINUTE)
+    d.run()
+    assert counts(d, "minutes", 1)[EPOCH] == 1
+    assert d.worker.metrics.counters["restores"] == 1
+
+
+# ------------------------------------------------------------------------------------------------------ idle
+
+
+def test_a_restart_after_a_long_stop_makes_nothing_late() -> None:
+    """Two hours of backlog: no partition is idle before it was caught up through the whole idle time."""
+    d = driver(partitions=3)
+    for i in range(60):
+        send(d, i % 40, EPOCH + i * MINUTE)
+    d.run()
+    d.kill()
+    for i in range(60, 180):
+        send(d, i % 40, EPOCH + i * MINUTE)
+    d.clock.advance(3 * 3600)
+    worker = d.worker
+    d.worker_source.chunk = 2
+    for _ in range(100):
+        d.clock.advance(30)
+        worker.step(0.0)
+    assert worker.metrics.counters["records"] >= 120
+    assert worker.metrics.counters["late"] == 0
+
+
+def test_silent_partitions_follow_when_all_are_silent() -> None:
+    d = driver(partitions=2)
+    send(d, 3, EPOCH, 0)
+    d.run()
+    d.advance(minutes=9)
+    assert d.windows("minutes") == []
+    d.advance(minutes=5)
+    (window,) = d.windows("minutes")
+    assert window.complete
+    assert window.published == 2
+
+
+def test_a_silent_partition_follows_the_others_not_the_clock() -> None:
+    """The stream is behind the clock (a back-fill): the silent partition must not run ahead of it."""
+    d = driver(partitions=2, now=EPOCH + 100 * HOUR)
+    for i in range(30):
+        d.send({"u": 1, "t": EPOCH + i * MINUTE}, partition=0, timestamp=EPOCH + i * MINUTE)
+        d.advance(minutes=1)
+    states = {one.partition: one.watermark_ms for one in d.worker.gauges().partitions}
+    assert states[0] == EPOCH + 29 * MINUTE
+    assert states[1] is not None
+    assert EPOCH + 20 * MINUTE < states[1] <= EPOCH + 29 * MINUTE
+    complete = [window for window in d.windows("minutes") if window.complete]
+    assert len(complete) >= 20
+
+
+def test_records_that_cannot_be_read_yet_keep_a_partition_from_idling() -> None:
+    """An open transaction: the high watermark is beyond what read_committed delivers."""
+    d = driver(partitions=1)
+    send(d, 3, EPOCH, 0)
+    d.run()
+    source = d.worker_source
+    source.high_watermarks = lambda partitions=None: {0: 2}  # type: ignore[method-assign]
+    d.advance(hours=1)
+    assert d.windows("minutes") == []
+    assert d.worker.gauges().partitions[0].lag == 1
+    source.high_watermarks = lambda partitions=None: {}  # type: ignore[method-assign]
+    d.advance(hours=1)
+    assert d.windows("minutes") == [], "a leader that does not answer is not silence"
+
+
+def test_idle_can_be_switched_off() -> None:
+    d = driver(TEXT.replace('idle = "10m"', 'idle = "off"'), partitions=1)
+    send(d, 3, EPOCH, 0)
+    d.advance(hours=5)
+    assert d.windows("minutes") == []
+
+
+def test_records_for_a_window_sealed_by_silence_are_late() -> None:
+    d = driver(partitions=1)
+    send(d, 3, EPOCH, 0)
+    d.run()
+    d.advance(minutes=30)
+    before = [entry.body for entry in d.publisher.log]
+    send(d, 4, EPOCH + 1, 0)
+    d.run()
+    assert d.worker.metrics.late["minutes"] == 1
+    assert [entry.body for entry in d.publisher.log] == before
+
+
+# ----------------------------------------------------------------------------------------------------- sinks
+
+
+def test_refused_records_are_acknowledged_before_the_snapshot_that_passes_them() -> None:
+    d = driver(partitions=1)
+    d.run()
+    d.sink.fail = BrokerError("topic away")
+    d.log.append(0, EPOCH, None, b"{broken")
+    send(d, 1, EPOCH + 9 * HOUR, 0)
+    d.log.partitions[0][-1] = type(d.log.partitions[0][-1])(1, EPOCH, None, d.log.partitions[0][-1].value)
+    send(d, 2, EPOCH, 0)
+    for _ in range(5):
+        d.clock.advance(2)
+        d.worker.step(0.0)
+    assert d.snapshots.snapshots[0].position == 0
+    d.sink.fail = None
+    for _ in range(12):
+        d.clock.advance(2)
+        d.worker.step(0.0)
+    assert d.snapshots.snapshots[0].position == 3
+    reasons = {(reason, record.offset) for _, reason, record, _ in d.sink.sent}
+    assert reasons == {("undecodable", 0), ("future", 1)}
+    dead = [record for _, reason, record, _ in d.sink.sent if reason == "undecodable"]
+    assert all(record.value is None and record.key is None for record in dead), "no payload unless configured"
+
+
+def test_dead_letters_slow_a_partition_down() -> None:
+    d = driver(TEXT.replace('idle = "10m"', 'idle = "10m"\ndead_letter_rate = 10'), partitions=1)
+    for _ in range(100):
+        d.log.append(0, EPOCH, None, b"rubbish")
+    d.run()
+    d.worker_source.chunk = 5
+    for _ in range(40):
+        d.worker.step(0.0)
+    assert d.worker.metrics.counters["dead_letters"] < 100 or d.worker._slots[0].throttled
+    for _ in range(100):
+        d.clock.advance(1)
+        d.worker.step(0.0)
+    assert d.worker.metrics.counters["dead_letters"] == 100
+
+
+# --------------------------------------------------------------------------------------------------- threads
+
+
+class SlowStore(MemoryStore):
+    """Commits when told; notices two calls at once for one partition."""
+
+    def __init__(self, saved: MemorySnapshots) -> None:
+        super().__init__(saved)
+        self.may_commit = threading.Event()
+        self.may_commit.set()
+        self.inside: Counter[int] = Counter()
+        self.worst = 0
+        self.guard = threading.Lock()
+
+    def _call(self, partition: int, run: Callable[[], object]) -> object:
+        with self.guard:
+            self.inside[partition] += 1
+            self.worst = max(self.worst, self.inside[partition])
+        try:
+            return run()
+        finally:
+            with self.guard:
+                self.inside[partition] -= 1
+
+    def take(self, partition: int) -> Restored:
+        return self._call(partition, lambda: MemoryStore.take(self, partition))  # type: ignore[return-value]
+
+    def commit(self, partition: int, snapshot: Snapshot) -> None:
+        def run() -> None:
+            self.may_commit.wait(10)
+            MemoryStore.commit(self, partition, snapshot)
+
+        self._call(partition, run)
+
+
+def threaded(d: Driver, store: MemoryStore, sink: MemorySink | None = None, **more: object) -> Worker:
+    return Worker(
+        d._rules,
+        MemorySource(d.log, d._decoder),
+        store,
+        d.publisher,
+        settings=Settings(snapshot_every_s=0.0, publish_every_s=0.0, idle_ms=None, threads=3, **more),  # type: ignore[arg-type]
+        sink=sink,
+        clock=ManualClock(EPOCH),
+    )
+
+
+def until(worker: Worker, done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < deadline, "nothing happened"
+        worker.step(0.001)
+        worker._clock.advance(0.01)  # type: ignore[attr-defined]
+        time.sleep(0.001)
+
+
+def test_consumption_goes_on_while_a_commit_is_in_flight() -> None:
+    d = driver(partitions=2)
+    store = SlowStore(d.snapshots)
+    worker = threaded(d, store)
+    until(worker, lambda: worker.gauges().ready)
+    store.may_commit.clear()
+    for i in range(40):
+        send(d, i, EPOCH + i)
+    until(worker, lambda: worker.metrics.counters["records"] == 40)
+    for i in range(40):
+        send(d, i, EPOCH + 100 + i)
+    until(worker, lambda: worker.metrics.counters["records"] == 80)
+    assert all(snapshot.position < 40 for snapshot in d.snapshots.snapshots.values())
+    store.may_commit.set()
+    worker.finish()
+    worker.close()
+    assert sum(snapshot.position for snapshot in d.snapshots.snapshots.values()) == 80
+    assert store.worst == 1
+
+
+def test_a_partition_lost_and_regained_waits_for_its_old_commit() -> None:
+    d = driver(partitions=1)
+    store = SlowStore(d.snapshots)
+    worker = threaded(d, store)
+    until(worker, lambda: worker.gauges().ready)
+    store.may_commit.clear()
+    for i in range(10):
+        send(d, i, EPOCH + i, 0)
+    until(worker, lambda: worker.metrics.counters["records"] == 10)
+    until(worker, lambda: store.inside[0] == 1)
+    worker._revoked((0,))
+    worker._assigned((0,))
+    worker.step(0.0)
+    assert store.inside[0] == 1
+    store.may_commit.set()
+    until(worker, lambda: worker.gauges().ready)
+    for i in range(10):
+        send(d, i, EPOCH + 100 + i, 0)
+    close_windows(d, EPOCH + 10 * MINUTE)
+    until(worker, lambda: len(d.windows("minutes")) == 1)
+    worker.finish()
+    worker.close()
+    assert counts(d, "minutes", 2) == {EPOCH: 10}
+    assert store.worst == 1
+
+
+def test_stop_takes_the_last_snapshots() -> None:
+    d = driver(partitions=3)
+    worker = (
+        threaded(d, MemoryStore(d.snapshots), snapshot_every_s=0) if False else threaded(d, MemoryStore(d.snapshots))
+    )
+    for i in range(100):
+        send(d, i % 40, EPOCH + i)
+    threading.Timer(0.5, worker.stop).start()
+    worker.run()
+    assert sum(snapshot.position for snapshot in d.snapshots.snapshots.values()) == 100
+
+
+def test_fenced_members_end_the_worker() -> None:
+    """Another process with the same group.instance.id: the source says so, and the worker leaves (exit code 3)."""
+    d = driver(partitions=1)
+    d.run()
+
+    def fenced(timeout_s: float) -> list[object]:
+        msg = "another member has this group.instance.id"
+        raise FencedError(msg)
+
+    d.worker_source.poll = fenced  # type: ignore[method-assign,assignment]
+    with pytest.raises(FencedError):
+        d.worker.run()
+
+
+def test_a_full_disk_ends_a_bounded_worker() -> None:
+    d = driver(partitions=1)
+    store = MemoryStore(d.snapshots)
+    worker = threaded(d, store, give_up_after=2)
+    until(worker, lambda: worker.gauges().ready)
+    store.fail = StoreError("no space left on device")
+    send(d, 1, EPOCH, 0)
+    with pytest.raises(StoreError, match="no space"):
+        until(worker, lambda: False)
+    worker.close()
+
+
+# --------------------------------------------------------------------------------------------- what is shown
+
+
+def test_no_item_reaches_logs_metrics_or_reprs(caplog: pytest.LogCaptureFixture) -> None:
+    """A marked item goes through everything that can happen to a record; all output is searched."""
+    from sketchstream.stream.metrics import exposition
+
+    mark = "marker-7351-secret"
+    text = TEXT.replace('item_type = "int"', "").replace("size = 40", "slots = 64, levels = 2")
+    text = text.replace("[store]", '[key]\nfile = "unused"\n[store]')
+    from sketchstream.hashing import Key
+
+    key = Key.generate()
+    d = Driver(config(text), partitions=2, now=EPOCH, key=key)
+    caplog.set_level(logging.DEBUG)
+    seen: list[str] = []
+    for at in (EPOCH, EPOCH + 20 * MINUTE, EPOCH, EPOCH + 99 * HOUR, "never", EPOCH + 21 * MINUTE):
+        for partition in (0, 1):
+            d.send({"u": mark, "t": at}, timestamp=EPOCH, partition=partition)
+    d.log.append(0, EPOCH, mark.encode(), b'{"u": "' + mark.encode())
+    d.log.append(0, EPOCH, mark.encode(), None)
+    d.run()
+    d.snapshot()
+    d.kill()
+    d.run()
+    worker = d.worker
+    worker._failed(worker._slots[0], ValueError(mark))
+    worker._failed(worker._slots[1], DataLossError("its offset is gone"))
+    d.clock.advance(10)
+    worker.step(0.0)
+    seen += [record.getMessage() for record in caplog.records]
+    seen += [repr(worker.gauges()), repr(worker.progress()), worker.progress().line(), repr(worker.halted())]
+    seen += [
+        repr(d.log.partitions),
+        repr(d.snapshots.snapshots),
+        repr(d.sink.sent),
+        repr(worker._slots),
+        repr(d._rules),
+    ]
+    seen.append(exposition(worker.metrics, worker.gauges, "events").decode())
+    everything = "\n".join(seen)
+    assert len(everything) > 2000
+    assert mark not in everything
+    assert mark.encode().hex() not in everything
+    assert key.secret().hex() not in everything
+    assert "event=halted" in everything
+
+
+def test_diagnostics_off_counts_no_payloads() -> None:
+    from sketchstream.stream.metrics import Metrics, exposition
+
+    d = driver(partitions=1)
+    for diagnostics in (True, False):
+        worker = Worker(
+            d._rules,
+            MemorySource(d.log, d._decoder),
+            MemoryStore(),
+            d.publisher,
+            settings=Settings(threads=0),
+            metrics=Metrics(diagnostics),
+            clock=ManualClock(EPOCH),
+        )
+        d.log.append(0, EPOCH, None, b"rubbish")
+        send(d, 1, EPOCH, 0)
+        for _ in range(4):
+            worker.step(0.0)
+        shown = exposition(worker.metrics, worker.gauges, "events").decode()
+        assert ("sketchstream_invalid_total" in shown) is diagnostics
+        assert ("sketchstream_updates_total" in shown) is diagnostics
+        assert "sketchstream_records_total" in shown
+        assert (worker.metrics.counters["updates"] > 0) is diagnostics
+
+
+def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
+    import urllib.error
+    import urllib.request
+
+    from sketchstream.stream.metrics import Endpoint
+
+    d = driver(partitions=2)
+    endpoint = Endpoint(("127.0.0.1", 0), d.worker.metrics, d.worker.gauges, "events")
+
+    def get(path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    try:
+        assert get("/readyz") == (503, "no partition is assigned\n")
+        send(d, 1, EPOCH, 0)
+        d.run()
+        assert get("/readyz") == (200, "ready\n")
+        assert get("/healthz")[0] == 200
+        code, text = get("/metrics")
+        assert code == 200
+        for name in (
+            "sketchstream_records_total 1.0",
+            'sketchstream_window_open{partition="0",topic="events"} 2.0',
+            'sketchstream_partition_status{partition="0",status="running",topic="events"} 1.0',
+            'sketchstream_privacy_epsilon_spent{sketch="hours"} 30.0',
+            "sketchstream_snapshot_seconds_count",
+            "sketchstream_commit_failures_total 0.0",
+        ):
+            assert name in text, name
+        d.worker._halt(d.worker._slots[1], "partition 1: offset trimmed")
+        assert get("/readyz") == (503, "partition 1 halted: partition 1: offset trimmed\n")
+        d.clock.advance(100)
+        assert get("/healthz")[0] == 503
+        assert get("/other")[0] == 404
+    finally:
+        endpoint.close()
+
+
+def test_large_outboxes_pause_their_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sketchstream.stream import worker as module
+
+    monkeypatch.setattr(module, "MAX_OUTBOX_BYTES", 1000)
+    d = driver(partitions=1)
+    d.run()
+    d.publisher.fail = BrokerError("away")
+    for i in range(400):
+        send(d, 1, EPOCH + i * MINUTE, 0)
+    d.worker_source.chunk = 10
+    for _ in range(50):
+        d.worker.step(0.0)
+    assert d.worker._slots[0].throttled
+    assert d.worker.metrics.counters["records"] < 100
+    d.publisher.fail = None
+    for _ in range(200):
+        d.clock.advance(2)
+        d.worker.step(0.0)
+    assert d.worker.metrics.counters["records"] == 400
+
+
+def test_chunks_of_unassigned_partitions_are_ignored() -> None:
+    d = driver(partitions=1)
+    d.run()
+    d.worker._revoked((0,))
+    send(d, 1, EPOCH, 0)
+    chunk = next(event for event in d.worker_source.poll(0) if isinstance(event, Chunk))
+    d.worker._chunk(chunk)
+    assert d.worker.metrics.counters["records"] == 0
