@@ -1,7 +1,7 @@
-"""Compiled loops over keys, values and packed batches: check, parse, gather.
+"""Compiled loops over integers as text and over packed batches: parse and unpack.
 
 In: a uint8 buffer and bounds into it. Out: arrays filled in place. Touches: nothing else.
-Source: RFC 3629 (UTF-8); the msgpack specification (formats of maps, str, bin and integers).
+Source: the msgpack specification (formats of maps, str, bin and integers).
 """
 
 from __future__ import annotations
@@ -14,40 +14,6 @@ from sketchstream.kernels import kernel
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-
-@kernel
-def check_utf8(data: Bytes, starts: Ints, ends: Ints, valid: Flags) -> None:
-    """Clear `valid` where the bytes are not UTF-8; entries that are already False are left alone."""
-    for i in range(starts.size):
-        if not valid[i]:
-            continue
-        p = starts[i]
-        end = ends[i]
-        good = True
-        while p < end:
-            b = data[p]
-            if b < 0x80:
-                p += 1
-                continue
-            more = 1 if b < 0xE0 else (2 if b < 0xF0 else 3)
-            if b < 0xC2 or b > 0xF4 or more >= end - p:
-                good = False
-                break
-            second = data[p + 1]
-            if (
-                (second & 0xC0) != 0x80
-                or (b == 0xE0 and second < 0xA0)
-                or (b == 0xED and second > 0x9F)
-                or (b == 0xF0 and second < 0x90)
-                or (b == 0xF4 and second > 0x8F)
-                or (more > 1 and (data[p + 2] & 0xC0) != 0x80)
-                or (more > 2 and (data[p + 3] & 0xC0) != 0x80)
-            ):
-                good = False
-                break
-            p += 1 + more
-        valid[i] = good
 
 
 @kernel

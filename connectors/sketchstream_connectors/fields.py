@@ -136,7 +136,7 @@ class Decoder:
             null |= records.value_start < 0
         valid = ~null
         if self.item_type == "text":
-            kernels.check_utf8(records.buffer, starts, ends, valid)
+            json_kernels.check_utf8(records.buffer, starts, ends, valid)
         items = self._items(records.buffer, kinds, starts, ends, valid)
         return Decoded(None, items, None, valid, _record_times(records), null)
 

@@ -21,12 +21,15 @@ from sketchstream_connectors.json_kernels import INTEGER, MISSING, NULL, OTHER, 
 FIELDS = ["user.id", "id", "user"]
 
 
-def laid_out(values: list[bytes | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One exact buffer, nothing behind the last text: what is read beyond a text is another text's or no memory."""
-    buffer = np.frombuffer(b"".join(value or b"" for value in values), dtype=np.uint8)
+def laid_out(values: list[bytes | None], tail: bytes = b"") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One buffer. Without a tail the last texts are walked through byte by byte, with one 16 bytes at a time."""
+    buffer = np.frombuffer(b"".join(value or b"" for value in values) + tail, dtype=np.uint8)
     ends = np.cumsum([len(value or b"") for value in values], dtype=np.int64)
     starts = np.array([-1 if v is None else e - len(v) for v, e in zip(values, ends, strict=True)], dtype=np.int64)
     return buffer, starts, np.where(starts < 0, -1, ends)
+
+
+TAILS = [b"", b"x" * 16, b'"' * 16, b"7" * 16]
 
 
 def answers(found: Found, index: int) -> list[tuple[int, bytes]] | None:
@@ -42,10 +45,12 @@ def answers(found: Found, index: int) -> list[tuple[int, bytes]] | None:
 
 def compare(values: list[bytes], fields: list[str]) -> Found:
     """Every text against orjson."""
-    found = find_fields(*laid_out(values), fields)
     paths = [[part.encode() for part in field.split(".")] for field in fields]
-    for index, text in enumerate(values):
-        assert answers(found, index) == ask_orjson(text, paths), text
+    expected = [ask_orjson(text, paths) for text in values]
+    for tail in TAILS:
+        found = find_fields(*laid_out(list(values), tail), fields)
+        for index, text in enumerate(values):
+            assert answers(found, index) == expected[index], text
     return found
 
 
@@ -84,7 +89,7 @@ def asked(values: list[bytes], fields: list[str]) -> int:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sketchstream_connectors.fields.ask_orjson", counted)
-        compare(values, fields)
+        find_fields(*laid_out(list(values)), fields)
     return len(calls)
 
 
@@ -97,7 +102,8 @@ def test_usual_events_are_decided_without_orjson() -> None:
         b"17",
     ]
     assert asked(plain, ["user_id", "ts", "n"]) == 0
-    assert asked([b'{"user_id":"a\\u0062"}', b"{", b'{"user_id":12345678901234567890}'], ["user_id"]) == 3
+    unusual = [b'{"user_id":"a\\u0062"}', b"{", b'{"user_id":12345678901234567890}']
+    assert asked(unusual, ["user_id"]) == 3
 
 
 def test_texts_that_are_not_there_have_no_fields() -> None:
@@ -222,10 +228,12 @@ def test_decimal_texts_are_integers_by_jsons_grammar(values: list[bytes], unsign
 @settings(max_examples=200)
 def test_utf8_is_checked_as_python_checks_it(values: list[bytes]) -> None:
     values = [*values, *BAD_UTF8, *GOOD_UTF8, *(good + bad for good in GOOD_UTF8 for bad in BAD_UTF8)]
-    buffer, starts, ends = laid_out(list(values))
-    valid = np.ones(len(values), dtype=np.bool_)
-    field_kernels.check_utf8(buffer, starts, ends, valid)
-    assert valid.tolist() == [decodes(value) for value in values]
+    values += [b"x" * n + end for n in (15, 16, 17) for end in (*GOOD_UTF8, *BAD_UTF8)]
+    for tail in TAILS:
+        buffer, starts, ends = laid_out(list(values), tail)
+        valid = np.ones(len(values), dtype=np.bool_)
+        json_kernels.check_utf8(buffer, starts, ends, valid)
+        assert valid.tolist() == [decodes(value) for value in values]
 
 
 def decodes(value: bytes) -> bool:
