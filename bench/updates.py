@@ -4,7 +4,8 @@ In: nothing. Out: a table of rates and ratios on the terminal. Touches: nothing.
 
 The limit is the better of two loops that add 1 to given random slots: a plain one, and one that prefetches 64 ahead.
 Every kernel is checked against `np.bincount` before it is timed. One-thread times are CPU times of the thread,
-two-thread times are wall times of the rounds in which both cores were free; kernels of one table run in turn, cells are medians over the rounds.
+two-thread times are wall times of the rounds in which both cores were free. The kernels of one table run in turn, cells
+are medians over the rounds.
 
 Run: python bench/updates.py [--quick]
 """

@@ -181,7 +181,8 @@ class _Half:
     def __init__(self, batch: Batch, room: int) -> None:
         self.batch = batch
         self.slots = np.empty(room, batch._slot_type)
-        self.weights = np.empty(room if len(batch.weights) else 0, batch.weights.dtype)
+        narrow = batch.weights.dtype if batch.modulus else batch.state.dtype  # wrapped now or later: the same
+        self.weights = np.empty(room if len(batch.weights) else 0, narrow)
         self.bounds = np.array([0, room - 1], np.int64)
         self.added = np.zeros((2, 1), np.int64)
         self.before = -1

@@ -336,6 +336,14 @@ _VECTOR_LIMIT = np.uint64(1 << 31)
 
 
 @kernel
+def _aligned(n: Any) -> Any:
+    """(n,) uint64 from the start of a cache line: a vector that straddles two is not handed on to the next load."""
+    room = np.empty(n + 8, np.uint64)
+    skip = np.int64(((~_first(room) + _ONE) & _63) >> np.uint64(3))
+    return room[skip : skip + n]
+
+
+@kernel
 def hash_ints(items: I64, key0: Any, key1: Any, out: U64) -> None:
     """SipHash-2-4 of each int64 as eight little-endian bytes."""
     n = len(out)
@@ -344,7 +352,7 @@ def hash_ints(items: I64, key0: Any, key1: Any, out: U64) -> None:
         _hash_group(items, at, key0, key1, out, at)
     if whole < n:
         last = np.zeros(GROUP, np.int64)
-        hashed = np.empty(GROUP, np.uint64)
+        hashed = _aligned(GROUP)
         last[: n - whole] = items[whole:n]
         _hash_group(last, 0, key0, key1, hashed, 0)
         out[whole:] = hashed[: n - whole]
@@ -427,8 +435,8 @@ def hash_spans(buffer: Bytes, starts: Any, ends: Any, key0: Any, key1: Any, out:
     size = min(n, SPANS)
     order = np.empty(size, np.uint64)
     counts = np.empty(LONGEST + 2, np.int64)
-    words = np.empty((size + GROUP) * LONGEST, np.uint64)
-    hashed = np.empty(GROUP, np.uint64)
+    words = _aligned((size + GROUP) * LONGEST)
+    hashed = _aligned(GROUP)
     for begin in range(0, n, SPANS):
         end = min(begin + SPANS, n)
         _hash_sorted(
@@ -806,7 +814,7 @@ def update_ints(
     """Add a batch of ints, block by block; done[0] counts the events gone by. False: the next block is invalid."""
     n = len(items)
     piped = route.way == HASHED and route.per_level < _VECTOR_LIMIT
-    slots = np.empty(max(min(n, BLOCK), RING), np.uint64)
+    slots = _aligned(max(min(n, BLOCK), RING))
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
     size = np.uint64(len(state))
     good = True
@@ -847,7 +855,7 @@ def update_spans(
 ) -> Any:
     """As `update_ints`, for strings."""
     n = len(starts)
-    slots = np.empty(min(n, BLOCK), np.uint64)
+    slots = _aligned(min(n, BLOCK))
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
     size = np.uint64(len(state))
     good = True
@@ -893,6 +901,40 @@ def _share(slots: U64, weights: Any, out: Any, out_weights: Any, bounds: I64) ->
 
 
 @kernel
+def _share_hashed(items: I64, weights: Any, route: Any, out: Any, out_weights: Any, bounds: I64, ring: U64) -> None:
+    """`_share` of hashed ints, a group at a time; all events are valid."""
+    n = len(items)
+    many = len(weights) > 0
+    low = bounds[0]
+    high = bounds[1]
+    last = np.zeros(GROUP, np.int64)
+    for at in range(0, n + GROUP, GROUP):
+        place = at & GROUP
+        if n - at >= GROUP:
+            _slot_group(items, at, route.key0, route.key1, ring, place, route.per_level, route.last_level)
+        elif at < n:
+            last[: n - at] = items[at:]
+            _slot_group(last, 0, route.key0, route.key1, ring, place, route.per_level, route.last_level)
+            last[:] = 0
+        if at == 0:
+            continue
+        begin = np.uint64(at - GROUP)
+        first = np.uint64(place ^ GROUP)
+        for i in range(np.uint64(0), np.uint64(min(n - (at - GROUP), GROUP))):
+            slot = ring[first + i]
+            right = np.int64((slot >> OWNER_BIT) & _ONE)
+            out[np.uint64(low)] = slot
+            out[np.uint64(high)] = slot
+            if many:
+                out_weights[np.uint64(low)] = weights[begin + i]
+                out_weights[np.uint64(high)] = weights[begin + i]
+            low += 1 - right
+            high -= right
+    bounds[0] = low
+    bounds[1] = high
+
+
+@kernel
 def share_ints(
     items: I64,
     weights: Any,
@@ -906,12 +948,16 @@ def share_ints(
 ) -> Any:
     """Locate a slab of ints and sort it by owner: out[:bounds[0]] and out[bounds[1] + 1:]. False: invalid."""
     n = len(items)
-    slots = np.empty(min(n, BLOCK), np.uint64)
+    piped = route.way == HASHED and route.per_level < _VECTOR_LIMIT
+    slots = _aligned(max(min(n, BLOCK), 2 * GROUP))
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
     good = True
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
         part = weights[start:stop]
+        if piped and (max_weight == 0 or _bad_weights(part, max_weight) == 0):
+            _share_hashed(items[start:stop], part, route, out, out_weights, bounds, slots[: 2 * GROUP])
+            continue
         block = slots[: stop - start]
         locate_ints(items[start:stop], route, block)
         kept = _keep(block, part, scratch, size, max_weight, mode)
@@ -942,7 +988,7 @@ def share_spans(
 ) -> Any:
     """As `share_ints`, for strings."""
     n = len(starts)
-    slots = np.empty(min(n, BLOCK), np.uint64)
+    slots = _aligned(min(n, BLOCK))
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
     good = True
     for start in range(0, n, BLOCK):
