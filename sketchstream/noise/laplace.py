@@ -30,6 +30,8 @@ RARE = 20
 """Digits are drawn in bulk up to the first J with exp(-epsilon 2^J)^2 <= 2^-RARE."""
 MAX_DIGITS = 60
 """Most digits that fit the accumulators: epsilon above 2^-56 or so."""
+NARROW_DIGITS = 29
+"""Most digits for which 1 + G, but for its rare high part, fits 32 bits."""
 COMPILED_FROM = 1 << 16
 """Smallest array for which loading the compiled loops pays."""
 
@@ -62,7 +64,7 @@ class Plan:
     @property
     def opposite(self) -> np.uint32:
         """The first word of 1 - p where `words[0]` is that of p."""
-        return np.uint32((1 << self.width) - 1) ^ self.words[0]
+        return np.uint32(((1 << self.width) - 1) ^ int(self.words[0]))
 
 
 BlockNoise = Callable[[Words, Plan, Signed], bool]
@@ -80,9 +82,7 @@ def plan(epsilon: Fraction, count: int | None = None, width: int = WIDTH) -> Pla
         while epsilon * 2 ** (count + 1) < Fraction(RARE * 6932, 10000):  # ln 2 < 0.6932
             count += 1
             if count > MAX_DIGITS:
-                msg = (
-                    f"epsilon / max_weight of {float(epsilon):.3g} is too small to sample: noise would not fit 64 bits"
-                )
+                msg = f"epsilon / max_weight = {float(epsilon):.3g} is too small: such noise does not fit 64 bits"
                 raise SpecError(msg)
     digits = tuple(digit(epsilon * 2**j) for j in range(count))
     top = (exponential(epsilon * 2**count), exponential(epsilon * 2 ** (count + 1)))
@@ -112,7 +112,7 @@ def discrete_laplace(out: npt.NDArray[np.signedinteger], epsilon: Fraction, entr
 
 def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNoise) -> None:
     """Add one draw to each element of a flat array."""
-    wide = np.int64 if len(ready.digits) > 30 else np.int32
+    wide = np.int64 if len(ready.digits) > NARROW_DIGITS else np.int32
     with Scratch(out.size, ready.rows, entropy) as scratch:
         noise: Signed = np.zeros(min(out.size, block_samples(ready.rows)), wide)
         for block in blocks(out.size, ready.rows):
