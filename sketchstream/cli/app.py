@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -30,6 +31,7 @@ COMMANDS: Final = {
     "inspect": "Print the header of any sketch file, and nothing else.",
     "profile": "Reconstruct how many items occurred how often, with intervals.",
     "ledger": "Print what a sketch's looks cost: layers, views, loss.",
+    "verify": "Audit this build on this machine: samplers, neighbours, releases, seals, ledger.",
     "worker": "Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish.",
     "topics": "Make and check the Kafka topics of a configuration.",
     "validate": "Check a configuration without running it.",
@@ -146,6 +148,11 @@ def _explain(error: BaseException) -> str:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; every failure becomes one line on standard error and an exit code."""
     _SAID.clear()
+    for name in ("kafka", "sketchstream"):
+        # Only `worker` shows log lines; without a handler Python would print warnings of its own.
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         warnings.simplefilter("ignore")

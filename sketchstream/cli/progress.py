@@ -58,7 +58,7 @@ class Progress:
         if self._bar is None and time.monotonic() >= self._due:
             self._appear()
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, description=self.what)
+            self._bar.update(self._task, completed=done, total=self.total, description=self.what)
 
     def _appear(self) -> None:
         """Draw the bar for the first time."""

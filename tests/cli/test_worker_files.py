@@ -42,10 +42,10 @@ def quiet(result: Any) -> list[str]:
 
 def write(folder: Path, events: Sequence[tuple[int, int]], close: bool = True, more: str = "") -> None:
     """Events (hour, user) and a configuration."""
-    lines = [
-        json.dumps({"ts": START + hour * HOUR + 120_000 + number, "user": user}) for number, (hour, user) in enumerate(events)
+    records = [
+        {"ts": START + hour * HOUR + 120_000 + number, "user": user} for number, (hour, user) in enumerate(events)
     ]
-    (folder / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
     (folder / "c.toml").write_text(CONFIG.format(close=str(close).lower(), more=more))
 
 

@@ -1,0 +1,47 @@
+"""`sketchstream verify`: try on this machine whether the privacy claim's premises hold.
+
+In: nothing. Out: a report; exit code 1 if anything failed. Touches: entropy; nothing on disk.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from sketchstream.cli import exits, options, progress, show
+
+SECTIONS: Final = ("laws", "ledger", "neighbours", "releases", "seals", "bounds")
+COLUMNS: Final = ("section", "what", "claimed", "found", "verdict")
+
+
+@click.command(short_help="Audit this build on this machine: samplers, neighbours, releases, seals, ledger.")
+@click.option("--quick", is_flag=True, help="Seconds instead of minutes: fewer samples.")
+@click.option("--only", type=click.Choice(SECTIONS), multiple=True, help="Only this section; may be repeated.")
+@options.result_format()
+def command(quick: bool, only: tuple[str, ...], form: show.Format) -> int:
+    r"""Run the statistical battery: laws of the samplers, neighbouring streams, releases, seals, the ledger.
+
+    For each mechanism a lower confidence bound on epsilon stands beside the claimed one. A battery can refuse, it
+    cannot certify: the proofs are in docs/theory. Exit code 1 if anything failed.
+
+    \b
+    Example:
+      sketchstream verify --quick --format json
+    """
+    from sketchstream.privacy import audit
+
+    with progress.Progress("verifying") as bar:
+
+        def watch(what: str, done: int, total: int) -> None:
+            bar.total = total
+            bar.reach(done, what)
+
+        report = audit.run(quick, watch, only)
+    if form == "json":
+        click.echo(show.as_json(report.to_dict()))
+    elif form == "csv":
+        click.echo(show.as_csv(COLUMNS, [[row[column] for column in COLUMNS] for row in report.rows()]))
+    else:
+        click.echo(str(report))
+    return exits.OK if report.passed else exits.INPUT

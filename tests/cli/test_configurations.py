@@ -1,0 +1,171 @@
+"""`validate`: what it says of a good configuration, and one clear line for each bad one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+GOOD = """
+[kafka]
+"bootstrap.servers" = "127.0.0.1:1"
+"group.id" = "reach"
+[input]
+topic = "events"
+format = "json"
+item = "user_id"
+time = "ts"
+partitioned_by = "item"
+[key]
+file = "key"
+[[sketch]]
+name = "hourly"
+window = "1h"
+epsilon = "1"
+domain = { slots = 65536, levels = 4 }
+"""
+
+FILE = """
+[input]
+file = "e.jsonl"
+item = "user_id"
+time = "ts"
+[key]
+file = "key"
+[[sketch]]
+name = "hourly"
+window = "1h"
+epsilon = "1"
+domain = { slots = 65536, levels = 4 }
+"""
+
+BAD: list[tuple[str, str, str, str]] = [
+    (GOOD, "[kafka]", "[kafka", "not valid TOML"),
+    (GOOD, 'topic = "events"', 'topik = "events"', "did you mean"),
+    (GOOD, '"group.id" = "reach"', "", "group.id"),
+    (GOOD, '"bootstrap.servers" = "127.0.0.1:1"', "", "bootstrap.servers"),
+    (GOOD, '"group.id" = "reach"', '"group.id" = "reach"\nacks = "1"', "acks"),
+    (GOOD, '"group.id" = "reach"', '"group.id" = "reach"\n"transactional.id" = "x"', "fence"),
+    (GOOD, '"group.id" = "reach"', '"group.id" = "reach"\n"enable.auto.commit" = true', "enable.auto.commit"),
+    (GOOD, 'partitioned_by = "item"', "", "partitioned_by is missing"),
+    (GOOD, 'partitioned_by = "item"', 'partitioned_by = "none"', "publish = 'state'"),
+    (GOOD, 'partitioned_by = "item"', 'partitioned_by = "luck"', "must be"),
+    (GOOD, 'item = "user_id"', "", "input.item is missing"),
+    (GOOD, 'format = "json"', 'format = "csv"', "input.format"),
+    (GOOD, 'format = "json"', 'format = "key"', "input.item"),
+    (GOOD, 'window = "1h"', 'window = "7h"', "does not divide a day"),
+    (GOOD, 'window = "1h"', 'window = "soon"', "a window is"),
+    (GOOD, 'window = "1h"', "", "window is missing"),
+    (GOOD, 'window = "1h"', 'window = "1h"\ntimezone = "Mars/Olympus"', "Mars/Olympus"),
+    (GOOD, 'epsilon = "1"', 'epsilon = "-1"', "positive rational"),
+    (GOOD, 'epsilon = "1"', 'epsilon = "100"', "above 50"),
+    (GOOD, 'epsilon = "1"', "", "epsilon is missing"),
+    (GOOD, 'epsilon = "1"', 'epsilon = "1"\nunit = "person"', "unit"),
+    (GOOD, 'epsilon = "1"', 'epsilon = "1"\nunit = "item"', "modulus"),
+    (GOOD, 'epsilon = "1"', 'epsilon = "1"\npublish = "state"', "intrusion"),
+    (GOOD, 'epsilon = "1"', 'epsilon = "1"\nkind = "magic"', "kind"),
+    (GOOD, "slots = 65536, levels = 4", "slots = 65536, size = 5", "exactly one of"),
+    (GOOD, "slots = 65536, levels = 4", 'items_file = "nowhere.txt"', "nowhere.txt"),
+    (GOOD, "slots = 65536, levels = 4", "size = 5", "item_type = 'int'"),
+    (GOOD, "slots = 65536, levels = 4", "slots = 65536, levles = 4", "did you mean"),
+    (GOOD, 'name = "hourly"', 'name = "Hourly!"', "name"),
+    (GOOD, '[key]\nfile = "key"', "", "key"),
+    (GOOD, "[[sketch]]", '[privacy]\nmax_epsilon = "1/2"\n[[sketch]]', "max_epsilon"),
+    (GOOD, "[[sketch]]", '[store]\nkind = "dir"\n[[sketch]]', "store.kind"),
+    (GOOD, "[[sketch]]", '[worker]\nmetrics = "nowhere"\n[[sketch]]', "HOST:PORT"),
+    (GOOD, "[[sketch]]", '[store]\nsnapshot_every = "1ms"\n[[sketch]]', "snapshot_every"),
+    (GOOD, "[[sketch]]", '[worker]\nmemory_limit = "lots"\n[[sketch]]', "memory_limit"),
+    (GOOD, "domain = {", 'domain = "big" #{', "domain"),
+    (FILE, 'file = "e.jsonl"', 'file = "e.log"', "input.format is missing"),
+    (FILE, 'time = "ts"', "", "input.time is missing"),
+    (FILE, 'file = "e.jsonl"', 'file = "e.txt"', "no event times"),
+    (FILE, 'time = "ts"', 'time = "ts"\npartitioned_by = "item"', "belongs to input.topic"),
+    (FILE, 'time = "ts"', 'time = "ts"\nlateness = "a while"', "lateness"),
+    (FILE, "[[sketch]]", '[store]\nkind = "kafka"\n[[sketch]]', "needs input.topic"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "complaint"), BAD, ids=[f"{new or 'no ' + old}" for _, old, new, _ in BAD]
+)
+def test_bad_configuration_is_one_clear_line(
+    run: Run, key: Path, tmp_path: Path, text: str, old: str, new: str, complaint: str
+) -> None:
+    assert text.count(old) == 1
+    (tmp_path / "c.toml").write_text(text.replace(old, new))
+    result = run("validate", "-c", "c.toml")
+    assert complaint in result.complaint
+    assert result.code == 2, result.complaint
+    assert result.out == ""
+
+
+def test_missing_configuration_and_missing_key(run: Run, tmp_path: Path) -> None:
+    missing = run("validate", "-c", "nowhere.toml")
+    assert "nowhere.toml" in missing.complaint
+    (tmp_path / "c.toml").write_text(GOOD)
+    result = run("validate", "-c", "c.toml")
+    assert result.code == 1
+    assert "key" in result.complaint
+
+
+def test_environment_overrides_the_file(run: Run, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "c.toml").write_text(GOOD)
+    monkeypatch.setenv("SKETCHSTREAM__SKETCH__HOURLY__EPSILON", "1/2")
+    data = json.loads(run("validate", "-c", "c.toml", "--format", "json").out)
+    assert data["sketches"][0]["epsilon"] == "1/2"
+    monkeypatch.setenv("SKETCHSTREAM__SKETCH__DAILY__EPSILON", "1/2")
+    assert "daily" in run("validate", "-c", "c.toml").complaint
+
+
+def test_validate_says_what_sketches_cost_together(run: Run, key: Path, tmp_path: Path) -> None:
+    second = GOOD[GOOD.index("[[sketch]]") :].replace("hourly", "daily").replace('"1h"', '"1d"').replace('"1"', '"1/2"')
+    (tmp_path / "c.toml").write_text(GOOD + second)
+    data = json.loads(run("validate", "-c", "c.toml", "--partitions", "4", "--format", "json").out)
+    assert [sketch["loss"] for sketch in data["sketches"]] == ["1", "1/2"]
+    assert {sketch["loss_with_all_sketches"] for sketch in data["sketches"]} == {"3/2"}
+    assert data["partitions"] == 4
+    assert "open windows of 4 partitions" in data["memory"]
+    table = run("validate", "-c", "c.toml").out
+    assert "hourly" in table
+    assert "daily" in table
+
+
+def test_validate_warns_of_unkeyed_topics_and_of_many_partitions(run: Run, key: Path, tmp_path: Path) -> None:
+    text = GOOD.replace('partitioned_by = "item"', 'partitioned_by = "none"')
+    (tmp_path / "c.toml").write_text(text + 'publish = "state"\nintrusion = false\n')
+    result = run("validate", "-c", "c.toml", "--partitions", "3", "--format", "json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["sketches"][0]["merge_factor"] == pytest.approx(4.6827**2, rel=1e-3)
+    assert "key the topic by item" in result.err
+    (tmp_path / "d.toml").write_text(GOOD)
+    assert "257 partitions" in run("validate", "-c", "d.toml", "--partitions", "257").err
+
+
+def test_commands_for_topics_refuse_files(run: Run, key: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(FILE)
+    for command in (["topics", "create"], ["topics", "acls"], ["validate", "--online"]):
+        result = run(*command, "-c", "c.toml")
+        assert result.code == 2
+        assert "input.topic" in result.complaint
+
+
+def test_acls_name_every_topic_without_a_broker(run: Run, key: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(GOOD)
+    rows = json.loads(run("topics", "acls", "-c", "c.toml", "--format", "json").out)
+    assert {row["name"] for row in rows} >= {"events", "reach.events.state", "reach.sealed", "reach"}
+
+
+@pytest.mark.statistics
+def test_broker_that_is_not_there_is_one_line(spawn: Run, key: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(GOOD)
+    result = spawn("worker", "-c", "c.toml")
+    assert result.code == 1, result.err
+    lines = [line for line in result.err.splitlines() if line.startswith("sketchstream: error:")]
+    assert len(lines) == 1
+    assert "127.0.0.1:1" in lines[0]
+    assert "Traceback" not in result.err

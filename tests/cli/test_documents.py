@@ -1,0 +1,130 @@
+"""Documents are tests: the README's Python and commands run, links lead somewhere, examples of help are commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from sketchstream.cli.app import COMMANDS, app
+
+Run = Callable[..., Any]
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+
+
+def blocks(language: str) -> list[str]:
+    """Code blocks of the README in one language."""
+    found = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    assert found, language
+    return found
+
+
+def test_python_of_the_readme_runs_and_is_about_ten_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = blocks("python")
+    assert len([line for line in block.splitlines() if line.strip()]) <= 11
+    exec(compile(block, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    distinct = float(printed.split()[0].replace(",", ""))
+    assert 0.8 * 20_000 < distinct < 1.2 * 20_000
+    assert "Not protected" in printed
+
+
+def test_commands_of_the_readme_run(run: Run, tmp_path: Path) -> None:
+    lines = [f'{{"user_id":"u{i % 500}"}}\n' for i in range(1000)]
+    (tmp_path / "events.jsonl").write_text("".join(lines))
+    (block,) = blocks("bash")
+    commands = [shlex.split(line) for line in block.splitlines() if line.strip()]
+    assert len(commands) == 5
+    for command in commands:
+        assert command[0] == "sketchstream"
+        result = run(*command[1:])
+        assert result.code == 0, (command, result.err)
+    assert "distinct items" in result.out
+
+
+def test_configuration_of_the_readme_is_valid(run: Run, tmp_path: Path) -> None:
+    (block,) = blocks("toml")
+    tomllib.loads(block)
+    (tmp_path / "sketchstream.toml").write_text(block)
+    assert run("keygen", "-o", "sketch.key").code == 0
+    result = run("validate", "-c", "sketchstream.toml")
+    assert (result.code, result.err) == (0, "")
+
+
+def test_commands_in_text_blocks_of_the_readme_exist() -> None:
+    lines = [line for block in blocks("text") for line in block.splitlines() if line.startswith("sketchstream ")]
+    assert len(lines) == 4
+    for line in lines:
+        parse(line)
+
+
+def parse(line: str) -> None:
+    """Let click read a command line without running it."""
+    words = shlex.split(line.rsplit("|", maxsplit=1)[-1], comments=True)
+    assert words[0] == "sketchstream", line
+    command: click.Command = app
+    context = click.Context(app, info_name="sketchstream")
+    words = words[1:]
+    while isinstance(command, click.Group):
+        found = command.get_command(context, words[0])
+        assert found is not None, line
+        context = click.Context(found, parent=context, info_name=words[0])
+        command, words = found, words[1:]
+    command.make_context(command.name, words, parent=context.parent)
+
+
+def examples() -> list[str]:
+    """Every example in the help of every command."""
+    context = click.Context(app)
+    found = []
+    for name in COMMANDS:
+        command = app.get_command(context, name)
+        assert command is not None
+        for one in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
+            text = one.help or ""
+            start = re.search(r"Examples?:\n", text)
+            assert start is not None, name
+            found += [line.strip() for line in text[start.end() :].splitlines() if "sketchstream" in line]
+    return found
+
+
+@pytest.mark.parametrize("line", examples())
+def test_examples_of_the_help_are_commands(line: str) -> None:
+    parse(line)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[str(path.relative_to(ROOT)) for path in DOCUMENTS])
+def test_links_lead_somewhere(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if not target.startswith(("http:", "https:", "mailto:")):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_every_make_target_of_the_documents_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for document in DOCUMENTS:
+        named = set(re.findall(r"`make ([a-z-]+)", document.read_text()))
+        named |= set(re.findall(r"^make ([a-z-]+)", document.read_text(), re.MULTILINE))
+        assert named <= targets, document
+
+
+def test_no_registry_host_is_named_anywhere_in_the_build() -> None:
+    for name in ("Makefile", ".ci/run", "constraints.txt", "pyproject.toml"):
+        text = (ROOT / name).read_text()
+        assert not re.search(r"index-url|find-links|pypi\.org|--index|maven\.org", text), name
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line) for line in lines)
