@@ -38,7 +38,7 @@ Trial = Callable[[bool], bool]
 
 
 def spec(**more: Any) -> ss.ProfileSpec:
-    given = {"epsilon": "1/2", "domain": ss.ClosedDomain(size=SLOTS), "max_count": 300, **more}
+    given = {"epsilon": "1/2", "domain": ss.ClosedDomain(size=SLOTS), **more}
     return ss.ProfileSpec(**given)
 
 
