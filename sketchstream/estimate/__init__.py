@@ -14,7 +14,6 @@ from sketchstream.errors import EstimateError
 from sketchstream.estimate.observed import Observed
 
 if TYPE_CHECKING:
-    from sketchstream.estimate.fit import Fit
     from sketchstream.estimate.result import Facts, Profile
 
 METHODS = ("likelihood", "monotone", "inverse", "circulant")
@@ -52,6 +51,7 @@ def reconstruct(
     parts = list(observed)
     _check(parts, method, max_count, norm)
     from sketchstream.estimate import circulant, intervals, inverse, likelihood, monotone, opened
+    from sketchstream.estimate.fit import mixed
     from sketchstream.estimate.result import Profile
 
     settings: dict[str, object] = {}
@@ -70,7 +70,7 @@ def reconstruct(
             "inverse": lambda part: inverse.reconstruct(part, max_count),
             "monotone": lambda part: monotone.reconstruct(part, max_count),
         }[method]
-        fit = _mixed([each(part) for part in parts], [part.slots[0] for part in parts])
+        fit = mixed([each(part) for part in parts], [part.slots[0] for part in parts])
     known = intervals.closed(parts, fit, max_count)
     return Profile(fit, sum(part.slots[0] for part in parts), known, facts, guarantee)
 
@@ -103,22 +103,6 @@ def _check(parts: list[Observed], method: str, max_count: int, norm: float | Non
     if method == "circulant" and first.open_domain:
         msg = "circulant knows nothing of collisions: open domains take likelihood, inverse or monotone"
         raise EstimateError(msg)
-
-
-def _mixed(fits: list[Fit], slots: list[int]) -> Fit:
-    """One law from the laws of disjoint parts."""
-    import numpy as np
-
-    from sketchstream.estimate.fit import Fit
-
-    if len(fits) == 1:
-        return fits[0]
-    weights = np.array(slots) / sum(slots)
-    heavy = np.concatenate([fit.heavy for fit in fits])
-    shares = np.concatenate([w * fit.heavy_shares for w, fit in zip(weights, fits, strict=True)])
-    order = np.argsort(heavy, kind="stable")
-    fractions = np.sum([w * fit.fractions for w, fit in zip(weights, fits, strict=True)], axis=0)
-    return Fit(fractions, heavy[order], shares[order])
 
 
 def _facts(parts: list[Observed], method: str, settings: Mapping[str, object]) -> Facts:

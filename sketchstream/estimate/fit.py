@@ -5,6 +5,7 @@ In: shares at counts. Out: a frozen `Fit`. Touches: nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,3 +63,15 @@ def above(cells: Cells, n: int, share: float) -> tuple[Floats, Floats]:
         return np.array([n + 1.0]), np.array([share])
     keep = weights > 0.0
     return counts[keep], share * weights[keep] / weights.sum()
+
+
+def mixed(fits: Sequence[Fit], slots: Sequence[float]) -> Fit:
+    """One law from the laws of parts, weighted by their slots."""
+    if len(fits) == 1:
+        return fits[0]
+    weights = np.array(slots, dtype=np.float64) / sum(slots)
+    heavy = np.concatenate([fit.heavy for fit in fits])
+    shares = np.concatenate([w * fit.heavy_shares for w, fit in zip(weights, fits, strict=True)])
+    order = np.argsort(heavy, kind="stable")
+    fractions = np.sum([w * fit.fractions for w, fit in zip(weights, fits, strict=True)], axis=0)
+    return Fit(fractions, heavy[order], shares[order])

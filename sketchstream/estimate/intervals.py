@@ -96,8 +96,8 @@ def derived(functional: Callable[[Score, Score | None], Band], d: float) -> dict
     items = functional(present, None)
     first = functional(once, None)
     spread = functional(xlogx, lambda t: xlogx(cell_mean(t)))
-    n_events = max(_middle(total), 1e-300)
-    n_items = max(_middle(items), 1e-300)
+    n_events = max(_middle(total), 1.0 / d)
+    n_items = max(_middle(items), 1.0 / d)
     n_spread = _middle(spread)
     mean = n_events / n_items
     hit = _middle(first) / n_items
@@ -108,7 +108,7 @@ def derived(functional: Callable[[Score, Score | None], Band], d: float) -> dict
         variance = functional(b, None).variance / scale**2
         return Band(np.array([min(low, centre)]), np.array([max(high, centre)]), variance)
 
-    low_n, high_n = max(float(total.low[0]), 1e-300), max(float(total.high[0]), 1e-300)
+    low_n, high_n = max(float(total.low[0]), 1.0 / d), max(float(total.high[0]), 1.0 / d)
     return {
         "total": total,
         "mean": ratio(lambda t: t - mean * present(t), n_items, mean, low_n / n_items, high_n / n_items),

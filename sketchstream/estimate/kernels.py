@@ -58,41 +58,81 @@ def two_pass_columns(rho: Floats, u: Floats, out: Floats) -> None:
 
 
 @kernel
-def _cumulant(s: Any, q: Any) -> Any:
-    """Cumulant of discrete Laplace noise at s and its first two derivatives; |s| < -log q. Source: note 7.1."""
-    e = math.exp(s)
+def gram(rows: Floats, out: Floats) -> None:
+    """out = rows' rows. rows: (m, k), out: (k, k). One thread: BLAS's threads cost more than they gain here."""
+    m, k = rows.shape
+    out[:] = 0.0
+    whole = m - m % 4
+    for i in range(0, whole, 4):
+        r0, r1, r2, r3 = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
+        for a in range(k):
+            x0, x1, x2, x3 = r0[a], r1[a], r2[a], r3[a]
+            to = out[a]
+            for b in range(a, k):
+                to[b] += x0 * r0[b] + x1 * r1[b] + x2 * r2[b] + x3 * r3[b]
+    for i in range(whole, m):
+        row = rows[i]
+        for a in range(k):
+            x0 = row[a]
+            to = out[a]
+            for b in range(a, k):
+                to[b] += x0 * row[b]
+    for a in range(k):
+        for b in range(a):
+            out[a, b] = out[b, a]
+
+
+@kernel
+def _curvature(e: Any, q: Any) -> Any:
+    """First two derivatives of the cumulant of discrete Laplace noise at s = log e, |s| < -log q. Source: note 7.1."""
     up, down = 1.0 - q * e, 1.0 - q / e
-    value = 2.0 * math.log1p(-q) - math.log(up) - math.log(down)
-    first = q * e / up - q / e / down
-    second = q * e / (up * up) + q / e / (down * down)
-    return value, first, second
+    high, low = q * e / up, q / e / down
+    return high - low, high / up + low / down
 
 
 @kernel
-def _exponent(form: Any, mu: Floats, h: Floats, y: Floats, z: Any, d: Any, q: Any, mult: Any) -> Any:
-    """Phi(y, z) of note 7.1."""
-    total = 0.0
+def _exponent(
+    form: Any, mu: Floats, h: Floats, y: Floats, z: Any, d: Any, q: Any, mult: Any, e: Floats
+) -> Any:
+    """Phi(y, z) of note 7.1; fills e = exp(y). The cumulants' logarithms are taken eight at a time."""
     m = mu.size
+    total, logs, product = 0.0, 0.0, 1.0
+    for i in range(m):
+        e[i] = math.exp(y[i])
+        total += mu[i] * (e[i] - 1.0) - h[i] * y[i]
+    square = 1.0 + q * q
     if form == CUMULATIVE:
-        for i in range(m):
-            total += mu[i] * math.expm1(y[i]) - h[i] * y[i]
-            if i > 0:
-                total += mult * _cumulant(y[i] - y[i - 1], q)[0]
+        for i in range(1, m):
+            ratio = e[i] / e[i - 1]
+            product *= square - q * (ratio + 1.0 / ratio)
+            if i % 8 == 0:
+                logs += math.log(product)
+                product = 1.0
+        terms = m - 1
     else:
-        mass = 0.0
+        mass, shift = 0.0, math.exp(-z)
         for i in range(m):
-            total += mu[i] * math.expm1(y[i]) - h[i] * y[i] + mult * _cumulant(y[i] - z, q)[0]
+            ratio = e[i] * shift
+            product *= square - q * (ratio + 1.0 / ratio)
             mass += h[i]
+            if i % 8 == 0:
+                logs += math.log(product)
+                product = 1.0
+        terms = m
         total += (mass - d) * z
-    return total
+    logs += math.log(product)
+    return total + mult * (2.0 * terms * math.log1p(-q) - logs)
 
 
 @kernel
-def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, q: Any, mult: Any, work: Floats) -> Any:
+def saddlepoint(
+    form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, q: Any, mult: Any, work: Floats
+) -> Any:
     """Minimise Phi over y (and z[0] in bins), starting from what is in them; returns l(mu).
 
-    For EXACT there is no noise: y = log(h/mu), -1e300 where h is 0. mu, h, y: (m,), z: (1,), work: (4, m).
-    Newton with a step that keeps |s| < -log q and max dy <= 2; stops at decrement 1e-6 (note 7.1).
+    For EXACT there is no noise: y = log(h/mu), -1e300 where h is 0. mu, h, y: (m,), z: (1,), work: (5, m).
+    Newton with a step that keeps |s| < -log q and max dy <= 2; stops after a full step that promises less
+    than 1e-6, which leaves about the square of that (note 7.1).
     """
     m = mu.size
     if form == EXACT:
@@ -106,50 +146,56 @@ def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, 
                 total -= mu[i]
         return total
     limit = -math.log(q)
-    g, diag, low, step = work[0], work[1], work[2], work[3]
-    value = _exponent(form, mu, h, y, z[0], d, q, mult)
+    g, diag, low, step, e = work[0], work[1], work[2], work[3], work[4]
+    value = _exponent(form, mu, h, y, z[0], d, q, mult, e)
     for _ in range(60):
-        dz = 0.0
+        dz, promise = 0.0, 0.0
         if form == CUMULATIVE:
             for i in range(m):
-                n = mu[i] * math.exp(y[i])
+                n = mu[i] * e[i]
                 g[i] = n - h[i]
                 diag[i] = n + 1e-300
             for i in range(1, m):
-                _, first, second = _cumulant(y[i] - y[i - 1], q)
+                first, second = _curvature(e[i] / e[i - 1], q)
                 g[i] += mult * first
                 g[i - 1] -= mult * first
                 diag[i] += mult * second
                 diag[i - 1] += mult * second
                 low[i] = -mult * second
+            promise = g[0] * g[0] / diag[0]
             for i in range(1, m):
                 factor = low[i] / diag[i - 1]
                 diag[i] -= factor * low[i]
                 g[i] -= factor * g[i - 1]
+                promise += g[i] * g[i] / diag[i]
             step[m - 1] = -g[m - 1] / diag[m - 1]
             for i in range(m - 2, -1, -1):
                 step[i] = -(g[i] + low[i + 1] * step[i + 1]) / diag[i]
         else:
-            gz, dzz = -d, 0.0
+            gz, shift = -d, math.exp(-z[0])
             for i in range(m):
-                _, first, second = _cumulant(y[i] - z[0], q)
-                n = mu[i] * math.exp(y[i])
+                first, second = _curvature(e[i] * shift, q)
+                n = mu[i] * e[i]
                 g[i] = n - h[i] + mult * first
                 diag[i] = n + mult * second
                 low[i] = mult * second
                 gz += h[i] - mult * first
-                dzz += mult * second
             top, bottom = -gz, 0.0
             for i in range(m):
                 top -= low[i] * g[i] / diag[i]
                 bottom += low[i] * (1.0 - low[i] / diag[i])
             dz = top / max(bottom, 1e-300)
+            promise = -gz * dz
             for i in range(m):
                 step[i] = (low[i] * dz - g[i]) / diag[i]
-        big = 0.0
+                promise -= g[i] * step[i]
+        if promise < 1e-15 * m:
+            break
+        big, scale = 0.0, 1.0
         for i in range(m):
             big = max(big, abs(step[i]))
-        scale = min(1.0, 2.0 / max(big, 1e-300))
+        if big > 2.0:
+            scale = 2.0 / big
         for i in range(m):
             if form == CUMULATIVE:
                 if i == 0:
@@ -161,21 +207,18 @@ def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, 
                 scale = min(scale, 0.95 * (limit - s) / ds)
             elif ds < 0.0:
                 scale = min(scale, 0.95 * (-limit - s) / ds)
-        # decrement: minus half the directional derivative; g was overwritten by the elimination, so take Phi's fall
-        gone = 0.0
-        new = value
+        gone, new = 0.0, value
         for _ in range(40):
             for i in range(m):
                 y[i] += (scale - gone) * step[i]
             z[0] += (scale - gone) * dz
             gone = scale
-            new = _exponent(form, mu, h, y, z[0], d, q, mult)
+            new = _exponent(form, mu, h, y, z[0], d, q, mult, e)
             if new <= value + 1e-10 * abs(value) + 1e-12:
                 break
             scale *= 0.5
-        fall = value - new
         value = new
-        if abs(fall) < 1e-6 and (gone > 0.5 or fall <= 0.0):
+        if promise < 1e-6 and scale == 1.0:
             break
     return value
 
@@ -319,7 +362,7 @@ def path(
         diag[i] += rho[i] * rho[i] / square
         diag[i + 1] += rho[i] * rho[i] / square
     f, p, mu = start.copy(), np.empty(m), np.empty(m)
-    y, z, work = np.zeros(m), np.zeros(1), np.empty((4, m))
+    y, z, work = np.zeros(m), np.zeros(1), np.empty((5, m))
     r, qr, step, df = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
     new_f, new_p = np.empty(m), np.empty(m)
     prior = np.empty((3, m))
@@ -361,14 +404,14 @@ def path(
                 corner = 0.0
                 if form == CUMULATIVE:
                     for i in range(1, m):
-                        second = mult * _cumulant(y[i] - y[i - 1], q)[2]
+                        second = mult * _curvature(math.exp(y[i] - y[i - 1]), q)[1]
                         wide[0, 2 * i] += second
                         wide[0, 2 * i - 2] += second
                         wide[2, 2 * i - 2] -= second
                 else:
                     border[:] = 0.0
                     for i in range(m):
-                        second = mult * _cumulant(y[i] - z[0], q)[2]
+                        second = mult * _curvature(math.exp(y[i] - z[0]), q)[1]
                         wide[0, 2 * i] += second
                         border[2 * i] = -second
                         corner += second
@@ -409,7 +452,7 @@ def path(
                     new_f[i] = max(f[i] + scale * df[i], 1e-200)
                     new_p[i] = max(p[i] + scale * step[i], 1e-300)
                 new = _objective(form, v, new_p, h, new_f, f0, tau, d, q, mult, mu, y, z, work)
-                if new >= value - min(1e-7, tolerance):
+                if new >= value - max(min(1e-7, tolerance), 1e-13 * abs(value)):
                     better = True
                     break
                 scale *= 0.5
@@ -422,3 +465,50 @@ def path(
             if 0.5 * gain < tolerance and scale > 0.5:
                 break
         out[row] = f
+
+
+@kernel
+def compound(weighted: Floats, load: Any, out: Floats) -> None:
+    """Slot law P(0..S) from t * intensity_t per slot and the full load. weighted, out: (S+1,)
+
+    Source: Panjer's recursion; profile specification 5.6.
+    """
+    out[0] = math.exp(-load)
+    for s in range(1, out.size):
+        part, law = weighted[1 : s + 1], out[:s][::-1]
+        total = 0.0
+        for t in range(s):
+            total += part[t] * law[t]
+        out[s] = total / s
+
+
+@kernel
+def meet(ratio: Floats, law: Floats, top: Any, out: Floats) -> None:
+    """out[t] = sum over s of ratio[s] P(s-t) for s = t..S, and what falls above S at `top`. All (S+1,)."""
+    size = law.size
+    above = np.empty(size)
+    left = 1.0
+    for j in range(size):
+        left -= law[j]
+        above[j] = left
+    for t in range(size):
+        here, there = ratio[t:], law[: size - t]
+        total = 0.0
+        for j in range(size - t):
+            total += here[j] * there[j]
+        out[t] = total + top * max(above[size - 1 - t], 0.0)
+
+
+@kernel
+def smear(law: Floats, columns: Floats, out: Floats) -> None:
+    """out = the first S+1 rows of the product of the power series `law` with each column. columns, out: (S+1, k)."""
+    size, k = columns.shape
+    out[:] = 0.0
+    for s in range(size):
+        to = out[s]
+        for j in range(s + 1):
+            factor = law[s - j]
+            if factor > 1e-18:
+                row = columns[j]
+                for a in range(k):
+                    to[a] += factor * row[a]

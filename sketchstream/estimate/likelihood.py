@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sketchstream.estimate import channels, laws, smooth, sparse
-from sketchstream.estimate.fit import Fit
+from sketchstream.estimate.fit import Fit, mixed
 from sketchstream.estimate.grid import Grid
 from sketchstream.estimate.observed import Floats, Observed
 from sketchstream.estimate.problem import Likelihood
@@ -32,12 +32,14 @@ class Settings:
     Args:
         n: largest count resolved. epsilon: weakest layer. information: sd of a k+ share.
         least: share below which an atom of the sparse candidate is taken for noise.
+        brief: fewer models, paths and folds, where each evaluation is dear.
     """
 
     n: int
     epsilon: float
     information: float
     least: float
+    brief: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Start:
 
     Args:
         f: (m,). fits, weights: smooth models. atoms: sparse candidate or None, with its weight.
+        evidence: log of the summed evidence of everything in it.
     """
 
     f: Floats
@@ -53,39 +56,63 @@ class Start:
     weights: Floats
     atoms: sparse.Atoms | None
     atoms_weight: float
+    evidence: float
 
 
 def reconstruct(parts: Sequence[Observed], n: int) -> Fit:
-    """The likelihood estimate of one closed domain from all its parts at once."""
+    """The likelihood estimate of one closed domain.
+
+    Several parts (different layers or costs) may be random parts of one population or populations of their own: both
+    are fitted, one law for all and a law for each, and averaged by their evidence.
+    """
+    together, evidence = _one(parts, n)
+    if len(parts) == 1:
+        return together
+    each = [_one([part], n) for part in parts]
+    apart = mixed([fit for fit, _ in each], [part.slots[0] for part in parts])
+    gain = sum(one for _, one in each) - evidence
+    share = 1.0 / (1.0 + math.exp(min(max(-gain, -700.0), 700.0)))
+    return mixed([apart, together], [share, 1.0 - share])
+
+
+def _one(parts: Sequence[Observed], n: int) -> tuple[Fit, float]:
+    """One law for all the parts, and its evidence."""
     problem, grid = channels.likelihood(parts, n)
     epsilon = min(min(part.epsilons) for part in parts)
     d = float(sum(part.slots[0] for part in parts))
     settings = Settings(n, epsilon, _information(parts, d), _least(parts, d))
+    f, evidence = estimate(problem, grid, settings, generator(parts))
+    return channels.spread_out(parts, grid, f, n), evidence
+
+
+def generator(parts: Sequence[Observed]) -> np.random.Generator:
+    """A generator seeded by what was published: the same object gives the same profile."""
     seed = hashlib.blake2b(b"".join(part.digest + part.values.tobytes() for part in parts), digest_size=8).digest()
-    f = estimate(problem, grid, settings, np.random.default_rng(int.from_bytes(seed, "little")))
-    return channels.spread_out(parts, grid, f, n)
+    return np.random.default_rng(int.from_bytes(seed, "little"))
 
 
-def estimate(problem: Likelihood, grid: Grid, settings: Settings, rng: np.random.Generator) -> Floats:
-    """The whole recipe on the grid: the averaged law after one EM step. (m,)"""
+def estimate(
+    problem: Likelihood, grid: Grid, settings: Settings, rng: np.random.Generator
+) -> tuple[Floats, float]:
+    """The whole recipe on the grid: the averaged law after one EM step (m,), and its evidence."""
     m = problem.m
     if m == 1:
-        return np.ones(1)
+        return np.ones(1), problem.value(np.ones(1))
     flat = grid.width / grid.width.sum()
     if m < 8 or problem.d < 50:
-        start = Start(np.asarray(flat), [], np.zeros(0), None, 0.0)
+        start = Start(np.asarray(flat), [], np.zeros(0), None, 0.0, problem.value(np.asarray(flat)))
     else:
         start = begin(problem, grid, settings)
-    cuts = _cuts(grid)
-    laws_ = candidates(problem, start.f, cuts)
+    cuts = _cuts(grid)[: 2 if settings.brief else None]
+    laws_ = candidates(problem, start.f, cuts, settings.brief)
     score = np.zeros(laws_.shape[0])
-    for train, test in problem.folds(start.f, FOLDS, rng):
-        again = candidates(train, _refit(train, start), cuts)
+    for train, test in problem.folds(start.f, 3 if settings.brief else FOLDS, rng):
+        again = candidates(train, _refit(train, start), cuts, settings.brief)
         score += [test.value(one / one.sum()) for one in again]
     score[0] += math.log(laws_.shape[0])
     weight = np.exp(score - score.max())
     f = (weight / weight.sum()) @ (laws_ / laws_.sum(axis=1, keepdims=True))
-    return problem.step(np.asarray(f))
+    return problem.step(np.asarray(f)), start.evidence
 
 
 def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
@@ -115,30 +142,32 @@ def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
     atoms = sparse.candidate(problem, unrestricted, n, epsilon, settings.least, bonus, best - 12.0)
 
     if atoms is None or atoms.score < best + 30.0:
-        for kind in smooth.KINDS[1:]:
+        for kind in smooth.KINDS[2:] if settings.brief else smooth.KINDS[1:]:
             for one, _, _ in ladders:
                 model = smooth.build(kind, basis, one, (0, last), nodes)
                 fits += smooth.ladder(problem, model)
-        for _, model, _ in ladders:
+        for _, model, _ in ladders if not settings.brief else []:
             fits += smooth.cliffs(problem, model, fits, epsilon)
     f, weights = smooth.average(fits)
-    share = 0.0
+    evidence = np.array([one.evidence for one in fits])
+    top_score = max(float(evidence.max()), atoms.score if atoms is not None else -math.inf)
+    total, share = float(np.exp(evidence - top_score).sum()), 0.0
     if atoms is not None:
-        evidence = np.array([one.evidence for one in fits])
-        top_score = max(float(evidence.max()), atoms.score)
         mine = math.exp(atoms.score - top_score)
-        share = mine / (mine + float(np.exp(evidence - top_score).sum()))
+        total += mine
+        share = mine / total
         f = (1.0 - share) * f + share * atoms.law(problem.m)
-    return Start(f, fits, weights, atoms, share)
+    return Start(f, fits, weights, atoms, share, top_score + math.log(total))
 
 
-def candidates(problem: Likelihood, f0: Floats, cuts: Sequence[int]) -> Floats:
+def candidates(problem: Likelihood, f0: Floats, cuts: Sequence[int], brief: bool) -> Floats:
     """f0 itself and the shrinkage paths from it towards the unrestricted maximum. (1 + 15 + 5 * cuts, m)"""
     m, d = problem.m, problem.d
-    out = [f0[None, :], problem.path(f0, d * WIDE[:, None] * np.ones(m), f0)]
+    wide, head = (WIDE[::3], HEAD[::2]) if brief else (WIDE, HEAD)
+    out = [f0[None, :], problem.path(f0, d * wide[:, None] * np.ones(m), f0)]
     for cut in cuts:
-        taus = np.full((len(HEAD), m), 100.0 * d)
-        taus[:, : cut + 1] = d * np.array(HEAD)[:, None]
+        taus = np.full((len(head), m), 100.0 * d)
+        taus[:, : cut + 1] = d * np.array(head)[:, None]
         out.append(problem.path(f0, taus, f0))
     return np.concatenate(out)
 

@@ -146,37 +146,44 @@ class Observed:
         than noise lies; counters beyond are taken as absent.
         """
         cells = self._published(level)
-        if self.form == "state" or self.unit == "item":
-            return cells
-        wide = np.flatnonzero((cells.low != cells.high) & (cells.low > -FAR))
-        if not wide.size:
-            return cells
-        value = self.values[level].astype(np.float64) if self.form == "cumulative" else cells.slots
-        start = int(wide[0])
-        last = start - 1
-        for i in range(start, cells.low.size):
-            if self._shows(value[i - 1 if self.form == "cumulative" else i :], cells.low[start] / cells.low[i]):
-                last = i
+        last = self._last_cell
         if last == cells.low.size - 1:
             return cells
-        slots, high = cells.slots[: last + 1].copy(), cells.high[: last + 1].copy()
+        slots = cells.slots[: last + 1].copy()
         if self.form == "cumulative":
             slots[last] = self.values[level, last - 1]
-        return Cells(cells.low[: last + 1], high, slots, cells.d)
+        return Cells(cells.low[: last + 1], cells.high[: last + 1], slots, cells.d)
 
-    def _shows(self, values: Floats, chance: float) -> bool:
-        """Whether the first of these values is more than noise, at a false alarm rate of 2% times `chance`."""
-        z = math.log(50.0 / chance)
+    @cached_property
+    def _last_cell(self) -> int:
+        """Index of the last cell to use: that with the last wide edge at which any level, or all together, show."""
+        low, high = self._published(0).low, self._published(0).high
+        wide = np.flatnonzero((low != high) & (low > -FAR))
+        if self.form == "state" or self.unit == "item" or not wide.size:
+            return int(low.size - 1)
+        shift = 1 if self.form == "cumulative" else 0  # threshold i opens cell i + 1
+        rows = [(row, 1) for row in self.values.astype(np.float64)]
+        if self.levels > 1:
+            rows.append((self.values.sum(axis=0).astype(np.float64), self.levels))
+        start, last = int(wide[0]), int(wide[0]) - 1
+        for row, levels in rows:
+            for i in range(low.size - 1, last, -1):
+                alarm = 2.5e-4 / len(rows) * float(low[start]) / float(low[i])
+                if self._shows(row[i - shift :], levels, alarm):
+                    last = i
+                    break
+        return last
+
+    def _shows(self, values: Floats, levels: int, alarm: float) -> bool:
+        """Whether the first of these values holds more than noise, with so small a chance of a false alarm."""
+        z = math.log(1.0 / alarm)
         rate = -math.log(self.q)
         for width in (1, 2, 4, 8):
             if values.size < width:
                 break
-            seen = float(values[:width].sum())
-            scale = math.sqrt(width * self.noise_variance)
-            # tail of a sum of two-sided geometric laws: Gaussian near, exponential far
-            if seen > max(scale * math.sqrt(2.0 * z), z / rate if self.parts == width == 1 else 0.0) + z / rate * (
-                self.parts * width > 1
-            ):
+            scale = math.sqrt(2.0 * z * width * levels * self.noise_variance)
+            # a sum of two-sided geometric numbers: Gaussian near, exponential far
+            if float(values[:width].sum()) > (z / rate if self.parts * width * levels == 1 else scale + z / rate):
                 return True
         return False
 

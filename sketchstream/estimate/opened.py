@@ -27,8 +27,8 @@ from sketchstream.estimate.linear import Circle, Line, linear
 from sketchstream.estimate.monotone import decreasing
 from sketchstream.estimate.observed import FAR, Cells, Floats, Observed
 
-CROWDED = 1.5
-"""Levels with more items than this per slot are left out (specification 5.6)."""
+CROWDED = 1.75
+"""Levels with more items than this per slot are left out (specification 5.6); those near it weigh little anyway."""
 RANGE = 512
 """Counts beyond this are taken as they stand in the slots: heavier items hardly ever share one."""
 
@@ -90,7 +90,7 @@ def read_levels(observed: Observed, span: int) -> list[Level]:
         law = estimator.shares(span).low.copy()
         law[0] = 1.0 - tails.low[1]
         sd = math.sqrt(max(float(tails.variance[1]), 0.0))
-        if law[0] < math.exp(-2.0 * CROWDED) or law[0] < 4.0 * sd:
+        if law[0] < math.exp(-CROWDED) or law[0] < 4.0 * sd:
             out.append(Level(estimator, m, observed.shares[j], law, math.inf, np.zeros(span + 1)))
         else:
             intensity = m * log_series(law)
@@ -120,6 +120,19 @@ class Model:
     def slot_law(self, m: float, share: float) -> Floats:
         """(S+1,) law of a slot's count at 0..S in a level of m slots."""
         return exp_series(self.intensity * (share / m), self.items * share / m)
+
+
+def linearised(level: Level, model: Model) -> Floats:
+    """Unbiased Lam_t of one level, index 0 the number of items: one step from the model towards what was seen.
+
+    The recursion itself, run on noisy data, can blow up at large counts; its derivative at the model cannot.
+    """
+    p = model.slot_law(level.m, level.share)
+    r = reciprocal(p)
+    gap = level.law - p
+    out = model.intensity * level.share + level.m * np.convolve(r, gap)[: p.size]
+    out[0] = model.items * level.share - level.m * r[0] * gap[0]
+    return out
 
 
 @dataclass(frozen=True)
@@ -189,8 +202,8 @@ def merged(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats
     return weight, parts.sum(axis=0) + population * split
 
 
-def first_model(levels: Sequence[Level], span: int) -> tuple[Floats, Model]:
-    """Combined unbiased intensities (index 0: number of items), and a non-negative model made of them."""
+def first_model(levels: Sequence[Level], span: int) -> Model:
+    """A non-negative model from the recursions of all levels that are not crowded, by inverse variance."""
     shares = np.array([level.share for level in levels])
     items = np.array([level.items for level in levels])
     known = np.isfinite(items)
@@ -210,7 +223,7 @@ def first_model(levels: Sequence[Level], span: int) -> tuple[Floats, Model]:
         if known[j]:
             raw += weight[j, 0] * level.intensity / level.share
     raw[0] = guess
-    return raw, nonnegative(raw)
+    return nonnegative(raw)
 
 
 def nonnegative(raw: Floats) -> Model:
@@ -230,8 +243,7 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
 
     span = min([min(n + 1, RANGE)] + [int(min(linear(part).resolved, FAR)) for part in parts])
     groups = [read_levels(part, span) for part in parts]
-    raws, models = zip(*[first_model(group, span) for group in groups], strict=True)
-    raw = np.sum(raws, axis=0)
+    models = tuple(first_model(group, span) for group in groups)
     if method == "likelihood":
         from sketchstream.estimate import opened_likelihood
 
@@ -239,8 +251,11 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
     total = Model(np.sum([m.intensity for m in models], axis=0), sum(m.beyond for m in models))
     light, beyond = total.intensity, total.beyond
     if method == "inverse":
-        light = raw * (np.arange(span + 1) > 0)
-        beyond = float(raw[0] - light.sum())
+        light, beyond = np.zeros(span + 1), 0.0
+        for group, model in zip(groups, models, strict=True):
+            part = opened_bands.of_part(group, model)
+            light += part.cells.low * (np.arange(span + 1) > 0)
+            beyond += float(part.tails.low[1] - part.cells.low[1:].sum())
     fit, population = _whole(groups, light, beyond, n)
     band = opened_bands.events(groups)
     fit = _with_total(fit, float(band.low[0] + band.high[0]) / 2.0 / population, n)
@@ -254,7 +269,9 @@ def _with_total(fit: Fit, mean: float, n: int) -> Fit:
     """
     rest = mean - float(np.arange(n + 1.0) @ fit.fractions)
     have = float(fit.heavy @ fit.heavy_shares)
-    if have <= 0.0 or rest <= (n + 1.0) * fit.above:
+    if fit.above != 0.0 and (have <= 0.0 or rest <= (n + 1.0) * fit.above):
+        return Fit(fit.fractions, np.array([rest / fit.above]), np.array([fit.above]))
+    if have <= 0.0:
         return fit
     room = have - (n + 1.0) * fit.above
     if room <= 0.0:

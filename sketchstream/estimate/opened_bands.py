@@ -17,7 +17,7 @@ from sketchstream.estimate import intervals
 from sketchstream.estimate.intervals import Uncertainty, cell_mean
 from sketchstream.estimate.linear import Band
 from sketchstream.estimate.observed import Floats
-from sketchstream.estimate.opened import Level, Model, Spread, merged, reciprocal, spreads
+from sketchstream.estimate.opened import Level, Model, Spread, linearised, merged, reciprocal, spreads
 
 COVERS = (
     "the noise (of the counters and of the publication), the collisions of items in slots and their random split into "
@@ -45,7 +45,7 @@ class Part:
 
 def bands(groups: Sequence[Sequence[Level]], models: Sequence[Model], n: int) -> Uncertainty:
     """Bands of every number of an open domain; parts add."""
-    parts = [_part(group, model) for group, model in zip(groups, models, strict=True)]
+    parts = [of_part(group, model) for group, model in zip(groups, models, strict=True)]
     cells, tails = _sum([part.cells for part in parts]), _sum([part.tails for part in parts])
     with_all = np.sum([part.with_all for part in parts], axis=0)
     items = max(float(tails.low[1]), 1.0)
@@ -98,7 +98,7 @@ def events(groups: Sequence[Sequence[Level]]) -> Band:
     return _sum(each)
 
 
-def _part(group: Sequence[Level], model: Model) -> Part:
+def of_part(group: Sequence[Level], model: Model) -> Part:
     """Bands of the numbers of one part."""
     size = model.intensity.size
     known = [j for j, level in enumerate(group) if math.isfinite(level.items)]
@@ -112,9 +112,9 @@ def _part(group: Sequence[Level], model: Model) -> Part:
     hashed, pull = float(tail_variance[0]), [0.0] * len(group)
     for i, j in enumerate(known):
         level = group[j]
-        cell += cell_weight[i] * np.append(level.items, level.intensity[1:]) / level.share
-        climb = level.items - np.concatenate([[0.0], np.cumsum(level.intensity[1:])])
-        tail += tail_weight[i] * climb / level.share
+        seen = linearised(level, model)
+        cell += cell_weight[i] * seen / level.share
+        tail += tail_weight[i] * (seen[0] - np.concatenate([[0.0], np.cumsum(seen[1:])])) / level.share
         factor = tail_weight[i, 0] / level.share
         with_all += cell_weight[i] / level.share * factor * each[i].with_all
         hashed -= factor**2 * each[i].noise_all

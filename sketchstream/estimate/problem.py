@@ -65,8 +65,8 @@ class Likelihood(Protocol):
         """One EM step."""
         ...
 
-    def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> tuple[Floats, Floats | None]:
-        """Rows (and one more) whose Gram matrix is the Fisher information of columns of log f."""
+    def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> Floats:
+        """Rows whose Gram matrix is the Fisher information of columns of log f."""
         ...
 
     def path(self, f0: Floats, taus: Floats, start: Floats, tolerance: float = 1e-2) -> Floats:
@@ -92,7 +92,7 @@ class Markov:
         self.nodes = grid.nodes
         self.y = np.zeros(self.m)
         self.z = np.zeros(1)
-        self._work = np.zeros((4, self.m))
+        self._work = np.zeros((5, self.m))
 
     @property
     def d(self) -> float:
@@ -100,35 +100,10 @@ class Markov:
         return self.seen.d
 
     def folds(self, f: Floats, count: int, rng: np.random.Generator) -> list[tuple[Likelihood, Likelihood]]:
-        """(train, test) pairs of a random split of the slots into folds.
-
-        Given the histogram, a split of the slots is multivariate hypergeometric. Where the histogram has noise, the
-        expected cells of the pilot f, rounded, are split, and what remains (data minus them, and noise drawn to
-        match) is shared so that mean and covariance are those of thinned data. Source: note 7.2 (2.6).
-        """
-        seen = self.seen
-        if seen.form == kernels.EXACT:
-            whole = np.rint(seen.h).astype(np.int64)
-            rest = np.zeros(self.m)
-            noise = np.zeros((count, self.m))
-        else:
-            _, _, mu = self.score(f)
-            expected = np.cumsum(mu * np.exp(self.y))
-            whole = np.maximum(np.diff(np.rint(expected * (round(seen.d) / expected[-1])), prepend=0.0), 0.0).astype(np.int64)
-            rest = seen.h - whole
-            draws = rng.normal(0.0, math.sqrt(seen.variance / count), (count, self.m))
-            draws -= draws.mean(axis=0)
-            if seen.form == kernels.CUMULATIVE:
-                draws[:, 0] = 0.0  # noise sits on the thresholds 1..m-1: cell i loses that of i+1 and gains that of i
-                noise = draws - np.append(draws[:, 1:], np.zeros((count, 1)), axis=1)
-            else:
-                noise = draws
+        """(train, test) pairs of a random split of the slots into folds."""
+        _, _, mu = self.score(f)
         pairs: list[tuple[Likelihood, Likelihood]] = []
-        for j, part in enumerate(split(whole, count, rng)):
-            held = part + rest / count + noise[j]
-            size = float(part.sum())
-            test = Seen(seen.form, held, size, seen.q, seen.mult / count)
-            train = Seen(seen.form, seen.h - held, seen.d - size, seen.q, seen.mult * (1.0 - 1.0 / count))
+        for train, test in thin(self.seen, mu * np.exp(self.y), count, rng):
             pairs.append((self.of(train), self.of(test)))
         return pairs
 
@@ -136,7 +111,7 @@ class Markov:
         """The same kernel with other data (a fold)."""
         out = object.__new__(Markov)
         out.__dict__.update(self.__dict__)
-        out.seen, out.y, out.z, out._work = seen, np.zeros(self.m), np.zeros(1), np.zeros((4, self.m))
+        out.seen, out.y, out.z, out._work = seen, np.zeros(self.m), np.zeros(1), np.zeros((5, self.m))
         return out
 
     def spread(self, u: Floats) -> Floats:
@@ -151,17 +126,26 @@ class Markov:
 
     def score(self, f: Floats) -> tuple[float, Floats, Floats]:
         """l(f), the ratio s o A u (so that dl/df = ratio - d and the EM step is f o ratio / d), and mu."""
-        seen = self.seen
-        mu = seen.d * self.v * self.chances(f)
-        value = kernels.saddlepoint(seen.form, mu, seen.h, self.y, self.z, seen.d, seen.q, seen.mult, self._work)
-        weight = seen.d * self.v * np.exp(self.y)
+        value, mu = self._solve(f)
+        weight = self.seen.d * self.v * np.exp(self.y)
         return value, self.s * self.spread(weight), mu
 
     def value(self, f: Floats) -> float:
         """l(f)."""
+        return self._solve(f)[0]
+
+    def _solve(self, f: Floats) -> tuple[float, Floats]:
+        """l(f) and mu; leaves the saddlepoint in y and z."""
         seen = self.seen
         mu = seen.d * self.v * self.chances(f)
-        return float(kernels.saddlepoint(seen.form, mu, seen.h, self.y, self.z, seen.d, seen.q, seen.mult, self._work))
+        for _ in range(2):
+            value = float(
+                kernels.saddlepoint(seen.form, mu, seen.h, self.y, self.z, seen.d, seen.q, seen.mult, self._work)
+            )
+            if math.isfinite(value):
+                return value, mu
+            self.y[:], self.z[:] = 0.0, 0.0  # a start that was too far off
+        return -1e300, mu
 
     def step(self, f: Floats) -> Floats:
         """One EM step: the posterior mean of the realised profile, renormalised."""
@@ -169,20 +153,18 @@ class Markov:
         out = f * ratio
         return np.asarray(out / out.sum())
 
-    def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> tuple[Floats, Floats | None]:
-        """Rows whose Gram matrix is the Fisher information of columns of log f; a rank-one part to add for BINS.
+    def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> Floats:
+        """Rows whose Gram matrix is the Fisher information of columns of log f. (m or m+1, k)
 
         Args:
-            columns: (m, k) d log f / d parameter before normalisation. centre: (k,) f'columns.
+            f: (m,) law. mu: (m,) expected cells. columns: (m, k) d log f / d parameter before normalisation.
+            centre: (k,) f'columns.
         """
-        seen = self.seen
-        jacobian = np.empty_like(columns)
-        kernels.two_pass_columns(self.rho, columns * (self.s * f)[:, None], jacobian)
-        jacobian *= (seen.d * self.v)[:, None]
-        jacobian -= mu[:, None] * centre
-        tail = np.zeros(columns.shape[1])
-        kernels.settle_rows(seen.form, mu, seen.variance, seen.d, jacobian, tail)
-        return jacobian, tail if seen.form == kernels.BINS else None
+        jacobian = np.empty((self.m + (self.seen.form == kernels.BINS), columns.shape[1]))
+        kernels.two_pass_columns(self.rho, columns * (self.s * f)[:, None], jacobian[: self.m])
+        jacobian[: self.m] *= (self.seen.d * self.v)[:, None]
+        jacobian[: self.m] -= mu[:, None] * centre
+        return settle(self.seen, mu, jacobian)
 
     def path(self, f0: Floats, taus: Floats, start: Floats, tolerance: float = 1e-2) -> Floats:
         """Argmax of l + sum tau (f0 log f - f) for each row of taus, each started from the one before.
@@ -202,14 +184,59 @@ class Markov:
         return out
 
 
+def settle(seen: Seen, mu: Floats, jacobian: Floats) -> Floats:
+    """J turned in place into rows whose Gram matrix is J' S^-1 J; for BINS the last row is filled in."""
+    m = mu.size
+    tail = np.zeros(jacobian.shape[1])
+    kernels.settle_rows(seen.form, mu, seen.variance, seen.d, jacobian[:m], tail)
+    if seen.form == kernels.BINS:
+        jacobian[m] = tail
+    return jacobian
+
+
+def thin(seen: Seen, pilot: Floats, count: int, rng: np.random.Generator) -> list[tuple[Seen, Seen]]:
+    """(train, test) data of a random split of the slots; pilot: (m,) expected cells given the data (noisy data only).
+
+    Source: note 7.2 (2.6); at no noise, exactly the multivariate hypergeometric split.
+    """
+    m = seen.h.size
+    if seen.form == kernels.EXACT:
+        whole = np.rint(seen.h).astype(np.int64)
+        rest, noise = np.zeros(m), np.zeros((count, m))
+    else:
+        up = np.cumsum(np.maximum(pilot, 0.0))
+        whole = np.diff(np.rint(up * (round(seen.d) / up[-1])), prepend=0.0).astype(np.int64)
+        rest = seen.h - whole
+        noise = rng.normal(0.0, math.sqrt(seen.variance / count), (count, m))
+        noise -= noise.mean(axis=0)
+        if seen.form == kernels.CUMULATIVE:
+            noise[:, 0] = 0.0  # thresholds 1..m-1: a cell gains the noise of its own and loses that of the next
+            noise -= np.append(noise[:, 1:], np.zeros((count, 1)), axis=1)
+    pairs = []
+    for j, part in enumerate(split(whole, count, rng)):
+        held, size = part + rest / count + noise[j], float(part.sum())
+        pairs.append(
+            (
+                Seen(seen.form, seen.h - held, seen.d - size, seen.q, seen.mult * (1.0 - 1.0 / count)),
+                Seen(seen.form, held, size, seen.q, seen.mult / count),
+            )
+        )
+    return pairs
+
+
 def split(whole: npt.NDArray[np.int64], count: int, rng: np.random.Generator) -> list[Floats]:
     """Split counted things into `count` folds of equal size, at random: multivariate hypergeometric draws."""
     left = whole.copy()
     out = []
     for j in range(count):
         rest = count - j
-        size = int(left.sum()) // rest
-        part = left if rest == 1 else rng.multivariate_hypergeometric(left, size, method="marginals")
+        total = int(left.sum())
+        if rest == 1:
+            part = left
+        elif total < 1_000_000_000:  # the generator's limit; beyond it, thinning is as good
+            part = rng.multivariate_hypergeometric(left, total // rest, method="marginals")
+        else:
+            part = rng.binomial(left, 1.0 / rest)
         out.append(part.astype(np.float64))
         left = left - part
     return out

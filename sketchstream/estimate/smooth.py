@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sketchstream.estimate import kernels
 from sketchstream.estimate.observed import Floats
 from sketchstream.estimate.problem import Likelihood
 
@@ -163,7 +164,7 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
 
     q = model.columns
     prior = strength * model.penalty
-    prior[np.diag_indices_from(prior)] += model.fixed
+    prior.ravel()[:: prior.shape[0] + 1] += model.fixed
     f = law(model, c)
     value, ratio, mu = problem.score(f)
     target = value - 0.5 * float(c @ prior @ c)
@@ -172,7 +173,7 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
         information = _information(problem, f, mu, q)
         gradient = q.T @ (f * (ratio - problem.d)) - prior @ c
         system = information + prior
-        system[np.diag_indices_from(system)] += 1e-10 * np.trace(system) / system.shape[0]
+        system.ravel()[:: system.shape[0] + 1] += 1e-10 * np.trace(system) / system.shape[0]
         factor = cho_factor(system, lower=True, check_finite=False)
         step = cho_solve(factor, gradient, check_finite=False)
         reach = float(np.abs(q @ step).max())
@@ -196,7 +197,7 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
     evidence = -math.inf
     if weigh:
         system = _information(problem, f, mu, q) + prior
-        system[np.diag_indices_from(system)] += 1e-10 * np.trace(system) / system.shape[0]
+        system.ravel()[:: system.shape[0] + 1] += 1e-10 * np.trace(system) / system.shape[0]
         factor = cho_factor(system, lower=True, check_finite=False)
         logdet = 2.0 * float(np.log(np.diag(factor[0])).sum())
         evidence = (
@@ -212,11 +213,9 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
 
 def _information(problem: Likelihood, f: Floats, mu: Floats, q: Floats) -> Floats:
     """Fisher information of the coefficients. (k, k)"""
-    rows, tail = problem.rows(f, mu, q, f @ q)
-    out = rows.T @ rows
-    if tail is not None:
-        out += np.outer(tail, tail)
-    return np.asarray(out)
+    out = np.empty((q.shape[1], q.shape[1]))
+    kernels.gram(problem.rows(f, mu, q, f @ q), out)
+    return out
 
 
 def ladder(problem: Likelihood, model: Model, strengths: Sequence[float] = STRENGTHS) -> list[Fitted]:

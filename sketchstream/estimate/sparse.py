@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sketchstream.estimate import kernels
 from sketchstream.estimate.observed import Floats, Ints
 from sketchstream.estimate.problem import Likelihood
 
@@ -54,10 +55,8 @@ def refit(problem: Likelihood, at: Ints, mass: Floats, steps: int) -> tuple[Floa
     f = law(theta)
     value, ratio, mu = problem.score(f)
     for _ in range(steps):
-        rows, tail = problem.rows(f, mu, columns, f[at])
-        information = rows.T @ rows
-        if tail is not None:
-            information += np.outer(tail, tail)
+        information = np.empty((k, k))
+        kernels.gram(problem.rows(f, mu, columns, f[at]), information)
         gradient = f[at] * (ratio[at] - problem.d)
         size = float(np.trace(information)) / k
         step = np.linalg.solve(information + (1e-9 * size + 1e-12) * np.eye(k) + size * 1e-3 / k, gradient)
