@@ -150,6 +150,7 @@ class PartitionState:
         self._pending_frontiers: dict[str, Frontier] = {}
         self._partial = False
         self._count_now: Callable[[], int] | None = None
+        self._asked: int | None = None
         self._changed = True
         self._masks: dict[tuple[bytes, int], Mask] = {}
         self._odd = dict.fromkeys(self.tracks, False)
@@ -204,7 +205,7 @@ class PartitionState:
             raise ValueError(msg)
         from sketchstream.stream import kernels
 
-        self._count_now = count_now
+        self._count_now, self._asked = count_now, None
         decoded = chunk.decoded
         times = decoded.times
         outcome = Outcome(records=times.size, late={})
@@ -331,9 +332,11 @@ class PartitionState:
             here = belongs(items, self.rules.partitioner, window.counts, self.partition)
             n_away = len(items) - int(np.count_nonzero(here))
             if n_away and self._count_now is not None:
-                ask, self._count_now = self._count_now, None
-                self.set_partitions(ask())
-                here = belongs(items, self.rules.partitioner, window.counts, self.partition)
+                self._asked, self._count_now = self._count_now(), None
+            if n_away and self._asked is not None:
+                # for these items only: what is remembered must not depend on a payload
+                counts = (*window.counts, self._asked)
+                here = belongs(items, self.rules.partitioner, counts, self.partition)
                 n_away = len(items) - int(np.count_nonzero(here))
             if n_away:
                 outcome.misplaced += n_away

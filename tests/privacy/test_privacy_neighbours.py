@@ -305,3 +305,18 @@ def test_published_bytes_have_the_size_and_place_that_envelopes_give_them() -> N
         return [(one.key, json.loads(json.dumps(one.window))[0]) for one in made.publisher.log]
 
     assert published({"user": MARKED, "n": 1}) == published({"user": 99}) == published(None) != []
+
+
+def test_a_misplaced_payload_does_not_decide_what_later_windows_look_like(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker asks for the partition count when it meets one; the answer must help that payload only."""
+    from sketchstream.stream.driver import MemorySource
+
+    monkeypatch.setattr(MemorySource, "partition_count", lambda self, *, fresh=False: 3 if fresh else 2)
+    never_here = next(item for item in AWAY if home(item, 3) != 0)
+    left = next(item for item in HERE if home(item, 3) != 0)
+
+    def fed(payload: Payload) -> Seen:
+        later = {"user": left, "n": 1}
+        return run("event", "json", [(0, START + MINUTE, payload), (0, START + 20 * MINUTE, later)])[0]
+
+    assert differing(fed({"user": never_here, "n": 1}), fed({})) == {}
