@@ -29,6 +29,9 @@ SMALLEST_RECORD = 7
 SEGMENT_START, SEGMENT_END, SEGMENT_OFFSET, SEGMENT_TIMESTAMP, SEGMENT_FIXED, SEGMENT_COUNT = 0, 1, 2, 3, 4, 5
 SEGMENT_COLUMNS = 6
 
+U = np.uint64
+"""Of an index that is not negative: numba then leaves its support for negative ones out."""
+
 
 @kernel
 def count_batches(data: Bytes) -> int:
@@ -160,7 +163,7 @@ def read_records(
                 if position >= record_end:
                     good = False
                     break
-                byte = np.int64(data[position])
+                byte = np.int64(data[U(position)])
                 position += 1
                 raw = byte & 127
                 shift = 7
@@ -168,7 +171,7 @@ def read_records(
                     if position >= record_end or shift > 63:
                         good = False
                         break
-                    byte = np.int64(data[position])
+                    byte = np.int64(data[U(position)])
                     position += 1
                     if shift == 63 and byte > 1:
                         good = False
@@ -207,7 +210,7 @@ def read_records(
                 if position >= record_end:
                     good = False
                     break
-                byte = np.int64(data[position])
+                byte = np.int64(data[U(position)])
                 position += 1
                 raw = byte & 127
                 shift = 7
@@ -215,7 +218,7 @@ def read_records(
                     if position >= record_end or shift > 63:
                         good = False
                         break
-                    byte = np.int64(data[position])
+                    byte = np.int64(data[U(position)])
                     position += 1
                     if shift == 63 and byte > 1:
                         good = False
@@ -233,12 +236,12 @@ def read_records(
             if not good or position != record_end:
                 return written, s
             if offset >= from_position:
-                offsets[row] = offset
-                timestamps[row] = timestamp
-                key_start[row] = key_from
-                key_end[row] = key_to
-                value_start[row] = value_from
-                value_end[row] = value_to
+                offsets[U(row)] = offset
+                timestamps[U(row)] = timestamp
+                key_start[U(row)] = key_from
+                key_end[U(row)] = key_to
+                value_start[U(row)] = value_from
+                value_end[U(row)] = value_to
                 row += 1
         if position != end:
             return written, s
