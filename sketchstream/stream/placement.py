@@ -21,12 +21,12 @@ Mask = npt.NDArray[np.bool_]
 
 
 @lru_cache(maxsize=1)
-def _crc_table() -> npt.NDArray[np.int64]:
+def _crc_table() -> npt.NDArray[np.uint64]:
     """The table of CRC-32 with the reflected polynomial 0xEDB88320."""
     table = np.arange(256, dtype=np.int64)
     for _ in range(8):
         table = np.where(table & 1, (table >> 1) ^ 0xEDB88320, table >> 1)
-    return table
+    return table.astype(np.uint64)
 
 
 def belongs(items: Items, partitioner: Partitioner, counts: Sequence[int], partition: int) -> Mask:
@@ -41,8 +41,8 @@ def belongs(items: Items, partitioner: Partitioner, counts: Sequence[int], parti
     from sketchstream.stream import kernels
 
     out = np.zeros(len(items), np.bool_)
-    table = _crc_table() if partitioner == "crc32" else np.zeros(0, np.int64)
-    valid = np.array(sorted(set(counts)), np.int64)
+    table = _crc_table() if partitioner == "crc32" else np.zeros(0, np.uint64)
+    valid = np.array(sorted(set(counts)), np.uint64)
     whole = items.whole()
     if isinstance(whole, Ints):
         kernels.belongs_ints(whole.values, table, valid, partition, out)
