@@ -16,6 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError
@@ -37,6 +38,16 @@ STALLED_AFTER_S = 45.0
 RECREATE_EVERY_S = 120.0
 REFETCHES = 3
 TOPIC_CHECK_S = 15.0
+TRUNCATED_AFTER_S = 30.0
+
+
+@dataclass
+class _Hold:
+    """A position in doubt: since when, and when the leader is asked again (never, once it said that it exists)."""
+
+    since: float
+    offset: int
+    again_at: float = 0.0
 
 
 class KafkaSource:
@@ -78,6 +89,7 @@ class KafkaSource:
         self._paused: set[int] = set()
         self._epochs: dict[int, int] = {}
         self._refetched: dict[int, tuple[int, int]] = {}
+        self._held: dict[int, _Hold] = {}
         self._consumer: KafkaConsumer | None = None
         self._recreate: str | None = None
         self._recreated_at = float("-inf")
@@ -149,6 +161,7 @@ class KafkaSource:
         self._announced.clear()
         self._positions.clear()
         self._paused.clear()
+        self._held.clear()
         self._lost.clear()
         self._open()
 
@@ -177,13 +190,18 @@ class KafkaSource:
             p = tp.partition
             if p in self._announced and p not in self._lost and p in self._positions:
                 self._place(p, self._positions[p])
-                if p in self._paused:
+                if p in self._paused or self._waits(p):
                     self.consumer.pause(tp)
             else:
                 self._positions.pop(p, None)
                 self._paused.add(p)
                 self.consumer.seek(tp, 0)
                 self.consumer.pause(tp)
+
+    def _waits(self, partition: int) -> bool:
+        """Whether a partition is held back because its position is in doubt."""
+        hold = self._held.get(partition)
+        return hold is not None and hold.again_at != float("inf")
 
     def _on_lost(self, partitions: Collection[TopicPartition]) -> None:
         """The group has gone on without us: whatever we hold of these partitions is stale."""
@@ -220,6 +238,8 @@ class KafkaSource:
             failures = self._failed(error)
         events = [*self._queued, *self._changes(), *failures]
         self._queued.clear()
+        for p in [p for p, hold in self._held.items() if hold.again_at <= time.monotonic()]:
+            events += self._settle(p)
         for p in sorted(self._announced - self._paused):
             events += self._chunks(p, polled.get(self._of(p), ()))
         return events
@@ -231,6 +251,8 @@ class KafkaSource:
         gone = (self._announced - owned) | lost
         new = owned - (self._announced - gone)
         self._lost.clear()
+        for p in gone:
+            self._held.pop(p, None)
         for p in gone - new:
             self._positions.pop(p, None)
             self._paused.discard(p)
@@ -271,6 +293,7 @@ class KafkaSource:
                 )
             )
             self._positions[partition] = piece.next_position
+            self._held.pop(partition, None)
             if piece.leader_epoch >= 0:
                 self._epochs[partition] = piece.leader_epoch
         self._watch.progress(partition)
@@ -285,11 +308,7 @@ class KafkaSource:
                 self._on_assigned([tp])
             return []
         if isinstance(error, errors.OffsetOutOfRangeError):
-            text = "its records were trimmed (retention or DeleteRecords), or its log was truncated"
-            return [
-                self._halting(tp.partition, f"position {o} does not exist any more: {text}")
-                for tp, o in error.args[0].items()
-            ]
+            return [event for tp, offset in error.args[0].items() for event in self._doubt(tp.partition, offset)]
         if isinstance(error, errors.LogTruncationError):
             found = getattr(error, "divergent_offsets", None) or {}
             return [
@@ -312,6 +331,49 @@ class KafkaSource:
             time.sleep(0.05)
             return []
         raise error
+
+    def _doubt(self, partition: int, offset: int) -> list[SourceEvent]:
+        """A broker says that a position does not exist. The leader's own bounds decide, after a while if need be.
+
+        A replica that has just come back answers so before it has caught up, and a client with old metadata asks it.
+        """
+        self._held.setdefault(partition, _Hold(time.monotonic(), offset))
+        return self._settle(partition)
+
+    def _settle(self, partition: int) -> list[SourceEvent]:
+        """Halt, read on, or wait, as the leader's bounds say."""
+        hold, now = self._held[partition], time.monotonic()
+        tp = self._of(partition)
+        if partition in self._owned():
+            self.consumer.pause(tp)
+        hold.again_at = now + 0.5
+        try:
+            first = self._admin.offsets(self.topic, [partition], "earliest").get(partition)
+            last = self._admin.offsets(self.topic, [partition], "latest").get(partition)
+        except BrokerError:
+            return []
+        log.warning(
+            "event=position_in_doubt partition=%d position=%d first=%s last=%s", partition, hold.offset, first, last
+        )
+        if first is not None and hold.offset < first:
+            del self._held[partition]
+            text = f"position {hold.offset} was trimmed (retention or DeleteRecords): the log begins at {first}"
+            return [self._halting(partition, text)]
+        if last is not None and now - hold.since > TRUNCATED_AFTER_S:
+            del self._held[partition]
+            text = f"position {hold.offset} does not exist (the log ends at {last}): the log was truncated"
+            return [self._halting(partition, text)]
+        if first is not None and last is not None and hold.offset <= last:
+            self._release(partition)
+        return []
+
+    def _release(self, partition: int) -> None:
+        """The position exists: fetch from it again; how long it was in doubt is remembered until a chunk comes."""
+        self._held[partition].again_at = float("inf")
+        if partition in self._owned():
+            self._place(partition, self._positions.get(partition, self._held[partition].offset))
+            if partition not in self._paused:
+                self.consumer.resume(self._of(partition))
 
     def _halting(self, partition: int, why: str) -> PartitionError:
         """Stop reading a partition, so that the others are not starved by its error."""
@@ -354,6 +416,7 @@ class KafkaSource:
     def seek(self, partition: int, position: int) -> None:
         """Go on from here."""
         self._positions[partition] = position
+        self._held.pop(partition, None)
         if partition in self._owned():
             self._place(partition, position)
 
@@ -367,7 +430,7 @@ class KafkaSource:
         """Deliver again."""
         self._paused.discard(partition)
         self._watch.progress(partition)
-        if partition in self._owned():
+        if partition in self._owned() and not self._waits(partition):
             self.consumer.resume(self._of(partition))
 
     def partition_count(self, *, fresh: bool = False) -> int:

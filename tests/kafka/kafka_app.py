@@ -6,6 +6,7 @@ processes of its own (each in its own folder and process group), topics of its o
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -28,8 +29,6 @@ from sketchstream_connectors import kafka_topics
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_sealed import KafkaSealedSource, Log, read_key
 
-HERE = Path(__file__).parent
-MAIN = HERE / "worker_main.py"
 MINUTE = 60_000
 QUICK = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000, "max.poll.interval.ms": 20000}
 
@@ -56,7 +55,9 @@ class Worker:
         os.killpg(self.process.pid, signal.SIGSTOP)
 
     def wake(self) -> None:
-        os.killpg(self.process.pid, signal.SIGCONT)
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGCONT)
 
     @property
     def alive(self) -> bool:
@@ -81,7 +82,6 @@ class App:
     kafka: Mapping[str, object] = field(default_factory=dict)
     key: bool = False
     extra: str = ""
-    main: Path = MAIN
     workers: list[Worker] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -96,9 +96,10 @@ class App:
         self.write()
         self.connection = Connection({"bootstrap.servers": self.bootstrap, "group.id": self.group})
         with self.connection.admin.client("creating the input") as admin:
-            admin.create_topics(
-                {self.topic: {"num_partitions": self.partitions, "replication_factor": self.replication}}
-            )
+            # event times are the records' timestamps, and years old: retention by time would trim them at once
+            settings = {"retention.ms": "-1"}
+            topic = {"num_partitions": self.partitions, "replication_factor": self.replication, "configs": settings}
+            admin.create_topics({self.topic: topic})
             admin.wait_for_topics([self.topic])
         kafka_topics.create(self.connection, self.names)
         self.truth: dict[int, Counter] = defaultdict(Counter)
@@ -132,7 +133,7 @@ class App:
         log = home / f"{secrets.token_hex(3)}.log"
         with log.open("w") as output:
             process = subprocess.Popen(
-                [sys.executable, str(self.main), str(self.config_file)],
+                [sys.executable, "-m", "sketchstream.cli", "worker", "-c", str(self.config_file)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

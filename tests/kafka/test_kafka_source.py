@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
-from kafka.errors import CorruptRecordError, LogTruncationError
+from kafka.errors import CorruptRecordError, LogTruncationError, OffsetOutOfRangeError
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.stream.ports import Assigned, Chunk, PartitionError, Revoked, SourceEvent
@@ -197,6 +197,33 @@ def test_a_trimmed_partition_halts_alone(opened: Callable[..., KafkaSource], kaf
     fill(kafka, topic, 1, range(100, 120))
     more = poll_until(source, reached(1, 120))
     assert not [event for event in more if isinstance(event, PartitionError)]
+
+
+def test_a_replica_that_lags_does_not_halt_a_partition_whose_position_exists(
+    opened: Callable[..., KafkaSource], kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(kafka, topic, 1, range(100))
+    source = opened()
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    source.seek(1, 40)
+    source.resume(1)
+    offsets, ends, poll = source._admin.offsets, [30, 30, 100], source.consumer.poll
+
+    def lagging(name: str, partitions: list[int], which: str) -> dict[int, int]:
+        if which == "latest" and len(ends) > 1:
+            return {1: ends.pop(0)}
+        return offsets(name, partitions, which)
+
+    def refused(**_: object) -> object:
+        monkeypatch.setattr(source.consumer, "poll", poll)
+        raise OffsetOutOfRangeError({source._of(1): 40})
+
+    monkeypatch.setattr(source._admin, "offsets", lagging)
+    monkeypatch.setattr(source.consumer, "poll", refused)
+    events = poll_until(source, reached(1, 100))
+    assert not [event for event in events if isinstance(event, PartitionError)]
+    assert chunks(events, 1)[0].from_position == 40
+    assert ends == [100]
 
 
 def test_corrupt_batches_are_fetched_again_before_the_partition_halts(
