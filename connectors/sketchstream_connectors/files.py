@@ -311,7 +311,8 @@ def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
             continue
         if list(header).count(name) != 1:
             many = "more than one" if name in header else "no"
-            msg = f"there is {many} column {name!r:.60} (the file has: {', '.join(header)[:200]})"
+            # A file without a header would show its first row here: no names, only how many.
+            msg = f"there is {many} column {name!r:.60} among the {len(header)} columns that the file names"
             raise ConfigError(msg)
         out[role] = list(header).index(name)
     return out
