@@ -416,6 +416,10 @@ def decompress(codec: int, data: memoryview, offset: int) -> npt.NDArray[np.uint
     return np.frombuffer(plain, dtype=np.uint8)
 
 
+_GROWTH, _SMALLEST = 8, 1 << 16
+"""Room for decompressed data: so many times the compressed size, at least so many bytes; then twice as much."""
+
+
 class _TooLargeError(ValueError):
     """Decompressed data beyond `MAX_BATCH_BYTES`."""
 
@@ -470,12 +474,18 @@ def _lz4(data: memoryview) -> Buffer:
     from lz4.frame import LZ4FrameDecompressor
 
     frame = LZ4FrameDecompressor()
-    plain: bytes = frame.decompress(data, max_length=MAX_BATCH_BYTES + 1)
-    if len(plain) > MAX_BATCH_BYTES:
-        raise _TooLargeError
-    if not frame.eof:
-        raise EOFError
-    return plain
+    parts: list[bytes] = []
+    filled = 0
+    rest: Buffer = data
+    while not frame.eof:
+        parts.append(frame.decompress(rest, max_length=max(_GROWTH * len(data), filled, _SMALLEST)))
+        filled += len(parts[-1])
+        rest = b""
+        if filled > MAX_BATCH_BYTES:
+            raise _TooLargeError
+        if frame.needs_input and not frame.eof:
+            raise EOFError
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _zstd(data: memoryview) -> Buffer:
@@ -483,15 +493,18 @@ def _zstd(data: memoryview) -> Buffer:
     from zstandard import ZstdDecompressor
 
     reader = ZstdDecompressor().stream_reader(data, read_across_frames=True)
-    plain = bytearray(8 * len(data) + 1024)
+    parts: list[npt.NDArray[np.uint8]] = []
     filled = 0
-    while got := reader.readinto(memoryview(plain)[filled:]):
+    while True:
+        part = np.empty(max(_GROWTH * len(data), filled, _SMALLEST), dtype=np.uint8)
+        got = reader.readinto(part.data)
+        parts.append(part[:got])
         filled += got
         if filled > MAX_BATCH_BYTES:
             raise _TooLargeError
-        if filled == len(plain):
-            plain.extend(bytes(len(plain)))
-    return memoryview(plain)[:filled]
+        if got < part.size:
+            break
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts)).data
 
 
 def _checksum() -> Callable[[memoryview], int]:

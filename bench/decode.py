@@ -1,0 +1,162 @@
+"""Decoding without a broker: record batches, JSON fields, keys and packed items, against what Python offers.
+
+In: batches built in memory. Out: a table of CPU times and ratios on standard output. Touches: nothing.
+
+Peers, in the same run: kafka-python's own parser (`PartitionRecords.take(500)`, as its poll does), orjson on the
+values, msgpack and numpy on packed values. CPU time of the thread, medians of interleaved rounds: machines are busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import struct
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+# a bench of the client's name lies beside this file
+
+PACKED = 1_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def batches(shape: str, records: int, codec: int) -> bytes:
+    """Batches of at most 1,000 records."""
+    import msgpack
+    from crc32c import crc32c
+    from kafka.record.memory_records import MemoryRecordsBuilder
+
+    rng = np.random.default_rng(7)
+    out = bytearray()
+    size = 1_000 if shape != "packed" else 100
+    for base in range(0, records, size):
+        builder = MemoryRecordsBuilder(2, codec, 1 << 30, offset=0)
+        for n in range(min(size, records - base)):
+            user = b"user-%011d" % rng.integers(0, 200_000)
+            key: bytes | None = None
+            if shape == "keys":
+                key, value = user, b"12345678"
+            elif shape == "json":
+                value = b'{"ts":%d,"user_id":"%s","event":"click","page":"/home/%05d","n":1}' % (
+                    1_700_000_000_000 + base + n,
+                    user,
+                    (base + n) % 99_991,
+                )
+                value = value[:-1] + b',"p":"' + b"x" * (100 - len(value) - 7) + b'"}'
+            else:
+                value = msgpack.packb({"i": rng.integers(0, 1 << 63, PACKED).astype("<u8").tobytes(), "t": 5})
+            builder.append(1_700_000_000_000 + base + n, key, value)
+        builder.close()
+        batch = bytearray(builder.buffer())
+        struct.pack_into(">q", batch, 0, base)
+        assert crc32c(bytes(batch[21:])) == struct.unpack_from(">I", batch, 17)[0]
+        out += batch
+    return bytes(out)
+
+
+def stock(data: bytes, each: Callable[[Any], object] | None) -> int:
+    """The client's parser in steps of 500 records, as poll() takes them."""
+    from kafka.consumer.fetcher import Fetcher
+    from kafka.record import MemoryRecords
+    from kafka.structs import TopicPartition
+
+    part = Fetcher.PartitionRecords(0, TopicPartition("t", 0), MemoryRecords(data))
+    n = 0
+    while part:
+        taken = part.take(500)
+        n += len(taken)
+        if each is not None:
+            for record in taken:
+                each(record)
+    return n
+
+
+def ours(data: bytes, decoder: Any) -> int:
+    """Batches to items."""
+    from sketchstream_connectors.records import read_batches
+
+    n = 0
+    for piece in read_batches(data, 0):
+        n += len(piece)
+        if decoder is not None:
+            decoder.decode(piece)
+    return n
+
+
+def rates(cases: dict[str, Callable[[], int]], rounds: int) -> dict[str, float]:
+    """Records per second of CPU: medians of interleaved rounds."""
+    seen: dict[str, list[float]] = {name: [] for name in cases}
+    for run in cases.values():
+        run()
+    for _ in range(rounds):
+        for name, run in cases.items():
+            start = time.thread_time()
+            n = run()
+            seen[name].append(n / (time.thread_time() - start))
+    return {name: statistics.median(values) for name, values in seen.items()}
+
+
+def table(title: str, found: dict[str, float], peer: str, factor: int = 1) -> None:
+    """One block of results."""
+    print(f"\n{title}")
+    for name, rate in found.items():
+        print(f"  {name:34s} {rate * factor / 1e6:9.3f} M/s   {rate / found[peer]:8.1f} x {peer}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer records, three rounds")
+    options = parser.parse_args()
+    n, rounds = (10_000, 3) if options.quick else (50_000, 7)
+    import msgpack
+    import orjson
+
+    from sketchstream_connectors.fields import Decoder
+
+    keys = batches("keys", n, 0)
+    table(
+        "16-byte keys, 8-byte values (records)",
+        rates(
+            {
+                "stock parser": lambda: stock(keys, None),
+                "stock parser, key into a set": lambda: stock(keys, lambda r: seen.add(r.key)),
+                "batches to arrays": lambda: ours(keys, None),
+                "batches to items (key)": lambda: ours(keys, Decoder(format="key")),
+            },
+            rounds,
+        ),
+        "stock parser",
+    )
+    for codec, name in enumerate(CODECS):
+        data = batches("json", n, codec)
+        cases = {
+            "stock parser": lambda d=data: stock(d, None),
+            "stock parser, orjson": lambda d=data: stock(d, lambda r: orjson.loads(r.value)["user_id"]),
+            "batches to arrays": lambda d=data: ours(d, None),
+            "batches to items (field)": lambda d=data: ours(d, Decoder(item="user_id")),
+            "batches to items (field, time)": lambda d=data: ours(d, Decoder(item="user_id", time="ts")),
+        }
+        table(
+            f"100-byte JSON, {name}: {len(data) / n:.0f} bytes a record (records)", rates(cases, rounds), "stock parser"
+        )
+    packed = batches("packed", max(n // 50, 200), 0)
+    cases = {
+        "stock parser, msgpack, numpy": lambda: stock(
+            packed, lambda r: np.frombuffer(msgpack.unpackb(r.value)["i"], dtype="<u8")
+        ),
+        "batches to items (int)": lambda: ours(packed, Decoder(format="packed", item_type="int")),
+        "batches to items (text)": lambda: ours(packed, Decoder(format="packed")),
+    }
+    table(f"packed, {PACKED} items a record (updates)", rates(cases, rounds), "stock parser, msgpack, numpy", PACKED)
+
+
+seen: set[bytes] = set()
+
+if __name__ == "__main__":
+    main()
