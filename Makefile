@@ -67,7 +67,8 @@ bench: $(BENCH_READY) jars  ## every benchmark, each with named peers in the sam
 faults: setup jars  ## long fault schedules on real brokers (not part of `make test`)
 	@$(BIN)/python -m pytest -m slow tests/kafka tests/stream
 
-audit: setup  ## the privacy audit and the slow statistics (not part of `make test`)
+audit: setup  ## the privacy audit with a million samples, and the slow statistics (not part of `make test`)
+	@$(BIN)/sketchstream verify
 	@$(BIN)/python -m pytest -m slow --ignore=tests/kafka --ignore=tests/stream tests
 
 docs: setup  ## write docs/cli.md from the commands themselves

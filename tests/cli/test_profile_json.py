@@ -1,0 +1,93 @@
+"""The JSON of `profile` follows docs/profile.schema.json, for every kind of published object and method."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+SCHEMA: dict[str, Any] = json.loads((Path(__file__).parents[2] / "docs" / "profile.schema.json").read_text())
+TYPES: Mapping[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "null": lambda value: value is None,
+}
+KNOWN = {"$ref", "type", "enum", "required", "properties", "additionalProperties", "items", "description", "title"}
+
+
+def faults(value: Any, schema: Mapping[str, Any], place: str = "") -> list[str]:
+    """Where a value breaks a schema, of the part of JSON Schema that ours uses."""
+    assert set(schema) <= KNOWN | {"$schema", "$defs"}, f"the test does not know {set(schema) - KNOWN}"
+    if "$ref" in schema:
+        return faults(value, SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")], place)
+    found = []
+    kinds = schema.get("type", [])
+    if kinds and not any(TYPES[kind](value) for kind in ([kinds] if isinstance(kinds, str) else kinds)):
+        return [f"{place}: {value!r:.40} is not {kinds}"]
+    if "enum" in schema and value not in schema["enum"]:
+        found.append(f"{place}: {value!r:.40} is not one of {schema['enum']}")
+    if isinstance(value, dict):
+        found += [f"{place}.{name} is missing" for name in schema.get("required", []) if name not in value]
+        rest = schema.get("additionalProperties", {})
+        for name, inner in value.items():
+            below = schema.get("properties", {}).get(name, rest)
+            found += [f"{place}.{name} is unknown"] if below is False else faults(inner, below, f"{place}.{name}")
+    if isinstance(value, list):
+        for number, inner in enumerate(value):
+            found += faults(inner, schema.get("items", {}), f"{place}[{number}]")
+    return found
+
+
+def test_the_checker_finds_faults() -> None:
+    assert len(faults({"value": "1", "low": None}, {"$ref": "#/$defs/estimate"})) == 2
+    assert faults({"value": 1, "low": None, "high": 2.5}, {"$ref": "#/$defs/estimate"}) == []
+    assert faults({"method": "magic"}, SCHEMA)
+    assert faults({"new field": 1}, SCHEMA)[-1] == ".new field is unknown"
+
+
+OPEN = ("--open", "--slots", "256", "--levels", "2")
+SPECS = {
+    "closed": ("--size", "50"),
+    "open": OPEN,
+    "weights": ("--size", "50", "--max-weight", "3"),
+    "item": ("--open", "--slots", "65536", "--levels", "2", "--unit", "item", "--modulus", "8"),
+    "state": ("--size", "50", "--publish", "state", "--no-intrusion"),
+    "fresh": ("--size", "50", "--publish", "state", "--intrusion"),
+    "wide": ("--size", "50", "--max-count", "6000"),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("method", ["likelihood", "circulant", "inverse", "monotone"])
+def test_profile_follows_its_schema(run: Run, key: Path, tmp_path: Path, name: str, method: str) -> None:
+    (tmp_path / "e.txt").write_text("".join(f"{number % 17}\n" for number in range(60)))
+    made = run("create", "-o", "s", "--epsilon", "2", *SPECS[name], "--key-file", key)
+    assert made.code == 0, made.err
+    assert run("update", "s", "e.txt", "--key-file", key).code == 0
+    assert run("seal", "s", "-o", "p", "--key-file", key).code == 0
+    result = run("profile", "p", "--method", method, "--format", "json")
+    if result.code == 2:  # a method that does not apply to what was published says so
+        assert method in result.complaint or "does not" in result.complaint or "needs" in result.complaint
+        assert method in ("circulant", "monotone")
+        return
+    assert result.code == 0, result.err
+    (line,) = result.out.splitlines()
+    data = json.loads(line)
+    assert faults(data, SCHEMA) == []
+    n = data["max_count"]
+    assert len(data["fractions"]) == len(data["counts"]) == n + 1
+    if method != "inverse":  # which keeps its noise: shares of a number that may be near zero, or below it
+        assert abs(sum(data["fractions"]) + data["above"]["value"] - 1) < 1e-6 or data["distinct"]["value"] == 0
+    steps = [str(k) for k in range(1, min(n, 1000) + 1)] + [str(k) for k in (2000, 5000) if k <= n]
+    assert list(data["at_least"]) == steps
+    for estimate in (data["distinct"], data["above"], *data["at_least"].values()):
+        assert estimate["low"] <= estimate["value"] <= estimate["high"]
+    assert data["guarantee"]["unit"] == data["unit"]
