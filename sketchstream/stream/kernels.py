@@ -76,6 +76,37 @@ def admit(
 
 
 @kernel
+def distinct(values: I64, found: I64) -> Any:
+    """The distinct values of an array that holds few of them, in any order, into `found`.
+
+    Args:
+        values: (n,) int64.
+        found: (k,) filled from the front.
+
+    Returns:
+        How many there are; -1 if there are more than k.
+    """
+    n = 0
+    for i in range(values.size):
+        value = values[i]
+        if n and value == found[n - 1]:
+            continue
+        known = False
+        for j in range(n):
+            if found[j] == value:
+                found[j] = found[n - 1]
+                found[n - 1] = value
+                known = True
+                break
+        if not known:
+            if n == found.size:
+                return -1
+            found[n] = value
+            n += 1
+    return n
+
+
+@kernel
 def place(
     times: I64,
     before: I64,
@@ -85,6 +116,7 @@ def place(
     lateness: Any,
     sealed_through: Any,
     places: npt.NDArray[np.int32],
+    used: Any,
 ) -> Any:
     """Find each admitted record's window, and which records are late.
 
@@ -97,6 +129,7 @@ def place(
         lateness: ms.
         sealed_through: windows that end by then take nothing more.
         places: (n,) filled with the window's index, OUT or LATE.
+        used: (k,) bool, False; set to True for windows that receive a record.
 
     Returns:
         Number of late records.
@@ -116,6 +149,7 @@ def place(
             n_late += 1
         else:
             places[i] = current
+            used[current] = True
     return n_late
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from sketchstream.hashing import Key
 
 MANIFEST_FORMAT = 1
+MANY_WINDOWS = 64
+"""Windows of one chunk beyond which they are found by sorting."""
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 _NO_INTS: Ints = np.zeros(0, np.int64)
@@ -251,14 +253,15 @@ class PartitionState:
                     self._update(window, whole.items, whole.weights, whole.good, outcome)
                 return
         places = np.empty(whole.times.size, np.int32)
+        used = np.zeros(len(starts), np.bool_)
         n_late = kernels.place(
-            whole.times, whole.before, whole.verdict, starts, ends, self.rules.lateness_ms, track.through, places
+            whole.times, whole.before, whole.verdict, starts, ends, self.rules.lateness_ms, track.through, places, used
         )
         if n_late:
             outcome.late[track.name] = outcome.late.get(track.name, 0) + int(n_late)
             whole.late |= places == kernels.LATE
         record = whole.decoded.record
-        for index in np.unique(places[places >= 0]).tolist():
+        for index in np.flatnonzero(used).tolist():
             window = self._open(track, int(starts[index]), int(ends[index]))
             if window is None:
                 continue
@@ -282,10 +285,14 @@ class PartitionState:
         if track.plan is None:  # the sketch is no longer configured: its windows are finished, no new ones made
             pairs = sorted((window.start, window.end) for window in track.windows.values())
             return self._around(pairs)
+        from sketchstream.stream import kernels
+
         calendar = track.plan.calendar
         admitted = whole.times[whole.verdict == 0]
         starts = calendar.starts(admitted)
-        begins = np.unique(starts[np.flatnonzero(np.diff(starts, prepend=starts[0] - 1))])
+        begins = np.empty(MANY_WINDOWS, np.int64)
+        n = kernels.distinct(starts, begins)
+        begins = np.unique(starts) if n < 0 else np.sort(begins[:n])
         pairs = [(int(start), calendar.end(int(start))) for start in begins]
         if self._odd[track.name]:
             pairs = _fitted(pairs, [(one.start, one.end) for one in track.windows.values()], admitted)
