@@ -62,7 +62,7 @@ kafka: setup jars  ## a broker for development on a free loopback port (NODES=3 
 	@$(BIN)/python -m sketchstream_connectors.devbroker --nodes $(or $(NODES),1)
 
 bench: $(BENCH_READY) jars  ## every benchmark, each with named peers in the same run (QUICK=1 for short ones)
-	@for script in bench/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script $(if $(QUICK),--quick); done
+	@for script in $$(grep -l -e --quick bench/*.py); do echo "== $$script"; $(BIN)/python $$script $(if $(QUICK),--quick); done
 
 faults: setup jars  ## long fault schedules on real brokers (not part of `make test`)
 	@$(BIN)/python -m pytest -m slow tests/kafka tests/stream

@@ -58,7 +58,7 @@ def print_windows(
     rows = []
     with progress.Progress(f"reconstructing {name}", len(found)) as bar:
         for number, window in enumerate(found):
-            profile = reconstruct(published.result(window))
+            profile = published.profile(window, reconstruct)
             if form == "json":
                 click.echo(show.as_json(window.fields() | _data(profile, not window.repartitioned)))
             elif form == "csv":

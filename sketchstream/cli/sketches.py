@@ -17,7 +17,7 @@ from sketchstream.errors import SealedError, StoreError
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
-    from sketchstream.published import Published
+    from sketchstream.published import Published, Release, SealedState
     from sketchstream.sketch import Sketch
     from sketchstream.spec import Item
 
@@ -118,9 +118,39 @@ def replace(path: Path, sketch: Sketch, predecessor: BinaryIO) -> None:
 
     Two copies of one open state show what happened in between; erasing is best effort, as `remove_durably` says.
     """
+    _put(path, sketch.to_bytes(), predecessor)
+
+
+def seal(path: Path, key_file: Path | None, predecessor: BinaryIO) -> Release | SealedState:
+    """Publish an open sketch into its own file, in one step, before its bytes go anywhere else.
+
+    A command that is killed later finds them there: whatever happens, one sketch has one publication. The file stays
+    readable by its owner only.
+    """
+    sealed = open_sketch(path, key_file).seal()
+    _put(path, sealed.to_bytes(), predecessor)
+    return sealed
+
+
+def interrupted(path: Path) -> Release | SealedState | None:
+    """What a killed `seal` left in the sketch's own file: a publication that its owner alone can read. Else None."""
+    from sketchstream import published, wire
+
+    data = read_bytes(path)
+    header = wire.unpack(data)[0]
+    final = header["kind"] == "sealed-state" or (header["kind"] == "release" and header["final"])
+    if not final or path.stat().st_mode & 0o077:
+        return None
+    found = published.read(data)
+    assert isinstance(found, (published.Release, published.SealedState))
+    return found
+
+
+def _put(path: Path, data: bytes, predecessor: BinaryIO) -> None:
+    """New bytes in the place of a secret, in one step, then zeros over what it held."""
     from sketchstream.files import write_durably
 
-    write_durably(path, sketch.to_bytes(), replace=True)
+    write_durably(path, data, replace=True)
     left = predecessor.seek(0, os.SEEK_END)
     predecessor.seek(0)
     while left > 0:

@@ -7,7 +7,7 @@ sealed topic or folder, reading.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
@@ -18,6 +18,7 @@ from sketchstream.cli import clusters
 from sketchstream.errors import ConfigError, MergeError, StoreError
 
 if TYPE_CHECKING:
+    from sketchstream.estimate.result import Profile
     from sketchstream.privacy.deployment import Deployment
     from sketchstream.published import Published, SealedState
     from sketchstream.serve.sealed import SealedReader, SealedWindow
@@ -59,6 +60,17 @@ class Windows:
     def result(self, window: SealedWindow) -> Published:
         """A window as one published object: partitions of a keyed input stacked, others merged."""
         return window.result(partitioned=self.config.input.partitioned_by != "none")
+
+    def profile(self, window: SealedWindow, reconstruct: Callable[[Published], Profile]) -> Profile:
+        """A window's profile, whose guarantee knows the deployment: other sketches, windows, partitions."""
+        from sketchstream.privacy.guarantee import Guarantee
+
+        profile = reconstruct(self.result(window))
+        worst = max((part.ledger for part in window.parts), key=lambda ledger: ledger.loss())
+        plan = self.config.plan(window.sketch)
+        around = clusters.context(self.config, plan, partitions=window.of, repartitioned=window.repartitioned)
+        profile.guarantee = Guarantee.of(window.parts[0].spec, worst, around).to_dict()
+        return profile
 
     def merged(self, windows: Sequence[SealedWindow]) -> tuple[Published, float]:
         """All these windows as one published object, and how far its error can grow against one window's.

@@ -187,3 +187,21 @@ def test_states_of_several_windows_can_be_merged(run: Run, tmp_path: Path) -> No
     assert data["error_factor"] == 1.0
     assert [round(value, 4) for value in data["counts"]] == [2, 2, 1, 1, 0]
     assert "3 windows merged" in result.err
+
+
+def test_guarantee_of_a_window_knows_the_deployment(run: Run, sealed: Path) -> None:
+    line = json.loads(run("profile", "-c", sealed, "--all", "--format", "json").out.splitlines()[0])
+    text = " ".join(line["guarantee"]["not_protected"])
+    assert "snapshots in the directory store" in text
+    assert "events in several windows" in text
+
+
+def test_worker_reads_standard_input(spawn: Run, run: Run, tmp_path: Path) -> None:
+    write(tmp_path, EVENTS)
+    text = (tmp_path / "c.toml").read_text().replace('file = "events.jsonl"', 'file = "-"\nformat = "jsonl"')
+    (tmp_path / "c.toml").write_text(text)
+    result = spawn("worker", "-c", "c.toml", stdin=(tmp_path / "events.jsonl").read_bytes())
+    assert result.code == 0, result.err
+    assert "3 windows sealed" in result.err
+    lines = run("profile", "-c", "c.toml", "--all", "--max-count", "3", "--format", "json").out.splitlines()
+    assert [round(value, 4) for value in json.loads(lines[1])["counts"]] == [5, 0, 0, 1]

@@ -133,7 +133,7 @@ def _profiles(configuration: Path) -> Iterator[Profile]:
 
     with windows.opened(configuration) as published:
         for window in published.every(SKETCH, None, None):
-            yield published.result(window).profile()
+            yield published.profile(window, lambda one: one.profile())
 
 
 def _print(rows: Sequence[Row], folder: Path, epsilon: str, seconds: float, form: show.Format) -> None:

@@ -123,7 +123,7 @@ def command(
             facts: dict[str, object] = {"windows": len(found), "error_factor": round(factor, 4)}
         else:
             window = published_windows.one(plan.name, since, until)
-            profile = how.apply(published_windows.result(window))
+            profile = published_windows.profile(window, how.apply)
             facts = window.fields()
     if plot is not None:
         draw(profile, plot)

@@ -20,7 +20,8 @@ from sketchstream.cli import options, show
 def command(sketch: Path, output: Path, key_file: Path | None, form: show.Format) -> None:
     r"""End an open sketch: publish the histogram of its counters with fresh noise (or its state, if it was made so).
 
-    The published file is written durably first; then the open sketch is deleted.
+    The publication replaces the state in the sketch's own file first, is then written to the output, and the
+    sketch's file is deleted. A command that was stopped in between is finished by running it again.
 
     \b
     Example:
@@ -30,11 +31,14 @@ def command(sketch: Path, output: Path, key_file: Path | None, form: show.Format
     from sketchstream.files import PUBLIC, write_durably
     from sketchstream.privacy import ledger
 
-    sketches.require_free(output)
-    with sketches.locked(sketch):
-        opened = sketches.open_sketch(sketch, key_file)
-        sealed = opened.seal()
-        write_durably(output, sealed.to_bytes(), mode=PUBLIC)
+    with sketches.locked(sketch) as predecessor:
+        waiting = sketches.interrupted(sketch)
+        written = waiting is not None and output.exists() and sketches.read_bytes(output) == waiting.to_bytes()
+        if not written:
+            sketches.require_free(output)
+        sealed = waiting or sketches.seal(sketch, key_file, predecessor)
+        if not written:
+            write_durably(output, sealed.to_bytes(), mode=PUBLIC)
         sketches.remove(sketch)
     facts = {
         "file": str(output),

@@ -79,30 +79,15 @@ def _ask(config: Config) -> tuple[int, float | None, dict[str, Any]]:
 
 def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_ms: float | None) -> dict[str, Any]:
     """One sketch: what it is, what it costs, what it guarantees here."""
+    from sketchstream.cli import clusters
     from sketchstream.estimate import laws
     from sketchstream.privacy.deployment import planned
-    from sketchstream.privacy.guarantee import Beside, Context, Guarantee
+    from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.ledger import show as spell
 
     spec = plan.spec
-    others = tuple(
-        Beside.of(other.name, planned(other.spec), other.calendar.width.shortest_ms)
-        for other in config.sketches
-        if other.name != plan.name
-    )
-    guarantee = Guarantee.of(
-        spec,
-        planned(spec),
-        Context(
-            window_ms=plan.calendar.width.shortest_ms,
-            retention_ms=retention_ms,
-            partitions=partitions if config.from_kafka else None,
-            keyed=config.checked,
-            diagnostics=config.privacy.diagnostics,
-            store="kafka" if config.from_kafka else "dir",
-            beside=others,
-        ),
-    )
+    around = clusters.context(config, plan, partitions=partitions, retention_ms=retention_ms)
+    guarantee = Guarantee.of(spec, planned(spec), around)
     facts: dict[str, Any] = {
         "name": plan.name,
         "window": str(plan.calendar.width),
