@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sketchstream.errors import DataLossError, FormatError, MergeError, StoreError
 from sketchstream.published import Published, Release, SealedState, read, stack
+from sketchstream.spec import ClosedDomain
 from sketchstream.stream.ports import NO_TIME, Frontier, SealedEntry, SealedSource
 from sketchstream.stream.results import REVISION_NAME, SEALED_NAME, read_frontiers, start_name
 from sketchstream.stream.windows import iso
@@ -120,6 +121,18 @@ class SealedWindow:
     def complete(self) -> bool:
         """Whether every partition has passed this window, and none began inside it."""
         return not self.missing and not self.partial
+
+    @property
+    def known_zeros(self) -> int:
+        """Closed domains: items without a slot in `parts`, whose count is known to be 0 once the window is complete.
+
+        Partitions that had no record made no sketch; negative where every partition has all slots (an unchecked
+        partitioner) and an item is counted in one of them only.
+        """
+        domain = self.parts[0].spec.domain
+        if not isinstance(domain, ClosedDomain) or domain.sample_rate is not None:
+            return 0
+        return (domain.size or 0) - sum(part.slots for part in self.parts)
 
     @property
     def items_partitioned(self) -> bool:

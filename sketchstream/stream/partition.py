@@ -436,6 +436,18 @@ class PartitionState:
         return bool(self._outbox or self._pending_frontiers or self._frontiers)
 
     @property
+    def state_bytes(self) -> int:
+        """Memory of the open windows' counters."""
+        return sum(_bytes(window) for track in self.tracks.values() for window in track.windows.values())
+
+    @property
+    def dirty_bytes(self) -> int:
+        """How much a capture would copy."""
+        windows = [window for track in self.tracks.values() for window in track.windows.values()]
+        copied = sum(_bytes(window) for window in windows if window.dirty or window.blob is None)
+        return copied + sum(len(one.entry.body) for one in self._outbox if not one.saved)
+
+    @property
     def open_windows(self) -> int:
         """How many windows are open, over all sketches."""
         return sum(len(track.windows) for track in self.tracks.values())
@@ -789,6 +801,11 @@ def _frontier_fields(frontier: Frontier) -> Plain:
         "sequence": frontier.sequence,
         "partial_through": frontier.partial_through,
     }
+
+
+def _bytes(window: OpenWindow) -> int:
+    """Memory of one window's counters."""
+    return window.sketch.slots * window.sketch.spec.dtype.itemsize
 
 
 def _new_name() -> str:

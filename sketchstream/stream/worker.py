@@ -50,6 +50,8 @@ MAX_OUTBOX_BYTES = 64 << 20
 STRANGE_ERRORS = 5
 """Errors of an unknown kind in a row after which a partition halts."""
 HEALTHY_SECONDS = 60.0
+LEAST_COPIES = 32 << 20
+"""Bytes of captured snapshots that may always wait for their commit; beyond, a sixteenth of the states' own memory."""
 
 
 class SystemClock:
@@ -107,6 +109,7 @@ class _Slot:
     job: Future[Any] | None = None
     job_kind: str = ""
     job_began: float = 0.0
+    job_bytes: int = 0
     saved_at: float = 0.0
     retry_at: float = 0.0
     failures: int = 0
@@ -286,7 +289,7 @@ class Worker:
             for slot in self._slots.values():
                 if slot.state is not None:
                     self.metrics.add("windows_sealed", slot.state.seal(everything=True))
-        for _ in range(4):  # a snapshot, its publication, the snapshot without the outbox, and one retry
+        for _ in range(4):  # a snapshot and its publication, the snapshot without the outbox, and retries
             for slot in self._slots.values():
                 self._wait(slot, deadline)
             todo = [
@@ -299,7 +302,11 @@ class Worker:
             if not todo or self._clock.monotonic() >= deadline:
                 break
             for slot in todo:
-                self._save(slot)
+                if slot.state is not None and self._crowded(slot.state):
+                    for other in self._slots.values():
+                        self._wait(other, deadline)
+                if slot.state is not None and slot.job is None:
+                    self._save(slot)
         for slot in self._slots.values():
             if slot.publish_error is not None and slot.state is not None and slot.state.to_publish and slot.ended:
                 raise slot.publish_error
@@ -543,6 +550,7 @@ class Worker:
         assert state is not None
         began = self._clock.monotonic()
         if state.changed():
+            slot.job_bytes = state.dirty_bytes
             snapshot = state.capture()
             self.metrics.observe("capture_seconds", self._clock.monotonic() - began)
             self._start(slot, "commit", self._commit_job, slot.partition, snapshot, *state.outbox())
@@ -658,10 +666,20 @@ class Worker:
                     slot.throttled = False
                     self._source.resume(slot.partition)
             waited = now - slot.saved_at
+            if self._crowded(state):
+                continue
             publish = state.to_publish and waited >= self.settings.publish_every_s and now >= slot.publish_at
             if publish or (state.changed() and waited >= self.settings.snapshot_every_s):
                 self._save(slot)
         self._collect()
+
+    def _crowded(self, state: PartitionState) -> bool:
+        """Whether a capture must wait, so that copies in flight stay small beside the states."""
+        flying = [slot.job_bytes for slot in self._slots.values() if slot.job is not None and slot.job_kind == "commit"]
+        if not any(flying):
+            return False
+        states = sum(slot.state.state_bytes for slot in self._slots.values() if slot.state is not None)
+        return sum(flying) + state.dirty_bytes > max(LEAST_COPIES, states // 16)
 
     def _refill(self, slot: _Slot) -> None:
         """Dead letters that a partition may send now: as many as one second's rate, refilled as time passes."""

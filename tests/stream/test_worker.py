@@ -557,6 +557,32 @@ def test_a_partition_lost_and_regained_waits_for_its_old_commit() -> None:
     assert store.worst == 1
 
 
+def test_copies_in_flight_stay_small_beside_the_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight partitions want a snapshot at once: only as many are copied as the budget lets wait."""
+    from sketchstream.stream import worker as module
+
+    monkeypatch.setattr(module, "LEAST_COPIES", 100)
+    d = driver(partitions=8)
+    store = SlowStore(d.snapshots)
+    worker = threaded(d, store)
+    until(worker, lambda: worker.gauges().ready)
+    store.may_commit.clear()
+    for partition in range(8):
+        for item in range(40):
+            send(d, item, EPOCH + item, partition)
+    until(worker, lambda: worker.metrics.counters["records"] == 320)
+    for _ in range(20):
+        worker.step(0.0)
+        worker._clock.advance(1)  # type: ignore[attr-defined]
+    flying = [slot.job_bytes for slot in worker._slots.values() if slot.job is not None]
+    assert 0 < sum(flying) <= 100
+    assert 0 < len([size for size in flying if size]) < 8
+    store.may_commit.set()
+    until(worker, lambda: sum(s.position for s in d.snapshots.snapshots.values()) == 320)
+    worker.finish()
+    worker.close()
+
+
 def test_stop_takes_the_last_snapshots() -> None:
     d = driver(partitions=3)
     worker = (
