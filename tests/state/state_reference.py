@@ -8,6 +8,7 @@ key 00 01 .. 0f, message i = the first i bytes of 00 01 02 .., output as eight b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -66,6 +67,7 @@ def siphash(key0: int, key1: int, message: bytes) -> int:
     return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
+@cache
 def item_hash(key: Key, item: Item) -> int:
     """The keyed hash of one item: ints as eight little-endian bytes, text as UTF-8, under the key of the type."""
     if isinstance(item, int):
