@@ -1,0 +1,235 @@
+"""What windows cost: memory of many open ones, the stall of a snapshot, records through a partition's state.
+
+In: made-up records. Out: ratios, printed. Touches: nothing but memory; about half a gigabyte without --quick.
+
+Run: python bench/windows.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from sketchstream.hashing import Key
+from sketchstream.items import Items
+from sketchstream.sketch import Sketch
+from sketchstream.spec import OpenDomain, ProfileSpec
+from sketchstream.stream.config import SketchPlan
+from sketchstream.stream.driver import MemoryPublisher
+from sketchstream.stream.partition import PartitionState, Rules
+from sketchstream.stream.ports import Assigned, Chunk, Fresh, Restored, Snapshot, SourceEvent
+from sketchstream.stream.windows import Calendar, Width
+from sketchstream.stream.worker import Settings, Worker
+
+HOUR_MS = 3_600_000
+START_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
+KEY = Key(bytes(range(16)))
+
+
+class Batch:
+    """n text items, one a record."""
+
+    def __init__(self, items: Items, times: np.ndarray) -> None:
+        self.record = None
+        self.items = items
+        self.weights = None
+        self.valid = np.ones(len(items), np.bool_)
+        self.times = times
+        self.null = np.zeros(len(items), np.bool_)
+
+
+def items(n: int, seed: int) -> Items:
+    """16-byte items out of a million."""
+    ids = np.random.default_rng(seed).integers(0, 10**6, n)
+    buffer = np.frombuffer(b"".join(b"user-%011d" % i for i in ids), np.uint8)
+    return Items.packed(buffer, np.arange(n + 1, dtype=np.int64) * 16, "str")
+
+
+def rules(slots: int, lateness_ms: int, *, checked: bool = False) -> Rules:
+    """One hourly sketch."""
+    spec = ProfileSpec("1", domain=OpenDomain(slots, 8))
+    plan = SketchPlan("hourly", spec, Calendar(Width.parse("1h")))
+    return Rules((plan,), KEY, lateness_ms=lateness_ms, partitioner="murmur2" if checked else None)
+
+
+class Spread:
+    """A source whose records lie in all of the last 24 hours, so that every open window changes all the time."""
+
+    def __init__(self, partitions: int, windows: int, n: int) -> None:
+        self.partitions, self.n = partitions, n
+        self._items = items(n, 1)
+        self._times = START_MS + np.random.default_rng(2).integers(0, windows * HOUR_MS, n)
+        self._positions = dict.fromkeys(range(partitions), 0)
+        self._announced = False
+        self._ready: set[int] = set()
+        self._turn = 0
+
+    def poll(self, timeout_s: float) -> list[SourceEvent]:
+        """One chunk of the next partition."""
+        del timeout_s
+        if not self._announced:
+            self._announced = True
+            return [Assigned(tuple(range(self.partitions)))]
+        self._turn += 1
+        partition = self._turn % self.partitions
+        if partition not in self._ready:
+            return []
+        begin = self._positions[partition]
+        self._positions[partition] = begin + self.n
+        offsets = np.arange(begin, begin + self.n, dtype=np.int64)
+        return [Chunk(partition, begin, begin + self.n, offsets, None, Batch(self._items, self._times))]
+
+    def seek(self, partition: int, position: int) -> None:
+        """Go on from here."""
+        self._positions[partition] = position
+
+    def pause(self, partition: int) -> None:
+        """Deliver nothing of it."""
+        self._ready.discard(partition)
+
+    def resume(self, partition: int) -> None:
+        """Deliver again."""
+        self._ready.add(partition)
+
+    def partition_count(self, *, fresh: bool = False) -> int:
+        """As made."""
+        del fresh
+        return self.partitions
+
+    def beginning(self, partition: int) -> int:
+        """The first record."""
+        del partition
+        return 0
+
+    def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
+        """Unknown."""
+        del partitions
+        return {}
+
+    def close(self, *, leave: bool = False) -> None:
+        """Nothing is held."""
+        del leave
+
+
+class Sleepy:
+    """A store that takes 50 ms for a snapshot, as a transaction does, and keeps nothing."""
+
+    def take(self, partition: int) -> Restored | Fresh:
+        """Always new."""
+        del partition
+        return Fresh()
+
+    def commit(self, partition: int, snapshot: Snapshot) -> None:
+        """Wait."""
+        del partition, snapshot
+        time.sleep(0.05)
+
+    def drop(self, partition: int) -> None:
+        """Nothing is held."""
+        del partition
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def resident_bytes(peak: bool = False) -> int:
+    """Memory of this process, now or at most."""
+    name = "VmHWM" if peak else "VmRSS"
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(name)
+
+
+def memory(partitions: int, windows: int, slots: int) -> None:
+    """Peak memory while everything changes and is snapshotted, beside the states' own size."""
+    n = 20_000
+    warm = PartitionState.fresh(rules(64, windows * HOUR_MS), 0, 0, 1)
+    source = Spread(partitions, windows, n)
+    warm.apply(Chunk(0, 0, n, np.arange(n), None, Batch(source._items, source._times)))
+    warm.capture()
+    before = resident_bytes()
+    worker = Worker(
+        rules(slots, windows * HOUR_MS),
+        source,
+        Sleepy(),
+        MemoryPublisher(),
+        settings=Settings(snapshot_every_s=0.5, idle_ms=None, threads=8),
+    )
+    began = time.perf_counter()
+    while time.perf_counter() - began < 15 or worker.metrics.counters["snapshots"] < 4 * partitions:
+        worker.step(0.0)
+    states = sum(slot.state.state_bytes for slot in worker._slots.values() if slot.state is not None)
+    used = resident_bytes(peak=True) - before
+    opened = worker.progress()
+    print(
+        f"memory: {partitions} partitions x {windows} windows x {slots} slots: states {states / 2**20:.0f} MiB, "
+        f"peak {used / 2**20:.0f} MiB more than before: {used / states:.2f}x "
+        f"({worker.metrics.counters['snapshots']} snapshots, {opened.records:,} records meanwhile)"
+    )
+    worker.close()
+
+
+def stall(slots: int, rounds: int) -> None:
+    """How long a capture of one window holds up consumption."""
+    state = PartitionState.fresh(rules(slots, 0), 0, 0, 1)
+    batch = Batch(items(1000, 3), np.full(1000, START_MS))
+    times = []
+    for number in range(rounds):
+        state.apply(Chunk(0, 1000 * number, 1000 * (number + 1), np.arange(1000), None, batch))
+        began = time.perf_counter()
+        state.capture()
+        times.append(time.perf_counter() - began)
+    print(f"snapshot of {slots} slots: consumption waits {statistics.median(times) * 1000:.1f} ms (limit 50)")
+
+
+def throughput(rounds: int) -> None:
+    """Records through admission, windows and the partitioner's check, beside the bare update."""
+    n = 200_000
+    batch = items(n, 4)
+    bare = Sketch.create(rules(2**20, 0).sketches[0].spec, KEY)
+    rng = np.random.default_rng(5)
+    cases = {
+        "one window": (rules(2**20, 600_000), lambda: np.full(n, START_MS)),
+        "one window, partitions checked": (rules(2**20, 600_000, checked=True), lambda: np.full(n, START_MS)),
+        "in order over a boundary": (rules(2**20, 600_000), lambda: START_MS + np.arange(n) * 36),
+        "in disorder over a boundary": (rules(2**20, 2 * HOUR_MS), lambda: START_MS + rng.integers(0, 2 * HOUR_MS, n)),
+    }
+    for name, (common, times) in cases.items():
+        ratios, rates = [], []
+        for _ in range(rounds):
+            state = PartitionState.fresh(common, 0, 0, 1)
+            state.apply(Chunk(0, 0, n, np.arange(n), None, Batch(batch, times())))
+            chunk = Chunk(0, n, 2 * n, np.arange(n), None, Batch(batch, times()))
+            began = time.perf_counter()
+            bare.update(batch, invalid="noop")
+            between = time.perf_counter()
+            state.apply(chunk)
+            ended = time.perf_counter()
+            ratios.append((ended - between) / (between - began))
+            rates.append(n / (ended - between) / 1e6)
+        print(
+            f"{name}: {statistics.median(rates):.1f} M records/s, "
+            f"{statistics.median(ratios):.2f}x the time of the bare update"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    quick = parser.parse_args().quick
+    if quick:
+        memory(4, 24, 1 << 16)
+    else:
+        memory(16, 24, 1 << 18)
+    stall(1 << 20, 5 if quick else 15)
+    throughput(3 if quick else 9)
+
+
+if __name__ == "__main__":
+    main()
