@@ -301,3 +301,49 @@ def test_two_updates_at_once_lose_nothing(spawn: Run, run: Run, closed: Closed, 
     assert run("seal", "s", "-o", "s.sealed").code == 0
     expected = {1: [1, 1, 1, 2], 2: [1, 0, 1, 0, 1, 0, 2]}[done]
     assert counts(run, "s.sealed", 6)[: len(expected)] == expected
+
+
+@pytest.mark.parametrize("step", ["write_durably", "remove_durably"])
+def test_interrupted_seal_never_leaves_a_state_that_could_be_published_again(
+    run: Run, made: Made, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    from sketchstream import files
+
+    made()
+    whole = getattr(files, step)
+
+    def killed(path: Path, *arguments: Any, **options: Any) -> None:
+        if path.name == ("s.sealed" if step == "write_durably" else "s.sketch") and not options.get("replace"):
+            raise KeyboardInterrupt
+        whole(path, *arguments, **options)
+
+    monkeypatch.setattr(files, step, killed)
+    assert run("seal", "s.sketch", "-o", "s.sealed", "--key-file", key).code == 130
+    monkeypatch.undo()
+    publication = (tmp_path / "s.sketch").read_bytes()
+    assert run("profile", tmp_path / "s.sketch").code == 0
+    assert run("update", tmp_path / "s.sketch", key, "--format", "lines", "--key-file", key).code == 2
+    # The same command again ends the work with the same bytes.
+    assert run("seal", tmp_path / "s.sketch", "-o", tmp_path / "s.sealed", "--key-file", key).code == 0
+    assert (tmp_path / "s.sealed").read_bytes() == publication
+    assert not (tmp_path / "s.sketch").exists()
+
+
+def test_interrupted_release_is_charged(
+    run: Run, made: Made, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sketchstream import files
+
+    made("s.sketch", "--epsilon", "2", "--epsilon-publish", "1/2")
+    whole = files.write_durably
+
+    def killed(path: Path, *arguments: Any, **options: Any) -> None:
+        if path.name == "look":
+            raise KeyboardInterrupt
+        whole(path, *arguments, **options)
+
+    monkeypatch.setattr(files, "write_durably", killed)
+    assert run("release", "s.sketch", "-o", "look", "--epsilon", "1", "--key-file", key).code == 130
+    monkeypatch.undo()
+    assert not (tmp_path / "look").exists()
+    assert json.loads(run("ledger", tmp_path / "s.sketch", "--format", "json").out)["loss"] == "3/2"
