@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -169,23 +169,20 @@ class App:
         finally:
             source.close()
 
-    def wait_published(
-        self, through: int, timeout_s: float = 120, while_waiting: Callable[[], None] | None = None
-    ) -> None:
-        """Until every partition has published through that time."""
+    def wait_published(self, through: int, timeout_s: float = 120, sketches: Iterable[str] = ("seen",)) -> None:
+        """Until every partition has published these sketches through that time."""
+        wanted = [(name, p) for name in sketches for p in range(self.partitions)]
         source = KafkaSealedSource(self.connection, f"{self.group}.sealed")
         deadline = time.monotonic() + timeout_s
         try:
             while True:
-                found = {f.partition: f.published_through for f in source.frontiers()}
-                behind = [p for p in range(self.partitions) if found.get(p, NO_TIME) < through]
+                found = {(f.sketch, f.partition): f.published_through for f in source.frontiers()}
+                behind = [place for place in wanted if found.get(place, NO_TIME) < through]
                 if not behind:
                     return
                 if time.monotonic() > deadline:
-                    msg = f"partitions {behind} are behind {through}: {found}\n{self.logs()}"
+                    msg = f"{behind} are behind {through}: {found}\n{self.logs()}"
                     raise AssertionError(msg)
-                if while_waiting is not None:
-                    while_waiting()
                 time.sleep(0.2)
         finally:
             source.close()
