@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sketchstream.published import Published, SealedState
     from sketchstream.serve.sealed import SealedReader, SealedWindow
     from sketchstream.stream.config import Config, SketchPlan
+    from sketchstream.stream.ports import SealedSource
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Windows:
 
     config: Config
     reader: SealedReader
+    source: SealedSource
 
     def plan(self, name: str | None) -> SketchPlan:
         """The sketch of this name; without a name, the only one."""
@@ -102,12 +104,16 @@ class Windows:
         return (sums[0] if len(sums) == 1 else stack(sums)), factor
 
     def deployment(self) -> Deployment:
-        """Everything that was published, for the ledger."""
+        """Everything that was published, of every revision, for the ledger."""
         from sketchstream.privacy.deployment import Deployment
+        from sketchstream.published import Release, SealedState, read
 
         limit = self.config.privacy.max_epsilon
         parts = [
-            part for name in self.reader.sketches() for window in self.reader.windows(name) for part in window.parts
+            part
+            for name in self.source.sketches()
+            for entry in self.source.entries(name)
+            if isinstance(part := read(entry.body), (Release, SealedState))
         ]
         keyed = self.config.checked or not self.config.from_kafka
         return Deployment.of(parts, keyed=keyed, limit=None if limit is None else Fraction(limit))
@@ -115,20 +121,22 @@ class Windows:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Windows]:
-    """The published windows of a configuration file: of its folder if there is one, else of its topic."""
+    """The published windows of a configuration file: of its topic if there is one, else of its folder."""
     from sketchstream.serve.sealed import DirectorySealed, SealedReader
 
     config = clusters.load(path)
     directory = config.sealed_directory
+    source: SealedSource
     if config.sealed_topic is not None:
         from sketchstream_connectors.kafka_worker import open_sealed
 
-        reader = SealedReader(open_sealed(config))
+        source = open_sealed(config)
     else:
         assert directory is not None
-        reader = SealedReader(DirectorySealed(directory))
+        source = DirectorySealed(directory)
+    reader = SealedReader(source)
     try:
-        yield Windows(config, reader)
+        yield Windows(config, reader, source)
     finally:
         reader.close()
 

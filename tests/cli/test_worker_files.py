@@ -205,3 +205,31 @@ def test_worker_reads_standard_input(spawn: Run, run: Run, tmp_path: Path) -> No
     assert "3 windows sealed" in result.err
     lines = run("profile", "-c", "c.toml", "--all", "--max-count", "3", "--format", "json").out.splitlines()
     assert [round(value, 4) for value in json.loads(lines[1])["counts"]] == [5, 0, 0, 1]
+
+
+def test_reset_counts_again_as_a_new_revision_and_the_ledger_adds_it(run: Run, sealed: Path, tmp_path: Path) -> None:
+    refused = run("reset", "-c", sealed)
+    assert refused.code == 2
+    assert "say --yes" in refused.err
+    done = run("reset", "-c", sealed, "--yes", "--format", "json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["revision"] == 1
+    assert "lose epsilon again" in done.err
+    assert run("worker", "-c", sealed).code == 0
+    lines = [json.loads(line) for line in run("profile", "-c", sealed, "--all", "--format", "json").out.splitlines()]
+    assert [line["revision"] for line in lines] == [1, 1, 1]
+    assert [round(value, 4) for value in lines[1]["counts"][:4]] == [5, 0, 0, 1]
+    assert len(list((tmp_path / "sealed").rglob("*.sealed"))) == 6
+    assert json.loads(run("ledger", "-c", sealed, "--format", "json").out)["total"]["event"] == "60"
+
+
+def test_reset_of_a_store_in_use_is_refused(run: Run, sealed: Path, tmp_path: Path) -> None:
+    from sketchstream.stream.store import DirectoryStore
+
+    store = DirectoryStore(tmp_path / "state")
+    try:
+        result = run("reset", "-c", sealed, "--yes")
+    finally:
+        store.close()
+    assert result.code == 1
+    assert "in use" in result.complaint
