@@ -13,119 +13,37 @@ Laws (tests/stream/test_partition.py):
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import DataLossError, FormatError, KeyMismatchError, SketchstreamError, SpecError
 from sketchstream.items import Items
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, ProfileSpec
-from sketchstream.stream.config import SketchPlan
-from sketchstream.stream.placement import Partitioner, belongs, kept
-from sketchstream.stream.ports import NO_TIME, Chunk, Decoded, Frontier, Plain, Restored, SealedEntry, Snapshot
+from sketchstream.stream import manifest
+from sketchstream.stream.placement import belongs, kept
+from sketchstream.stream.ports import NO_TIME, Chunk, Decoded, Frontier, Restored, SealedEntry, Snapshot
+from sketchstream.stream.tracks import (
+    NO_INTS,
+    Admitted,
+    Ints,
+    Mask,
+    OpenWindow,
+    Outcome,
+    Outgoing,
+    Rules,
+    Track,
+    fitted,
+)
 from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS
 
-if TYPE_CHECKING:
-    from sketchstream.hashing import Key
+__all__ = ["Outcome", "PartitionState", "Rules"]
 
-MANIFEST_FORMAT = 1
 MANY_WINDOWS = 64
 """Windows of one chunk beyond which they are found by sorting."""
-Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-_NO_INTS: Ints = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What all partitions of a worker have in common; public parameters only.
-
-    Args:
-        sketches: what is counted.
-        key: hash key, if any of them needs one.
-        lateness_ms: how long a window stays open behind the watermark.
-        max_ahead_ms: how far an event time may lie beyond its record's own timestamp.
-        partitioner: recomputes an item's partition; None: not known, or records are not partitioned by item.
-        fingerprint: of the set of sketches.
-    """
-
-    sketches: tuple[SketchPlan, ...]
-    key: Key | None = field(default=None, repr=False)
-    lateness_ms: int = 600_000
-    max_ahead_ms: int = 3_600_000
-    partitioner: Partitioner | None = None
-    fingerprint: bytes = b""
-
-
-@dataclass
-class Outcome:
-    """What became of the records of one chunk. Numbers and positions only.
-
-    Envelope: records, late, future. The others depend on payloads: for the operator's endpoint alone.
-    """
-
-    records: int = 0
-    late: dict[str, int] = field(default_factory=dict)
-    future: int = 0
-    unreadable_times: int = 0
-    nulls: int = 0
-    updates: int = 0
-    sealed: int = 0
-    invalid: int = 0
-    misplaced: int = 0
-    late_records: Ints = field(default_factory=lambda: _NO_INTS, repr=False)
-    future_records: Ints = field(default_factory=lambda: _NO_INTS, repr=False)
-    undecodable_records: Ints = field(default_factory=lambda: _NO_INTS, repr=False)
-    time_records: Ints = field(default_factory=lambda: _NO_INTS, repr=False)
-
-
-@dataclass
-class OpenWindow:
-    """One open sketch: [start, end) in ms, the partition counts valid since it opened, and where its bytes are."""
-
-    start: int
-    end: int
-    sketch: Sketch
-    counts: tuple[int, ...]
-    blob: str | None = None
-    dirty: bool = True
-
-
-@dataclass
-class Track:
-    """One sketch name in one partition: its open windows and how far it is sealed."""
-
-    name: str
-    plan: SketchPlan | None
-    windows: dict[int, OpenWindow] = field(default_factory=dict)
-    through: int = NO_TIME
-    partial: int = NO_TIME
-    sequence: int = 0
-    announced: int = NO_TIME
-    reached: int = NO_TIME
-    last: OpenWindow | None = None
-
-    def aligned(self) -> bool:
-        """Whether every open window is one that the calendar would make."""
-        if self.plan is None:
-            return False
-        calendar = self.plan.calendar
-        return all(calendar.window(one.start) == (one.start, one.end) for one in self.windows.values())
-
-
-@dataclass
-class _Outgoing:
-    """A sealed entry that is in the outbox, and where its bytes are."""
-
-    entry: SealedEntry
-    blob: str
-    saved: bool = False
 
 
 class PartitionState:
@@ -147,7 +65,7 @@ class PartitionState:
         self.revision = revision
         self.watermark = NO_TIME
         self.tracks: dict[str, Track] = {plan.name: Track(plan.name, plan) for plan in rules.sketches}
-        self._outbox: list[_Outgoing] = []
+        self._outbox: list[Outgoing] = []
         self._frontiers: dict[str, Frontier] = {}
         self._pending_frontiers: dict[str, Frontier] = {}
         self._partial = False
@@ -217,7 +135,7 @@ class PartitionState:
             verdict = np.empty(times.size, np.uint8)
             mark, low, high, outcome.future, outcome.unreadable_times = kernels.admit(
                 times,
-                _NO_INTS if stamps is None else stamps,
+                NO_INTS if stamps is None else stamps,
                 stamps is not None,
                 self.rules.max_ahead_ms,
                 EARLIEST_MS,
@@ -228,7 +146,7 @@ class PartitionState:
             )
             late = np.zeros(times.size, np.bool_)
             if outcome.future + outcome.unreadable_times < times.size:
-                whole = _Admitted(decoded, times, before, verdict, int(low), int(high), int(mark), late)
+                whole = Admitted(decoded, times, before, verdict, int(low), int(high), int(mark), late)
                 self._note_partial(int(times[np.argmax(verdict == kernels.ADMITTED)]))
                 for track in self.tracks.values():
                     self._count(track, whole, outcome)
@@ -239,7 +157,7 @@ class PartitionState:
         self._changed = True
         return outcome
 
-    def _count(self, track: Track, whole: _Admitted, outcome: Outcome) -> None:
+    def _count(self, track: Track, whole: Admitted, outcome: Outcome) -> None:
         """The records of a chunk into the windows of one sketch."""
         from sketchstream.stream import kernels
 
@@ -269,7 +187,7 @@ class PartitionState:
             # no more windows are open at a time than lateness asks for
             chosen = np.empty(len(whole.decoded.valid), np.bool_)
             n = kernels.choose(
-                _NO_INTS if record is None else record, record is not None, whole.decoded.valid, places, index, chosen
+                NO_INTS if record is None else record, record is not None, whole.decoded.valid, places, index, chosen
             )
             if n:
                 self._update(window, whole.items, whole.weights, chosen, outcome)
@@ -277,7 +195,7 @@ class PartitionState:
                 self._seal_window(track, window)
                 outcome.sealed += 1
 
-    def _windows(self, track: Track, whole: _Admitted) -> tuple[Ints, Ints]:
+    def _windows(self, track: Track, whole: Admitted) -> tuple[Ints, Ints]:
         """Ascending, disjoint windows that cover the admitted times of a chunk."""
         last = track.last
         if last is not None and last.start <= whole.low and whole.high < last.end:
@@ -295,7 +213,7 @@ class PartitionState:
         begins = np.unique(starts) if n < 0 else np.sort(begins[:n])
         pairs = [(int(start), calendar.end(int(start))) for start in begins]
         if self._odd[track.name]:
-            pairs = _fitted(pairs, [(one.start, one.end) for one in track.windows.values()], admitted)
+            pairs = fitted(pairs, [(one.start, one.end) for one in track.windows.values()], admitted)
         return np.array([a for a, _ in pairs], np.int64), np.array([b for _, b in pairs], np.int64)
 
     def _around(self, pairs: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
@@ -438,13 +356,13 @@ class PartitionState:
     @property
     def state_bytes(self) -> int:
         """Memory of the open windows' counters."""
-        return sum(_bytes(window) for track in self.tracks.values() for window in track.windows.values())
+        return sum(window.n_bytes for track in self.tracks.values() for window in track.windows.values())
 
     @property
     def dirty_bytes(self) -> int:
         """How much a capture would copy."""
         windows = [window for track in self.tracks.values() for window in track.windows.values()]
-        copied = sum(_bytes(window) for window in windows if window.dirty or window.blob is None)
+        copied = sum(window.n_bytes for window in windows if window.dirty or window.blob is None)
         return copied + sum(len(one.entry.body) for one in self._outbox if not one.saved)
 
     @property
@@ -474,8 +392,6 @@ class PartitionState:
             track.last = None
             self._announce(track)
             self._changed = True
-            if track.plan is None and not track.windows:
-                del self.tracks[track.name]
         return n
 
     def _seal_window(self, track: Track, window: OpenWindow) -> None:
@@ -491,7 +407,7 @@ class PartitionState:
             seal_id=sealed.seal_id,
             body=sealed.to_bytes(),
         )
-        self._outbox.append(_Outgoing(entry, _new_name()))
+        self._outbox.append(Outgoing(entry, manifest.new_name()))
         del track.windows[window.start]
         track.reached = max(track.reached, window.end)
         if track.last is window:
@@ -543,69 +459,7 @@ class PartitionState:
         for track in self.tracks.values():
             if track.plan is not None and track.announced not in (NO_TIME, self.partitions):
                 self._announce(track)
-        blobs: dict[str, bytes] = {}
-        keep: set[str] = set()
-        sketches: dict[str, Plain] = {}
-        for track in self.tracks.values():
-            windows: list[Plain] = []
-            for window in track.windows.values():
-                if window.dirty or window.blob is None:
-                    window.blob, window.dirty = _new_name(), False
-                    blobs[window.blob] = window.sketch.to_bytes(with_items=False)
-                else:
-                    keep.add(window.blob)
-                windows.append(
-                    {"start": window.start, "end": window.end, "counts": list(window.counts), "blob": window.blob}
-                )
-            sketches[track.name] = {
-                "through": track.through,
-                "partial": track.partial,
-                "sequence": track.sequence,
-                "announced": track.announced,
-                "windows": windows,
-            }
-        outbox: list[Plain] = []
-        for one in self._outbox:
-            if one.saved:
-                keep.add(one.blob)
-            else:
-                blobs[one.blob] = one.entry.body
-                one.saved = True
-            entry = one.entry
-            outbox.append(
-                {
-                    "sketch": entry.sketch,
-                    "revision": entry.revision,
-                    "start": entry.window[0],
-                    "end": entry.window[1],
-                    "seal_id": entry.seal_id,
-                    "blob": one.blob,
-                }
-            )
-        self._frontiers.update(self._pending_frontiers)
-        self._pending_frontiers.clear()
-        manifest: dict[str, Plain] = {
-            "format": MANIFEST_FORMAT,
-            "partition": self.partition,
-            "position": self.position,
-            "revision": self.revision,
-            "watermark": self.watermark,
-            "partitions": self.partitions,
-            "partial": self._partial,
-            "sketches": sketches,
-            "outbox": outbox,
-            "frontiers": [_frontier_fields(frontier) for frontier in self._frontiers.values()],
-        }
-        self._changed = False
-        return Snapshot(
-            partition=self.partition,
-            position=self.position,
-            manifest=manifest,
-            blobs=blobs,
-            keep=frozenset(keep),
-            revision=self.revision,
-            spec_fingerprint=self.rules.fingerprint,
-        )
+        return manifest.write(self)
 
     @classmethod
     def restore(cls, rules: Rules, partition: int, restored: Restored, partitions: int) -> PartitionState:
@@ -621,214 +475,4 @@ class PartitionState:
         Raises:
             DataLossError: the snapshot cannot be used; the message says why and what to do.
         """
-        manifest = restored.manifest
-        with _Usable(partition):
-            if manifest["format"] != MANIFEST_FORMAT:
-                msg = (
-                    f"partition {partition}: its snapshot has format {manifest['format']!r}, this version "
-                    f"writes {MANIFEST_FORMAT}; run the version that wrote it, or a newer one"
-                )
-                raise DataLossError(msg)
-            if manifest["partition"] != partition or manifest["position"] != restored.position:
-                msg = f"partition {partition}: its snapshot belongs to another partition or position"
-                raise DataLossError(msg)
-            state = cls(rules, partition, restored.position, _int(manifest["partitions"]), _int(manifest["revision"]))
-            state.watermark = _int(manifest["watermark"])
-            state._partial = bool(manifest["partial"])
-            saved = _table(manifest["sketches"])
-            for name, fields in saved.items():
-                state._restore_track(name, _table(fields), restored.blobs)
-            for plan in rules.sketches:
-                if plan.name not in saved:
-                    state._begin(plan)
-            for one in _tables(manifest["outbox"]):
-                state._restore_outgoing(one, restored.blobs)
-            for one in _tables(manifest["frontiers"]):
-                frontier = Frontier(**one)
-                state._frontiers[frontier.sketch] = frontier
-        state._changed = False
-        state.set_partitions(partitions)
-        return state
-
-    def _restore_track(self, name: str, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
-        track = self.tracks.get(name) or Track(name, None)
-        track.through, track.partial = _int(fields["through"]), _int(fields["partial"])
-        track.sequence, track.announced = _int(fields["sequence"]), _int(fields["announced"])
-        for one in _tables(fields["windows"]):
-            start, end = _int(one["start"]), _int(one["end"])
-            counts = tuple(_int(count) for count in one["counts"])
-            sketch = self._restore_sketch(track, blobs[one["blob"]], counts)
-            origin = sketch.origin
-            if (origin.name, origin.partition, origin.window, origin.revision) != (
-                name,
-                self.partition,
-                (start, end),
-                self.revision,
-            ):
-                msg = f"partition {self.partition}: a blob of sketch {name!r} belongs to another window"
-                raise DataLossError(msg)
-            track.windows[start] = OpenWindow(start, end, sketch, counts, one["blob"], dirty=False)
-        if track.plan is None and not track.windows:
-            return
-        self.tracks[name] = track
-        self._odd[name] = not track.aligned()
-
-    def _restore_sketch(self, track: Track, data: bytes, counts: tuple[int, ...]) -> Sketch:
-        """An open sketch from its bytes; the list of items of a closed domain comes from the configuration."""
-        from sketchstream import wire
-
-        plan, key = track.plan, self.rules.key
-        header, _ = wire.unpack(data, None)
-        same = plan is not None and ProfileSpec.from_dict(header["spec"]).fingerprint == plan.spec.fingerprint
-        if same:
-            assert plan is not None
-            keep = None
-            if self.rules.partitioner is not None and isinstance(plan.spec.domain, ClosedDomain):
-                keep = self._kept(plan.spec, counts[0])
-            return Sketch.from_bytes(data, key, spec=plan.spec, keep=keep)
-        old = ProfileSpec.from_dict(header["spec"])
-        if isinstance(old.domain, ClosedDomain) and old.domain.listed:
-            msg = (
-                f"partition {self.partition}: sketch {track.name!r} has open windows with another list of items; put "
-                "the former items_file back until they have closed, or give the new list to a sketch of another name"
-            )
-            raise DataLossError(msg)
-        keep = None
-        if self.rules.partitioner is not None and isinstance(old.domain, ClosedDomain):
-            keep = self._kept(old, counts[0])
-        return Sketch.from_bytes(data, key, keep=keep)
-
-    def _restore_outgoing(self, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
-        entry = SealedEntry(
-            sketch=str(fields["sketch"]),
-            revision=_int(fields["revision"]),
-            window=(_int(fields["start"]), _int(fields["end"])),
-            partition=self.partition,
-            seal_id=bytes(fields["seal_id"]),
-            body=blobs[fields["blob"]],
-        )
-        self._outbox.append(_Outgoing(entry, str(fields["blob"]), saved=True))
-
-    def _begin(self, plan: SketchPlan) -> None:
-        """A sketch that was added while the stream ran: its first window is the first one without a past.
-
-        Records up to the watermark were read without it, so it takes nothing into windows that begin by then.
-        """
-        if self.watermark != NO_TIME:
-            track = self.tracks[plan.name]
-            track.through = track.partial = plan.calendar.window(self.watermark)[1]
-            self._announce(track)
-
-
-@dataclass
-class _Admitted:
-    """A chunk between admission and windows."""
-
-    decoded: Decoded
-    times: Ints
-    before: Ints
-    verdict: npt.NDArray[np.uint8]
-    low: int
-    high: int
-    mark: int
-    late: Mask
-    items: Items = field(init=False)
-    weights: Ints | None = field(init=False)
-    good: Mask | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        decoded = self.decoded
-        self.items = decoded.items
-        self.weights = decoded.weights
-        admitted = self.verdict == 0
-        good = decoded.valid & (admitted if decoded.record is None else admitted[decoded.record])
-        self.good = None if good.all() else good
-
-
-class _Usable:
-    """Within this block, a snapshot that lacks or bends something halts its partition."""
-
-    def __init__(self, partition: int) -> None:
-        self._partition = partition
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Turn what a wrong snapshot causes into a DataLossError that says what to do."""
-        if error is None or isinstance(error, DataLossError):
-            return
-        if isinstance(error, KeyMismatchError):
-            msg = (
-                f"partition {self._partition}: its open windows were made with another hash key; put the former key "
-                "back, or start a new revision with `sketchstream reset`"
-            )
-            raise DataLossError(msg) from None
-        broken = (KeyError, TypeError, ValueError, AttributeError, FormatError, SpecError)
-        if isinstance(error, (*broken, SketchstreamError)):
-            msg = f"partition {self._partition}: its snapshot cannot be read ({type(error).__name__})"
-            raise DataLossError(msg) from None
-
-
-def _fitted(pairs: list[tuple[int, int]], pinned: list[tuple[int, int]], times: Ints) -> list[tuple[int, int]]:
-    """Windows of the calendar, cut so that open windows of another width or zone keep their bounds."""
-    out: set[tuple[int, int]] = set()
-    for start, end in pairs:
-        at = start
-        for low, high in sorted(pinned):
-            if high <= at or low >= end:
-                continue
-            if low > at:
-                out.add((at, low))
-            out.add((low, high))
-            at = max(at, high)
-        if at < end:
-            out.add((at, end))
-    fitted = sorted(out)
-    # only windows that hold a time may be opened; the others would be empty
-    starts = np.array([start for start, _ in fitted], np.int64)
-    used = np.unique(np.searchsorted(starts, times, side="right") - 1)
-    return [fitted[index] for index in used.tolist()]
-
-
-def _frontier_fields(frontier: Frontier) -> Plain:
-    return {
-        "sketch": frontier.sketch,
-        "revision": frontier.revision,
-        "partition": frontier.partition,
-        "published_through": frontier.published_through,
-        "partitions": frontier.partitions,
-        "sequence": frontier.sequence,
-        "partial_through": frontier.partial_through,
-    }
-
-
-def _bytes(window: OpenWindow) -> int:
-    """Memory of one window's counters."""
-    return window.sketch.slots * window.sketch.spec.dtype.itemsize
-
-
-def _new_name() -> str:
-    """A name that no blob ever had."""
-    return secrets.token_hex(16)
-
-
-def _int(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        msg = "expected a whole number"
-        raise TypeError(msg)
-    return value
-
-
-def _table(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        msg = "expected a table"
-        raise TypeError(msg)
-    return value
-
-
-def _tables(value: object) -> list[dict[str, Any]]:
-    if not isinstance(value, list):
-        msg = "expected a list"
-        raise TypeError(msg)
-    return [_table(one) for one in value]
+        return manifest.read(rules, partition, restored, partitions)

@@ -371,11 +371,23 @@ def test_a_removed_sketch_finishes_its_windows() -> None:
     snapshot = state.capture()
     state = PartitionState.restore(rules(lateness_ms=0), 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
     state.apply(s.chunk(2, 4))
-    state.capture()
+    middle = state.capture()
     sealed = published(state)
     assert exact(sealed["hours", EPOCH], 1) == 3
     assert ("hours", EPOCH + HOUR) not in sealed
-    assert list(state.tracks) == ["minutes"]
+    frontiers = {one.sketch: one for one in state.outbox()[1]}
+    assert frontiers["hours"].published_through == EPOCH + HOUR
+    later = state.capture()
+    state = PartitionState.restore(
+        both, 0, Restored(4, later.manifest, {**snapshot.blobs, **middle.blobs, **later.blobs}), 1
+    )  # and it is put back
+    state.apply(replace(s.chunk(3, 4), from_position=4, next_position=5))
+    assert state.tracks["hours"].windows == {}, "the second hour began without it"
+    assert state.changed()
+    state.capture()
+    back = {one.sketch: one for one in state.outbox()[1]}["hours"]
+    assert back.sequence > frontiers["hours"].sequence
+    assert back.partial_through == back.published_through == EPOCH + 2 * HOUR
 
 
 def test_a_changed_width_leaves_open_windows_alone() -> None:

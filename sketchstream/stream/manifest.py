@@ -1,0 +1,279 @@
+"""The state of a partition as a snapshot, and back: what is written, and what is refused when it is read.
+
+In: a `PartitionState`; a restored snapshot. Out: a `Snapshot`; a `PartitionState`. Touches: the state it is given.
+Source: design.md 7; notes/kafka_faults.md 16, 17.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError
+from sketchstream.sketch import Sketch
+from sketchstream.spec import ClosedDomain, ProfileSpec
+from sketchstream.stream.ports import NO_TIME, Frontier, Plain, Restored, SealedEntry, Snapshot
+from sketchstream.stream.tracks import OpenWindow, Outgoing, Rules, Track
+
+if TYPE_CHECKING:
+    from sketchstream.stream.config import SketchPlan
+    from sketchstream.stream.partition import PartitionState
+
+MANIFEST_FORMAT = 1
+
+
+def write(state: PartitionState) -> Snapshot:
+    """A complete copy of a state. Windows and entries that it names as saved are so once it is committed."""
+    blobs: dict[str, bytes] = {}
+    keep: set[str] = set()
+    sketches: dict[str, Plain] = {}
+    for track in state.tracks.values():
+        windows: list[Plain] = []
+        for window in track.windows.values():
+            if window.dirty or window.blob is None:
+                window.blob, window.dirty = new_name(), False
+                blobs[window.blob] = window.sketch.to_bytes(with_items=False)
+            else:
+                keep.add(window.blob)
+            windows.append(
+                {"start": window.start, "end": window.end, "counts": list(window.counts), "blob": window.blob}
+            )
+        sketches[track.name] = {
+            "through": track.through,
+            "partial": track.partial,
+            "sequence": track.sequence,
+            "announced": track.announced,
+            "retired": track.plan is None,
+            "windows": windows,
+        }
+    outbox: list[Plain] = []
+    for one in state._outbox:
+        if one.saved:
+            keep.add(one.blob)
+        else:
+            blobs[one.blob] = one.entry.body
+            one.saved = True
+        entry = one.entry
+        outbox.append(
+            {
+                "sketch": entry.sketch,
+                "revision": entry.revision,
+                "start": entry.window[0],
+                "end": entry.window[1],
+                "seal_id": entry.seal_id,
+                "blob": one.blob,
+            }
+        )
+    state._frontiers.update(state._pending_frontiers)
+    state._pending_frontiers.clear()
+    manifest: dict[str, Plain] = {
+        "format": MANIFEST_FORMAT,
+        "partition": state.partition,
+        "position": state.position,
+        "revision": state.revision,
+        "watermark": state.watermark,
+        "partitions": state.partitions,
+        "partial": state._partial,
+        "sketches": sketches,
+        "outbox": outbox,
+        "frontiers": [_frontier_fields(frontier) for frontier in state._frontiers.values()],
+    }
+    state._changed = False
+    return Snapshot(
+        partition=state.partition,
+        position=state.position,
+        manifest=manifest,
+        blobs=blobs,
+        keep=frozenset(keep),
+        revision=state.revision,
+        spec_fingerprint=state.rules.fingerprint,
+    )
+
+
+def read(rules: Rules, partition: int, restored: Restored, partitions: int) -> PartitionState:
+    """The state that a snapshot holds.
+
+    Args:
+        rules: of the worker, perhaps with other sketches than the snapshot's: open windows finish under the spec
+            they began with, new sketches begin with the next window.
+        partition: of the input.
+        restored: from the store.
+        partitions: of the input now.
+
+    Raises:
+        DataLossError: the snapshot cannot be used; the message says why and what to do.
+    """
+    from sketchstream.stream.partition import PartitionState
+
+    manifest = restored.manifest
+    with _Usable(partition):
+        if manifest["format"] != MANIFEST_FORMAT:
+            msg = (
+                f"partition {partition}: its snapshot has format {manifest['format']!r}, this version "
+                f"writes {MANIFEST_FORMAT}; run the version that wrote it, or a newer one"
+            )
+            raise DataLossError(msg)
+        if manifest["partition"] != partition or manifest["position"] != restored.position:
+            msg = f"partition {partition}: its snapshot belongs to another partition or position"
+            raise DataLossError(msg)
+        state = PartitionState(
+            rules, partition, restored.position, _int(manifest["partitions"]), _int(manifest["revision"])
+        )
+        state.watermark = _int(manifest["watermark"])
+        state._partial = bool(manifest["partial"])
+        saved = _table(manifest["sketches"])
+        for name, fields in saved.items():
+            _restore_track(state, name, _table(fields), restored.blobs)
+        for plan in rules.sketches:
+            if plan.name not in saved:
+                _begin(state, plan)
+        for one in _tables(manifest["outbox"]):
+            _restore_outgoing(state, one, restored.blobs)
+        for one in _tables(manifest["frontiers"]):
+            frontier = Frontier(**one)
+            state._frontiers[frontier.sketch] = frontier
+    state._changed = bool(state._pending_frontiers)
+    state.set_partitions(partitions)
+    return state
+
+
+def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
+    track = state.tracks.get(name) or Track(name, None)
+    track.through, track.partial = _int(fields["through"]), _int(fields["partial"])
+    track.sequence, track.announced = _int(fields["sequence"]), _int(fields["announced"])
+    for one in _tables(fields["windows"]):
+        start, end = _int(one["start"]), _int(one["end"])
+        counts = tuple(_int(count) for count in one["counts"])
+        sketch = _restore_sketch(state, track, blobs[one["blob"]], counts)
+        origin = sketch.origin
+        if (origin.name, origin.partition, origin.window, origin.revision) != (
+            name,
+            state.partition,
+            (start, end),
+            state.revision,
+        ):
+            msg = f"partition {state.partition}: a blob of sketch {name!r} belongs to another window"
+            raise DataLossError(msg)
+        track.windows[start] = OpenWindow(start, end, sketch, counts, one["blob"], dirty=False)
+    state.tracks[name] = track
+    state._odd[name] = not track.aligned()
+    if fields["retired"] and track.plan is not None:
+        _begin(state, track.plan)
+
+
+def _restore_sketch(state: PartitionState, track: Track, data: bytes, counts: tuple[int, ...]) -> Sketch:
+    """An open sketch from its bytes; the list of items of a closed domain comes from the configuration."""
+    from sketchstream import wire
+
+    plan, key = track.plan, state.rules.key
+    header, _ = wire.unpack(data, None)
+    same = plan is not None and ProfileSpec.from_dict(header["spec"]).fingerprint == plan.spec.fingerprint
+    if same:
+        assert plan is not None
+        keep = None
+        if state.rules.partitioner is not None and isinstance(plan.spec.domain, ClosedDomain):
+            keep = state._kept(plan.spec, counts[0])
+        return Sketch.from_bytes(data, key, spec=plan.spec, keep=keep)
+    old = ProfileSpec.from_dict(header["spec"])
+    if isinstance(old.domain, ClosedDomain) and old.domain.listed:
+        msg = (
+            f"partition {state.partition}: sketch {track.name!r} has open windows with another list of items; put "
+            "the former items_file back until they have closed, or give the new list to a sketch of another name"
+        )
+        raise DataLossError(msg)
+    keep = None
+    if state.rules.partitioner is not None and isinstance(old.domain, ClosedDomain):
+        keep = state._kept(old, counts[0])
+    return Sketch.from_bytes(data, key, keep=keep)
+
+
+def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
+    entry = SealedEntry(
+        sketch=str(fields["sketch"]),
+        revision=_int(fields["revision"]),
+        window=(_int(fields["start"]), _int(fields["end"])),
+        partition=state.partition,
+        seal_id=bytes(fields["seal_id"]),
+        body=blobs[fields["blob"]],
+    )
+    state._outbox.append(Outgoing(entry, str(fields["blob"]), saved=True))
+
+
+def _begin(state: PartitionState, plan: SketchPlan) -> None:
+    """A sketch that was added (or put back) while the stream ran: its first window is the first without a past.
+
+    Records up to the watermark were read without it, so it takes nothing into new windows that begin by then; windows
+    that were open when it was taken out still are, and finish.
+    """
+    if state.watermark == NO_TIME:
+        return
+    track = state.tracks[plan.name]
+    boundary = plan.calendar.window(state.watermark)[1]
+    track.partial = max(track.partial, boundary)
+    if not track.windows:
+        track.through = max(track.through, boundary)
+    state._announce(track)
+
+
+class _Usable:
+    """Within this block, a snapshot that lacks or bends something halts its partition."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Turn what a wrong snapshot causes into a DataLossError that says what to do."""
+        if error is None or isinstance(error, DataLossError):
+            return
+        if isinstance(error, KeyMismatchError):
+            msg = (
+                f"partition {self._partition}: its open windows were made with another hash key; put the former key "
+                "back, or start a new revision with `sketchstream reset`"
+            )
+            raise DataLossError(msg) from None
+        broken = (KeyError, TypeError, ValueError, AttributeError)
+        if isinstance(error, (*broken, SketchstreamError)):
+            msg = f"partition {self._partition}: its snapshot cannot be read ({type(error).__name__})"
+            raise DataLossError(msg) from None
+
+
+def _frontier_fields(frontier: Frontier) -> Plain:
+    return {
+        "sketch": frontier.sketch,
+        "revision": frontier.revision,
+        "partition": frontier.partition,
+        "published_through": frontier.published_through,
+        "partitions": frontier.partitions,
+        "sequence": frontier.sequence,
+        "partial_through": frontier.partial_through,
+    }
+
+
+def new_name() -> str:
+    """A name that no blob ever had."""
+    return secrets.token_hex(16)
+
+
+def _int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        msg = "expected a whole number"
+        raise TypeError(msg)
+    return value
+
+
+def _table(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        msg = "expected a table"
+        raise TypeError(msg)
+    return value
+
+
+def _tables(value: object) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        msg = "expected a list"
+        raise TypeError(msg)
+    return [_table(one) for one in value]
