@@ -144,10 +144,12 @@ class Log:
         connection: of the cluster.
         topic: sealed topic.
         tail: start that many records before the end of each partition, instead of at the beginning.
+        only: read that partition only.
     """
 
-    def __init__(self, connection: Connection, topic: str, *, tail: int | None = None) -> None:
+    def __init__(self, connection: Connection, topic: str, *, tail: int | None = None, only: int | None = None) -> None:
         self._topic = topic
+        self._only = only
         self._tail = tail
         self._positions: dict[int, int] = {}
         self._consumer: KafkaConsumer = connection.consumer(
@@ -167,7 +169,8 @@ class Log:
             if not partitions:
                 msg = f"the sealed topic {self._topic!r} does not exist; `sketchstream topics create` makes it"
                 raise ConfigError(msg)
-            tps = [TopicPartition(self._topic, p) for p in sorted(partitions)]
+            chosen = sorted(partitions) if self._only is None else [self._only]
+            tps = [TopicPartition(self._topic, p) for p in chosen]
             ends = self._consumer.end_offsets(tps, timeout_ms=20_000)
             begins = self._consumer.beginning_offsets(tps, timeout_ms=20_000)
             if self._consumer.assignment() != set(tps):

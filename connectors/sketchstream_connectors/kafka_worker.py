@@ -24,7 +24,7 @@ from sketchstream_connectors.kafka_store import KafkaStore
 if TYPE_CHECKING:
     from sketchstream.stream.config import Config
     from sketchstream.stream.metrics import Metrics
-    from sketchstream.stream.partition import Rules
+    from sketchstream.stream.tracks import Rules
 
 THREADS = 8
 """Commits and restores wait for the network, not for the processor: several at a time."""
