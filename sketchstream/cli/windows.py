@@ -65,9 +65,12 @@ class Windows:
 
     def profile(self, window: SealedWindow, reconstruct: Callable[[Published], Profile]) -> Profile:
         """A window's profile, whose guarantee knows the deployment: other sketches, windows, partitions."""
+        from sketchstream.estimate.zeros import with_zeros
         from sketchstream.privacy.guarantee import Guarantee
 
         profile = reconstruct(self.result(window))
+        if window.complete and window.known_zeros and self.config.input.partitioned_by != "none":
+            profile = with_zeros(profile, window.known_zeros)
         worst = max((part.ledger for part in window.parts), key=lambda ledger: ledger.loss())
         plan = self.config.plan(window.sketch)
         around = clusters.context(self.config, plan, partitions=window.of, repartitioned=window.repartitioned)
