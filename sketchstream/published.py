@@ -427,10 +427,8 @@ class Stack(_Published):
             msg = "the parts of this stack do not have the lengths that its header says"
             raise FormatError(msg)
         ends = np.cumsum(lengths)
-        parts = [read(body[end - length : end].tobytes()) for length, end in zip(lengths, ends, strict=True)]
-        if not all(isinstance(part, (Release, SealedState)) for part in parts):
-            msg = "a stack holds releases or sealed states"
-            raise FormatError(msg)
+        pieces = [body[end - length : end].tobytes() for length, end in zip(lengths, ends, strict=True)]
+        parts = [read(piece, within=True) for piece in pieces]
         return stack(parts)
 
 
@@ -457,8 +455,8 @@ def _identifier(value: object) -> bytes:
     return value
 
 
-def read(data: bytes) -> Published:
-    """What was published as `data`: a Release, a SealedState or a Stack. Needs no key.
+def read(data: bytes, *, within: bool = False) -> Published:
+    """What was published as `data`: a Release, a SealedState or a Stack (not `within` another one). Needs no key.
 
     Raises:
         FormatError: bytes that are not ours, truncated, altered, of a newer version, or an open sketch.
@@ -474,6 +472,9 @@ def read(data: bytes) -> Published:
     found = header["kind"]
     if found == "sketch":
         msg = "this is an open sketch; only what it publishes may be read: release or seal it first"
+        raise FormatError(msg)
+    if found == "stack" and within:
+        msg = "a stack holds releases or sealed states, found a stack in a stack"
         raise FormatError(msg)
     if body is None:
         msg = "these bytes have a header and nothing behind it"

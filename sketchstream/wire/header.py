@@ -29,6 +29,9 @@ _FAR_MS = 1 << 53
 _RATIONAL = re.compile(r"[0-9]{1,400}(/[1-9][0-9]{0,400})?", re.ASCII)
 """Checked before `Fraction` sees it: that would also read "1e999999999", and never come back."""
 
+_EXPONENT = re.compile(r"[^a-zA-Z]*[eE][-+]?[\d_]{4,}\s*")
+"""Numbers such as "1e999999999" inside a spec or a ledger, for the same reason."""
+
 Check = Callable[[Any], bool]
 
 
@@ -71,7 +74,9 @@ def _tree(value: Any, depth: int = 0) -> bool:
         return len(value) <= 256 and all(_text(name) and _tree(item, depth + 1) for name, item in value.items())
     if isinstance(value, list):
         return len(value) <= _LONGEST_LIST and all(_tree(item, depth + 1) for item in value)
-    return value is None or isinstance(value, (bool, int, bytes)) or _text(value)
+    if isinstance(value, str):
+        return _text(value) and _EXPONENT.fullmatch(value) is None
+    return value is None or isinstance(value, (bool, int, bytes))
 
 
 def _window(value: Any) -> bool:

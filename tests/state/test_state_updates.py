@@ -50,7 +50,7 @@ def _items(kind: str, n: int, seed: int = 0) -> list:
 def test_items_find_the_slots_of_the_twin(name, kind):
     domain, keep = DOMAINS[name]
     index = Index.build(domain, KEY, keep)
-    items = _items(kind, 200)
+    items = _items(kind, 60)
     expected = [slot_of(domain, KEY, item, keep) for item in items]
     assert index.locate(Items.of(items)).tolist() == expected
     assert max(expected) < index.slots
