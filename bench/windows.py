@@ -20,7 +20,7 @@ from sketchstream.items import Items
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain, ProfileSpec
 from sketchstream.stream.config import SketchPlan
-from sketchstream.stream.driver import MemoryPublisher
+from sketchstream.stream.memory import MemoryPublisher
 from sketchstream.stream.partition import PartitionState, Rules
 from sketchstream.stream.ports import Assigned, Chunk, Fresh, Restored, Snapshot, SourceEvent
 from sketchstream.stream.windows import Calendar, Width

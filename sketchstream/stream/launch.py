@@ -12,8 +12,7 @@ from typing import Any
 from sketchstream.stream.config import Config
 from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.partition import Rules
-from sketchstream.stream.ports import Publisher
-from sketchstream.stream.results import Both, DirectoryPublisher
+from sketchstream.stream.results import DirectoryPublisher
 from sketchstream.stream.worker import Progress, Settings, Worker
 
 
@@ -71,11 +70,3 @@ def file_worker(
         metrics=metrics or Metrics(diagnostics=config.privacy.diagnostics == "exact"),
         progress=progress,
     )
-
-
-def publishers(config: Config, topic: Publisher | None) -> Publisher:
-    """To the sealed topic, to the folder, or to both."""
-    places: list[Publisher] = [] if topic is None else [topic]
-    if config.sealed_directory is not None:
-        places.append(DirectoryPublisher(config.sealed_directory))
-    return places[0] if len(places) == 1 else Both(places)

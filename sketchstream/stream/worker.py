@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from sketchstream.errors import DataLossError, SketchstreamError
 from sketchstream.stream.metrics import Gauges, Metrics, PartitionGauge
@@ -40,11 +38,13 @@ from sketchstream.stream.ports import (
     Source,
     StateStore,
 )
+from sketchstream.stream.slots import Committed, Inline, Progress, Settings, Slot, SystemClock
 from sketchstream.stream.windows import iso
+
+__all__ = ["Progress", "Settings", "SystemClock", "Worker"]
 
 log = logging.getLogger("sketchstream.worker")
 
-Status = Literal["restoring", "running", "halted"]
 MAX_OUTBOX_BYTES = 64 << 20
 """Sealed bytes of one partition that wait for publication before it is paused."""
 STRANGE_ERRORS = 5
@@ -52,130 +52,6 @@ STRANGE_ERRORS = 5
 HEALTHY_SECONDS = 60.0
 LEAST_COPIES = 32 << 20
 """Bytes of captured snapshots that may always wait for their commit; beyond, a sixteenth of the states' own memory."""
-
-
-class SystemClock:
-    """The machine's clocks."""
-
-    def now_ms(self) -> int:
-        """Wall clock."""
-        return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        """Never jumps."""
-        return time.monotonic()
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a worker runs; nothing here changes what is counted.
-
-    Args:
-        snapshot_every_s: between snapshots of a partition that only moved on.
-        publish_every_s: at least this long between two snapshots of a partition that has something to publish.
-        idle_ms: how long a caught-up partition is silent before its watermark follows the clock; None: never.
-        poll_s: longest wait for records.
-        threads: for commits and restores; 0 does them in the worker's thread.
-        fail_fast: raise DataLossError when a partition halts.
-        close_at_end: seal every open window when a bounded input has ended.
-        dead_letters_per_s: a partition that sends more is slowed down.
-        dead_letter_payload: whether dead letters carry the record's key and value.
-        stop_s: longest time for the last snapshots of a graceful stop.
-        give_up_after: failures of a partition in a row after which its error is raised (files: nobody else will mend
-            a full disk); None: tried again for ever.
-    """
-
-    snapshot_every_s: float = 30.0
-    publish_every_s: float = 0.5
-    idle_ms: int | None = 600_000
-    poll_s: float = 0.5
-    threads: int = 2
-    fail_fast: bool = False
-    close_at_end: bool = False
-    dead_letters_per_s: float = 1000.0
-    dead_letter_payload: bool = False
-    stop_s: float = 20.0
-    give_up_after: int | None = None
-
-
-@dataclass
-class _Slot:
-    """One assigned partition."""
-
-    partition: int
-    status: Status = "restoring"
-    state: PartitionState | None = None
-    reason: str = "taking"
-    job: Future[Any] | None = None
-    job_kind: str = ""
-    job_began: float = 0.0
-    job_bytes: int = 0
-    saved_at: float = 0.0
-    retry_at: float = 0.0
-    failures: int = 0
-    strange: int = 0
-    dropped_at: int = -1
-    publish_at: float = 0.0
-    publish_error: SketchstreamError | None = None
-    quiet_since: float | None = None
-    quiet_position: int = -1
-    lag: int | None = None
-    tokens: float = 0.0
-    tokens_at: float = 0.0
-    throttled: bool = False
-    ended: bool = False
-
-
-@dataclass(frozen=True)
-class _Committed:
-    """What a commit job brought back: the snapshot is durable; publishing may have failed."""
-
-    snapshot: Snapshot
-    entries: tuple[SealedEntry, ...]
-    frontiers: tuple[Frontier, ...]
-    error: SketchstreamError | None
-    seconds: float
-
-
-class _Inline(Executor):
-    """Runs jobs at once, in the caller's thread: for files, tests and the driver."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run now."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
-@dataclass
-class Progress:
-    """Where a worker is, for a status line."""
-
-    records: int = 0
-    updates: int = 0
-    bytes: int = 0
-    sealed: int = 0
-    seconds: float = 0.0
-    lag: int | None = None
-    running: int = 0
-    restoring: int = 0
-    halted: int = 0
-    late: int = 0
-
-    def line(self) -> str:
-        """One line for people."""
-        rate = self.records / self.seconds if self.seconds > 0 else 0.0
-        parts = [f"{self.records:,} records", f"{rate:,.0f}/s", f"{self.sealed} windows sealed"]
-        if self.lag is not None:
-            parts.append(f"lag {self.lag:,}")
-        if self.restoring:
-            parts.append(f"{self.restoring} restoring")
-        if self.halted:
-            parts.append(f"{self.halted} HALTED")
-        return ", ".join(parts)
 
 
 class Worker:
@@ -200,14 +76,14 @@ class Worker:
         store: StateStore,
         publisher: Publisher,
         *,
-        settings: Settings = Settings(),
+        settings: Settings | None = None,
         sink: Sink | None = None,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self.rules = rules
-        self.settings = settings
+        self.settings = settings = settings or Settings()
         self.metrics = metrics or Metrics()
         self._source = source
         self._store = store
@@ -215,7 +91,7 @@ class Worker:
         self._sink = sink
         self._clock: Clock = clock or SystemClock()
         self._progress = progress
-        self._slots: dict[int, _Slot] = {}
+        self._slots: dict[int, Slot] = {}
         self._stop = threading.Event()
         self._polls = 0
         self._polled_at = self._clock.monotonic()
@@ -227,7 +103,7 @@ class Worker:
         self._executor: Executor = (
             ThreadPoolExecutor(settings.threads, thread_name_prefix="sketchstream-commit")
             if settings.threads
-            else _Inline()
+            else Inline()
         )
 
     # ---------------------------------------------------------------------------------------------- running
@@ -311,7 +187,7 @@ class Worker:
             if slot.publish_error is not None and slot.state is not None and slot.state.to_publish and slot.ended:
                 raise slot.publish_error
 
-    def _wait(self, slot: _Slot, deadline: float) -> None:
+    def _wait(self, slot: Slot, deadline: float) -> None:
         """Wait for a partition's job, and take in what it brought."""
         job = slot.job
         if job is None:
@@ -344,7 +220,7 @@ class Worker:
             if partition in self._slots:
                 continue
             self._source.pause(partition)
-            slot = self._slots[partition] = _Slot(partition, tokens_at=self._clock.monotonic())
+            slot = self._slots[partition] = Slot(partition, tokens_at=self._clock.monotonic())
             self._take(slot)
 
     def _revoked(self, partitions: tuple[int, ...]) -> None:
@@ -357,7 +233,7 @@ class Worker:
             self._marks.pop(partition, None)
             _say(logging.INFO, "revoked", partition=partition)
 
-    def _release(self, slot: _Slot) -> None:
+    def _release(self, slot: Slot) -> None:
         """Let the store forget the partition; if a job of it is still in flight, once that has ended."""
         job, slot.job = slot.job, None
         if job is None or job.done():
@@ -365,7 +241,7 @@ class Worker:
         else:
             self._leftover[slot.partition] = job
 
-    def _take(self, slot: _Slot) -> None:
+    def _take(self, slot: Slot) -> None:
         slot.status = "restoring"
         left = self._leftover.get(slot.partition)
         if left is not None:
@@ -392,7 +268,7 @@ class Worker:
             return found
         return PartitionState.restore(self.rules, partition, found, partitions)
 
-    def _taken(self, slot: _Slot, found: PartitionState | Fresh, seconds: float) -> None:
+    def _taken(self, slot: Slot, found: PartitionState | Fresh, seconds: float) -> None:
         if isinstance(found, Fresh):
             beginning = found.position if found.position is not None else self._source.beginning(slot.partition)
             state = PartitionState.fresh(
@@ -412,7 +288,7 @@ class Worker:
         self.metrics.observe("restore_seconds", seconds)
         self._go(slot)
 
-    def _go(self, slot: _Slot) -> None:
+    def _go(self, slot: Slot) -> None:
         """A partition has its state: read on."""
         assert slot.state is not None
         slot.status, slot.reason = "running", ""
@@ -429,7 +305,7 @@ class Worker:
             open_windows=slot.state.open_windows,
         )
 
-    def _failed(self, slot: _Slot, error: BaseException) -> None:
+    def _failed(self, slot: Slot, error: BaseException) -> None:
         """Drop a partition's state; take it again later, or halt."""
         slot.state = None
         self._source.pause(slot.partition)
@@ -454,7 +330,7 @@ class Worker:
         slot.retry_at = self._clock.monotonic() + min(5.0, 0.1 * 2 ** min(slot.failures - 1, 6))
         _say(logging.WARNING, "dropped", partition=slot.partition, failures=slot.failures, reason=text)
 
-    def _halt(self, slot: _Slot, reason: str) -> None:
+    def _halt(self, slot: Slot, reason: str) -> None:
         self._release(slot)
         slot.state = None
         slot.status, slot.reason = "halted", reason
@@ -488,7 +364,7 @@ class Worker:
         if state.outbox_bytes > MAX_OUTBOX_BYTES:
             self._throttle(slot)
 
-    def _count(self, slot: _Slot, chunk: Chunk, outcome: Outcome) -> None:
+    def _count(self, slot: Slot, chunk: Chunk, outcome: Outcome) -> None:
         add = self.metrics.add
         add("records", outcome.records)
         add("bytes", chunk.n_bytes)
@@ -533,18 +409,18 @@ class Worker:
             if slot.tokens < -self.settings.dead_letters_per_s:
                 self._throttle(slot)
 
-    def _throttle(self, slot: _Slot) -> None:
+    def _throttle(self, slot: Slot) -> None:
         if not slot.throttled:
             slot.throttled = True
             self._source.pause(slot.partition)
 
     # -------------------------------------------------------------------------------------------------- jobs
 
-    def _start(self, slot: _Slot, kind: str, run: Callable[..., Any], *args: object) -> None:
+    def _start(self, slot: Slot, kind: str, run: Callable[..., Any], *args: object) -> None:
         slot.job_kind, slot.job_began = kind, self._clock.monotonic()
         slot.job = self._executor.submit(run, *args)
 
-    def _save(self, slot: _Slot) -> None:
+    def _save(self, slot: Slot) -> None:
         """Capture a partition and start its commit; or only its publication, if nothing else changed."""
         state = slot.state
         assert state is not None
@@ -564,7 +440,7 @@ class Worker:
         snapshot: Snapshot,
         entries: tuple[SealedEntry, ...],
         frontiers: tuple[Frontier, ...],
-    ) -> _Committed:
+    ) -> Committed:
         """In a worker thread: refused records acknowledged, then the snapshot committed, then its outbox published."""
         began = self._clock.monotonic()
         if self._sink is not None:
@@ -572,7 +448,7 @@ class Worker:
         self._store.commit(partition, snapshot)
         seconds = self._clock.monotonic() - began
         done = self._publish_job(partition, snapshot, entries, frontiers)
-        return _Committed(snapshot, done.entries, done.frontiers, done.error, seconds)
+        return Committed(snapshot, done.entries, done.frontiers, done.error, seconds)
 
     def _publish_job(
         self,
@@ -580,7 +456,7 @@ class Worker:
         snapshot: Snapshot | None,
         entries: tuple[SealedEntry, ...],
         frontiers: tuple[Frontier, ...],
-    ) -> _Committed:
+    ) -> Committed:
         """In a worker thread: publish what is committed. Its failure does not touch the state."""
         error: SketchstreamError | None = None
         if entries or frontiers:
@@ -590,7 +466,7 @@ class Worker:
                 error = caught
         assert snapshot is None or snapshot.partition == partition
         nothing = Snapshot(partition, 0, {}, {}, frozenset())
-        return _Committed(snapshot or nothing, entries, frontiers, error, 0.0)
+        return Committed(snapshot or nothing, entries, frontiers, error, 0.0)
 
     def _collect(self) -> None:
         """Take in what finished jobs brought."""
@@ -613,7 +489,7 @@ class Worker:
             elif slot.state is not None:
                 self._committed(slot, result)
 
-    def _committed(self, slot: _Slot, done: _Committed) -> None:
+    def _committed(self, slot: Slot, done: Committed) -> None:
         state = slot.state
         assert state is not None
         slot.failures = slot.strange = 0
@@ -681,7 +557,7 @@ class Worker:
         states = sum(slot.state.state_bytes for slot in self._slots.values() if slot.state is not None)
         return sum(flying) + state.dirty_bytes > max(LEAST_COPIES, states // 16)
 
-    def _refill(self, slot: _Slot) -> None:
+    def _refill(self, slot: Slot) -> None:
         """Dead letters that a partition may send now: as many as one second's rate, refilled as time passes."""
         now, rate = self._clock.monotonic(), self.settings.dead_letters_per_s
         slot.tokens = min(rate, slot.tokens + (now - slot.tokens_at) * rate)
@@ -703,7 +579,7 @@ class Worker:
                 self._marks[partition] = (end, now)
         for gone in self._marks.keys() - marks.keys():
             del self._marks[gone]
-        silent: list[_Slot] = []
+        silent: list[Slot] = []
         for slot in self._slots.values():
             state, mark = slot.state, marks.get(slot.partition)
             slot.lag = None if state is None or mark is None else max(0, mark - state.position)

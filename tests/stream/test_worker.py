@@ -16,7 +16,8 @@ import pytest
 from sketchstream.errors import BrokerError, DataLossError, FencedError, StoreError
 from sketchstream.published import SealedState
 from sketchstream.stream.config import Config
-from sketchstream.stream.driver import Driver, ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
+from sketchstream.stream.driver import Driver
+from sketchstream.stream.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
 from sketchstream.stream.ports import Chunk, PartitionError, Restored, Snapshot
 from sketchstream.stream.worker import Settings, Worker
 

@@ -1,0 +1,142 @@
+"""What a worker is made of: its settings, the partitions it holds, its jobs' results, where it is.
+
+In: configuration, clocks. Out: plain holders. Touches: nothing but the clocks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sketchstream.errors import SketchstreamError
+from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.ports import Frontier, SealedEntry, Snapshot
+
+Status = Literal["restoring", "running", "halted"]
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Never jumps."""
+        return time.monotonic()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a worker runs; nothing here changes what is counted.
+
+    Args:
+        snapshot_every_s: between snapshots of a partition that only moved on.
+        publish_every_s: at least this long between two snapshots of a partition that has something to publish.
+        idle_ms: how long a caught-up partition is silent before its watermark follows the clock; None: never.
+        poll_s: longest wait for records.
+        threads: for commits and restores; 0 does them in the worker's thread.
+        fail_fast: raise DataLossError when a partition halts.
+        close_at_end: seal every open window when a bounded input has ended.
+        dead_letters_per_s: a partition that sends more is slowed down.
+        dead_letter_payload: whether dead letters carry the record's key and value.
+        stop_s: longest time for the last snapshots of a graceful stop.
+        give_up_after: failures of a partition in a row after which its error is raised (files: nobody else will mend
+            a full disk); None: tried again for ever.
+    """
+
+    snapshot_every_s: float = 30.0
+    publish_every_s: float = 0.5
+    idle_ms: int | None = 600_000
+    poll_s: float = 0.5
+    threads: int = 2
+    fail_fast: bool = False
+    close_at_end: bool = False
+    dead_letters_per_s: float = 1000.0
+    dead_letter_payload: bool = False
+    stop_s: float = 20.0
+    give_up_after: int | None = None
+
+
+@dataclass
+class Slot:
+    """One assigned partition."""
+
+    partition: int
+    status: Status = "restoring"
+    state: PartitionState | None = None
+    reason: str = "taking"
+    job: Future[Any] | None = None
+    job_kind: str = ""
+    job_began: float = 0.0
+    job_bytes: int = 0
+    saved_at: float = 0.0
+    retry_at: float = 0.0
+    failures: int = 0
+    strange: int = 0
+    dropped_at: int = -1
+    publish_at: float = 0.0
+    publish_error: SketchstreamError | None = None
+    quiet_since: float | None = None
+    quiet_position: int = -1
+    lag: int | None = None
+    tokens: float = 0.0
+    tokens_at: float = 0.0
+    throttled: bool = False
+    ended: bool = False
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a commit job brought back: the snapshot is durable; publishing may have failed."""
+
+    snapshot: Snapshot
+    entries: tuple[SealedEntry, ...]
+    frontiers: tuple[Frontier, ...]
+    error: SketchstreamError | None
+    seconds: float
+
+
+class Inline(Executor):
+    """Runs jobs at once, in the caller's thread: for files, tests and the driver."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run now."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@dataclass
+class Progress:
+    """Where a worker is, for a status line."""
+
+    records: int = 0
+    updates: int = 0
+    bytes: int = 0
+    sealed: int = 0
+    seconds: float = 0.0
+    lag: int | None = None
+    running: int = 0
+    restoring: int = 0
+    halted: int = 0
+    late: int = 0
+
+    def line(self) -> str:
+        """One line for people."""
+        rate = self.records / self.seconds if self.seconds > 0 else 0.0
+        parts = [f"{self.records:,} records", f"{rate:,.0f}/s", f"{self.sealed} windows sealed"]
+        if self.lag is not None:
+            parts.append(f"lag {self.lag:,}")
+        if self.restoring:
+            parts.append(f"{self.restoring} restoring")
+        if self.halted:
+            parts.append(f"{self.halted} HALTED")
+        return ", ".join(parts)
