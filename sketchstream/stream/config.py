@@ -80,6 +80,19 @@ class SketchPlan:
     spec: ProfileSpec
     calendar: Calendar = field(compare=False)
 
+    @property
+    def loss(self) -> Fraction:
+        """The most that one event (or item) loses by what one window publishes, as the ledger has it."""
+        from sketchstream.kinds.profile import LAWS, effective_epsilon
+        from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise
+
+        spec = self.spec
+        law, weight = LAWS[spec.unit], spec.max_weight
+        layer = LayerEntry(bytes(16), law, effective_epsilon(spec, spec.epsilon) * weight, weight)
+        promise = Promise.of(spec.publish, spec.epsilon_publish, spec.intrusion)
+        found = Ledger.create(spec.unit, weight, layer, promise).loss()
+        return Fraction(found)
+
     def open_windows(self, lateness_ms: int) -> int:
         """Most windows that are open at once in one partition (notes/kafka_faults.md 16)."""
         return -(-lateness_ms // self.calendar.width.shortest_ms) + 2

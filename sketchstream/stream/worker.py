@@ -97,6 +97,7 @@ class Worker:
         self._polled_at = self._clock.monotonic()
         self._began = self._clock.monotonic()
         self._idle_at = 0.0
+        self._losses = {plan.name: float(plan.loss) for plan in rules.sketches}
         self._marks: dict[int, tuple[int, float]] = {}
         self._closed = False
         self._leftover: dict[int, Future[Any]] = {}
@@ -656,9 +657,7 @@ class Worker:
         running = all(one.status == "running" for one in partitions)
         return Gauges(
             partitions=tuple(partitions),
-            epsilon={
-                plan.name: float(max(plan.spec.epsilon, plan.spec.epsilon_publish)) for plan in self.rules.sketches
-            },
+            epsilon=self._losses,
             loop_age_seconds=age,
             ready=bool(partitions) and running,
             healthy=age < HEALTHY_SECONDS,

@@ -456,6 +456,62 @@ def test_dead_letters_slow_a_partition_down() -> None:
     assert d.worker.metrics.counters["dead_letters"] == 100
 
 
+def test_item_units_count_modulo_and_only_where_the_item_belongs() -> None:
+    """A producer that keys one record wrongly must not cost that item twice: the payload is a no-op."""
+    text = TEXT.replace("epsilon = 30", 'epsilon = 30\nunit = "item"\nmodulus = 8')
+    d = driver(text, partitions=4)
+    right = [p for p in range(4) if send_and_find(d, 5, p)]
+    assert len(right) == 1
+    for _ in range(9):
+        send(d, 5, EPOCH, right[0])
+    close_windows(d, EPOCH + 2 * HOUR)
+    d.run()
+    assert d.worker.metrics.counters["misplaced"] >= 3
+    (window,) = d.windows("hours")
+    holds = [part for part in window.parts if part.noised.sum(axis=0)[2]]  # type: ignore[union-attr]
+    assert len(holds) == 1, "10 events modulo 8, in one partition"
+    assert holds[0].origin.partition == right[0]
+
+
+def send_and_find(d: Driver, item: int, partition: int) -> bool:
+    """Send one record to a partition; whether it belongs there."""
+    from sketchstream.items import Items
+    from sketchstream.stream.placement import belongs
+
+    send(d, item, EPOCH, partition)
+    return bool(belongs(Items.of([item]), "murmur2", [len(d.log.partitions)], partition)[0])
+
+
+def test_topics_that_are_not_keyed_by_item_are_merged() -> None:
+    text = TEXT.replace('partitioned_by = "item"', 'partitioned_by = "none"')
+    d = driver(text.replace("epsilon = 30", 'epsilon = 30\npublish = "state"\nintrusion = false'), partitions=3)
+    for partition, times in ((0, 2), (1, 3), (2, 1)):
+        for _ in range(times):
+            send(d, 7, EPOCH, partition)
+    close_windows(d, EPOCH + 2 * HOUR)
+    d.run()
+    assert d.worker.metrics.counters["misplaced"] == 0
+    (window,) = d.windows("hours")
+    merged = window.result(partitioned=False)
+    assert isinstance(merged, SealedState)
+    assert merged.slots == 40
+    assert merged.state[7] == 6
+    assert window.known_zeros == 40 - 3 * 40
+
+
+def test_zeros_of_silent_partitions_are_known() -> None:
+    """Closed domains: a partition without records made no sketch, and its items are known to be absent."""
+    d = driver(partitions=3)
+    item = next(i for i in range(40) if send_and_find(d, i, 0))
+    assert item >= 0
+    d.run()
+    d.advance(hours=3)
+    (window,) = d.windows("hours")
+    assert window.complete
+    assert len(window.parts) == 1
+    assert window.known_zeros == 40 - window.parts[0].slots > 0
+
+
 # --------------------------------------------------------------------------------------------------- threads
 
 
