@@ -35,7 +35,8 @@ COMMANDS: Final = {
     "worker": "Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish.",
     "topics": "Make and check the Kafka topics of a configuration.",
     "validate": "Check a configuration without running it.",
-    "reset": "Start a new revision after data loss: count again from the beginning.",
+    "recover": "Bring halted partitions back.",
+    "reset": "Start a new revision after data loss, from a place of your choice.",
 }
 """Name and summary of each sub-command; module `sketchstream.cli.commands.<name>` holds it as `command`."""
 

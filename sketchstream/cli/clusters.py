@@ -6,7 +6,7 @@ In: a configuration file. Out: its `Config`, a connection, the names of its topi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sketchstream.privacy.guarantee import Context
     from sketchstream.stream.config import Config, SketchPlan
     from sketchstream_connectors.kafka_client import Connection
+    from sketchstream_connectors.kafka_recover import Finding
     from sketchstream_connectors.kafka_topics import Names
 
 
@@ -87,3 +88,13 @@ def context(
             if other.name != plan.name
         ),
     )
+
+
+def findings(found: Sequence[Finding]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Columns and rows of what `recover` and `reset` found, or did."""
+    columns = ("partition", "outcome", "what", "position", "revision")
+    rows: list[tuple[str, ...]] = [
+        (str(one.partition), one.outcome, one.text, "-" if one.position < 0 else str(one.position), str(one.revision))
+        for one in found
+    ]
+    return columns, rows

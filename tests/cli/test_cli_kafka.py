@@ -1,6 +1,6 @@
-"""The main job as users run it: all flights through a real topic, two worker processes, one of them killed.
+"""The commands that speak to a broker, on a real one: topics, validate, worker, profile, ledger, recover, reset.
 
-At epsilon 30 with a closed domain every month must be exact; at epsilon 1 with open domains the intervals must cover.
+At epsilon 30 the counts must be exact. The year of flights, with a killed worker, is in tests/kafka.
 """
 
 from __future__ import annotations
@@ -8,25 +8,24 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
 import pytest
 
-from sketchstream.cli.flights import Flights, read_flights
 from sketchstream_connectors.devbroker import DevCluster
 
 pytestmark = pytest.mark.kafka
 Run = Callable[..., Any]
-CLOSING_MS = 1_391_212_800_000
-"""1 February 2014: a record from then on every partition closes December 2013."""
+HOUR = 3_600_000
+START = 1_700_000_000_000 // HOUR * HOUR
+MARK = "zebra-5512-marked"
+TRUTH = {0: [7, 3, 0, 0, 0], 1: [7, 0, 0, 2, 1]}
+"""Of the ten users, by hour: how many occurred 0 to 4 times."""
 
 CONFIG = """
 [kafka]
@@ -35,32 +34,23 @@ CONFIG = """
 "session.timeout.ms" = 6000
 "heartbeat.interval.ms" = 1000
 [input]
-topic = "{topic}"
+topic = "{group}"
 format = "json"
-item = "tailnum"
+item = "user"
 time = "ts"
 partitioned_by = "item"
+lateness = "1m"
 idle = "off"
 [key]
 file = "key"
 [store]
-snapshot_every = "1s"
+snapshot_every = "500ms"
 [[sketch]]
 name = "exact"
-window = "1mo"
-timezone = "America/New_York"
+window = "1h"
 epsilon = "30"
-domain = {{ items_file = "aircraft.txt" }}
-max_count = 100
-"""
-
-OPEN = """
-[[sketch]]
-name = "{name}"
-window = "1mo"
-timezone = "America/New_York"
-epsilon = "1"
-domain = {{ slots = 8192, levels = 2 }}
+domain = {{ items_file = "users.txt" }}
+max_count = 20
 """
 
 
@@ -75,128 +65,133 @@ def kafka() -> Iterator[str]:
         yield cluster.bootstrap
 
 
-@pytest.fixture(scope="module")
-def flights() -> Flights:
-    """All flights of 2013."""
-    return read_flights()
+@pytest.fixture
+def group(kafka: str, run: Run, tmp_path: Path) -> str:
+    """A configuration and its input topic of three partitions, both named like the group."""
+    from kafka import KafkaAdminClient
+
+    group = f"cli-{secrets.token_hex(4)}"
+    (tmp_path / "c.toml").write_text(CONFIG.format(bootstrap=kafka, group=group))
+    (tmp_path / "users.txt").write_text("".join(f"user{number}\n" for number in range(10)))
+    assert run("keygen", "-o", "key").code == 0
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    admin.create_topics({group: {"num_partitions": 3, "replication_factor": 1}})
+    admin.wait_for_topics([group])
+    admin.close()
+    return group
 
 
-@dataclass
-class Deployment:
-    """A configuration, its topic, and worker processes of ours."""
+def produce(kafka: str, topic: str) -> None:
+    """Two hours of events, bad ones among them, and a record on each partition that closes them."""
+    from kafka import KafkaProducer
+    from kafka.partitioner.default import murmur2
 
-    bootstrap: str
-    folder: Path
-    topic: str
-    workers: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = field(default_factory=list)
+    producer = KafkaProducer(bootstrap_servers=kafka)
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """One more worker."""
-        log = (self.folder / f"worker{len(self.workers)}.log").open("wb")
-        process = subprocess.Popen(
+    def send(hour: int, user: str, number: int) -> None:
+        value = json.dumps({"ts": START + hour * HOUR + number, "user": user}).encode()
+        producer.send(topic, value=value, key=user.encode())
+
+    for number, user in enumerate(["user0", "user1", "user2", MARK]):
+        send(0, user, number)
+    producer.send(topic, value=f"{MARK}, not json".encode(), key=b"user0")
+    foreign = (murmur2(b"user4") & 0x7FFFFFFF) % 3 + 1  # one of the two partitions that are not user4's
+    producer.send(topic, value=json.dumps({"ts": START + 9, "user": "user4"}).encode(), partition=foreign % 3)
+    for number, user in enumerate(["user1"] * 4 + ["user5"] * 3 + ["user6"] * 3):
+        send(1, user, number)
+    for partition in range(3):
+        value = json.dumps({"ts": START + 3 * HOUR, "user": None}).encode()
+        producer.send(topic, value=value, partition=partition)
+    producer.flush()
+    producer.close()
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """A worker process; its log goes to worker.log."""
+    with (folder / "worker.log").open("ab") as log:
+        return subprocess.Popen(
             [sys.executable, "-m", "sketchstream.cli", "worker", "-c", "c.toml", "--log-level", "debug"],
-            cwd=self.folder,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-        self.workers.append((process, log))
-        return process
-
-    def close(self) -> None:
-        """End what still runs."""
-        for process, log in self.workers:
-            if process.poll() is None:
-                process.kill()
-            process.wait(30)
-            log.close()
 
 
-@pytest.fixture
-def deployment(kafka: str, run: Run, flights: Flights, tmp_path: Path) -> Iterator[Deployment]:
-    """Four partitions, one closed sketch and three open ones."""
-    from kafka import KafkaAdminClient
-
-    group, topic = f"flights-{secrets.token_hex(4)}", f"flights-{secrets.token_hex(4)}"
-    text = CONFIG.format(bootstrap=kafka, group=group, topic=topic)
-    (tmp_path / "c.toml").write_text(text + "".join(OPEN.format(name=f"open{number}") for number in range(3)))
-    (tmp_path / "aircraft.txt").write_text("\n".join(flights.tail_numbers))
-    assert run("keygen", "-o", "key").code == 0
-    admin = KafkaAdminClient(bootstrap_servers=kafka)
-    admin.create_topics({topic: {"num_partitions": 4, "replication_factor": 1}})
-    admin.wait_for_topics([topic])
-    admin.close()
-    made = Deployment(kafka, tmp_path, topic)
-    yield made
-    made.close()
+def wait_for(run: Run, revision: int) -> list[dict[str, Any]]:
+    """Both hours, once they are complete under this revision."""
+    deadline = time.monotonic() + 90
+    while True:
+        result = run("profile", "-c", "c.toml", "--all", "--method", "inverse", "--max-count", "4", "--format", "json")
+        assert result.code == 0, result.err
+        lines = [json.loads(line) for line in result.out.splitlines()]
+        if len(lines) == 2 and all(line["complete"] and line["revision"] == revision for line in lines):
+            return lines
+        assert time.monotonic() < deadline, [line["partitions"] for line in lines]
+        time.sleep(0.5)
 
 
-def months_of(run: Run, sketch: str, *more: str) -> list[dict[str, Any]]:
-    """JSON lines of every window."""
-    result = run("profile", "-c", "c.toml", "--sketch", sketch, "--all", "--format", "json", *more)
-    assert result.code == 0, result.err
-    return [json.loads(line) for line in result.out.splitlines()]
+def assert_exact(lines: list[dict[str, Any]]) -> None:
+    """Both hours are what was sent; bad events, and one in a foreign partition, count nothing."""
+    for line, truth in zip(lines, TRUTH.values(), strict=True):
+        assert [round(value, 4) for value in line["counts"]] == truth
+        assert line["d"] == 10
+        assert line["partitions"] == {"published": 3, "of": 3, "missing": []}
 
 
-def test_flights_through_kafka_with_a_killed_worker(deployment: Deployment, run: Run, flights: Flights) -> None:
-    from kafka import KafkaProducer
+def test_life_of_a_deployment(kafka: str, group: str, run: Run, tmp_path: Path) -> None:
+    before = run("validate", "-c", "c.toml", "--online", "--format", "json")
+    assert before.code == 0, before.err
+    assert {text.split(":")[0] for text in json.loads(before.out)["topics"].values()} == {"missing"}
+    looked = run("topics", "create", "-c", "c.toml", "--dry-run", "--format", "json")
+    assert {row["outcome"] for row in json.loads(looked.out)} == {"created"}
+    for outcome in ("created", "unchanged"):
+        made = run("topics", "create", "-c", "c.toml", "--format", "json")
+        assert made.code == 0, made.err
+        assert {row["outcome"] for row in json.loads(made.out)} == {outcome}
+        assert {row["topic"] for row in json.loads(made.out)} == {f"{group}.{group}.state", f"{group}.sealed"}
+    checked = json.loads(run("validate", "-c", "c.toml", "--online", "--format", "json").out)
+    assert (checked["partitions"], set(checked["topics"].values())) == (3, {"ready"})
 
-    made = run("topics", "create", "-c", "c.toml", "--format", "json")
-    assert made.code == 0, made.err
-    assert {row["outcome"] for row in json.loads(made.out)} == {"created"}
-    again = run("topics", "create", "-c", "c.toml", "--format", "json")
-    assert {row["outcome"] for row in json.loads(again.out)} == {"unchanged"}
-    checked = run("validate", "-c", "c.toml", "--online", "--format", "json")
-    assert checked.code == 0, checked.err
-    assert json.loads(checked.out)["partitions"] == 4
+    produce(kafka, group)
+    worker = start(tmp_path)
+    try:
+        assert_exact(wait_for(run, 0))
+        busy = run("reset", "-c", "c.toml", "--yes")
+        assert busy.code == 2
+        assert "running workers" in busy.complaint
+        assert run("recover", "-c", "c.toml", "--dry-run").code == 0
+    finally:
+        worker.terminate()
+        assert worker.wait(60) == 0
 
-    deployment.start()
-    doomed = deployment.start()
-    producer = KafkaProducer(bootstrap_servers=deployment.bootstrap, linger_ms=50, batch_size=1 << 18, acks=1)
-    names = [name.encode() for name in flights.tail_numbers]
-    for number, (value, aircraft) in enumerate(zip(flights.jsonl(), flights.aircraft.tolist(), strict=True)):
-        producer.send(deployment.topic, value=value, key=names[aircraft] if aircraft >= 0 else None)
-        if number == len(flights) // 2:
-            producer.flush()
-            doomed.send_signal(signal.SIGKILL)
-            doomed.wait(30)
-            deployment.start()
-    for partition in range(4):
-        producer.send(deployment.topic, value=b'{"ts":%d,"tailnum":null}' % CLOSING_MS, partition=partition)
-    producer.flush()
-    producer.close()
+    ledger = json.loads(run("ledger", "-c", "c.toml", "--format", "json").out)
+    assert ledger["total"]["event"] == "30"
+    recovered = run("recover", "-c", "c.toml", "--format", "json")
+    assert recovered.code == 0, recovered.err
+    assert {row["outcome"] for row in json.loads(recovered.out)} <= {"healthy", "unstarted"}
 
-    deadline = time.monotonic() + 180
-    done: list[dict[str, Any]] = []
-    while len(done) < 12 or not all(month["complete"] for month in done):
-        assert time.monotonic() < deadline, [month["partitions"] for month in done]
-        time.sleep(3)
-        done = months_of(run, "exact", "--method", "inverse")
+    planned = run("reset", "-c", "c.toml", "--to", "beginning", "--dry-run", "--format", "json")
+    assert planned.code == 0, planned.err
+    assert {row["revision"] for row in json.loads(planned.out)} == {"1"}
+    assert run("reset", "-c", "c.toml", "--to", "beginning", "--yes").code == 0
+    worker = start(tmp_path)
+    try:
+        assert_exact(wait_for(run, 1))
+    finally:
+        worker.terminate()
+        assert worker.wait(60) == 0
+    assert json.loads(run("ledger", "-c", "c.toml", "--format", "json").out)["total"]["event"] == "60"
 
-    truth = flights.months()
-    for line, month in zip(months_of(run, "exact"), truth, strict=True):
-        expected = np.bincount(month.counts, minlength=101)
-        expected[0] = len(flights.tail_numbers) - month.counts.size
-        assert line["complete"], line["partitions"]
-        assert line["partitions"] == {"published": 4, "of": 4, "missing": []}
-        assert np.abs(np.array(line["counts"]) - expected).max() < 1e-4, month.name
-        assert line["d"] == len(flights.tail_numbers)
+    log = (tmp_path / "worker.log").read_bytes()
+    assert b"event=published" in log
+    assert b"Traceback" not in log
+    assert MARK.encode() not in log
 
-    cells = hits = 0
-    for number in range(3):
-        for line, month in zip(months_of(run, f"open{number}"), truth, strict=True):
-            for k in (1, 2, 10, 30):
-                estimate = line["at_least"][str(k)]
-                cells += 1
-                hits += estimate["low"] <= month.at_least(k) <= estimate["high"]
-    # 144 intervals of 95%: at most 121 hits have a probability below 1e-6.
-    assert (cells, hits > 121) == (144, True), hits
 
-    for process, _ in deployment.workers:
-        if process.poll() is None:
-            process.terminate()
-            assert process.wait(60) == 0
-    logs = b"".join(path.read_bytes() for path in deployment.folder.glob("worker*.log"))
-    assert b"event=published" in logs
-    assert b"Traceback" not in logs
-    assert not [name for name in names if name in logs]
+def test_missing_topics_are_named(kafka: str, group: str, spawn: Run, run: Run) -> None:
+    result = spawn("worker", "-c", "c.toml")
+    assert result.code in (1, 2)
+    errors = [line for line in result.err.splitlines() if line.startswith("sketchstream: error:")]
+    assert len(errors) == 1
+    assert "topics create" in errors[0]

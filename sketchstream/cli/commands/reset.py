@@ -1,52 +1,106 @@
 """`sketchstream reset`: start a new revision of a configuration's sketches.
 
-In: a configuration whose worker is stopped. Out: the number of the new revision. Touches: the store of its snapshots,
-which is emptied; what was published stays.
+In: a configuration whose workers are stopped. Out: where the new revision begins. Touches: the store of its snapshots,
+which is emptied, and committed positions; what was published stays.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
 from sketchstream.cli import options, show
 
+if TYPE_CHECKING:
+    from sketchstream.stream.config import Config
+    from sketchstream_connectors.kafka_recover import Start
 
-@click.command(short_help="Start a new revision after data loss: count again from the beginning.")
+PLACES: Final = ("beginning", "end", "committed")
+
+
+@click.command(short_help="Start a new revision after data loss, from a place of your choice.")
 @options.config()
+@click.option(
+    "--to",
+    "place",
+    metavar="PLACE",
+    help="beginning, end, committed or an RFC 3339 time.  [default: end; files: beginning]",
+)
+@click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
 @options.result_format()
-def command(config_file: Path, yes: bool, form: show.Format) -> None:
-    r"""Drop the open windows and positions of a file's worker, and count again from the beginning as a new revision.
+def command(
+    config_file: Path,
+    place: str | None,
+    partitions: tuple[int, ...],
+    dry_run: bool,
+    yes: bool,
+    form: show.Format,
+) -> None:
+    r"""Drop open windows and positions, and count on, or again, as a new revision. All workers must be stopped.
 
     What was published stays, under the revision it was published under. Events that are counted again are published
-    again: their losses add, and `sketchstream ledger` shows it. The worker must be stopped.
+    again: their losses add, and `sketchstream ledger` shows it. A file is always counted again from its beginning.
 
     \b
-    Example:
-      sketchstream reset -c sketchstream.toml --yes
+    Examples:
+      sketchstream reset -c sketchstream.toml --to end --dry-run
+      sketchstream reset -c sketchstream.toml --to 2024-05-01T00:00Z --yes
     """
     from sketchstream.cli import clusters
     from sketchstream.errors import ConfigError
-    from sketchstream.stream.store import DirectoryStore
 
     config = clusters.load(config_file)
-    if config.from_kafka:
-        msg = (
-            f"{config_file}: reset works on the store of a file's worker; to count a topic again, stop all workers and "
-            'give [kafka] a new "group.id": that is a new deployment, whose losses add to those of the former one'
-        )
+    if not config.from_kafka and (partitions or place not in (None, "beginning")):
+        msg = f"{config_file}: a file has one partition and is counted again from its beginning"
         raise ConfigError(msg)
-    if not yes:
+    start = _start(place)
+    if not yes and not dry_run:
         if not sys.stdin.isatty():
-            msg = "reset drops open windows and publishes events a second time: say --yes"
+            msg = "reset drops open windows and may publish events a second time: say --yes, or look with --dry-run"
             raise ConfigError(msg)
-        click.confirm(f"Drop all open windows in {config.store_path} and count again?", abort=True, err=True)
+        click.confirm("Drop all open windows and begin a new revision?", abort=True, err=True)
+    if config.from_kafka:
+        _topic(config, start, partitions, dry_run, form)
+    else:
+        _file(config, dry_run, form)
+
+
+def _start(place: str | None) -> Start | int:
+    """Where the new revision begins."""
+    from sketchstream.cli import windows
+
+    if place is None or place in PLACES:
+        return cast("Start", place or "end")
+    moment = windows.moment(place, "--to")
+    assert moment is not None
+    return moment
+
+
+def _topic(config: Config, start: Start | int, partitions: tuple[int, ...], dry_run: bool, form: show.Format) -> None:
+    """A new revision in the partitions of a topic."""
+    from sketchstream.cli import clusters
+    from sketchstream.cli.commands.topics import print_rows
+    from sketchstream_connectors import kafka_recover
+
+    with clusters.connected(config) as connection:
+        names = clusters.names(config)
+        found = kafka_recover.reset(connection, names, to=start, dry_run=dry_run, partitions=partitions or None)
+    print_rows(*clusters.findings(found), form)
+
+
+def _file(config: Config, dry_run: bool, form: show.Format) -> None:
+    """A new revision of a file's worker."""
+    from sketchstream.stream.store import DirectoryStore
+
     store = DirectoryStore(config.store_path)
     try:
-        before, revision = store.revision, store.reset()
+        before = store.revision
+        revision = before + 1 if dry_run else store.reset()
     finally:
         store.close()
     click.echo(

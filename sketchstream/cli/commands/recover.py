@@ -1,0 +1,52 @@
+"""`sketchstream recover`: look at the partitions of a topic's worker, and bring halted ones back.
+
+In: a configuration whose input is a topic. Out: what is true of each partition. Touches: committed offsets with their
+pointers (not with --dry-run), through the same fence as a worker.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sketchstream.cli import exits, options
+
+
+@click.command(short_help="Bring halted partitions back.")
+@options.config()
+@click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one; repeatable.")
+@click.option("--accept-loss", is_flag=True, help="Go on behind records that are gone; windows are marked partial.")
+@click.option("--dry-run", is_flag=True, help="Only look; workers may be running.")
+@options.result_format()
+def command(
+    config_file: Path, partitions: tuple[int, ...], accept_loss: bool, dry_run: bool, form: options.Format
+) -> int:
+    r"""Say of each partition whether a worker can take it, and mend what can be mended without counting twice.
+
+    \b
+    healthy    a worker can take it
+    unstarted  nothing was ever counted here
+    adopt      its offset was overwritten or deleted; its last snapshot was found and is put back
+    accept     records were trimmed or truncated; --accept-loss goes on behind them
+    lost       nothing can be used: `sketchstream reset` starts a new revision
+    Workers must be stopped, except with --dry-run. Exit code 4 if a partition stays halted.
+
+    \b
+    Example:
+      sketchstream recover -c sketchstream.toml --dry-run
+    """
+    from sketchstream.cli import clusters
+    from sketchstream.cli.commands.topics import print_rows
+    from sketchstream_connectors import kafka_recover
+
+    config = clusters.load(config_file)
+    clusters.require_topic(config, "recover")
+    with clusters.connected(config) as connection:
+        names = clusters.names(config)
+        found = kafka_recover.recover(
+            connection, names, accept_loss=accept_loss, dry_run=dry_run, partitions=partitions or None
+        )
+    print_rows(*clusters.findings(found), form)
+    left = {"lost"} | ({"adopt"} if dry_run else set()) | (set() if accept_loss and not dry_run else {"accept"})
+    return exits.DATA_LOSS if any(one.outcome in left for one in found) else exits.OK
