@@ -81,6 +81,39 @@ def test_laplace_equals_the_oracle_on_constant_streams(word: int, way: laplace.B
     assert word or max(abs(v) for v in expected) > 10**5  # zeros: far in the tail, and not cut
 
 
+@pytest.mark.parametrize("way", LAPLACE_WAYS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_one_doubtful_word_among_decided_ones_is_noticed(epsilon: str, way: laplace.BlockNoise) -> None:
+    ready = laplace.plan(Fraction(epsilon))
+    calm = np.full((ready.rows, 70), 0x40000001, np.uint32)  # ties with no threshold of these epsilons
+    noise = np.zeros(70, np.int32)
+    assert not way(calm, ready, noise)
+    doubtful: list[tuple[int, int]] = [(0, int(ready.words[0])), (0, int(ready.opposite)), (-1, 0)]
+    doubtful += [(row, int(ready.words[row])) for row in range(1, ready.rows)]
+    doubtful += [(-1, int(ready.words[-2])), (-1, int(ready.words[-1])), (-1, max(int(ready.words[-1]) - 1, 0))]
+    for row, word in doubtful:
+        for column in (0, 69):
+            block = calm.copy()
+            block[row, column] = word
+            assert way(block, ready, noise)
+            assert laplace.undecided(block, ready).tolist() == [column]
+
+
+@pytest.mark.parametrize("way", RESPONSE_WAYS)
+@pytest.mark.parametrize("modulus", [2, 16, 32768])
+def test_one_doubtful_word_of_a_response_is_noticed(modulus: int, way: response.BlockShift) -> None:
+    ready = response.plan(modulus, Fraction(1))
+    calm = np.full((2, 70), 0x41234567, np.uint32)
+    shift = np.zeros(70, np.int32)
+    assert not way(calm, ready, shift)
+    for row, word in [(0, int(ready.word)), *([(1, 0)] if ready.refused else [])]:
+        for column in (0, 69):
+            block = calm.copy()
+            block[row, column] = word
+            assert way(block, ready, shift)
+            assert response.undecided(block, ready).tolist() == [column]
+
+
 def test_a_tie_of_more_than_256_bits_is_drawn_out_and_not_guessed() -> None:
     ready = laplace.plan(Fraction(1))
     for more, sign in ((-1, -1), (1, 0)):
