@@ -15,6 +15,8 @@ from sketchstream.estimate.observed import FAR, Cells, Floats, Ints
 
 EXACT = 512
 """Up to here every count has a node of its own."""
+FINE = 1500
+"""About how many further nodes may go to spikes."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def of_state(cells: Cells, epsilon: float) -> Grid:
     full = max(16.0, cells.d / 4096.0)
     starts = [EXACT + 1]
     held = 0.0
-    narrow = max(1, int(0.5 / epsilon))
+    narrow = min(max(1, sum(end - start for start, end in fine) // FINE), max(1, int(0.5 / epsilon)))
     share = 128
     position = 0
     while starts[-1] <= top:

@@ -172,7 +172,9 @@ class Observed:
                 if self._shows(row[i - shift :], levels, alarm):
                     last = i
                     break
-        return last
+        # the counters' own noise goes on beyond the last count: without its far end a total would be too low
+        reach = sum(6.0 / epsilon for epsilon in self.epsilons)
+        return max(last, int(np.searchsorted(low, float(low[last]) + reach, side="right")) - 1)
 
     def _shows(self, values: Floats, levels: int, alarm: float) -> bool:
         """Whether the first of these values holds more than noise, with so small a chance of a false alarm."""

@@ -257,8 +257,9 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
             light += part.cells.low * (np.arange(span + 1) > 0)
             beyond += float(part.tails.low[1] - part.cells.low[1:].sum())
     fit, population = _whole(groups, light, beyond, n)
-    band = opened_bands.events(groups)
-    fit = _with_total(fit, float(band.low[0] + band.high[0]) / 2.0 / population, n)
+    if parts[0].unit == "event":
+        band = opened_bands.events(groups)
+        fit = _with_total(fit, float(band.low[0] + band.high[0]) / 2.0 / population, n)
     return fit, population, opened_bands.bands(groups, models, n)
 
 

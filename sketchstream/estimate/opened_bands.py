@@ -15,7 +15,7 @@ import numpy as np
 
 from sketchstream.estimate import intervals
 from sketchstream.estimate.intervals import Uncertainty, cell_mean
-from sketchstream.estimate.linear import Band
+from sketchstream.estimate.linear import Band, Circle
 from sketchstream.estimate.observed import Floats
 from sketchstream.estimate.opened import Level, Model, Spread, linearised, merged, reciprocal, spreads
 
@@ -52,14 +52,19 @@ def bands(groups: Sequence[Sequence[Level]], models: Sequence[Model], n: int) ->
     share = cells.low / items
     ratio = (cells.variance - 2.0 * share * with_all + share**2 * tails.variance[1]) / items**2
     fractions = Band(share, share, np.maximum(ratio, 1e-3 * cells.variance / items**2))
-    total = events(groups)
+    wrapped = any(isinstance(level.estimator, Circle) for group in groups for level in group)
+    total = _score(groups, models, np.arange(float(cells.low.size))) if wrapped else events(groups)
     n_events = max((float(total.low[0]) + float(total.high[0])) / 2.0, 1e-9)
     mean = n_events / items
-    mean_variance = mean**2 * sum(part.hashed for part in parts)
-    for part, group in zip(parts, groups, strict=True):
-        for level, pull in zip(group, part.pull, strict=True):
-            score = partial(_ratio_score, mean * pull)
-            mean_variance += level.m**2 * max(float(level.estimator.functional(score, cell_mean).variance[0]), 0.0)
+    if wrapped:
+        mean_variance = float(_score(groups, models, np.arange(float(cells.low.size)) - mean).variance[0])
+    else:
+        mean_variance = mean**2 * sum(part.hashed for part in parts)
+        for part, group in zip(parts, groups, strict=True):
+            for level, pull in zip(group, part.pull, strict=True):
+                taken = partial(_ratio_score, mean * pull)
+                variance = float(level.estimator.functional(taken, cell_mean).variance[0])
+                mean_variance += level.m**2 * max(variance, 0.0)
     rare, rare_variance = float(cells.low[1]) / n_events, float(cells.variance[1])
     scalars = {
         "total": total,
@@ -132,44 +137,55 @@ def of_part(group: Sequence[Level], model: Model) -> Part:
 
 def _entropy(groups: Sequence[Sequence[Level]], models: Sequence[Model], total: Band, n_events: float) -> Band:
     """Ln N - S/N with S = sum t ln t Lam_t: light items by the recursion, heavy ones as they stand in the slots."""
-    light, variance, low, high = 0.0, 0.0, 0.0, 0.0
+    size = models[0].intensity.size
+    light = _score(groups, models, intervals.xlogx(np.arange(float(size))))
+    variance, low, high = float(light.variance[0]), float(light.low[0]), float(light.high[0])
     for group, model in zip(groups, models, strict=True):
-        size = model.intensity.size
-        score = intervals.xlogx(np.arange(size, dtype=np.float64))
         known = [level for level in group if math.isfinite(level.items)]
-        shares = np.array([level.share for level in known])
-        own = np.array([[_score_variance(level, model, score)] for level in known])
-        weight, spread = merged(own, shares, np.array([float(score**2 @ model.intensity)]))
-        light += sum(
-            w * float(score @ level.intensity) / level.share for w, level in zip(weight[:, 0], known, strict=True)
-        )
-        variance += float(spread[0])
-        seen = float(shares.sum())
+        seen = float(sum(level.share for level in known))
+        lighter = float(np.arange(size) @ model.intensity)
         for level in known:
-            band = level.estimator.functional(partial(_heavy_score, size), partial(_heavy_middle, size))
+            beside = lighter * level.share / level.m  # events of light items in a heavy item's slot
+            score, middle = partial(_heavy_score, size, beside), partial(_heavy_middle, size, beside)
+            band = level.estimator.functional(score, middle)
             low += level.m * float(band.low[0]) / seen
             high += level.m * float(band.high[0]) / seen
             variance += level.m**2 * max(float(band.variance[0]), 0.0) / seen**2
-    ends = np.array([light + low, light + high])
+    ends = np.array([low, high])
     slope = 1.0 / n_events + float(ends.mean()) / n_events**2
     value = math.log(n_events) - ends / n_events
     return Band(np.array([value.min()]), np.array([value.max()]), total.variance * slope**2 + variance / n_events**2)
 
 
-def _heavy_score(size: int, t: Floats) -> Floats:
-    """T ln t from `size` up."""
-    return np.asarray(intervals.xlogx(t) * (t >= size))
+def _score(groups: Sequence[Sequence[Level]], models: Sequence[Model], score: Floats) -> Band:
+    """Sum of score_t Lam_t over the counts of the recursion, all parts and levels."""
+    value, variance = 0.0, 0.0
+    for group, model in zip(groups, models, strict=True):
+        known = [level for level in group if math.isfinite(level.items)]
+        shares = np.array([level.share for level in known])
+        own = np.array([[_score_variance(level, model, score)] for level in known])
+        weight, spread = merged(own, shares, np.array([float(score[1:] ** 2 @ model.intensity[1:])]))
+        for w, level in zip(weight[:, 0], known, strict=True):
+            value += w * float(score[1:] @ linearised(level, model)[1:]) / level.share
+        variance += float(spread[0])
+    return Band(np.array([value]), np.array([value]), np.array([variance]))
 
 
-def _heavy_middle(size: int, start: Floats) -> Floats:
+def _heavy_score(size: int, beside: float, t: Floats) -> Floats:
+    """t ln t from `size` up, less what shares the slot."""
+    return np.asarray(intervals.xlogx(np.maximum(t - beside, 1.0)) * (t >= size))
+
+
+def _heavy_middle(size: int, beside: float, start: Floats) -> Floats:
     """The same at the middle of a wide cell."""
-    return _heavy_score(size, cell_mean(start))
+    return _heavy_score(size, beside, cell_mean(start))
 
 
 def _score_variance(level: Level, model: Model, score: Floats) -> float:
     """Variance of sum_t score_t Lam_t from one level: noise and hashing."""
     p = model.slot_law(level.m, level.share)
     r = reciprocal(p)
+    score = np.concatenate([[0.0], score[1:]])
     b = np.array([float(score[s:] @ r[: r.size - s]) for s in range(r.size)])
     noise, _ = level.estimator.joint(b[None, :], b, p)
     hashed = level.m * (float(b * b @ p) - float(b @ p) ** 2) - float(score**2 @ model.intensity) * level.share

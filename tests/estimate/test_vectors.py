@@ -133,7 +133,7 @@ def test_em_step_and_shrinkage_path_of_a_state():
 
 def test_saddlepoint_of_cumulative_counts_and_of_bins():
     mu = np.array([500.0, 300, 120, 50, 20, 10])
-    y, z, work = np.zeros(6), np.zeros(1), np.zeros((4, 6))
+    y, z, work = np.zeros(6), np.zeros(1), np.zeros((5, 6))
     h = np.array([520.0, 265, 125, 65, 11, 14])
     value = kernels.saddlepoint(kernels.CUMULATIVE, mu, h, y, z, 1000.0, math.exp(-1), 1.0, work)
     assert value == pytest.approx(-6.48589327, abs=5e-9)
