@@ -125,6 +125,15 @@ def test_a_transaction_is_skipped_until_its_marker_and_no_longer() -> None:
     assert [value for *_, value in rows(raw(log.data, 0, None))] == [b"a", b"b", b"c"]
 
 
+def test_batches_outside_transactions_are_read_even_from_a_producer_that_aborts() -> None:
+    log = Log()
+    for value, attributes in ((b"a", 0x10), (b"b", 0)):
+        log.add(Batch((Record(0, 0, None, value),), 0, attributes=attributes, producer=1))
+    aborted = [Aborted(1, 0)]
+    assert [r.value for r in stock(log.data, 0, aborted)[0]] == [b"b"]
+    assert [value for *_, value in rows(raw(log.data, 0, aborted))] == [b"b"]
+
+
 def test_nothing_is_read_from_nothing() -> None:
     for data in (b"", b"\x00" * 11, assemble(b"")[:-1]):
         found = parse_batches(data, 42)
@@ -202,6 +211,8 @@ BODY = b"\x00" + varint(0) + varint(0)
         (varint(len(BODY) + 5) + BODY + varint(-1) + varint(-1) + varint(1) + varint(-1) + varint(-1), 1),
         (varint(12) + b"\x00" + b"\xff" * 11, 1),
         (b"\xff" * 9 + b"\x02" + RECORD, 1),
+        (varint(15) + b"\x00" + b"\xff" * 9 + b"\x02" + varint(0) + varint(-1) + varint(-1) + varint(0), 1),
+        (varint(len(BODY) + 3 + len(RECORD)) + BODY + varint(-1) + varint(-1) + varint(0) + RECORD, 2),
     ],
 )
 def test_records_that_do_not_fit_their_head_are_corrupt_and_never_poison(payload: bytes, count: int) -> None:
