@@ -96,12 +96,12 @@ class Composite:
         for (channel, seen), y, z, work in zip(self.parts, self._y, self._z, self._work, strict=True):
             mu = np.maximum(seen.d * channel.forward(f), TINY)
             value = kernels.saddlepoint(seen.form, mu, seen.h, y, z, seen.d, seen.q, seen.mult, work)
-            if not np.isfinite(value):
+            if value <= kernels.IMPOSSIBLE:
                 y[:], z[:] = 0.0, 0.0
                 value = kernels.saddlepoint(seen.form, mu, seen.h, y, z, seen.d, seen.q, seen.mult, work)
-            total += value if np.isfinite(value) else -1e300
+            total += value
             every.append(mu)
-        return float(total), np.concatenate(every)
+        return max(float(total), kernels.IMPOSSIBLE), np.concatenate(every)
 
     def value(self, f: Floats) -> float:
         """l(f)."""

@@ -17,6 +17,8 @@ from sketchstream.kernels import kernel
 
 EXACT, CUMULATIVE, BINS = 0, 1, 2
 """How the counters' histogram was published, as the kernels see it."""
+IMPOSSIBLE = -1e300
+"""Log-likelihood of data that cannot have come from the law."""
 
 
 @kernel
@@ -148,6 +150,7 @@ def saddlepoint(
     limit = -math.log(q)
     g, diag, low, step, e = work[0], work[1], work[2], work[3], work[4]
     value = _exponent(form, mu, h, y, z[0], d, q, mult, e)
+    promise = 0.0
     for _ in range(60):
         dz, promise = 0.0, 0.0
         if form == CUMULATIVE:
@@ -220,6 +223,8 @@ def saddlepoint(
         value = new
         if promise < 1e-6 and scale == 1.0:
             break
+    if promise > 1.0 or not math.isfinite(value):
+        return IMPOSSIBLE  # the data are so far from mu that Phi has no minimum within reach
     return value
 
 

@@ -108,15 +108,15 @@ class Opened:
             value = kernels.saddlepoint(
                 seen.form, mu, seen.h, floor.y, floor.z, seen.d, seen.q, seen.mult, floor.work
             )
-            if not np.isfinite(value):
+            if value <= kernels.IMPOSSIBLE:
                 floor.y[:], floor.z[:] = 0.0, 0.0
                 value = kernels.saddlepoint(
                     seen.form, mu, seen.h, floor.y, floor.z, seen.d, seen.q, seen.mult, floor.work
                 )
-            total += value if np.isfinite(value) else -1e300
+            total += value
             cells.append(mu)
             slots.append(law)
-        return float(total), cells, slots
+        return max(float(total), kernels.IMPOSSIBLE), cells, slots
 
     def value(self, f: Floats) -> float:
         """l(f)."""

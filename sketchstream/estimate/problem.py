@@ -142,10 +142,10 @@ class Markov:
             value = float(
                 kernels.saddlepoint(seen.form, mu, seen.h, self.y, self.z, seen.d, seen.q, seen.mult, self._work)
             )
-            if math.isfinite(value):
+            if value > kernels.IMPOSSIBLE:
                 return value, mu
             self.y[:], self.z[:] = 0.0, 0.0  # a start that was too far off
-        return -1e300, mu
+        return kernels.IMPOSSIBLE, mu
 
     def step(self, f: Floats) -> Floats:
         """One EM step: the posterior mean of the realised profile, renormalised."""

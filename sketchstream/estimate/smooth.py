@@ -169,7 +169,7 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
     value, ratio, mu = problem.score(f)
     target = value - 0.5 * float(c @ prior @ c)
     factor = None
-    for _ in range(steps):
+    for _ in range(steps if value > kernels.IMPOSSIBLE else 0):
         information = _information(problem, f, mu, q)
         gradient = q.T @ (f * (ratio - problem.d)) - prior @ c
         system = information + prior
@@ -195,7 +195,7 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
         if gain < ENOUGH and scale == 1.0 and reach < 1.0:
             break
     evidence = -math.inf
-    if weigh:
+    if weigh and value > kernels.IMPOSSIBLE:
         system = _information(problem, f, mu, q) + prior
         system.ravel()[:: system.shape[0] + 1] += 1e-10 * np.trace(system) / system.shape[0]
         factor = cho_factor(system, lower=True, check_finite=False)

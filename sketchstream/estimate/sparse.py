@@ -54,7 +54,7 @@ def refit(problem: Likelihood, at: Ints, mass: Floats, steps: int) -> tuple[Floa
 
     f = law(theta)
     value, ratio, mu = problem.score(f)
-    for _ in range(steps):
+    for _ in range(steps if value > kernels.IMPOSSIBLE else 0):
         information = np.empty((k, k))
         kernels.gram(problem.rows(f, mu, columns, f[at]), information)
         gradient = f[at] * (ratio[at] - problem.d)
