@@ -358,7 +358,7 @@ class KafkaSource:
         if first is not None and hold.offset < first:
             del self._held[partition]
             text = f"position {hold.offset} was trimmed (retention or DeleteRecords): the log begins at {first}"
-            return [self._halting(partition, text)]
+            return [self._halting(partition, text, first)]
         if last is not None and now - hold.since > TRUNCATED_AFTER_S:
             del self._held[partition]
             text = f"position {hold.offset} does not exist (the log ends at {last}): the log was truncated"
@@ -375,11 +375,12 @@ class KafkaSource:
             if partition not in self._paused:
                 self.consumer.resume(self._of(partition))
 
-    def _halting(self, partition: int, why: str) -> PartitionError:
+    def _halting(self, partition: int, why: str, resume_at: int | None = None) -> PartitionError:
         """Stop reading a partition, so that the others are not starved by its error."""
         self._stop(partition)
         advice = "`sketchstream recover` says what can be done, `sketchstream reset` starts a new revision"
-        return PartitionError(partition, DataLossError(f"partition {partition} of {self.topic!r}: {why}; {advice}"))
+        error = DataLossError(f"partition {partition} of {self.topic!r}: {why}; {advice}")
+        return PartitionError(partition, error, resume_at)
 
     def _stop(self, partition: int) -> None:
         if partition in self._owned():

@@ -28,7 +28,7 @@ from sketchstream.stream.memory import (
     MemorySource,
     MemoryStore,
 )
-from sketchstream.stream.worker import Settings, Worker
+from sketchstream.stream.worker import Worker
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
@@ -119,19 +119,13 @@ class Driver:
     def worker(self) -> Worker:
         """The running worker; after `kill`, a new one that restores what was committed."""
         if self._worker is None:
-            own = settings(self.config)
             self._worker = Worker(
                 self._rules,
                 MemorySource(self.log, self._decoder),
                 MemoryStore(self.snapshots),
                 self.publisher,
-                settings=Settings(
-                    snapshot_every_s=own.snapshot_every_s,
-                    publish_every_s=0.0,
-                    idle_ms=own.idle_ms,
-                    threads=0,
-                    dead_letter_payload=own.dead_letter_payload,
-                    dead_letters_per_s=own.dead_letters_per_s,
+                settings=replace(
+                    settings(self.config), publish_every_s=0.0, threads=0, give_up_after=None, fail_fast=False
                 ),
                 sink=self.sink,
                 clock=self.clock,

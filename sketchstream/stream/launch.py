@@ -37,6 +37,7 @@ def settings(config: Config) -> Settings:
         idle_ms=None if files else config.input.idle,
         threads=0 if files else 4,
         fail_fast=config.worker.fail_fast,
+        accept_loss=config.input.data_loss == "accept",
         close_at_end=config.input.close_at_end,
         dead_letters_per_s=float(config.input.dead_letter_rate),
         dead_letter_payload=config.input.dead_letter_payload,

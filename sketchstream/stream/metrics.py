@@ -39,6 +39,7 @@ COUNTERS = {
     "commit_failures": "Snapshots that were not committed.",
     "publish_failures": "Publications that failed and are tried again.",
     "restores": "Partitions taken with a snapshot.",
+    "lost_offsets": "Offsets that were trimmed before they were read, and passed over by policy.",
     "gaps": "Chunks discarded because they did not start at the state's position.",
 }
 

@@ -312,6 +312,26 @@ class PartitionState:
             self._masks[name] = kept(spec.domain, self.rules.partitioner, count, self.partition)
         return self._masks[name]
 
+    def skip(self, position: int) -> None:
+        """Go on at a later position: the records between are lost, and all windows that they may belong to are partial.
+
+        Raises:
+            ValueError: the position is not a later one.
+        """
+        if position <= self.position:
+            msg = f"partition {self.partition} is at {self.position}; it can only skip forward"
+            raise ValueError(msg)
+        self.position = position
+        self._changed = True
+        if self.watermark == NO_TIME:
+            self._partial = True
+        for track in self.tracks.values():
+            ends = [window.end for window in track.windows.values()]
+            if track.plan is not None and self.watermark != NO_TIME:
+                ends.append(track.plan.calendar.window(self.watermark)[1])
+            track.partial = max([track.partial, *ends])
+            self._announce(track)
+
     def _note_partial(self, first_time: int) -> None:
         """After a start in mid-stream, the windows up to the first record's may lack records."""
         if not self._partial:

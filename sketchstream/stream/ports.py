@@ -113,10 +113,18 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True)
 class PartitionError:
-    """A partition cannot be read on. DataLossError halts it; a retriable error makes it be taken again."""
+    """A partition cannot be read on. DataLossError halts it; a retriable error makes it be taken again.
+
+    Args:
+        partition: which.
+        error: why; its message says what to do.
+        resume_at: records from the state's position up to here are gone (trimmed), and reading could go on here; used
+            only under the policy input.data_loss = "accept".
+    """
 
     partition: int
     error: Exception
+    resume_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

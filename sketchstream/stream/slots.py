@@ -41,6 +41,7 @@ class Settings:
         poll_s: longest wait for records.
         threads: for commits and restores; 0 does them in the worker's thread.
         fail_fast: raise DataLossError when a partition halts.
+        accept_loss: where records were trimmed before they were read, go on behind them; their windows are partial.
         close_at_end: seal every open window when a bounded input has ended.
         dead_letters_per_s: a partition that sends more is slowed down.
         dead_letter_payload: whether dead letters carry the record's key and value.
@@ -55,6 +56,7 @@ class Settings:
     poll_s: float = 0.5
     threads: int = 2
     fail_fast: bool = False
+    accept_loss: bool = False
     close_at_end: bool = False
     dead_letters_per_s: float = 1000.0
     dead_letter_payload: bool = False

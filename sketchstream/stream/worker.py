@@ -143,7 +143,7 @@ class Worker:
                 self._revoked(event.partitions)
             elif isinstance(event, PartitionError):
                 slot = self._slots.get(event.partition)
-                if slot is not None and slot.status != "halted":
+                if slot is not None and slot.status != "halted" and not self._accepted(slot, event):
                     self._failed(slot, event.error)
             else:
                 slot = self._slots.get(event.partition)
@@ -305,6 +305,27 @@ class Worker:
             position=slot.state.position,
             open_windows=slot.state.open_windows,
         )
+
+    def _accepted(self, slot: Slot, event: PartitionError) -> bool:
+        """Whether a loss was accepted: committed with its windows marked partial, before anything more is read."""
+        state, position = slot.state, event.resume_at
+        if not self.settings.accept_loss or position is None or state is None or slot.status != "running":
+            return False
+        if position <= state.position:
+            return False
+        lost = position - state.position
+        _say(logging.WARNING, "loss_accepted", partition=slot.partition, position=position, offsets=lost)
+        self.metrics.add("lost_offsets", lost)
+        self._source.pause(slot.partition)
+        self._wait(slot, self._clock.monotonic() + self.settings.stop_s)
+        if slot.state is not state or slot.job is not None:
+            return (
+                slot.state is not state
+            )  # a commit in flight failed: the state is taken again, and meets the gap again
+        state.skip(position)
+        slot.status, slot.reason = "restoring", "going on behind lost records"
+        self._save(slot)
+        return True
 
     def _failed(self, slot: Slot, error: BaseException) -> None:
         """Drop a partition's state; take it again later, or halt."""

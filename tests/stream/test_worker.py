@@ -333,6 +333,39 @@ def test_partition_errors_drop_the_state_and_take_it_again() -> None:
     assert d.worker.metrics.counters["restores"] == 1
 
 
+@pytest.mark.parametrize("accept", [False, True])
+def test_trimmed_records_halt_or_make_their_windows_partial(accept: bool) -> None:
+    text = TEXT.replace('idle = "10m"', 'idle = "10m"\ndata_loss = "accept"') if accept else TEXT
+    d = driver(text, partitions=2)
+    for minute in range(4):
+        for partition in (0, 1):
+            send(d, 3, EPOCH + minute * MINUTE, partition)
+    d.run()
+    for _ in range(5):  # five records that nobody will ever read
+        send(d, 4, EPOCH + 4 * MINUTE, 0)
+    source, poll = d.worker_source, d.worker_source.poll
+    gone = PartitionError(0, DataLossError("position 4 was trimmed: the log begins at 9"), resume_at=9)
+    source.poll = lambda timeout_s: [gone]  # type: ignore[method-assign]
+    d.worker.step(0.0)
+    source.poll = poll  # type: ignore[method-assign]
+    d.clock.advance(1)
+    for minute in range(5, 130):
+        for partition in (0, 1):
+            send(d, 3, EPOCH + minute * MINUTE, partition)
+    d.run()
+    if not accept:
+        assert d.worker.halted() == {0: "position 4 was trimmed: the log begins at 9"}
+        return
+    assert d.worker.halted() == {}
+    assert d.worker.metrics.counters["lost_offsets"] == 5
+    hours = d.windows("hours")
+    assert [(w.partial, w.complete) for w in hours] == [(True, False), (False, True)]
+    minutes = {(w.window[0] - EPOCH) // MINUTE: w.partial for w in d.windows("minutes")}
+    assert minutes[3]
+    assert not minutes[5]
+    assert not minutes[100]
+
+
 # ------------------------------------------------------------------------------------------------------ idle
 
 
