@@ -40,6 +40,7 @@ COMMIT_TIMEOUT_S = 30.0
 TOPIC_CHECK_S = 5.0
 ERASE_EVERY_S = 1.0
 IDLE_READERS = 2
+GROW_TIMEOUT_S = 5.0
 MANIFEST_FORMAT = 1
 ADVICE = "`sketchstream recover` says what can be done, `sketchstream reset` starts a new revision"
 
@@ -160,24 +161,32 @@ class KafkaStore:
 
     def _check_room(self, partition: int) -> None:
         """State and sealed topics have the partition; they are grown when the input was."""
-        wanted = self._check_input().partitions
         for name in (self._state_topic, self._sealed_topic):
             found = self._admin.topic(name, max_age_s=TOPIC_CHECK_S) if name else None
-            if name is None or (found is not None and found.partitions > partition):
-                continue
-            try:
-                if found is None:
-                    raise BrokerError
-                self._admin.grow(name, wanted)
-                log.info("event=topic_grown topic=%s partitions=%d", name, wanted)
-            except BrokerError as error:
-                now = self._admin.topic(name)
-                if now is None or now.partitions <= partition:
-                    msg = (
-                        f"topic {name!r} has no partition {partition} and could not be given one; run "
-                        "`sketchstream topics create -c FILE`"
-                    )
-                    raise DataLossError(msg) from error
+            if name is not None and (found is None or found.partitions <= partition):
+                self._grow(name, partition)
+
+    def _grow(self, name: str, partition: int) -> None:
+        """As many partitions as the input has now; several workers may do this at once."""
+        given = self._admin.topic(self._topic)
+        cause: BrokerError | None = None
+        try:
+            if given is not None:
+                self._admin.grow(name, given.partitions)
+                log.info("event=topic_grown topic=%s partitions=%d", name, given.partitions)
+        except BrokerError as error:  # not allowed, or another worker was first
+            cause = error
+        deadline = time.monotonic() + GROW_TIMEOUT_S
+        while time.monotonic() < deadline:
+            found = self._admin.topic(name)
+            if found is not None and found.partitions > partition and found.leaders.get(partition, -1) >= 0:
+                return
+            time.sleep(0.1)
+        msg = (
+            f"topic {name!r} has no partition {partition} and could not be given one; run "
+            "`sketchstream topics create -c FILE`"
+        )
+        raise DataLossError(msg) from cause
 
     # ---------------------------------------------------------------------------------------------- the port
 

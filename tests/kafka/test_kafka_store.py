@@ -335,7 +335,6 @@ def test_a_new_partition_of_the_input_gets_its_place(app: App) -> None:
     store = app.store()
     store.take(0)
     app.connection.admin.grow(app.topic, 5)
-    store._admin._seen.clear()
     assert store.take(4) == Fresh(0, 0)
     found = app.connection.admin.topic(app.names.state)
     assert found is not None

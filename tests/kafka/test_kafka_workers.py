@@ -14,6 +14,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
 
 
+EXACT_STATE = 'epsilon = "30"\ndomain = { size = 500 }\nmax_count = 300\npublish = "state"\nintrusion = false'
+
+
 @pytest.fixture
 def app_of(kafka: str, tmp_path: Path) -> Iterator[Callable[..., App]]:
     made: list[App] = []
@@ -60,3 +63,140 @@ def test_two_workers_one_killed_in_mid_stream_and_restarted_count_exactly(app_of
     load.close_windows(end + MINUTE)
     app.wait_published(end)
     app.check_exact()
+
+
+def test_a_backlog_is_counted_before_idleness_closes_anything(app_of: Callable[..., App]) -> None:
+    app = app_of(input='item_type = "int"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nidle = "2s"')
+    end = stream(app, 3, 3000, seed=3)
+    app.start()
+    app.wait_published(end)
+    app.check_exact()
+    time.sleep(4)  # idle: the watermark follows the clock, and nothing that is sealed opens again
+    app.check_exact()
+    assert not [w for w in app.workers if w.says("late=")]
+
+
+@pytest.mark.parametrize(("raw", "bytes_"), [("true", 1024), ("false", 50 * 2**20), ("true", 50 * 2**20)])
+def test_fetch_sizes_and_paths_change_nothing(app_of: Callable[..., App], raw: str, bytes_: int) -> None:
+    app = app_of(kafka={"fetch.max.bytes": bytes_, "max.partition.fetch.bytes": bytes_}, extra=f"[worker]\nraw = {raw}")
+    app.start()
+    end = stream(app, 2, 3000, seed=4)
+    app.wait_published(end)
+    app.check_exact()
+
+
+def test_a_stopped_worker_wakes_up_as_a_zombie_and_changes_nothing(app_of: Callable[..., App]) -> None:
+    app = app_of()
+    first = app.start()
+    load, rng = app.load(), random.Random(5)
+    for i in range(3000):
+        load.send(int(499 * rng.random() ** 3), BASE + i * MINUTE // 3000)
+    load.flush()
+    wait_for(lambda: first.says("event=running") >= 4)
+    first.stop()
+    second = app.start()
+    for i in range(3000):
+        load.send(int(499 * rng.random() ** 3), BASE + MINUTE + i * MINUTE // 3000)
+    load.close_windows(BASE + 3 * MINUTE)
+    app.wait_published(BASE + 2 * MINUTE)
+    assert second.says("event=published") >= 4
+    first.wake()
+    wait_for(lambda: first.says("event=revoked") + first.says("event=dropped") >= 1)
+    second.kill()
+    for i in range(1000):
+        load.send(int(499 * rng.random() ** 3), BASE + 3 * MINUTE + i)
+    load.close_windows(BASE + 6 * MINUTE)
+    app.wait_published(BASE + 4 * MINUTE)
+    app.check_exact()
+
+
+def test_a_static_member_that_was_replaced_ends_and_the_new_one_goes_on(app_of: Callable[..., App]) -> None:
+    app = app_of(kafka={"group.instance.id": "pod-0"})
+    old = app.start()
+    wait_for(lambda: old.says("event=running") >= 4)
+    old.stop()
+    new = app.start()
+    end = stream(app, 2, 2000, seed=6)
+    app.wait_published(end)
+    old.wake()
+    assert old.process.wait(60) == 3
+    assert "group.instance.id" in old.log.read_text()
+    load = app.load()
+    load.send(7, end + 2 * MINUTE)
+    load.close_windows(end + 5 * MINUTE)
+    app.wait_published(end + 3 * MINUTE)
+    app.check_exact()
+    assert new.alive
+
+
+def test_a_graceful_stop_leaves_nothing_to_replay(app_of: Callable[..., App]) -> None:
+    app = app_of(snapshot_every="60s")
+    worker = app.start()
+    load = app.load()
+    for i in range(1000):
+        load.send(i % 499, BASE + i)
+    load.flush()
+    wait_for(lambda: worker.says("event=running") >= 4)
+    time.sleep(2)
+    assert worker.terminate() == 0
+    ends = app.connection.admin.offsets(app.topic, range(4), "latest")
+    from kafka import TopicPartition
+
+    with app.connection.admin.client("asking") as admin:
+        found = admin.list_group_offsets({app.group: [TopicPartition(app.topic, p) for p in range(4)]})[app.group]
+    assert {tp.partition: committed.offset for tp, committed in found.items()} == ends
+    app.start()
+    load.close_windows(BASE + 3 * MINUTE)
+    app.wait_published(BASE + MINUTE)
+    app.check_exact()
+
+
+def test_partitions_added_in_mid_window_are_said_so(app_of: Callable[..., App]) -> None:
+    from sketchstream.published import read
+
+    app = app_of(kafka={"metadata.max.age.ms": 1000}, sketch=EXACT_STATE)
+    app.start()
+    load = app.load()
+    for i in range(400):
+        load.send(i, BASE + i)
+    load.flush()
+    wait_for(lambda: app.workers[0].says("event=running") >= 4)
+    app.connection.admin.grow(app.topic, 6)
+    app.partitions = 6
+    wait_for(lambda: app.workers[0].says("event=running") >= 6)
+    load = app.load()
+    for i in range(400):
+        load.send(i, BASE + 1000 + i)
+    load.close_windows(BASE + 3 * MINUTE)
+    app.wait_published(BASE + MINUTE)
+    parts = [read(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
+    assert {part.origin.partition for part in parts} == set(range(6))
+    assert any(part.repartitioned for part in parts)
+    assert {f.partitions for f in app.frontiers().values()} == {6}
+
+
+def test_a_trimmed_partition_halts_and_the_others_flow(app_of: Callable[..., App]) -> None:
+    app = app_of()
+    worker = app.start()
+    end = stream(app, 1, 1000, seed=8)
+    app.wait_published(end)
+    assert worker.terminate() == 0
+    load = app.load()
+    for i in range(2000):
+        load.send(i % 499, end + 2 * MINUTE + i)
+    load.flush()
+    app.connection.admin.delete_before(app.topic, {2: app.connection.admin.offsets(app.topic, [2], "latest")[2]})
+    worker = app.start()
+    load.close_windows(end + 6 * MINUTE)
+    wait_for(lambda: worker.says("event=halted partition=2") == 1)
+    wait_for(lambda: {p for p, f in app.frontiers().items() if f.published_through >= end + 3 * MINUTE} == {0, 1, 3})
+    assert "was trimmed" in worker.log.read_text()
+    assert worker.alive
+    assert worker.terminate() == 0
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
