@@ -19,7 +19,8 @@ WIDTH = 100
 
 def reference() -> str:
     """The whole page."""
-    context = click.Context(app, info_name="sketchstream", terminal_width=WIDTH, max_content_width=WIDTH)
+    settings = {**app.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    context = click.Context(app, info_name="sketchstream", **settings)
     parts = [
         "# Command line\n",
         "Written by `make docs` from the commands themselves; a test compares. Results go to standard output, as a "
@@ -33,20 +34,14 @@ def reference() -> str:
     for name in COMMANDS:
         command = app.get_command(context, name)
         assert command is not None
-        inner = click.Context(
-            command, parent=context, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH,
-            help_option_names=["-h", "--help"],
-        )  # fmt: skip
+        inner = click.Context(command, parent=context, info_name=name, **settings)
         text = "\n".join(line.rstrip() for line in command.get_help(inner).splitlines())
         parts.append(f"## sketchstream {name}\n\n```text\n{text}\n```\n")
         if isinstance(command, click.Group):
             for sub in command.list_commands(inner):
                 below = command.get_command(inner, sub)
                 assert below is not None
-                last = click.Context(
-                    below, parent=inner, info_name=sub, terminal_width=WIDTH, max_content_width=WIDTH,
-                    help_option_names=["-h", "--help"],
-                )  # fmt: skip
+                last = click.Context(below, parent=inner, info_name=sub, **settings)
                 text = "\n".join(line.rstrip() for line in below.get_help(last).splitlines())
                 parts.append(f"### sketchstream {name} {sub}\n\n```text\n{text}\n```\n")
     return "\n".join(parts)

@@ -68,6 +68,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Com
 Demo = tuple[Path, subprocess.CompletedProcess[str]]
 
 
+@pytest.mark.statistics
 def test_demo_prints_twelve_tables_and_two_sentences(demo: Demo) -> None:
     _, done = demo
     assert done.returncode == 0, done.stderr
@@ -80,6 +81,7 @@ def test_demo_prints_twelve_tables_and_two_sentences(demo: Demo) -> None:
     assert "336,776 flights" in done.stdout
 
 
+@pytest.mark.statistics
 def test_demo_writes_a_plot_a_report_and_what_it_ran(demo: Demo) -> None:
     folder, _ = demo
     assert (folder / "profile.png").read_bytes().startswith(b"\x89PNG")
@@ -99,11 +101,13 @@ def test_demo_writes_a_plot_a_report_and_what_it_ran(demo: Demo) -> None:
     assert len(list((folder / "sealed").rglob("*.sealed"))) == 12
 
 
+@pytest.mark.statistics
 def test_demo_keeps_no_open_state(demo: Demo) -> None:
     folder, _ = demo
     assert not list((folder / "state").rglob("*.blob"))
 
 
+@pytest.mark.statistics
 def test_intervals_of_the_demo_cover_the_truth(demo: Demo, run: Run, flights: Flights) -> None:
     # 48 intervals of 95%: fewer than 36 hits have a probability below 1e-8.
     folder, _ = demo
@@ -119,6 +123,7 @@ def test_intervals_of_the_demo_cover_the_truth(demo: Demo, run: Run, flights: Fl
     assert covered >= 36
 
 
+@pytest.mark.statistics
 def test_no_tail_number_is_in_anything_that_the_demo_published(demo: Demo, flights: Flights) -> None:
     folder, done = demo
     texts = [done.stdout.encode(), (folder / "report.html").read_bytes()]

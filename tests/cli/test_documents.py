@@ -76,7 +76,7 @@ def parse(line: str) -> None:
     words = shlex.split(line.rsplit("|", maxsplit=1)[-1], comments=True)
     assert words[0] == "sketchstream", line
     command: click.Command = app
-    context = click.Context(app, info_name="sketchstream")
+    context = click.Context(app, info_name="sketchstream", **app.context_settings)
     words = words[1:]
     while isinstance(command, click.Group):
         found = command.get_command(context, words[0])
@@ -88,7 +88,7 @@ def parse(line: str) -> None:
 
 def examples() -> list[str]:
     """Every example in the help of every command."""
-    context = click.Context(app)
+    context = click.Context(app, **app.context_settings)
     found = []
     for name in COMMANDS:
         command = app.get_command(context, name)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+pytestmark = pytest.mark.statistics
 Run = Callable[..., Any]
 Made = Callable[..., Path]
 MARK = "zebra-7731-marked"

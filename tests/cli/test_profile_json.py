@@ -65,6 +65,7 @@ SPECS = {
 }
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize("method", ["likelihood", "circulant", "inverse", "monotone"])
 def test_profile_follows_its_schema(run: Run, key: Path, tmp_path: Path, name: str, method: str) -> None:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 def commands() -> dict[str, click.Command]:
     """Every command and sub-command by its full name."""
-    context = click.Context(app)
+    context = click.Context(app, **app.context_settings)
     found: dict[str, click.Command] = {}
     for name in COMMANDS:
         command = app.get_command(context, name)
@@ -48,7 +48,7 @@ def test_help_of_every_command_has_an_example(run: Run, name: str) -> None:
 
 
 def test_summaries_in_the_list_are_those_of_the_commands() -> None:
-    context = click.Context(app)
+    context = click.Context(app, **app.context_settings)
     for name, summary in COMMANDS.items():
         command = app.get_command(context, name)
         assert command is not None

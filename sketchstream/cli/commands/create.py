@@ -143,7 +143,7 @@ def _domain(
         raise ConfigError(msg)
     if open_domain:
         if slots is None:
-            msg = "--open needs --slots, for example --slots 1048576 (`sketchstream plan` helps to choose)"
+            msg = "--open needs --slots, for example --slots 1048576: about one for each item expected"
             raise ConfigError(msg)
         if sample_rate is not None:
             msg = "--sample-rate belongs to closed domains"
