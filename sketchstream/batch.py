@@ -25,6 +25,8 @@ I64 = npt.NDArray[np.int64]
 SMALL = 1 << 15
 """A slab of fewer items is not worth a second thread."""
 _LARGE = 1 << 20
+_EVENT_BYTES = 8
+"""Bytes of an event that waits for the owner of its slot; a slab takes a fifth of the state beside it."""
 
 
 def locate(piece: Ints | Spans, route: Any, out: npt.NDArray[np.uint64]) -> None:
@@ -58,7 +60,7 @@ class Batch:
 
     def apply(self, threads: int) -> None:
         """Add the batch, or raise and leave the state as it was."""
-        slab = min(_LARGE, self.state.nbytes // (5 * (self._slot_type.itemsize + self.state.itemsize)))
+        slab = min(_LARGE, self.state.nbytes // (5 * _EVENT_BYTES))
         try:
             if threads == 2 and min(len(self.items), slab) >= SMALL:
                 self._run_pair(slab)
@@ -67,11 +69,6 @@ class Batch:
         except BaseException:
             self._undo()
             raise
-
-    @property
-    def _slot_type(self) -> np.dtype[Any]:
-        """Type of a slot number that waits for its owner."""
-        return np.dtype(np.uint32 if len(self.state) <= 1 << 32 else np.uint64)
 
     @property
     def _mode(self) -> int:
@@ -176,13 +173,11 @@ class Batch:
 
 
 class _Half:
-    """The located half of a slab: slots of owner 0 from the left, of owner 1 from the right."""
+    """The located half of a slab: events of owner 0 from the left, of owner 1 from the right."""
 
     def __init__(self, batch: Batch, room: int) -> None:
         self.batch = batch
-        self.slots = np.empty(room, batch._slot_type)
-        narrow = batch.weights.dtype if batch.modulus else batch.state.dtype  # wrapped now or later: the same
-        self.weights = np.empty(room if len(batch.weights) else 0, narrow)
+        self.events = np.empty(room, np.uint64)
         self.bounds = np.array([0, room - 1], np.int64)
         self.added = np.zeros((2, 1), np.int64)
         self.before = -1
@@ -194,13 +189,13 @@ class _Half:
         batch = self.batch
         self.added[:] = 0
         self.before = int(batch.done[0])
-        self.bounds[:] = 0, len(self.slots) - 1
+        self.bounds[:] = 0, len(self.events) - 1
         weights = batch.weights[position + first : position + last]
-        rest = (weights, batch.route, np.uint64(len(batch.state)), batch.max_weight, batch._mode)
-        out = (self.slots, self.weights, self.bounds)
+        size = np.uint64(len(batch.state))
+        rest = (weights, batch.route, size, batch.max_weight, batch.modulus, batch._mode, self.events, self.bounds)
         if isinstance(piece, Ints):
-            return bool(kernels.share_ints(piece.values[first:last], *rest, *out))
-        return bool(kernels.share_spans(piece.buffer, piece.starts[first:last], piece.ends[first:last], *rest, *out))
+            return bool(kernels.share_ints(piece.values[first:last], *rest))
+        return bool(kernels.share_spans(piece.buffer, piece.starts[first:last], piece.ends[first:last], *rest))
 
     def add(self, owner: int, sign: int) -> None:
         """Add (or take out) what one owner has here."""
@@ -208,8 +203,7 @@ class _Half:
 
         mine = slice(0, int(self.bounds[0])) if owner == 0 else slice(int(self.bounds[1]) + 1, None)
         counted = self.added[owner] if sign > 0 else np.zeros(1, np.int64)
-        batch = self.batch
-        kernels.add_slots(batch.state, self.slots[mine], self.weights[mine], batch.modulus, sign, counted)
+        kernels.add_shared(self.batch.state, self.events[mine], self.batch.modulus, sign, counted)
 
     def take_out(self) -> None:
         """Take out what went in of a slab that is not complete (the batch has counted complete ones)."""
@@ -218,9 +212,8 @@ class _Half:
                 self.add(owner, -1)
 
     def clear(self) -> None:
-        """Forget the slots and weights."""
-        self.slots[:] = 0
-        self.weights[:] = 0
+        """Forget the events."""
+        self.events[:] = 0
 
 
 def _add_owned(halves: tuple[_Half, _Half], owner: int) -> None:

@@ -46,6 +46,10 @@ LONGEST = 9
 OWNER_BIT = np.uint64(10)
 """Two threads share the slots by this bit: stretches of 1024 slots, so that no cache line has two owners."""
 
+SLOT_BITS = 33
+"""Bits of a slot number in a packed event; its weight is above them."""
+_SLOT = np.uint64((1 << SLOT_BITS) - 1)
+
 NOWHERE = np.uint64(0xFFFFFFFFFFFFFFFF)
 """Slot of an item that the domain does not contain."""
 UNSAMPLED = np.uint64(0xFFFFFFFFFFFFFFFE)
@@ -719,9 +723,27 @@ def _add(state: Any, slots: Any, weights: Any, modulus: Any, sign: Any) -> None:
 
 
 @kernel
-def add_slots(state: Any, slots: Any, weights: Any, modulus: Any, sign: Any, done: I64) -> None:
-    """Add to slots that are known; done[0] = 1 when all of them are in."""
-    _add(state, slots, weights, modulus, sign)
+def add_shared(state: Any, events: U64, modulus: Any, sign: Any, done: I64) -> None:
+    """Add events as `_share` packs them; done[0] = 1 when all of them are in."""
+    n = len(events)
+    early = max(n - AHEAD, 0)
+    ahead = events[n - early :]
+    for part in range(2):
+        here = events[:early] if part == 0 else events[early:]
+        if modulus == 0:
+            for i in range(len(here)):
+                if part == 0:
+                    _prefetch(state, ahead[i] & _SLOT)
+                event = here[i]
+                state[event & _SLOT] += sign * (np.int64(event) >> SLOT_BITS)
+        else:
+            for i in range(len(here)):
+                if part == 0:
+                    _prefetch(state, ahead[i] & _SLOT)
+                event = here[i]
+                one = _modular(np.int64(event) >> SLOT_BITS, modulus, sign)
+                total = np.int64(state[event & _SLOT]) + one
+                state[event & _SLOT] = total - modulus if total >= modulus else total
     done[0] = 1
 
 
@@ -881,19 +903,23 @@ def update_spans(
 
 
 @kernel
-def _share(slots: U64, weights: Any, out: Any, out_weights: Any, bounds: I64) -> None:
-    """Owner 0's slots to the left end of the free room, owner 1's to its right end."""
+def _packed(slot: Any, weight: Any, modulus: Any) -> Any:
+    """Slot and weight of one event in one word; weights are within 30 bits, or reduced first."""
+    if modulus > 0:
+        weight = np.int64(weight) % modulus
+    return slot | (np.uint64(weight) << np.uint64(SLOT_BITS))
+
+
+@kernel
+def _share(slots: U64, weights: Any, modulus: Any, out: U64, bounds: I64) -> None:
+    """Owner 0's events to the left end of the free room, owner 1's to its right end."""
     low = bounds[0]
     high = bounds[1]
-    many = len(weights) > 0
     for i in range(len(slots)):
-        slot = slots[i]
-        right = np.int64((slot >> OWNER_BIT) & _ONE)
-        out[np.uint64(low)] = slot
-        out[np.uint64(high)] = slot
-        if many:
-            out_weights[np.uint64(low)] = weights[i]
-            out_weights[np.uint64(high)] = weights[i]
+        event = _packed(slots[i], weights[i] if len(weights) > 0 else 1, modulus)
+        right = np.int64((event >> OWNER_BIT) & _ONE)
+        out[np.uint64(low)] = event
+        out[np.uint64(high)] = event
         low += 1 - right
         high -= right
     bounds[0] = low
@@ -901,7 +927,7 @@ def _share(slots: U64, weights: Any, out: Any, out_weights: Any, bounds: I64) ->
 
 
 @kernel
-def _share_hashed(items: I64, weights: Any, route: Any, out: Any, out_weights: Any, bounds: I64, ring: U64) -> None:
+def _share_hashed(items: I64, weights: Any, route: Any, modulus: Any, out: U64, bounds: I64, ring: U64) -> None:
     """`_share` of hashed ints, a group at a time; all events are valid."""
     n = len(items)
     many = len(weights) > 0
@@ -921,13 +947,10 @@ def _share_hashed(items: I64, weights: Any, route: Any, out: Any, out_weights: A
         begin = np.uint64(at - GROUP)
         first = np.uint64(place ^ GROUP)
         for i in range(np.uint64(0), np.uint64(min(n - (at - GROUP), GROUP))):
-            slot = ring[first + i]
-            right = np.int64((slot >> OWNER_BIT) & _ONE)
-            out[np.uint64(low)] = slot
-            out[np.uint64(high)] = slot
-            if many:
-                out_weights[np.uint64(low)] = weights[begin + i]
-                out_weights[np.uint64(high)] = weights[begin + i]
+            event = _packed(ring[first + i], weights[begin + i] if many else 1, modulus)
+            right = np.int64((event >> OWNER_BIT) & _ONE)
+            out[np.uint64(low)] = event
+            out[np.uint64(high)] = event
             low += 1 - right
             high -= right
     bounds[0] = low
@@ -941,9 +964,9 @@ def share_ints(
     route: Any,
     size: Any,
     max_weight: Any,
+    modulus: Any,
     mode: Any,
-    out: Any,
-    out_weights: Any,
+    out: U64,
     bounds: I64,
 ) -> Any:
     """Locate a slab of ints and sort it by owner: out[:bounds[0]] and out[bounds[1] + 1:]. False: invalid."""
@@ -956,7 +979,7 @@ def share_ints(
         stop = min(start + BLOCK, n)
         part = weights[start:stop]
         if piped and (max_weight == 0 or _bad_weights(part, max_weight) == 0):
-            _share_hashed(items[start:stop], part, route, out, out_weights, bounds, slots[: 2 * GROUP])
+            _share_hashed(items[start:stop], part, route, modulus, out, bounds, slots[: 2 * GROUP])
             continue
         block = slots[: stop - start]
         locate_ints(items[start:stop], route, block)
@@ -966,7 +989,7 @@ def share_ints(
             break
         if kept < stop - start and len(part) > 0:
             part = scratch[:kept]
-        _share(block[:kept], part, out, out_weights, bounds)
+        _share(block[:kept], part, modulus, out, bounds)
     slots[:] = 0
     scratch[:] = 0
     return good
@@ -981,9 +1004,9 @@ def share_spans(
     route: Any,
     size: Any,
     max_weight: Any,
+    modulus: Any,
     mode: Any,
-    out: Any,
-    out_weights: Any,
+    out: U64,
     bounds: I64,
 ) -> Any:
     """As `share_ints`, for strings."""
@@ -1002,7 +1025,7 @@ def share_spans(
             break
         if kept < stop - start and len(part) > 0:
             part = scratch[:kept]
-        _share(block[:kept], part, out, out_weights, bounds)
+        _share(block[:kept], part, modulus, out, bounds)
     slots[:] = 0
     scratch[:] = 0
     return good

@@ -154,7 +154,7 @@ def test_a_list_that_turns_bad_is_taken_out_again():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("stage", ["share_ints", "add_slots", "update_ints"])
+@pytest.mark.parametrize("stage", ["share_ints", "add_shared", "update_ints"])
 def test_an_interrupt_in_the_middle_leaves_the_state_as_it_was(stage, threads, monkeypatch):
     monkeypatch.setattr(batching, "SMALL", 1000)
     index = Index.build(OpenDomain(slots=40_000, levels=2), KEY)
@@ -173,7 +173,7 @@ def test_an_interrupt_in_the_middle_leaves_the_state_as_it_was(stage, threads, m
         return out
 
     monkeypatch.setattr(kernels, stage, interrupted)
-    used = {"share_ints": 2, "add_slots": 2, "update_ints": 1}[stage] == threads
+    used = {"share_ints": 2, "add_shared": 2, "update_ints": 1}[stage] == threads
     try:
         index.apply(state, Items.of(items), threads=threads)
     except KeyboardInterrupt:
@@ -234,6 +234,18 @@ def test_two_threads_lose_nothing_on_zipf_items(kind, dtype, modulus):
         assert one.any()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_largest_weights_arrive_whole_on_any_thread(threads):
+    index = Index.build(ClosedDomain(size=1 << 20), None)
+    items = np.arange(100_000) * 10
+    weights = np.where(items % 20 == 0, (1 << 30) - 1, 1 - (1 << 30))
+    for dtype in (np.int32, np.int64):
+        state = np.zeros(index.slots, dtype)
+        index.apply(state, Items.of(items), weights, max_weight=(1 << 30) - 1, threads=threads)
+        assert np.array_equal(state[items], weights)
+        assert np.count_nonzero(state) == len(items)
+
+
 def test_two_threads_share_every_domain():
     rng = np.random.default_rng(5)
     for domain, low, high in (
@@ -291,6 +303,9 @@ def test_what_does_not_fit_an_index_is_refused():
         index.apply(np.zeros(8, np.int32)[::2], Items.of([1]))
     with pytest.raises(ItemError, match="invalid must be"):
         index.apply(np.zeros(4, np.int32), Items.of([1]), invalid="no")  # type: ignore[arg-type]
+    for wide in (0, 1 << 30):
+        with pytest.raises(SpecError, match="max_weight"):
+            index.apply(np.zeros(4, np.int32), Items.of([1]), [1], max_weight=wide)
     with pytest.raises(SpecError, match="keep"):
         Index.build(OpenDomain(slots=8, levels=1), KEY, np.ones(8, bool))
     with pytest.raises(SpecError, match="keep"):
