@@ -6,6 +6,7 @@ medians and ratios on standard output. Touches: Java, free ports, a temporary di
 Measured end to end by the wall clock, from the first poll to the last record: poll, decode, hash, update a sketch with
 2^20 slots. Peers, all with one process reading the same topic:
     ceiling    kafka-python handing whole batches over after the checksum, records only counted
+    wide       the same with this package's wider reads from the socket, which the client does not have
     stock      kafka-python's poll(500), doing nothing with the records
     confluent  confluent-kafka's consume(500) and value(), key(), doing nothing with them
 Rounds are interleaved; each round makes a consumer of its own, connected before the clock starts.
@@ -166,6 +167,21 @@ def read_ceiling(bootstrap: str, topic: str, records: int, _decoder: Any) -> flo
     """Batches counted."""
     consumer = client_consumer(bootstrap, topic)
     consumer._fetcher.PartitionRecords = counting_records()
+    return counted(consumer, records)
+
+
+def read_wide_ceiling(bootstrap: str, topic: str, records: int, _decoder: Any) -> float:
+    """Batches counted, with our reads from the socket."""
+    from sketchstream_connectors import raw_fetch
+
+    consumer = client_consumer(bootstrap, topic)
+    consumer._fetcher.PartitionRecords = counting_records()
+    assert raw_fetch.read_widely(consumer)
+    return counted(consumer, records)
+
+
+def counted(consumer: Any, records: int) -> float:
+    """Seconds until all are counted."""
     seen = 0
     start = time.perf_counter()
     while seen < records:
@@ -224,6 +240,7 @@ def read_ours(bootstrap: str, topic: str, records: int, decoder: Any) -> float:
 READERS: dict[str, Callable[[str, str, int, Any], float]] = {
     "ours": read_ours,
     "ceiling": read_ceiling,
+    "wide": read_wide_ceiling,
     "confluent": read_confluent,
     "stock": read_stock,
 }
@@ -321,7 +338,7 @@ def run(bootstrap: str, records: int, rounds: int, shapes: list[str]) -> None:
     if "codecs" in shapes:
         for codec in CODECS[1:]:
             load(bootstrap, f"json-{codec}-{mark}", "json", codec, records)
-            rates = measure(bootstrap, f"json-{codec}-{mark}", "json", records, ["ours", "ceiling"], rounds)
+            rates = measure(bootstrap, f"json-{codec}-{mark}", "json", records, ["ours", "ceiling", "wide"], rounds)
             report("json", codec, rates, stock)
 
 
