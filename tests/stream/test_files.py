@@ -340,6 +340,7 @@ CRASH = """
 """
 
 
+@pytest.mark.statistics
 @pytest.mark.filterwarnings("ignore:.*epsilon above 10")
 def test_a_worker_killed_at_any_step_ends_with_the_exact_counts(tmp_path: Path) -> None:
     """Files: snapshots, seals and publications, killed at many steps and started again; one seal a window."""
