@@ -231,3 +231,10 @@ def test_key_file_may_come_from_the_environment(run: Run, key: Path, monkeypatch
     monkeypatch.setenv("SKETCHSTREAM_KEY_FILE", os.fspath(key))
     result = run("create", "-o", "s", "--epsilon", "1", "--open", "--slots", "64")
     assert result.code == 0, result.err
+
+
+def test_methods_on_the_command_line_are_those_of_the_library() -> None:
+    from sketchstream import estimate
+    from sketchstream.cli.commands import profile
+
+    assert set(profile.METHODS) == set(estimate.METHODS)

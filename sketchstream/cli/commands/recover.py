@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from sketchstream.cli import exits, options
+from sketchstream.cli import exits, options, show
 
 
 @click.command(short_help="Bring halted partitions back.")
@@ -19,9 +19,7 @@ from sketchstream.cli import exits, options
 @click.option("--accept-loss", is_flag=True, help="Go on behind records that are gone; windows are marked partial.")
 @click.option("--dry-run", is_flag=True, help="Only look; workers may be running.")
 @options.result_format()
-def command(
-    config_file: Path, partitions: tuple[int, ...], accept_loss: bool, dry_run: bool, form: options.Format
-) -> int:
+def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, dry_run: bool, form: show.Format) -> int:
     r"""Say of each partition whether a worker can take it, and mend what can be mended without counting twice.
 
     \b
