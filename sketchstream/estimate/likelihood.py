@@ -130,6 +130,10 @@ def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
         ladders.append((one, model, smooth.ladder(problem, model)))
     top = [max(fitted.evidence for fitted in fits) for _, _, fits in ladders]
     ladders = [one for one, evidence in zip(ladders, top, strict=True) if evidence > max(top) - 10.0]
+    if len(ladders) == 2:
+        free, _ = smooth.average(ladders[0][2])
+        if float(free[last + 1 :].sum()) * problem.d < 1.0:
+            ladders = ladders[1:]  # not a slot above n: with or without a cut is the same
     fits = [fitted for _, _, some in ladders for fitted in some]
     best = max(top)
 

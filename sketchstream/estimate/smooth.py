@@ -168,7 +168,7 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
     f = law(model, c)
     value, ratio, mu = problem.score(f)
     target = value - 0.5 * float(c @ prior @ c)
-    factor = None
+    factor, moved = None, math.inf
     for _ in range(steps if value > kernels.IMPOSSIBLE else 0):
         information = _information(problem, f, mu, q)
         gradient = q.T @ (f * (ratio - problem.d)) - prior @ c
@@ -191,14 +191,15 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
         if gain <= -1e-9:
             value, ratio, mu = problem.score(f)
             break
-        c, f, target = trial, f_new, new
+        c, f, target, moved = trial, f_new, new, scale * reach
         if gain < ENOUGH and scale == 1.0 and reach < 1.0:
             break
     evidence = -math.inf
     if weigh and value > kernels.IMPOSSIBLE:
-        system = _information(problem, f, mu, q) + prior
-        system.ravel()[:: system.shape[0] + 1] += 1e-10 * np.trace(system) / system.shape[0]
-        factor = cho_factor(system, lower=True, check_finite=False)
+        if factor is None or moved > 0.1:  # else the information at the last step but one will do
+            system = _information(problem, f, mu, q) + prior
+            system.ravel()[:: system.shape[0] + 1] += 1e-10 * np.trace(system) / system.shape[0]
+            factor = cho_factor(system, lower=True, check_finite=False)
         logdet = 2.0 * float(np.log(np.diag(factor[0])).sum())
         evidence = (
             target
