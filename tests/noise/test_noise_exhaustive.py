@@ -185,3 +185,20 @@ def test_columns_of_a_gaussian_block_are_the_completed_ones() -> None:
         for i, column in enumerate(every):
             if i not in tied:
                 assert gaussian.complete(list(column), ready, none) == noise[i]
+
+
+def test_acceptance_of_every_word_is_decided_where_and_only_where_it_can_be() -> None:
+    ready = gaussian.plan(Fraction(100), 10, 4)
+    words = 1 << ready.width
+    for left in range(0, 60, 1 << ready.shift):
+        for rest in range(1 << ready.shift):
+            p = noise_oracle.exp_minus(rest * (2 * left + rest) / (2 * ready.sigma2)) if rest else Fraction(1)
+            for word in range(words):
+                known = Fraction(word + 1, words) <= p or Fraction(word, words) >= p
+                try:
+                    accepted = gaussian.accepted(word, left, rest, ready, none)
+                except MoreError:
+                    assert not known
+                else:
+                    assert known
+                    assert accepted == (Fraction(word + 1, words) <= p)
