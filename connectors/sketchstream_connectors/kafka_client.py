@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sketchstream.errors import BrokerError, ConfigError, FencedError, MissingExtraError
 
@@ -65,7 +65,10 @@ FILES = ("ssl.cafile", "ssl.certfile", "ssl.keyfile", "ssl.crlfile")
 SECRET = ("password", "token", "secret")
 _IGNORED = ("ssl.truststore.type", "ssl.keystore.type", "ssl.endpoint.identification.algorithm")
 
+RECONNECT: Mapping[str, Option] = {"reconnect_backoff_ms": 50, "reconnect_backoff_max_ms": 1_000}
+"""A broker that was away is tried again within a second; the client's own limit is half a minute."""
 CONSUMER_DEFAULTS: Mapping[str, Option] = {
+    **RECONNECT,
     "max_poll_interval_ms": 60_000,
     "session_timeout_ms": 15_000,
     "heartbeat_interval_ms": 3_000,
@@ -74,13 +77,17 @@ CONSUMER_DEFAULTS: Mapping[str, Option] = {
     "max_partition_fetch_bytes": 4 * 2**20,
 }
 PRODUCER_DEFAULTS: Mapping[str, Option] = {
+    **RECONNECT,
     "request_timeout_ms": 10_000,
     "delivery_timeout_ms": 30_000,
     "max_block_ms": 15_000,
     "metadata_max_age_ms": 30_000,
 }
-ADMIN_DEFAULTS: Mapping[str, Option] = {"request_timeout_ms": 10_000, "bootstrap_timeout_ms": 20_000}
+ADMIN_DEFAULTS: Mapping[str, Option] = {**RECONNECT, "request_timeout_ms": 10_000, "bootstrap_timeout_ms": 20_000}
+ADMIN_PATIENCE_MS = 20_000
 TRANSACTION_TIMEOUT_MS = 60_000
+
+_Answer = TypeVar("_Answer")
 
 
 @contextlib.contextmanager
@@ -347,6 +354,20 @@ class Admin:
                 self.close()
                 raise
 
+    def _ask(self, what: str, question: Callable[[KafkaAdminClient], _Answer]) -> _Answer:
+        """An answer, asked for again over new connections while brokers come and go; for what changes nothing."""
+        deadline = time.monotonic() + (self._patience_ms or ADMIN_PATIENCE_MS) / 1000
+        while True:
+            try:
+                with self.client(what) as client:
+                    return question(client)
+            except BrokerError as error:
+                cause = error.__cause__
+                passing = getattr(cause, "retriable", True) or type(cause).__name__ == "UnknownBrokerIdError"
+                if not passing or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
     def close(self) -> None:
         """Let the connection go."""
         with self._lock:
@@ -358,8 +379,8 @@ class Admin:
     def cluster_id(self) -> str:
         """The cluster's id; it cannot change while the process runs on one cluster."""
         if self._cluster_id is None:
-            with self.client("asking for the cluster's id") as client:
-                self._cluster_id = str(client.describe_cluster()["cluster_id"])
+            found = self._ask("asking for the cluster's id", lambda client: client.describe_cluster())
+            self._cluster_id = str(found["cluster_id"])
         return self._cluster_id
 
     def topic(self, name: str, max_age_s: float = 0.0) -> Topic | None:
@@ -375,8 +396,7 @@ class Admin:
     def _describe(self, name: str) -> Topic | None:
         from kafka import errors
 
-        with self.client(f"asking about topic {name!r}") as client:
-            found = client.describe_topics([name])[0]
+        found = self._ask(f"asking about topic {name!r}", lambda client: client.describe_topics([name]))[0]
         code = found["error_code"]
         if code == errors.UnknownTopicOrPartitionError.errno:
             return None
@@ -437,9 +457,11 @@ class Admin:
         """All settings of a topic, defaults included."""
         from kafka.admin import ConfigResource, ConfigResourceType
 
-        with self.client(f"asking for the settings of {topic!r}") as client:
-            resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-            found = client.describe_configs([resource], config_filter="all")["topic"][topic]
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        found = self._ask(
+            f"asking for the settings of {topic!r}",
+            lambda client: client.describe_configs([resource], config_filter="all"),
+        )["topic"][topic]
         return {str(name): str(entry["value"]) for name, entry in found.items()}
 
     def grow(self, topic: str, partitions: int) -> None:

@@ -36,7 +36,7 @@ log = logging.getLogger("sketchstream.kafka")
 
 LAG_BYTES = 64 * 2**20
 LAG_S = 600.0
-COMMIT_TIMEOUT_S = 30.0
+COMMIT_TIMEOUT_S = 20.0
 TOPIC_CHECK_S = 5.0
 ERASE_EVERY_S = 1.0
 IDLE_READERS = 2
