@@ -5,6 +5,7 @@ In: commands and workers killed at their n-th change of the file system. Out: ve
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -18,9 +19,12 @@ from sketchstream import published, wire
 from sketchstream.errors import FormatError
 from sketchstream.privacy.ledger import Ledger
 
-KILLER = """
-import os, signal, sys
-left = int(sys.argv[1])
+ZYGOTE = """
+import json, os, signal, sys
+import sketchstream.cli, sketchstream.files, sketchstream.privacy.ledger, sketchstream.sketch, sketchstream.wire
+import sketchstream.stream.launch, sketchstream.stream.driver, sketchstream.privacy.guarantee
+import sketchstream.noise.laplace, sketchstream.kernels, sketchstream_connectors.files
+
 def counted(call, changes=lambda *a, **k: True):
     def wrapped(*args, **more):
         global left
@@ -30,30 +34,69 @@ def counted(call, changes=lambda *a, **k: True):
             left -= 1
         return call(*args, **more)
     return wrapped
-import sketchstream.cli, sketchstream.files, sketchstream.privacy.ledger, sketchstream.sketch, sketchstream.wire
-os.write = counted(os.write, lambda fd, *_: fd > 2)
-os.fsync = counted(os.fsync)
-os.link = counted(os.link)
-os.replace = counted(os.replace)
-os.rename = counted(os.rename)
-os.unlink = counted(os.unlink)
-os.open = counted(os.open, lambda path, flags, *_, **__: bool(flags & os.O_CREAT))
-sys.exit(sketchstream.cli.main(sys.argv[2:]))
+
+for line in sys.stdin:
+    job = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        os.chdir(job["folder"])
+        quiet = os.open("/dev/null", os.O_WRONLY)
+        os.dup2(quiet, 1), os.dup2(quiet, 2)
+        left = job["step"]
+        os.write = counted(os.write, lambda fd, *_: fd > 2)
+        os.fsync, os.link, os.replace = counted(os.fsync), counted(os.link), counted(os.replace)
+        os.rename, os.unlink, os.mkdir = counted(os.rename), counted(os.unlink), counted(os.mkdir)
+        os.open = counted(os.open, lambda path, flags, *_, **__: bool(flags & os.O_CREAT))
+        code = 70
+        try:
+            code = sketchstream.cli.main(job["arguments"])
+        finally:
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+NEVER = -1
+"""A step that is never reached."""
 
 
-def killed_at(step: int, *arguments: str, folder: Path) -> int:
-    """Run a command that is killed before its change number `step`; its exit code, -9 if it was killed."""
-    command = [sys.executable, "-W", "ignore", "-c", KILLER, str(step), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=120).returncode
+class Zygote:
+    """A process that has imported everything and forks for each command: a kill costs milliseconds."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-W", "ignore", "-c", ZYGOTE]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, *arguments: str, folder: Path, step: int = NEVER) -> int:
+        """Run a command that is killed before its change number `step`; its exit code, -9 if it was killed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        job = {"step": step, "arguments": arguments, "folder": str(folder)}
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
-def each_step(folder: Path, *arguments: str) -> Iterator[tuple[int, Path]]:
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    """One for all tests of this file."""
+    made = Zygote()
+    yield made
+    made.close()
+
+
+def each_step(zygote: Zygote, folder: Path, *arguments: str) -> Iterator[tuple[int, Path]]:
     """A fresh copy of the folder for every change that the command makes, in the state the kill left it in."""
     for step in range(60):
         here = folder.parent / f"{folder.name}-{arguments[0]}-{step}"
         shutil.copytree(folder, here)
-        code = killed_at(step, *arguments, folder=here)
+        code = zygote.run(*arguments, folder=here, step=step)
         yield step, here
         if code == 0:
             assert step >= 4, "the command changed nothing"
@@ -63,7 +106,7 @@ def each_step(folder: Path, *arguments: str) -> Iterator[tuple[int, Path]]:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Path:
+def opened(tmp_path: Path, zygote: Zygote) -> Path:
     """A folder with an open sketch and some events."""
     folder = tmp_path / "life"
     folder.mkdir()
@@ -72,8 +115,7 @@ def opened(tmp_path: Path) -> Path:
         ("create", "-o", "s.sketch", "--epsilon", "1", "--size", "8", "--max-epsilon", "5"),
         ("update", "s.sketch", "events", "--format", "lines"),
     ):
-        command = [sys.executable, "-m", "sketchstream.cli", *arguments]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
+        assert zygote.run(*arguments, folder=folder) == 0
     return folder
 
 
@@ -92,16 +134,9 @@ def ledger(path: Path) -> Ledger:
     return Ledger.from_dict(wire.unpack(path.read_bytes())[0]["ledger"])
 
 
-def retry(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The same command again, as an operator would."""
-    command = [sys.executable, "-m", "sketchstream.cli", *arguments]
-    return subprocess.run(command, cwd=folder, check=False, capture_output=True, timeout=120, text=True)
-
-
-@pytest.mark.statistics
-def test_a_release_that_left_is_in_the_ledger_wherever_the_command_is_killed(opened: Path) -> None:
+def test_a_release_that_left_is_in_the_ledger_wherever_the_command_is_killed(opened: Path, zygote: Zygote) -> None:
     charged = left = 0
-    for _, folder in each_step(opened, "release", "s.sketch", "-o", "look", "--epsilon", "1/4"):
+    for _, folder in each_step(zygote, opened, "release", "s.sketch", "-o", "look", "--epsilon", "1/4"):
         spent = ledger(folder / "s.sketch").releases
         out = [name for name, kind in objects(folder).items() if kind == "release"]
         assert spent in ((), (Fraction(1, 4),))
@@ -113,13 +148,12 @@ def test_a_release_that_left_is_in_the_ledger_wherever_the_command_is_killed(ope
     assert 0 < left < charged  # the charge comes first
 
 
-@pytest.mark.statistics
-def test_a_killed_seal_never_leads_to_two_publications(opened: Path) -> None:
+def test_a_killed_seal_never_leads_to_two_publications(opened: Path, zygote: Zygote) -> None:
     once = 0
-    for _, folder in each_step(opened, "seal", "s.sketch", "-o", "s.sealed"):
+    for _, folder in each_step(zygote, opened, "seal", "s.sketch", "-o", "s.sealed"):
         before = {path.read_bytes() for path in folder.iterdir() if path.name == "s.sealed"}
         once += bool(before)
-        retry(folder, "seal", "s.sketch", "-o", "again.sealed")
+        zygote.run("seal", "s.sketch", "-o", "again.sealed", folder=folder)
         for path in ("again.sealed", "s.sealed"):
             if (folder / path).exists():
                 before.add((folder / path).read_bytes())
@@ -132,12 +166,11 @@ def test_a_killed_seal_never_leads_to_two_publications(opened: Path) -> None:
     assert once > 1
 
 
-@pytest.mark.statistics
-def test_a_killed_update_leaves_one_whole_sketch_and_no_second_copy_in_sight(opened: Path) -> None:
-    for _, folder in each_step(opened, "update", "s.sketch", "events", "--format", "lines"):
+def test_a_killed_update_leaves_one_whole_sketch_and_no_second_copy_in_sight(opened: Path, zygote: Zygote) -> None:
+    for _, folder in each_step(zygote, opened, "update", "s.sketch", "events", "--format", "lines"):
         kinds = objects(folder)
         assert kinds["s.sketch"] == "sketch"
         for path in folder.iterdir():
             if path.name != "events":
                 assert path.stat().st_mode & 0o077 == 0  # a torn copy is a secret too
-        assert retry(folder, "update", "s.sketch", "events", "--format", "lines").returncode == 0
+        assert zygote.run("update", "s.sketch", "events", "--format", "lines", folder=folder) == 0
