@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, DataLossError
+from sketchstream.stream import faults
 from sketchstream.stream.ports import Frontier, RawRecord, Refusal, SealedEntry
 from sketchstream_connectors.kafka_client import Connection, ours
 from sketchstream_connectors.kafka_sealed import Headers, Log, Seen, digest_of, entry_records, frontier_record
@@ -121,8 +122,10 @@ class KafkaPublisher:
         if records:
             self._outlet.send(self._topic, partition, records, what)
             self._published |= digests
+            faults.reach("publish.entries")
         if frontiers:
             self._outlet.send(self._topic, partition, [frontier_record(f) for f in frontiers], what)
+            faults.reach("publish.frontiers")
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers of all partitions, from the tails of the log, up to a few seconds old."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgpack
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError, SketchstreamError
+from sketchstream.stream import faults
 from sketchstream.stream.ports import Fresh, Restored, Snapshot
 from sketchstream_connectors import kafka_blobs as blobs
 from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Admin, Connection, Topic, ours
@@ -208,6 +209,7 @@ class KafkaStore:
         try:
             with ours(f"taking partition {partition}"):
                 producer.init_transactions()
+            faults.reach("take.fenced")
             found = self._restore(partition, fence)
         except BaseException:
             _abandon(producer)
@@ -332,6 +334,7 @@ class KafkaStore:
         kept = {name: fence.places[name] for name in snapshot.keep - again.keys()}
         with ours(f"committing a snapshot of partition {partition}"):
             fence.producer.begin_transaction()
+            faults.reach("commit.begun")
             written = fence.written
             sent: dict[str, tuple[Any, int, bytes, int]] = {}
             for name, data in {**again, **snapshot.blobs}.items():
@@ -344,6 +347,7 @@ class KafkaStore:
                 name: _Place(_offset(future, deadline), count, key, mark, now)
                 for name, (future, count, key, mark) in sent.items()
             }
+            faults.reach("commit.blobs")
             fresh = {**kept, **places}
             manifest = {
                 "v": MANIFEST_FORMAT,
@@ -367,7 +371,9 @@ class KafkaStore:
                 snapshot_id,
                 key,
             )
+            faults.reach("commit.manifest")
             self._finish(partition, fence, snapshot.position, pointer, deadline)
+        faults.reach("commit.done")
         fence.position, fence.manifest, fence.places, fence.written = (
             snapshot.position,
             pointer.manifest,
@@ -399,6 +405,8 @@ class KafkaStore:
             manager.begin_commit,
         )
         for step in steps:
+            if step == manager.begin_commit:
+                faults.reach("commit.offsets")
             result = step()
             wake()
             if not result.wait(timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000)):

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from sketchstream_connectors import kafka_topics
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_sealed import KafkaSealedSource, Log, read_key
 
+HERE = Path(__file__).parent
 MINUTE = 60_000
 QUICK = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000, "max.poll.interval.ms": 20000}
 
@@ -125,15 +126,17 @@ class App:
 
     # ------------------------------------------------------------------------------------------- workers
 
-    def start(self, name: str | None = None) -> Worker:
-        """A worker process in a folder and process group of its own."""
+    def start(
+        self, name: str | None = None, program: Sequence[str] = ("-m", "sketchstream.cli", "worker", "-c")
+    ) -> Worker:
+        """A worker process in a folder and process group of its own; `program` gets the configuration last."""
         name = name or f"w{len(self.workers)}"
         home = self.folder / name
         home.mkdir(exist_ok=True)
         log = home / f"{secrets.token_hex(3)}.log"
         with log.open("w") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "sketchstream.cli", "worker", "-c", str(self.config_file)],
+                [sys.executable, *(str(HERE / p) if p.endswith(".py") else p for p in program), str(self.config_file)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
