@@ -343,3 +343,54 @@ def test_no_repr_shows_a_payload() -> None:
     decoder = Decoder(item="i")
     records = records_of([b'{"i":"marked"}', b'{"i":"marked'])
     assert "marked" not in repr(records) + repr(decoder.decode(records)) + repr(decoder)
+
+
+EIGHT = b"\xc4\x08" + bytes(8)
+NONE = UNREADABLE_TIME
+
+
+@pytest.mark.parametrize(
+    ("t", "time"),
+    [
+        (b"\x00", 0),
+        (b"\x7f", 127),
+        (b"\xe0", -32),
+        (b"\xff", -1),
+        (b"\xcc\xff", 255),
+        (b"\xcd\xff\xff", 65535),
+        (b"\xce\xff\xff\xff\xff", 2**32 - 1),
+        (b"\xcf" + b"\x7f" + b"\xff" * 7, 2**63 - 1),
+        (b"\xcf" + b"\x80" + bytes(7), NONE),
+        (b"\xcf" + b"\xff" * 8, NONE),
+        (b"\xd0\x80", -128),
+        (b"\xd1\x80\x00", -(2**15)),
+        (b"\xd2\x80\x00\x00\x00", -(2**31)),
+        (b"\xd3\x80" + bytes(7), -(2**63)),
+        (b"\xd3\xff" + b"\xff" * 6 + b"\xfe", -2),
+        (b"\xcb" + bytes(8), NONE),
+        (b"\xca" + bytes(4), NONE),
+        (b"\xc3", NONE),
+        (b"\xa15", NONE),
+        (b"\xc0", 1000),
+    ],
+)
+def test_every_number_format_of_t(t: bytes, time: int) -> None:
+    decoded = Decoder(format="packed", item_type="int").decode(records_of([b"\x82\xa1t" + t + b"\xa1i" + EIGHT]))
+    assert outcome(decoded) == [(0,)]
+    assert decoded.times.tolist() == [time]
+
+
+def test_of_a_packed_field_given_twice_the_last_one_holds() -> None:
+    one, two = b"\xc4\x08" + bytes([1]) + bytes(7), b"\xc4\x10" + bytes([2]) + bytes(15)
+    values: list[bytes | None] = [
+        b"\x82\xa1i" + one + b"\xa1i" + two,
+        b"\x82\xa1i" + two + b"\xa1i" + one,
+        b"\x83\xa1i" + one + b"\xa1w\xc4\x08" + bytes(8) + b"\xa1w\xc4\x04" + bytes([9, 0, 0, 0]),
+        b"\x83\xa1i" + one + b"\xa1t\x01\xa1t\x02",
+        b"\x82\xa1i" + one + b"\xa1i\xc0",
+    ]
+    decoded = Decoder(format="packed", item_type="int").decode(records_of(values))
+    assert outcome(decoded) == [(2,), (0,), (1,), (1,), (1,), None]
+    assert decoded.weights is not None
+    assert decoded.weights[3] == 9
+    assert decoded.times.tolist() == [1000, 1000, 1000, 2, 1000]
