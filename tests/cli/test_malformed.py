@@ -52,6 +52,7 @@ COMMANDS = [
     (["profile", "a.sealed", "--plot", "picture.gif"], 2, "must end in .png, .svg or .pdf"),
     (["profile", "a.sealed", "--format", "yaml"], 2, "'yaml' is not one of"),
     (["profile", "a.sealed", "--beta", "1.5"], 2, "--beta"),
+    (["demo", "--epsilon", "0"], 2, "positive rational"),
     (["stack", "-o", "both"], 2, "Missing argument 'FILES...'"),
     (["merge", "a", "b"], 2, "Missing option '-o'"),
 ]

@@ -76,8 +76,10 @@ def command(output: Path, epsilon: str, form: show.Format) -> None:
     """
     from sketchstream.cli import demo_report
     from sketchstream.cli.flights import read_flights
+    from sketchstream.spec import exact_epsilon
 
     began = time.monotonic()
+    exact_epsilon(epsilon)
     folder = _fresh(output)
     # Shares of the time that the parts take, in hundredths.
     with progress.Progress("reading the flights", 100, patience_s=0.0) as bar:
