@@ -7,11 +7,18 @@ Touches: the cluster.
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-from sketchstream.stream.ports import Publisher, Sink
+import msgpack
+
+from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.ports import Chunk, Publisher, Sink
 from sketchstream.stream.results import Both, DirectoryPublisher
 from sketchstream.stream.worker import Progress, Settings, Worker
 from sketchstream_connectors.fields import Decoder
@@ -20,11 +27,14 @@ from sketchstream_connectors.kafka_publish import KafkaPublisher, KafkaSink
 from sketchstream_connectors.kafka_sealed import KafkaSealedSource
 from sketchstream_connectors.kafka_source import KafkaSource
 from sketchstream_connectors.kafka_store import KafkaStore
+from sketchstream_connectors.records import from_client_records
 
 if TYPE_CHECKING:
     from sketchstream.stream.config import Config
     from sketchstream.stream.metrics import Metrics
     from sketchstream.stream.tracks import Rules
+
+log = logging.getLogger("sketchstream.kafka")
 
 THREADS = 8
 """Commits and restores wait for the network, not for the processor: several at a time."""
@@ -46,6 +56,52 @@ def connect(config: Config) -> Connection:
     return Connection(config.kafka, config.folder)
 
 
+def decoder_of(config: Config) -> Decoder:
+    """How the payloads of the configured topic are read."""
+    return Decoder(
+        format=config.format,  # type: ignore[arg-type]  # a topic's format, checked by the configuration
+        item=config.input.item,
+        item_type=config.input.item_type,
+        weight=config.input.weight,
+        time=config.input.time,
+    )
+
+
+def warm_up(config: Config, rules: Rules) -> None:
+    """Run one record through decoding, counting, snapshot and sealing, and throw it all away.
+
+    Loops are compiled when they are first called, which can take longer than a group waits for a poll. So that is done
+    before the worker joins its group.
+    """
+    began = time.monotonic()
+    now = time.time_ns() // 1_000_000
+    item: object = 1 if config.input.item_type == "int" else "1"
+    fields = {config.input.item or "": item, config.input.weight or "": 1}
+    if config.input.time != "record":
+        fields[config.input.time] = now
+    document: dict[str, Any] = {}
+    for path, value in fields.items():
+        *parents, leaf = path.split(".")
+        place = document
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[leaf] = value
+    payload = json.dumps(document).encode() if config.format == "json" else b"1"
+    if config.format == "packed":
+        payload = msgpack.packb({"i": (1).to_bytes(8, "little"), "w": (1).to_bytes(4, "little"), "t": now})
+    try:
+        samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(2)]
+        records = from_client_records(samples)
+        decoded = decoder_of(config).decode(records)
+        state = PartitionState.fresh(rules, 0, 0, 1)
+        state.apply(Chunk(0, 0, records.next_position, records.offsets, records.timestamps, decoded))
+        state.capture()
+        state.seal(everything=True)
+    except Exception as error:  # the stream itself decides what a record means
+        log.warning("event=warm_up_failed error=%s", type(error).__name__)
+    log.info("event=warmed_up seconds=%.1f", time.monotonic() - began)
+
+
 def open_ports(config: Config) -> Ports:
     """Source, store, publisher and sink of one worker; nothing stays open if one of them fails.
 
@@ -54,13 +110,7 @@ def open_ports(config: Config) -> Ports:
         BrokerError: the cluster cannot be reached.
     """
     topic = config.input.topic or ""
-    decoder = Decoder(
-        format=config.format,  # type: ignore[arg-type]  # a topic's format, checked by the configuration
-        item=config.input.item,
-        item_type=config.input.item_type,
-        weight=config.input.weight,
-        time=config.input.time,
-    )
+    decoder = decoder_of(config)
     with contextlib.ExitStack() as stack:
 
         def kept(close: Callable[[], object]) -> None:
@@ -101,6 +151,7 @@ def open_worker(
     progress: Callable[[Progress], None] | None = None,
 ) -> Worker:
     """A worker over Kafka; closing it closes its ports."""
+    warm_up(config, rules)
     ports = open_ports(config)
     chosen = settings or Settings(
         snapshot_every_s=config.store.snapshot_every / 1000,

@@ -1,0 +1,131 @@
+"""What happens before a worker joins its group, and the connections it may be told to use."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka_app import MINUTE, App
+
+from sketchstream.errors import BrokerError, ConfigError
+from sketchstream.hashing import Key
+from sketchstream.stream.config import Config
+from sketchstream.stream.launch import rules
+from sketchstream_connectors.devbroker import PASSWORD, SASL_USER, DevCluster
+from sketchstream_connectors.kafka_client import OWNED, Connection, redacted
+from sketchstream_connectors.kafka_worker import warm_up
+
+FORMATS = {
+    "json": "format = 'json'\nitem = 'a.b'\ntime = 'c.ts'\nweight = 'n'",
+    "key": "format = 'key'",
+    "value": "format = 'value'\nitem_type = 'bytes'",
+    "packed": "format = 'packed'\nitem_type = 'int'",
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("sketch", ["unit = 'item'\nmodulus = 32", "unit = 'event'"])
+def test_every_format_is_warmed_up_broker_free(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, sketch: str
+) -> None:
+    Key.generate().save(tmp_path / "key")
+    text = (
+        f"[kafka]\n'bootstrap.servers' = 'x:1'\n'group.id' = 'g'\n[input]\ntopic = 't'\npartitioned_by = 'item'\n"
+        f"{FORMATS[name]}\n[key]\nfile = 'key'\n[[sketch]]\nname = 's'\nwindow = '1h'\nepsilon = '1'\n{sketch}\n"
+        "domain = { slots = 1024, levels = 2 }\n"
+    )
+    config = Config.parse(text, tmp_path / "c.toml")
+    with caplog.at_level(logging.INFO, "sketchstream.kafka"):
+        warm_up(config, rules(config))
+    assert "warmed_up" in caplog.text
+    assert "failed" not in caplog.text
+
+
+@pytest.mark.parametrize("option", sorted(OWNED))
+def test_options_that_are_ours_are_refused_broker_free(option: str) -> None:
+    for name in (option, f"consumer.{option}", f"producer.{option}"):
+        with pytest.raises(ConfigError, match="cannot be set"):
+            Connection({"bootstrap.servers": "x:1", name: "1"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "bootstrap.servers"),
+        ({"bootstrap.server": "x"}, "did you mean 'bootstrap.servers'"),
+        ({"session.timeout.ms": "soon"}, "whole number"),
+        ({"ssl.check.hostname": "perhaps"}, "true or false"),
+        ({"ssl.cafile": "none.pem"}, "must name a file"),
+        ({"ssl.truststore.location": "none.jks"}, "must name a file"),
+        ({"ssl.truststore.type": "JKS"}, "must be PEM"),
+        ({"ssl.endpoint.identification.algorithm": ""}, "ssl.check.hostname"),
+        ({"consumer.linger.ms": 5}, "not an option"),
+    ],
+)
+def test_wrong_options_are_explained_broker_free(options: dict[str, object], message: str) -> None:
+    given = {"bootstrap.servers": "x:1", **options} if options and "bootstrap.server" not in options else options
+    with pytest.raises(ConfigError, match=message):
+        Connection(given)  # type: ignore[arg-type]
+
+
+def test_secrets_are_not_shown_broker_free() -> None:
+    shown = redacted({"sasl.password": "p", "ssl.key.password": "q", "group.id": "g"})
+    assert shown == {"sasl.password": "***", "ssl.key.password": "***", "group.id": "g"}
+    assert "secret" not in repr(Connection({"bootstrap.servers": "x:1", "sasl.password": "secret"}))
+
+
+@pytest.fixture
+def secured(own_broker: DevCluster, tmp_path: Path) -> Iterator[App]:
+    """An application whose workers use TLS and SASL, on topics made over the plain listener."""
+    app = App(own_broker.bootstrap, tmp_path / "app", partitions=2)
+    options = {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(own_broker.certificate),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": SASL_USER,
+    }
+    text = app.config_file.read_text().replace(own_broker.bootstrap, own_broker.sasl_bootstrap)
+    lines = "".join(f"'{name}' = '{value}'\n" for name, value in options.items())
+    app.config_file.write_text(text.replace("[input]", lines + "[input]", 1))
+    yield app
+    app.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
+def test_workers_run_over_tls_and_sasl(secured: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKETCHSTREAM__KAFKA__SASL_PASSWORD", PASSWORD)
+    worker = secured.start()
+    load = secured.load()
+    start = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
+    for i in range(500):
+        load.send(i % 400, start + i)
+    load.close_windows(start + 2 * MINUTE)
+    secured.wait_published(start + MINUTE)
+    secured.check_exact()
+    assert PASSWORD not in worker.log.read_text()
+    assert worker.terminate() == 0
+
+
+def test_tls_without_the_certificate_and_sasl_without_the_password_are_refused(own_broker: DevCluster) -> None:
+    quick = {"admin.bootstrap.timeout.ms": 3000, "admin.request.timeout.ms": 3000}
+    tls = {"bootstrap.servers": own_broker.tls_bootstrap, "security.protocol": "SSL", **quick}
+    wrong = {
+        "bootstrap.servers": own_broker.sasl_bootstrap,
+        "security.protocol": "SASL_SSL",
+        "ssl.cafile": str(own_broker.certificate),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": SASL_USER,
+        "sasl.password": "wrong-password",
+        **quick,
+    }
+    for options in (tls, wrong):
+        connection = Connection(options)
+        with pytest.raises(BrokerError) as caught:
+            connection.make_admin()
+        assert "wrong-password" not in str(caught.value)
+        connection.close()
+    good = Connection({**tls, "ssl.cafile": str(own_broker.certificate)})
+    assert good.admin.cluster_id()
+    good.close()
