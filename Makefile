@@ -48,7 +48,7 @@ test-fast: setup  ## the quick tests only: no broker, no long statistics
 
 lint: setup  ## ruff (rules and format) and the import contracts
 	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff format --check --exclude '*.md' .
 	@$(BIN)/lint-imports --no-logo
 
 types: setup  ## mypy, strict
@@ -76,7 +76,7 @@ docs: setup  ## write docs/cli.md from the commands themselves
 
 format: setup  ## let ruff put the code into shape
 	@$(BIN)/ruff check --fix .
-	@$(BIN)/ruff format .
+	@$(BIN)/ruff format --exclude '*.md' .
 
 clean:  ## remove what was built: environment, caches, demo output
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output

@@ -128,3 +128,10 @@ def test_no_registry_host_is_named_anywhere_in_the_build() -> None:
         assert not re.search(r"index-url|find-links|pypi\.org|--index|maven\.org", text), name
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line) for line in lines)
+
+
+def test_every_document_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if path.name != "README.md":
+            assert f"({path.relative_to(ROOT / 'docs')})" in index, path.name
