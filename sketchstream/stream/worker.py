@@ -179,7 +179,7 @@ class Worker:
             if not todo or self._clock.monotonic() >= deadline:
                 break
             for slot in todo:
-                if slot.state is not None and self._crowded(slot.state):
+                if slot.state is not None and self._flying() + slot.state.dirty_bytes > self._budget():
                     for other in self._slots.values():
                         self._wait(other, deadline)
                 if slot.state is not None and slot.job is None:
@@ -564,20 +564,25 @@ class Worker:
                     slot.throttled = False
                     self._source.resume(slot.partition)
             waited = now - slot.saved_at
-            if self._crowded(state):
-                continue
             publish = state.to_publish and waited >= self.settings.publish_every_s and now >= slot.publish_at
-            if publish or (state.changed() and waited >= self.settings.snapshot_every_s):
-                self._save(slot)
+            if not publish and not (state.changed() and waited >= self.settings.snapshot_every_s):
+                continue
+            # copies in flight stay small beside the states; one may always fly
+            flying = self._flying()
+            if flying and flying + state.dirty_bytes > self._budget():
+                continue
+            self._save(slot)
         self._collect()
 
-    def _crowded(self, state: PartitionState) -> bool:
-        """Whether a capture must wait, so that copies in flight stay small beside the states."""
-        flying = [slot.job_bytes for slot in self._slots.values() if slot.job is not None and slot.job_kind == "commit"]
-        if not any(flying):
-            return False
+    def _budget(self) -> int:
+        """Bytes of captured snapshots that may wait for their commit."""
         states = sum(slot.state.state_bytes for slot in self._slots.values() if slot.state is not None)
-        return sum(flying) + state.dirty_bytes > max(LEAST_COPIES, states // 16)
+        return max(LEAST_COPIES, states // 16)
+
+    def _flying(self) -> int:
+        """Bytes of captured snapshots that wait for their commit now."""
+        slots = self._slots.values()
+        return sum(slot.job_bytes for slot in slots if slot.job is not None and slot.job_kind == "commit")
 
     def _refill(self, slot: Slot) -> None:
         """Dead letters that a partition may send now: as many as one second's rate, refilled as time passes."""
