@@ -2,7 +2,7 @@
 
     python bench/accuracy.py                 everything (about two hours on two quiet cores)
     python bench/accuracy.py --quick         few sets, few seeds: minutes
-    python bench/accuracy.py --part coverage | opened | forms | large | profiles
+    python bench/accuracy.py --part profiles | forms | opened | coverage [--seeds N] [--runs N]
 
 In: data sets brought by bench/data.py. Out: bench/results/accuracy.json, accuracy.md, *.png. Touches: those files.
 Each row is a mean over seeds; the naive row (clipping what was published) is always there. Counts are capped at
@@ -98,7 +98,9 @@ def metrics(f: np.ndarray, truth: np.ndarray, d: int) -> dict[str, float]:
     return out
 
 
-def run(name: str, h: np.ndarray, epsilons: Iterable[str], seeds: int, form: str, cost: str | None, kind: str) -> list[dict]:
+def run(
+    name: str, h: np.ndarray, epsilons: Iterable[str], seeds: int, form: str, cost: str | None, kind: str
+) -> list[dict]:
     """One row for each epsilon and method: means over the seeds."""
     truth = np.bincount(h, minlength=N + 1) / h.size
     rows = []
@@ -170,6 +172,300 @@ def real_sets(quick: bool) -> dict[str, np.ndarray]:
     return out
 
 
+FORMS = ("state", "cumulative", "bins")
+
+
+def forms(seeds: int, quick: bool) -> list[dict]:
+    """L1 from a published histogram against L1 from the bare state of the same sketch, cost = epsilon."""
+    rows = []
+    for name in ("twitter_1m",) if quick else ("twitter_1m", "twitter_10m", "python_names", "subtlex", "linux_names"):
+        try:
+            counts = data.load(name)
+        except data.Unavailable:
+            continue
+        for items in (500, 5_000, 75_000):
+            rng = np.random.default_rng(hash_name(name) + items)
+            h = capped(counts, items, rng)
+            truth = np.bincount(h, minlength=N + 1) / h.size
+            for epsilon in ("0.1", "0.25", "0.5", "1", "2"):
+                every: dict[str, list[tuple[float, float, float]]] = {form: [] for form in FORMS}
+                for seed in range(seeds):
+                    for form in FORMS:
+                        draw = np.random.default_rng([seed, hash_name(name)])
+                        observed = publish([h], epsilon=epsilon, rng=draw, form=form, max_count=N)
+                        f, _, seconds = estimate(observed, "likelihood")
+                        every[form].append((np.abs(f - truth).sum(), np.abs(naive(observed, N) - truth).sum(), seconds))
+                means = {form: np.mean(runs, axis=0) for form, runs in every.items()}
+                row = {"set": name, "d": int(h.size), "epsilon": epsilon, "seeds": seeds}
+                for form in FORMS:
+                    row[form] = float(means[form][0])
+                    row[form + "_to_state"] = float(means[form][0] / means["state"][0])
+                    row[form + "_to_naive"] = float(means[form][0] / means[form][1])
+                    row[form + "_seconds"] = float(means[form][2])
+                rows.append(row)
+                print(
+                    f"{name:14} d={h.size:>6} eps={epsilon:4} cumulative/state {row['cumulative_to_state']:.2f}  "
+                    f"bins/state {row['bins_to_state']:.2f}  to naive {row['cumulative_to_naive']:.2f} "
+                    f"{row['bins_to_naive']:.2f}  seconds {row['state_seconds']:.2f} {row['cumulative_seconds']:.2f} "
+                    f"{row['bins_seconds']:.2f}",
+                    flush=True,
+                )
+    return rows
+
+
+NUMBERS = ("distinct", "f1", "at_least.2", "at_least.5", "at_least.10", "mean", "total", "entropy")
+
+
+def numbers(items: np.ndarray) -> dict[str, float]:
+    """True numbers of a vector of positive counts."""
+    total = float(items.sum())
+    out = {f"at_least.{k}": float((items >= k).sum()) for k in (2, 5, 10)}
+    spread = float((items * np.log(items)).sum())
+    return {
+        **out, "distinct": float(items.size), "f1": float((items == 1).sum()), "mean": total / items.size,
+        "total": total, "entropy": math.log(total) - spread / total,
+    }  # fmt: skip
+
+
+def inside(profile: object, name: str, truth: float) -> bool:
+    """Whether the 95% interval of a number contains the truth."""
+    if name == "f1":
+        low, high = profile.interval("counts")[1]  # type: ignore[attr-defined]
+        return bool(low <= truth <= high)
+    found = profile.interval(name)  # type: ignore[attr-defined]
+    return bool(found.low <= truth <= found.high)
+
+
+def coverage(runs: int, quick: bool) -> list[dict]:
+    """Share of runs in which the 95% intervals contain the truth: closed and open domains, all forms, both units."""
+    rows = []
+    cases = [
+        (domain, counts, unit, form, epsilon)
+        for domain in ("closed", "open")
+        for counts in ("geometric", "zipf")
+        for unit, form in (("event", "state"), ("event", "cumulative"), ("event", "bins"), ("item", "bins"))
+        for epsilon in (("0.25", "1") if unit == "event" else ("2",))
+    ]
+    for domain, counts, unit, form, epsilon in cases:
+        if quick and (form != "cumulative" or counts != "geometric"):
+            continue
+        rng = np.random.default_rng(17)
+        size = 20_000 if domain == "closed" else 100_000
+        items = rng.geometric(0.4, size) if counts == "geometric" else np.minimum(rng.zipf(1.5, size), 10**6)
+        if unit == "item":
+            items = np.minimum(items, 20)
+        truth = numbers(items)
+        hits = dict.fromkeys(NUMBERS, 0)
+        n = 31 if unit == "item" else 30
+        for _ in range(runs):
+            options = {"epsilon": epsilon, "rng": rng, "form": form, "unit": unit, "max_count": n}
+            if unit == "item":
+                options["modulus"] = 32
+            if domain == "open":
+                observed = publish(hashed(items, 1 << 20, 8, rng), open_domain=True, **options)
+            else:
+                observed = publish([np.concatenate([np.zeros(20_000, dtype=np.int64), items])], **options)
+            profile = reconstruct([observed], max_count=n)
+            for name in NUMBERS:
+                hits[name] += inside(profile, name, truth[name])
+        row = {"domain": domain, "counts": counts, "unit": unit, "form": form, "epsilon": epsilon, "runs": runs}
+        row.update({name: hits[name] / runs for name in NUMBERS})
+        rows.append(row)
+        print(
+            f"{domain:6} {counts:9} {unit:5} {form:10} eps={epsilon:4} "
+            + " ".join(f"{name} {100 * hits[name] / runs:.1f}" for name in NUMBERS),
+            flush=True,
+        )
+    return rows
+
+
+def opened(runs: int, quick: bool) -> list[dict]:
+    """RMS relative error of the distinct count from published histograms of 2^20 slots, and what was predicted."""
+    limits = {("1", 10**5): 1.1, ("1", 10**6): 0.55, ("1", 10**7): 0.5, ("1", 10**8): 0.6,
+              ("2", 10**5): 0.5, ("2", 10**6): 0.3, ("2", 10**7): 0.3, ("2", 10**8): 0.4}  # fmt: skip
+    rows = []
+    for epsilon, items in limits:
+        if quick and items > 10**6:
+            continue
+        for counts in ("geometric", "zipf"):
+            rng = np.random.default_rng(23)
+            levels = 12 if items == 10**8 else 8
+            times = runs if items < 10**7 else max(runs // 4, 2) if items < 10**8 else max(runs // 10, 2)
+            errors, widths, cells = [], [], []
+            for _ in range(times):
+                slots = np.zeros((levels, (1 << 20) // levels), dtype=np.int64)
+                head = np.zeros(5)
+                for start in range(0, items, 10**7):
+                    size = min(10**7, items - start)
+                    part = rng.geometric(0.4, size) if counts == "geometric" else np.minimum(rng.zipf(1.5, size), 10**6)
+                    slots += np.stack(hashed(part, 1 << 20, levels, rng))
+                    head += np.bincount(np.minimum(part, 5), minlength=6)[1:6]
+                observed = publish(
+                    list(slots), epsilon=epsilon, rng=rng, form="cumulative", open_domain=True, max_count=30
+                )
+                profile = reconstruct([observed], max_count=30)
+                errors.append(profile.distinct.value / items - 1)
+                widths.append((profile.distinct.high - profile.distinct.low) / 2 / 1.96 / items)
+                band = profile.interval("counts")[1:5]
+                cells.append((profile.counts[1:5] - head[:4]) / np.maximum((band[:, 1] - band[:, 0]) / 3.92, 1e-9))
+            rms = float(np.sqrt(np.mean(np.square(errors))))
+            row = {"epsilon": epsilon, "items": items, "counts": counts, "levels": levels, "runs": times, "rms": rms,
+                   "predicted": float(np.mean(widths)), "limit": limits[epsilon, items] / 100,
+                   "cells": np.sqrt(np.mean(np.square(cells), axis=0)).tolist()}  # fmt: skip
+            rows.append(row)
+            print(
+                f"open eps={epsilon} {items:>9} {counts:9} rms {100 * rms:.2f}% limit {100 * row['limit']:.2f}% "
+                f"predicted {100 * row['predicted']:.2f}%  cells 1..4 over prediction "
+                + " ".join(f"{x:.2f}" for x in row["cells"]),
+                flush=True,
+            )
+    rng = np.random.default_rng(29)
+    errors = []
+    for _ in range(runs // 2):
+        items_32 = np.minimum(rng.geometric(0.4, 10**6), 31)
+        observed = publish(
+            hashed(items_32, 1 << 20, 8, rng),
+            epsilon=2,
+            rng=rng,
+            form="bins",
+            unit="item",
+            modulus=32,
+            open_domain=True,
+        )
+        errors.append(reconstruct([observed], max_count=31).distinct.value / 10**6 - 1)
+    rms = float(np.sqrt(np.mean(np.square(errors))))
+    rows.append({"epsilon": "2", "items": 10**6, "counts": "geometric", "unit": "item", "rms": rms, "limit": 0.02,
+                 "runs": runs // 2, "levels": 8})  # fmt: skip
+    print(f"open item eps=2 10^6 rms {100 * rms:.2f}% limit 2%", flush=True)
+    return rows
+
+
+def ratios(rows: list[dict]) -> list[dict]:
+    """The judged ratios, one for each set and epsilon."""
+    out, groups = [], {}
+    for row in rows:
+        groups.setdefault((row["set"], row["epsilon"]), {})[row["method"]] = row
+    for (name, epsilon), by in groups.items():
+        mine = by["likelihood"]
+        best = min(by[m]["l1"] for m in METHODS if m.startswith("circulant"))
+        worst_emd = min(by[m]["emd"] for m in METHODS if m.startswith("circulant"))
+        out.append(
+            {
+                "set": name,
+                "epsilon": epsilon,
+                "kind": mine["kind"],
+                "d": mine["d"],
+                "l1": mine["l1"] / max(best, 1e-12),
+                "naive": mine["l1"] / max(by["naive"]["l1"], 1e-12),
+                "emd": mine["emd"] / max(by["monotone"]["emd"], 1e-12),
+                "emd_seed": mine["emd"] / max(worst_emd, 1e-12),
+                "seconds": mine["seconds"],
+            }  # fmt: skip
+        )
+    return out
+
+
+def summary(results: dict, path: Path) -> None:
+    """Tables for people, and two plots."""
+    lines = ["# Accuracy", "", "Written by `python bench/accuracy.py`; every number is a mean over seeds.", ""]
+    if "profiles" in results:
+        found = ratios(results["profiles"])
+        seeds = results["profiles"][0]["seeds"]
+        for kind, title in (("real", "Real sets, d from 20,000 up"), ("stress", "Stress sets, d = 100,000")):
+            lines += [
+                f"## {title}: `likelihood` against the seed's algorithm at its best norm, {seeds} seeds", "",
+                "| epsilon | sets | L1 / seed, mean | limit | worst | limit | EMD / monotone | limit | EMD / seed, median "
+                "| L1 / naive, worst | seconds, median |", "|---|---|---|---|---|---|---|---|---|---|---|",
+            ]  # fmt: skip
+            for epsilon in EPSILONS:
+                here = [r for r in found if r["kind"] == kind and r["epsilon"] == epsilon and r["d"] >= 20_000]
+                if not here:
+                    continue
+                limit, worst = JUDGED.get(epsilon, ("", "")) if kind == "real" else (JUDGED_STRESS.get(epsilon, ""), "")
+                emd = JUDGED_EMD.get(epsilon, "") if kind == "real" else ""
+                top = max(here, key=lambda r: r["l1"])
+                lines.append(
+                    f"| {epsilon} | {len(here)} | {np.mean([r['l1'] for r in here]):.2f} | {limit} | "
+                    f"{top['l1']:.2f} ({top['set']}) | {worst} | {np.mean([r['emd'] for r in here]):.2f} | {emd} | "
+                    f"{np.median([r['emd_seed'] for r in here]):.2f} | {max(r['naive'] for r in here):.2f} | "
+                    f"{np.median([r['seconds'] for r in here]):.2f} |"
+                )
+            lines.append("")
+        small = [r for r in found if r["d"] < 20_000]
+        if small:
+            lines += ["Small real sets (d below 20,000), worst L1 / naive at any epsilon: "
+                      f"{max(r['naive'] for r in small):.2f}.", ""]  # fmt: skip
+        lines += ["## Every method: mean L1 over the real sets", "", "| epsilon | " + " | ".join(METHODS) + " |",
+                  "|---" * (len(METHODS) + 1) + "|"]  # fmt: skip
+        for epsilon in EPSILONS:
+            some = [r for r in results["profiles"] if r["epsilon"] == epsilon and r["kind"] == "real"]
+            if some:
+                means = [np.mean([r["l1"] for r in some if r["method"] == m]) for m in METHODS]
+                lines.append(f"| {epsilon} | " + " | ".join(f"{x:.3f}" for x in means) + " |")
+        lines.append("")
+        draw(found, path.with_name(path.stem + "_ratios.png"))
+    if "forms" in results:
+        lines += ["## From a published histogram: L1 over the bare state's (mean over sets)", "",
+                  "| d | epsilon | cumulative | bins | cumulative / naive | bins / naive |", "|---|---|---|---|---|---|"]  # fmt: skip
+        for d in sorted({r["d"] for r in results["forms"]}):
+            for epsilon in ("0.1", "0.25", "0.5", "1", "2"):
+                some = [r for r in results["forms"] if r["d"] == d and r["epsilon"] == epsilon]
+                columns = ("cumulative_to_state", "bins_to_state", "cumulative_to_naive", "bins_to_naive")
+                means = [float(np.exp(np.mean([np.log(r[c]) for r in some]))) for c in columns]
+                lines.append(f"| {d:,} | {epsilon} | " + " | ".join(f"{x:.2f}" for x in means) + " |")
+        lines.append("")
+    if "opened" in results:
+        lines += ["## Open domain, 2^20 slots, published cumulative histograms: RMS relative error of distinct", "",
+                  "| epsilon | items | counts | levels | runs | RMS | limit | predicted |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+        for r in results["opened"]:
+            predicted = f"{100 * r['predicted']:.2f}%" if "predicted" in r else "unit item"
+            lines.append(
+                f"| {r['epsilon']} | {r['items']:,} | {r['counts']} | {r['levels']} | {r['runs']} | {100 * r['rms']:.2f}% | "
+                f"{100 * r['limit']:.2f}% | {predicted} |"
+            )
+        lines.append("")
+    if "coverage" in results:
+        lines += [f"## Coverage of the 95% intervals, {results['coverage'][0]['runs']} runs each", "",
+                  "| domain | counts | unit | form | epsilon | " + " | ".join(NUMBERS) + " |",
+                  "|---" * (len(NUMBERS) + 5) + "|"]  # fmt: skip
+        for r in results["coverage"]:
+            lines.append(
+                f"| {r['domain']} | {r['counts']} | {r['unit']} | {r['form']} | {r['epsilon']} | "
+                + " | ".join(f"{100 * r[name]:.1f}" for name in NUMBERS) + " |"
+            )  # fmt: skip
+        lines.append("")
+    path.write_text("\n".join(lines))
+
+
+def draw(found: list[dict], path: Path) -> None:
+    """Ratios of every set by epsilon: L1 against the seed, earth mover's distance against monotone."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, key, title in zip(
+        figure.subplots(1, 2),
+        ("l1", "emd"),
+        ("L1 / the seed's algorithm", "earth mover's distance / monotone"),
+        strict=True,
+    ):
+        for kind, colour in (("real", "#1f5fa8"), ("stress", "#c77d2b")):
+            some = [r for r in found if r["kind"] == kind]
+            where = {e: i for i, e in enumerate(EPSILONS)}
+            shift = -0.08 if kind == "real" else 0.08
+            axes.plot([where[r["epsilon"]] + shift for r in some], [max(r[key], 1e-2) for r in some], "o", ms=4,
+                      alpha=0.6, color=colour, label=f"{kind} sets")  # fmt: skip
+        axes.axhline(1.0, color="0.4", lw=1)
+        axes.set_yscale("log")
+        axes.set_xticks(range(len(EPSILONS)), EPSILONS)
+        axes.set_xlabel("epsilon")
+        axes.set_title(title, fontsize=11)
+        axes.grid(True, axis="y", alpha=0.3)
+        axes.legend(frameon=False, fontsize=9)
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     """Run what was asked for and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -177,7 +473,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=None)
     parser.add_argument("--sets", default="")
     parser.add_argument("--epsilons", default=",".join(EPSILONS))
-    parser.add_argument("--part", default="profiles,forms,coverage,opened,large")
+    parser.add_argument("--part", default="profiles,forms,opened,coverage")
+    parser.add_argument("--runs", type=int, default=None, help="runs of the parts opened and coverage")
     options = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / ("quick.json" if options.quick else "accuracy.json")
@@ -196,6 +493,16 @@ def main() -> None:
                 rows += run(name, h, epsilons, seeds, "state", None, "stress")
         results["profiles"] = rows
         path.write_text(json.dumps(results))
+    if "forms" in wanted:
+        results["forms"] = forms(seeds, options.quick)
+        path.write_text(json.dumps(results))
+    if "opened" in wanted:
+        results["opened"] = opened(options.runs or (4 if options.quick else 40), options.quick)
+        path.write_text(json.dumps(results))
+    if "coverage" in wanted:
+        results["coverage"] = coverage(options.runs or (30 if options.quick else 2000), options.quick)
+        path.write_text(json.dumps(results))
+    summary(results, RESULTS / ("quick.md" if options.quick else "accuracy.md"))
 
 
 if __name__ == "__main__":

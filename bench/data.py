@@ -124,7 +124,9 @@ def subtlex() -> np.ndarray:
 def _trace(name: str) -> np.ndarray:
     folder = CACHE / "cachesim"
     if not list(folder.glob("*.tar.gz")):
-        _run([sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "libcachesim==0.3.5"], folder)
+        _run(
+            [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "libcachesim==0.3.5"], folder
+        )
     with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
         member = next((one for one in archive.getmembers() if one.name.endswith("/" + name)), None)
         if member is None:
