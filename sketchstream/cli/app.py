@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "stack": "Put sealed sketches of disjoint populations side by side.",
     "inspect": "Print the header of any sketch file, and nothing else.",
     "profile": "Reconstruct how many items occurred how often, with intervals.",
+    "plan": "Say what accuracy a specification will have, before anything is created.",
     "ledger": "Print what a sketch's looks cost: layers, views, loss.",
     "verify": "Audit this build on this machine: samplers, neighbours, releases, seals, ledger.",
     "worker": "Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish.",

@@ -1,0 +1,101 @@
+"""`sketchstream plan`: what accuracy a sketch will have, and what it takes to reach one.
+
+In: what the sketch shall be, and what is publicly expected of the stream. Out: expected errors. Touches: nothing; no
+data and no sketch are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+import click
+
+from sketchstream.cli import options, show
+from sketchstream.cli.specs import Description, described
+
+COLUMNS: Final = ("number", "value", "sd", "relative", "simulated", "central")
+SMALLEST: Final = 1024
+"""Slots that the search begins with if none are given."""
+
+
+@click.command(short_help="Say what accuracy a specification will have, before anything is created.")
+@described
+@click.option("--items", type=click.FloatRange(min=1), required=True, help="Distinct items expected in one window.")
+@click.option("--mean", type=float, default=3.0, show_default=True, help="Expected mean count of an item.")
+@click.option(
+    "--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True, help="Of the counts."
+)
+@click.option("--exponent", type=float, default=2.0, show_default=True, help="With --law zipf.")
+@click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are stacked.")
+@click.option("--merges", type=click.IntRange(min=1), default=1, show_default=True, help="States that are merged.")
+@click.option("--windows", type=click.IntRange(min=1), default=1, show_default=True, help="Windows of one item.")
+@click.option("--runs", type=click.IntRange(min=0), default=0, show_default=True, help="Simulated windows beside.")
+@click.option("--target", type=float, help="Find the cheapest sketch with this relative error, such as 0.02.")
+@click.option("--number", default="distinct", show_default=True, help="With --target: distinct, at_least.3, mean, ...")
+@click.option(
+    "--vary",
+    type=click.Choice(["slots", "epsilon"]),
+    default="slots",
+    show_default=True,
+    help="With --target: what may change.",
+)
+@options.result_format()
+def command(
+    description: Description,
+    items: float,
+    mean: float,
+    law: Literal["geometric", "zipf"],
+    exponent: float,
+    parts: int,
+    merges: int,
+    windows: int,
+    runs: int,
+    target: float | None,
+    number: str,
+    vary: Literal["slots", "epsilon"],
+    form: show.Format,
+) -> None:
+    r"""Say what error every number of a sketch will have, and what a curator with raw counts would reach.
+
+    With --target: the smallest number of slots, or the smallest epsilon, that reaches a relative error (one standard
+    deviation). Nothing is drawn and no data are read.
+
+    \b
+    Examples:
+      sketchstream plan --epsilon 1 --open --slots 1048576 --items 1000000
+      sketchstream plan --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
+    """
+    from sketchstream import planner
+
+    expected: dict[str, Any] = {
+        "items": items,
+        "mean": mean,
+        "law": law,
+        "exponent": exponent,
+        "parts": parts,
+        "merges": merges,
+        "windows": windows,
+        "runs": runs,
+    }
+    if target is None:
+        found = planner.plan(description.spec(), **expected)
+    else:
+        if description.open_domain and description.slots is None and vary == "slots":
+            description = replace(description, slots=SMALLEST)
+        found = planner.required(description.spec(), target=target, number=number, vary=vary, **expected)
+    if form == "json":
+        click.echo(show.as_json(found.to_dict()))
+        return
+    if form == "csv":
+        lines = [
+            (name, one.value, one.sd, one.relative, one.simulated, one.central) for name, one in found.numbers.items()
+        ]
+        click.echo(show.as_csv(COLUMNS, lines))
+        return
+    domain = found.spec.domain
+    slots = f"{domain.size:,} slots" + (f" in {domain.levels} levels" if domain.levels > 1 else "")
+    click.echo(f"epsilon {found.spec.epsilon}, unit {found.spec.unit}, {slots}, {found.items:,.0f} items expected\n")
+    show.table(COLUMNS, found.rows())
+    for note in found.notes:
+        click.echo(note)

@@ -1,0 +1,141 @@
+"""The options that describe a sketch, shared by `create` and `plan`, and the spec that they build.
+
+In: options. Out: a `ProfileSpec`. Touches: the list of a closed domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sketchstream.cli.options import FILE
+
+if TYPE_CHECKING:
+    from sketchstream.spec import Domain, ProfileSpec, Publish, Unit
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the options said of a sketch; names are those of the options."""
+
+    epsilon: str
+    unit: Unit
+    open_domain: bool
+    slots: int | None
+    levels: int | None
+    size: int | None
+    items_file: Path | None
+    item_type: str
+    sample_rate: str | None
+    max_count: int | None
+    modulus: int | None
+    max_weight: int | None
+    bits: str | None
+    publish: Publish
+    epsilon_publish: str | None
+    intrusion: bool | None
+
+    def spec(self) -> ProfileSpec:
+        """The spec.
+
+        Raises:
+            ConfigError: options that do not fit together.
+            SpecError: a sketch that cannot be.
+        """
+        from sketchstream.spec import ProfileSpec
+
+        given: dict[str, Any] = {
+            "max_count": self.max_count,
+            "modulus": self.modulus,
+            "max_weight": self.max_weight,
+            "epsilon_publish": self.epsilon_publish,
+            "intrusion": self.intrusion,
+            "bits": None if self.bits is None else int(self.bits),
+        }
+        return ProfileSpec(
+            epsilon=self.epsilon,
+            unit=self.unit,
+            publish=self.publish,
+            domain=self.domain(),
+            **{name: value for name, value in given.items() if value is not None},
+        )
+
+    def domain(self) -> Domain:
+        """The domain."""
+        from sketchstream.cli import sketches
+        from sketchstream.errors import ConfigError
+        from sketchstream.spec import ClosedDomain, OpenDomain
+
+        if sum((self.open_domain, self.size is not None, self.items_file is not None)) != 1:
+            msg = "a domain is needed: exactly one of --open (with --slots), --size and --items-file"
+            raise ConfigError(msg)
+        if not self.open_domain and (self.slots is not None or self.levels is not None):
+            msg = "--slots and --levels belong to --open"
+            raise ConfigError(msg)
+        if self.open_domain:
+            if self.slots is None:
+                msg = "--open needs --slots, for example --slots 1048576 (`sketchstream plan` helps to choose)"
+                raise ConfigError(msg)
+            if self.sample_rate is not None:
+                msg = "--sample-rate belongs to closed domains"
+                raise ConfigError(msg)
+            return OpenDomain(self.slots) if self.levels is None else OpenDomain(self.slots, self.levels)
+        if self.items_file is not None:
+            return ClosedDomain(
+                items=sketches.read_items(self.items_file, self.item_type), sample_rate=self.sample_rate
+            )
+        return ClosedDomain(size=self.size, sample_rate=self.sample_rate)
+
+
+_OPTIONS = (
+    click.option("--epsilon", required=True, help='Privacy of the state: "1", "0.1", "1/2".'),
+    click.option(
+        "--unit", type=click.Choice(["event", "item"]), default="event", show_default=True, help="What is protected."
+    ),
+    click.option("--open", "open_domain", is_flag=True, help="Items that nobody can list; needs a key."),
+    click.option("--slots", type=int, help="With --open: counters in all levels."),
+    click.option("--levels", type=int, help="With --open: levels that share the slots.  [default: 8]"),
+    click.option("--size", type=int, help="Closed domain: the ids 0..SIZE-1."),
+    click.option("--items-file", type=FILE, help="Closed domain: the items, text, one a line; needs a key."),
+    click.option(
+        "--item-type",
+        type=click.Choice(["text", "int", "bytes"]),
+        default="text",
+        show_default=True,
+        help="With --items-file: what its lines are.",
+    ),
+    click.option("--sample-rate", help="Closed domain: keep this share of the items, chosen by the key."),
+    click.option("--max-count", type=int, help="Largest count that is resolved.  [default: 300, or modulus - 1]"),
+    click.option("--modulus", type=int, help="With --unit item: counters live below it."),
+    click.option("--max-weight", type=int, help="With --unit event: largest weight of one event.  [default: 1]"),
+    click.option("--bits", type=click.Choice(["32", "64"]), help="With --unit event: of a counter.  [default: 32]"),
+    click.option(
+        "--publish",
+        type=click.Choice(["histogram", "state"]),
+        default="histogram",
+        show_default=True,
+        help="What seal publishes.",
+    ),
+    click.option("--epsilon-publish", help="Cost of that publication.  [default: epsilon]"),
+    click.option("--intrusion/--no-intrusion", default=None, help="With --publish state: fresh noise, or none."),
+)
+
+
+def described(function: Callable[..., Any]) -> Callable[..., Any]:
+    """All these options on a command, which gets them as one argument, `description`."""
+    names = [field.name for field in fields(Description)]
+
+    @wraps(function)
+    def call(**given: Any) -> Any:
+        own = {name: value for name, value in given.items() if name not in names}
+        return function(description=Description(**{name: given[name] for name in names}), **own)
+
+    command: Callable[..., Any] = call
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
