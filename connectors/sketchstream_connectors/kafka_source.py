@@ -165,6 +165,10 @@ class KafkaSource:
         self._lost.clear()
         self._open()
 
+    def owns(self, partition: int) -> bool:
+        """Whether this partition was announced and not taken away: any thread may ask."""
+        return partition in self._announced
+
     def condemn(self, error: FencedError) -> None:
         """Another process has our group.instance.id: the next poll raises. Any thread may call this."""
         self._condemned = error

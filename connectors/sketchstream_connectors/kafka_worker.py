@@ -24,6 +24,7 @@ from sketchstream.stream.worker import Progress, Settings, Worker
 from sketchstream_connectors.fields import Decoder
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_publish import KafkaPublisher, KafkaSink
+from sketchstream_connectors.kafka_results import KafkaResults
 from sketchstream_connectors.kafka_sealed import KafkaSealedSource
 from sketchstream_connectors.kafka_source import KafkaSource
 from sketchstream_connectors.kafka_store import KafkaStore
@@ -128,6 +129,8 @@ def open_ports(config: Config) -> Ports:
         if config.sealed_directory is not None:
             publishers.append(DirectoryPublisher(config.sealed_directory))
         publisher = publishers[0] if len(publishers) == 1 else Both(publishers)
+        if config.output.results_topic and config.sealed_topic is not None:
+            publisher = _WithResults(publisher, KafkaResults(connection, config, lambda: source.owns(0)))
         kept(publisher.close)
         sink: Sink | None = None
         if config.input.late_topic or config.input.dead_letter_topic:
@@ -140,6 +143,21 @@ def open_ports(config: Config) -> Ports:
             )
         stack.pop_all()
         return Ports(connection, source, store, publisher, sink)
+
+
+class _WithResults:
+    """A publisher beside which results are published; they end together."""
+
+    def __init__(self, publisher: Publisher, results: KafkaResults) -> None:
+        self._publisher = publisher
+        self._results = results
+        self.publish = publisher.publish
+        self.frontiers = publisher.frontiers
+
+    def close(self) -> None:
+        """Let go of both."""
+        self._results.close()
+        self._publisher.close()
 
 
 def open_worker(

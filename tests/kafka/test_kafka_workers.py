@@ -200,3 +200,38 @@ def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_results_come_once_for_every_complete_window(app_of: Callable[..., App]) -> None:
+    import json
+
+    from sketchstream_connectors import kafka_topics
+    from sketchstream_connectors.kafka_sealed import Log
+
+    app = app_of(extra='[output]\nresults_topic = "PLACE"')
+    topic = f"{app.group}.results"
+    app.config_file.write_text(app.config_file.read_text().replace("PLACE", topic))
+    kafka_topics.create(app.connection, kafka_topics.Names(app.group, app.topic, app.names.sealed, results=topic))
+    first, _ = app.start(), app.start()
+    end = stream(app, 2, 2000, seed=11)
+    app.wait_published(end)
+
+    def results() -> dict[str, dict[str, object]]:
+        log = Log(app.connection, topic)
+        found = [(record.key.decode(), json.loads(record.value)) for record in log.advance()]
+        log.close()
+        assert len({key for key, _ in found}) == len({json.dumps(pair, sort_keys=True) for pair in found})
+        return dict(found)
+
+    wait_for(lambda: len(results()) == 2)
+    first.kill()
+    load = app.load()
+    load.send(3, end + 2 * MINUTE)
+    load.close_windows(end + 5 * MINUTE)
+    app.wait_published(end + 3 * MINUTE)
+    wait_for(lambda: len(results()) >= 3)
+    for key, result in results().items():
+        start = int(key.split("/")[2])
+        assert result["complete"] is True
+        counts = app.truth[start]
+        assert result["distinct"]["value"] == pytest.approx(len(counts), abs=1e-3)

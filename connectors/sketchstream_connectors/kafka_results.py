@@ -1,0 +1,120 @@
+"""Finished results in a topic: the profile of every window as JSON, once its last partition is done.
+
+In: the sealed topic. Out: one record a window, key `sketch/revision/start`. Touches: the results topic, a thread.
+
+One worker of the group does this, the one that has partition 0. After a change of owner a result may come twice: with
+the same key and, because reconstruction is deterministic, the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sketchstream.errors import SketchstreamError
+from sketchstream.serve.sealed import SealedReader, SealedWindow
+from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka_publish import Outlet
+from sketchstream_connectors.kafka_sealed import KafkaSealedSource, Log
+
+if TYPE_CHECKING:
+    from sketchstream.stream.config import Config
+
+log = logging.getLogger("sketchstream.kafka")
+
+EVERY_S = 5.0
+
+
+def result_key(window: SealedWindow) -> str:
+    """What names one result."""
+    return f"{window.sketch}/{window.revision}/{window.window[0]}"
+
+
+def result_value(window: SealedWindow, *, partitioned: bool) -> bytes:
+    """The JSON of one complete window: what `profile -c --format json` prints, intervals null where there are none."""
+    from sketchstream.estimate.zeros import with_zeros
+
+    profile = window.result(partitioned=partitioned).profile()
+    if window.known_zeros and partitioned:
+        profile = with_zeros(profile, window.known_zeros)
+    return json.dumps(window.fields() | profile.to_dict(), separators=(",", ":")).encode()
+
+
+class KafkaResults:
+    """A thread that publishes results as windows become complete.
+
+    Args:
+        connection: of the cluster.
+        config: whose sketches; `output.results_topic` names the topic.
+        mine: whether this worker is the one that does it now.
+        every_s: seconds between two looks.
+    """
+
+    def __init__(
+        self, connection: Connection, config: Config, mine: Callable[[], bool], *, every_s: float = EVERY_S
+    ) -> None:
+        self._connection = connection
+        self._config = config
+        self._mine = mine
+        self._every_s = every_s
+        self._outlet = Outlet(connection, "sketchstream-results")
+        self._done: set[str] | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sketchstream-kafka-results", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        reader: SealedReader | None = None
+        while not self._stopped.wait(self._every_s):
+            try:
+                if not self._mine():
+                    self._done = None  # another worker may publish meanwhile: look again before the next time
+                    continue
+                if reader is None:
+                    reader = SealedReader(KafkaSealedSource(self._connection, self._config.sealed_topic or ""))
+                self.look(reader)
+            except SketchstreamError as error:
+                log.warning("event=results_delayed error=%s", type(error).__name__)
+                reader = self._closed(reader)
+        self._closed(reader)
+
+    @staticmethod
+    def _closed(reader: SealedReader | None) -> None:
+        if reader is not None:
+            reader.close()
+
+    def look(self, reader: SealedReader) -> int:
+        """Publish what is complete and not published yet; how many results that were."""
+        topic = self._config.output.results_topic
+        done = self._done if self._done is not None else self._published(topic)
+        self._done = done
+        n = 0
+        for plan in self._config.sketches:
+            for window in reader.windows(plan.name):
+                key = result_key(window)
+                if not window.complete or key in done or self._stopped.is_set():
+                    continue
+                value = result_value(window, partitioned=self._config.input.partitioned_by != "none")
+                headers = [("content-type", b"application/json"), ("ss-format", b"1")]
+                self._outlet.send(topic, 0, [(key.encode(), value, headers)], f"publishing a result to {topic!r}")
+                done.add(key)
+                n += 1
+                log.info("event=result sketch=%s window_start=%d", plan.name, window.window[0])
+        return n
+
+    def _published(self, topic: str) -> set[str]:
+        """Keys in the results topic."""
+        reading = Log(self._connection, topic)
+        try:
+            return {record.key.decode(errors="replace") for record in reading.advance() if record.key}
+        finally:
+            reading.close()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join(timeout=30)
+        self._outlet.close()
