@@ -90,13 +90,14 @@ def slot_of(domain: Domain, key: Key | None, item: Item, keep: Sequence[bool] | 
             level += 1
         return level * domain.slots_per_level + (value * domain.slots_per_level >> 64)
     items = domain.items if domain.items is not None else range(domain.size or 0)
+    threshold = None if domain.sample_rate is None else int(domain.sample_rate * (1 << 64))
     slot = 0
     for number, other in enumerate(items):
         kept = keep is None or keep[number]
-        sampled = domain.sample_rate is None
-        if domain.sample_rate is not None:
+        sampled = threshold is None
+        if threshold is not None:
             assert key is not None
-            sampled = item_hash(key, other) < int(domain.sample_rate * (1 << 64))
+            sampled = item_hash(key, other) < threshold
         if type(other) is type(item) and other == item:
             return -1 if not kept else slot if sampled else -2
         slot += kept and sampled

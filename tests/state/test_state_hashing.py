@@ -194,3 +194,19 @@ def test_an_edited_kernel_is_compiled_again_and_not_taken_from_the_disk(tmp_path
     assert _run(code, tmp_path / "cache") == "20\n"
     module.write_text(text.format(add="100"))
     assert _run(code, tmp_path / "cache") == "1010\n"
+
+
+def test_a_kernel_works_where_nothing_can_be_cached(monkeypatch):
+    """A read-only installation and home: numba refuses to cache, the door compiles without."""
+    from sketchstream.kernels import door
+
+    original = door.numba.njit
+
+    def without_disk(*args, **options):
+        if options.get("cache"):
+            msg = "cannot cache function: no locator available"
+            raise RuntimeError(msg)
+        return original(*args, **options)
+
+    monkeypatch.setattr(door.numba, "njit", without_disk)
+    assert door.kernel(lambda x: x + 1)(4) == 5

@@ -119,7 +119,7 @@ def test_every_altered_byte_under_a_right_checksum_is_our_error_or_a_valid_objec
     data = packed(name)
     step = 1 if len(data) < 1000 else 61
     for at in range(0, len(data) - 32, step):
-        for value in (0, 1, data[at] ^ 1, data[at] ^ 0x80, 0x7F, 0xFF):
+        for value in (0, data[at] ^ 1, data[at] ^ 0x80, 0xFF):
             altered = bytearray(data)
             altered[at] = value
             made = resealed(bytes(altered))
