@@ -547,3 +547,37 @@ def test_an_outbox_survives_until_it_is_published() -> None:
     sealed_blob = next(name for name, data in snapshot.blobs.items() if data == entries[0].body)
     assert sealed_blob not in after.keep | after.blobs.keys()
     assert read(entries[0].body).seal_id == entries[0].seal_id  # type: ignore[union-attr]
+
+
+def test_windows_without_new_records_are_not_written_again() -> None:
+    state = PartitionState.fresh(rules(plan("hours", "1h"), lateness_ms=2 * HOUR), 0, 0, 1)
+    times = EPOCH + np.array([0, HOUR, HOUR + 1], np.int64)
+    s = Stream(np.arange(3), times, times, np.ones(3, bool), np.zeros(3, bool))
+    state.apply(s.chunk(0, 2))
+    first = state.capture()
+    assert (len(first.blobs), len(first.keep)) == (2, 0)
+    state.apply(s.chunk(2, 3))
+    second = state.capture()
+    assert (len(second.blobs), len(second.keep)) == (1, 1)
+    assert second.keep < first.blobs.keys()
+    assert not second.blobs.keys() & first.blobs.keys(), "a name is never used twice"
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [2], [1, 2, 3]])
+@pytest.mark.parametrize("way", ["fresh", "skip"])
+def test_after_a_start_in_mid_stream_the_first_windows_are_partial(cuts: list[int], way: str) -> None:
+    """Up to the window of the first record that was read, however the records were cut into chunks."""
+    times = EPOCH + np.array([90, 10, 150, 400], np.int64) * 1000
+    s = Stream(np.arange(4), times, times, np.ones(4, bool), np.zeros(4, bool))
+    common = rules(lateness_ms=2 * MINUTE)
+    if way == "fresh":
+        state = PartitionState.fresh(common, 0, 0, 1, partial=True)
+    else:
+        state = PartitionState.fresh(common, 0, -5, 1)
+        state.skip(0)
+        with pytest.raises(ValueError, match="only skip forward"):
+            state.skip(0)
+    feed(state, s, cuts)
+    state.capture()
+    (frontier,) = state.outbox()[1]
+    assert frontier.partial_through == EPOCH + 2 * MINUTE
