@@ -26,7 +26,7 @@ _HOMES = {
     "sketchstream.sketch": ("Sketch", "merge"),
     "sketchstream.published": ("Origin", "Release", "SealedState", "Stack", "read", "stack"),
     "sketchstream.estimate.result": ("Estimate", "Profile"),
-    "sketchstream.plan": ("plan",),
+    "sketchstream.planner": ("Plan", "plan", "required"),
     "sketchstream.errors": (
         "BrokerError",
         "BudgetError",
@@ -72,6 +72,7 @@ __all__ = [
     "NoPrivacyWarning",
     "OpenDomain",
     "Origin",
+    "Plan",
     "Profile",
     "ProfileSpec",
     "Release",
@@ -88,6 +89,7 @@ __all__ = [
     "merge",
     "plan",
     "read",
+    "required",
     "stack",
 ]
 
@@ -116,7 +118,7 @@ if TYPE_CHECKING:
     )
     from sketchstream.estimate.result import Estimate, Profile
     from sketchstream.hashing import Key
-    from sketchstream.plan import plan
+    from sketchstream.planner import Plan, plan, required
     from sketchstream.published import Origin, Release, SealedState, Stack, read, stack
     from sketchstream.sketch import Sketch, merge
     from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec

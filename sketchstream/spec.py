@@ -93,7 +93,7 @@ class ClosedDomain:
             (Datar & Muthukrishnan 2002); needs a key. Results then speak of the kept items.
     """
 
-    size: int | None = None
+    size: int
     items: tuple[Item, ...] | None = field(default=None, repr=False)
     sample_rate: Fraction | None = None
 

@@ -1,0 +1,149 @@
+"""The planner: agreement with simulation, the way back from an accuracy, impossible expectations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import sketchstream as ss
+from sketchstream import planner
+from sketchstream.estimate import simulate
+from sketchstream.estimate.linear import linear
+
+OPEN = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=1 << 14, levels=4), max_count=60)
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (OPEN, {"items": 8000}),
+        (ss.ProfileSpec(epsilon="1/2", domain=ss.ClosedDomain(size=20_000), max_count=60), {"items": 9000}),
+        (ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=20_000), max_weight=2, max_count=60), {"items": 9000}),
+        (
+            ss.ProfileSpec(epsilon="2", unit="item", modulus=32, domain=ss.OpenDomain(slots=1 << 14, levels=2)),
+            {"items": 8000, "mean": 2.0},
+        ),
+        (ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=20_000), max_count=60), {"items": 500, "mean": 1.5}),
+    ],
+    ids=["open", "closed", "bins", "item", "few"],
+)
+def test_closed_forms_agree_with_simulation_within_a_fifth(spec: ss.ProfileSpec, expected: dict) -> None:
+    # 200 runs: a simulated error is itself known to 5%; "inverse" is the linear estimate the forms speak of
+    found = ss.plan(spec, runs=200, method="inverse", seed=7, **expected)
+    for name in ("distinct", "at_least.2", "at_least.3"):
+        one = found[name]
+        assert one.simulated == pytest.approx(one.sd, rel=0.2), name
+
+
+@pytest.mark.statistics
+def test_closed_forms_of_merged_states_agree_with_simulation_within_a_fifth() -> None:
+    # the estimate that intervals rest on; "inverse" inverts the negative counters too, which costs it precision
+    spec = ss.ProfileSpec("1", domain=ss.ClosedDomain(size=20_000), publish="state", intrusion=False, max_count=60)
+    planned = ss.plan(spec, items=9000, merges=2)
+    rng = np.random.default_rng(11)
+    errors = []
+    for _ in range(200):
+        held = np.concatenate([rng.geometric(1 / 3, 9000), np.zeros(11_000, np.int64)])
+        merged = simulate.publish([held], epsilon=1, rng=rng, layers=2, max_count=60)
+        tails = linear(merged).tails(60).low * 20_000
+        errors.append([tails[k] - (held >= k).sum() for k in (1, 2, 3)])
+    seen = np.sqrt(np.mean(np.square(errors), axis=0))
+    for k, error in zip(("distinct", "at_least.2", "at_least.3"), seen, strict=True):
+        assert error == pytest.approx(planned[k].sd, rel=0.2), k
+
+
+def test_the_default_method_is_never_worse_than_the_closed_form_says() -> None:
+    found = ss.plan(OPEN, items=8000, runs=12)
+    for name in ("distinct", "at_least.2", "at_least.3", "at_least.5"):
+        assert found[name].simulated < 1.5 * found[name].sd
+
+
+def test_error_falls_with_epsilon_and_stacking_adds_variances() -> None:
+    at = {e: ss.plan(ss.ProfileSpec(e, domain=OPEN.domain), items=8000)["distinct"].sd for e in ("1/2", "1", "2")}
+    assert at["1/2"] > at["1"] > at["2"]
+    one = ss.plan(OPEN, items=8000)["distinct"].sd
+    four = ss.plan(OPEN, items=32_000, parts=4)["distinct"].sd
+    assert four == pytest.approx(2 * one, rel=0.1)
+
+
+def test_the_way_back_finds_the_first_size_that_is_good_enough() -> None:
+    found = ss.required(OPEN, target=0.02, number="at_least.3", items=200_000)
+    assert found["at_least.3"].relative <= 0.02
+    smaller = ss.ProfileSpec("1", domain=ss.OpenDomain(slots=found.spec.domain.size // 2, levels=4), max_count=60)
+    assert ss.plan(smaller, items=200_000)["at_least.3"].relative > 0.02
+
+
+def test_the_way_back_finds_an_epsilon() -> None:
+    found = ss.required(OPEN, target=0.02, vary="epsilon", items=8000)
+    assert found["distinct"].relative <= 0.02
+    assert found.spec.epsilon == found.spec.epsilon_publish
+
+
+def test_what_cannot_be_reached_is_said_with_the_best_there_is() -> None:
+    with pytest.raises(ss.SpecError, match="the best is"):
+        ss.required(OPEN, target=1e-6, vary="epsilon", items=8000)
+    with pytest.raises(ss.SpecError, match="vary = 'epsilon'"):
+        ss.required(ss.ProfileSpec("1", domain=ss.ClosedDomain(size=10)), target=0.1, items=5)
+    with pytest.raises(ss.SpecError, match="number must be one of"):
+        ss.required(OPEN, target=0.1, number="median", items=8000)
+
+
+def test_losses_add_over_windows_and_merging_has_its_price() -> None:
+    item = ss.ProfileSpec(epsilon="1", unit="item", modulus=16, domain=ss.OpenDomain(slots=1 << 12, levels=2))
+    found = ss.plan(item, items=1000, windows=24)
+    assert found.loss * 24 == 24
+    assert found.loss_with_intrusion == 2
+    assert "24" in found.notes[0]
+    state = ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=5000), publish="state", intrusion=False)
+    merged = ss.plan(state, items=2000, merges=2)
+    assert merged.merge_gain == pytest.approx(1 / math.tanh(0.5) ** 2)
+    assert merged["distinct"].sd > 2 * ss.plan(state, items=2000)["distinct"].sd
+
+
+def test_truths_are_those_of_the_assumed_law() -> None:
+    found = ss.plan(OPEN, items=1000, law=[0.5, 0.25, 0.25])
+    assert found["at_least.2"].value == pytest.approx(500)
+    assert found["total"].value == pytest.approx(1750)
+    assert found["one_hit_ratio"].value == pytest.approx(0.5)
+    assert ss.plan(OPEN, items=1000, law="zipf", exponent=2.5)["distinct"].value == 1000
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"items": 0},
+        {"items": True},
+        {"items": 1e13},
+        {"items": 100, "mean": 0.5},
+        {"items": 100, "law": "normal"},
+        {"items": 100, "law": "zipf", "exponent": 1.0},
+        {"items": 100, "law": [0, 0]},
+        {"items": 100, "law": [-1, 2]},
+        {"items": 100, "parts": 0},
+        {"items": 100, "merges": 2},
+        {"items": 100, "runs": -1},
+    ],
+)
+def test_impossible_expectations_are_refused(wrong: dict) -> None:
+    with pytest.raises(ss.SpecError):
+        ss.plan(OPEN, **wrong)
+
+
+def test_the_compound_poisson_law_is_that_of_thrown_items() -> None:
+    shares = np.array([0.6, 0.3, 0.1])
+    law = planner._crowded(1.3, shares, None)
+    rng = np.random.default_rng(3)
+    thrown = np.bincount(rng.integers(0, 200_000, 260_000), rng.choice([1, 2, 3], 260_000, p=shares), 200_000)
+    seen = np.bincount(thrown.astype(int), minlength=10)[:10] / 200_000
+    assert np.abs(seen - law[:10]).max() < 0.005
+
+
+def test_a_plan_prints_and_exports() -> None:
+    found = ss.plan(OPEN, items=8000)
+    text, data = str(found), found.to_dict()
+    assert "pan-privacy costs a factor" in text
+    assert data["numbers"]["distinct"]["relative"] == pytest.approx(found["distinct"].relative)
+    assert data["loss"] == "1"
