@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sketchstream.errors import SketchstreamError
@@ -121,7 +121,7 @@ class Progress:
     """Where a worker is, for a status line."""
 
     records: int = 0
-    updates: int = 0
+    updates: int = field(default=0, repr=False)
     bytes: int = 0
     sealed: int = 0
     seconds: float = 0.0

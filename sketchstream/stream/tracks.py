@@ -57,11 +57,11 @@ class Outcome:
     late: dict[str, int] = field(default_factory=dict)
     future: int = 0
     unreadable_times: int = 0
-    nulls: int = 0
-    updates: int = 0
+    nulls: int = field(default=0, repr=False)
+    updates: int = field(default=0, repr=False)
     sealed: int = 0
-    invalid: int = 0
-    misplaced: int = 0
+    invalid: int = field(default=0, repr=False)
+    misplaced: int = field(default=0, repr=False)
     late_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
     future_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
     undecodable_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)

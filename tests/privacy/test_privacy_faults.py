@@ -19,6 +19,7 @@ from sketchstream import published, wire
 from sketchstream.errors import FormatError
 from sketchstream.privacy.ledger import Ledger
 
+pytestmark = pytest.mark.statistics
 ZYGOTE = """
 import json, os, signal, sys
 import sketchstream.cli, sketchstream.files, sketchstream.privacy.ledger, sketchstream.sketch, sketchstream.wire
@@ -91,9 +92,12 @@ def zygote() -> Iterator[Zygote]:
     made.close()
 
 
-def each_step(zygote: Zygote, folder: Path, *arguments: str) -> Iterator[tuple[int, Path]]:
-    """A fresh copy of the folder for every change that the command makes, in the state the kill left it in."""
-    for step in range(60):
+def each_step(zygote: Zygote, folder: Path, *arguments: str, stride: int = 1) -> Iterator[tuple[int, Path]]:
+    """A fresh copy of the folder for every change that the command makes, in the state the kill left it in.
+
+    With a stride every so-manieth change only.
+    """
+    for step in range(0, 300, stride):
         here = folder.parent / f"{folder.name}-{arguments[0]}-{step}"
         shutil.copytree(folder, here)
         code = zygote.run(*arguments, folder=here, step=step)
@@ -174,3 +178,76 @@ def test_a_killed_update_leaves_one_whole_sketch_and_no_second_copy_in_sight(ope
             if path.name != "events":
                 assert path.stat().st_mode & 0o077 == 0  # a torn copy is a secret too
         assert zygote.run("update", "s.sketch", "events", "--format", "lines", folder=folder) == 0
+
+
+CONFIG = """
+[input]
+file = "events.jsonl"
+item = "user"
+item_type = "int"
+time = "ts"
+lateness = "1m"
+close_at_end = true
+[output]
+directory = "sealed"
+[privacy]
+max_epsilon = 1
+[[sketch]]
+name = "hourly"
+window = "1h"
+epsilon = "1"
+publish = "{publish}"
+{intrusion}
+domain = {{ size = 6 }}
+"""
+HOUR = 3_600_000
+START = 1_357_000_000_000 // HOUR * HOUR
+
+
+def bodies(folder: Path) -> dict[tuple[int, int], set[bytes]]:
+    """Everything published so far: window -> bodies."""
+    found: dict[tuple[int, int], set[bytes]] = {}
+    for path in sorted((folder / "sealed").rglob("*")) if (folder / "sealed").is_dir() else ():
+        try:
+            one = published.read(path.read_bytes()) if path.is_file() else None
+        except FormatError:
+            continue
+        if isinstance(one, (published.Release, published.SealedState)):
+            assert one.origin.window is not None
+            found.setdefault(one.origin.window, set()).add(path.read_bytes())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("publish", "intrusion", "stride"),
+    [
+        pytest.param("histogram", "", 11, id="histogram"),
+        pytest.param("state", "intrusion = true", 13, id="state"),
+        pytest.param("histogram", "", 1, id="histogram, every write", marks=pytest.mark.slow),
+        pytest.param("state", "intrusion = true", 1, id="state, every write", marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_worker_never_publishes_two_views_of_one_window(
+    publish: str, intrusion: str, stride: int, tmp_path: Path, zygote: Zygote
+) -> None:
+    """Whatever write it dies at, its successor publishes the same bytes, and counts every window."""
+    folder = tmp_path / "worker"
+    folder.mkdir()
+    (folder / "c.toml").write_text(CONFIG.format(publish=publish, intrusion=intrusion))
+    events = [(hour, user) for hour in range(2) for user in (1, 1, 2)]
+    lines = [json.dumps({"ts": START + hour * HOUR + 1000 + n, "user": user}) for n, (hour, user) in enumerate(events)]
+    (folder / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    interrupted = 0
+    for _, here in each_step(zygote, folder, "worker", "-c", "c.toml", stride=stride):
+        before = bodies(here)
+        assert zygote.run("worker", "-c", "c.toml", folder=here) == 0
+        after = bodies(here)
+        assert sorted(after) == [(START, START + HOUR), (START + HOUR, START + 2 * HOUR)]
+        for window, found in after.items():
+            assert len(found | before.get(window, set())) == 1, "two different publications of one window"
+            (body,) = found
+            one = published.read(body)
+            assert not isinstance(one, published.Stack)
+            assert one.ledger.loss() == 1
+        interrupted += 0 < len(before) < 2 or (bool(before) and before != after)
+    assert interrupted > 0 or stride > 1
