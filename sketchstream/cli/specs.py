@@ -92,8 +92,8 @@ class Description:
         return ClosedDomain(size=self.size, sample_rate=self.sample_rate)
 
 
+_EPSILON = 'Privacy of the state: "1", "0.1", "1/2".'
 _OPTIONS = (
-    click.option("--epsilon", required=True, help='Privacy of the state: "1", "0.1", "1/2".'),
     click.option(
         "--unit", type=click.Choice(["event", "item"]), default="event", show_default=True, help="What is protected."
     ),
@@ -126,8 +126,13 @@ _OPTIONS = (
 )
 
 
-def described(function: Callable[..., Any]) -> Callable[..., Any]:
-    """All these options on a command, which gets them as one argument, `description`."""
+def described(function: Callable[..., Any], *, epsilon: str | None = None) -> Callable[..., Any]:
+    """All these options on a command, which gets them as one argument, `description`.
+
+    Args:
+        function: of the command.
+        epsilon: its default; None: --epsilon must be given.
+    """
     names = [field.name for field in fields(Description)]
 
     @wraps(function)
@@ -138,4 +143,6 @@ def described(function: Callable[..., Any]) -> Callable[..., Any]:
     command: Callable[..., Any] = call
     for option in reversed(_OPTIONS):
         command = option(command)
-    return command
+    if epsilon is None:
+        return click.option("--epsilon", required=True, help=_EPSILON)(command)
+    return click.option("--epsilon", default=epsilon, show_default=True, help=_EPSILON)(command)

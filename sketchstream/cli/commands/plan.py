@@ -7,7 +7,6 @@ data and no sketch are read.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final, Literal
 
 import click
@@ -21,7 +20,7 @@ SMALLEST: Final = 1024
 
 
 @click.command(short_help="Say what accuracy a specification will have, before anything is created.")
-@partial(described, epsilon="1")
+@described
 @click.option("--items", type=click.FloatRange(min=1), required=True, help="Distinct items expected in one window.")
 @click.option("--mean", type=float, default=3.0, show_default=True, help="Expected mean count of an item.")
 @click.option(
@@ -60,13 +59,12 @@ def command(
     r"""Say what error every number of a sketch will have, and what a curator with raw counts would reach.
 
     With --target: the smallest number of slots, or the smallest epsilon, that reaches a relative error (one standard
-    deviation). Nothing is drawn and no data are read: what is expected must come from public knowledge.
+    deviation). Nothing is drawn and no data are read.
 
     \b
     Examples:
-      sketchstream plan --epsilon 1 --slots 1048576 --levels 8 --items 1000000 --mean 2.5
-      sketchstream plan --items 1000000 --target 0.02 --number at_least.3
-      sketchstream plan --slots 1048576 --items 1000000 --target 0.02 --number at_least.3 --vary epsilon
+      sketchstream plan --epsilon 1 --open --slots 1048576 --items 1000000
+      sketchstream plan --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
     """
     from sketchstream import planner
 
@@ -80,12 +78,11 @@ def command(
         "windows": windows,
         "runs": runs,
     }
-    sought = target is not None and vary == "slots"
-    if description.size is None and description.items_file is None and (sought or description.slots is not None):
-        description = replace(description, open_domain=True, slots=description.slots or SMALLEST)
     if target is None:
         found = planner.plan(description.spec(), **expected)
     else:
+        if description.open_domain and description.slots is None and vary == "slots":
+            description = replace(description, slots=SMALLEST)
         found = planner.required(description.spec(), target=target, number=number, vary=vary, **expected)
     if form == "json":
         click.echo(show.as_json(found.to_dict()))
