@@ -37,6 +37,8 @@ MIN_EPSILON = Fraction(1, 10**6)
 MAX_EPSILON = Fraction(50)
 NO_PRIVACY = Fraction(10)
 """Above this epsilon results say NO PRIVACY; above `MAX_EPSILON` a specification is refused."""
+LONGEST_NUMBER = 1000
+"""Digits of an epsilon's exact form, at most."""
 LAST_EDGE = 1 << 30
 UNIT_BINS_CUMULATIVE = 1024
 UNIT_BINS = 20
@@ -58,6 +60,7 @@ def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
         raise SpecError(msg)
     try:
         text = repr(float(value)) if isinstance(value, float) else value  # numpy floats too
+        _require_short(text)
         exact = Fraction(text)
     except (ValueError, ZeroDivisionError, OverflowError):
         msg = f"{wanted}, found {str(value)[:40]!r}"
@@ -72,6 +75,20 @@ def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
         msg = f"{name} above 50 protects nobody and is refused, found {value}"
         raise SpecError(msg)
     return exact
+
+
+def _require_short(written: object) -> None:
+    """Refuse numbers whose exact form is absurdly long ("1e99999999" would never come back)."""
+    if isinstance(written, str):
+        mantissa, _, exponent = written.strip().lower().partition("e")
+        size = len(mantissa) + (abs(int(exponent)) if exponent else 0)
+    elif isinstance(written, Decimal) and written.is_finite():
+        size = len(written.as_tuple().digits) + abs(int(written.as_tuple().exponent))
+    else:
+        return
+    if size > LONGEST_NUMBER:
+        msg = "too many digits"
+        raise ValueError(msg)
 
 
 def whole(value: object, name: str, low: int, high: int) -> int:
@@ -120,6 +137,7 @@ class ClosedDomain:
         rate: Fraction | None = None
         if sample_rate is not None:
             try:
+                _require_short(sample_rate)
                 rate = Fraction(repr(float(sample_rate)) if isinstance(sample_rate, float) else sample_rate)
             except (ValueError, TypeError, ZeroDivisionError, OverflowError):
                 rate = Fraction(0)

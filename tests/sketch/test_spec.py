@@ -25,7 +25,27 @@ def test_epsilon_is_the_rational_that_was_written(written: object) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    ["", "x", "nan", "inf", float("nan"), float("inf"), 0, -1, "-0.1", "1/0", True, None, 51, 1e-7, [1], "1" * 9],
+    [
+        "",
+        "x",
+        "nan",
+        "inf",
+        float("nan"),
+        float("inf"),
+        0,
+        -1,
+        "-0.1",
+        "1/0",
+        True,
+        None,
+        51,
+        1e-7,
+        [1],
+        "1" * 9,
+        "1e99999999",
+        "1e-99999999",
+        Decimal("1e99999999"),
+    ],
 )
 def test_impossible_epsilons_are_refused_with_what_was_expected(written: object) -> None:
     with pytest.raises(ss.SpecError, match="epsilon"):
@@ -76,6 +96,7 @@ def test_impossible_specs_are_refused_with_what_was_expected(fields: dict[str, o
         lambda: ss.ClosedDomain(items=[True]),
         lambda: ss.ClosedDomain(size=5, sample_rate=0),
         lambda: ss.ClosedDomain(size=5, sample_rate="two"),
+        lambda: ss.ClosedDomain(size=5, sample_rate="1e-99999999"),
         lambda: ss.OpenDomain(slots=1),
         lambda: ss.OpenDomain(slots=10, levels=0),
         lambda: ss.OpenDomain(slots=10, levels=8),
