@@ -180,7 +180,7 @@ def test_two_publications_of_one_sketch(monkeypatch: pytest.MonkeyPatch) -> None
         return bool(np.round(np.mean(seen, axis=0) - before).sum() >= 1)
 
     off = True
-    assert right(average, 12) == 1
+    assert right(average, 6) == 1
     off = False
     assert right(average) <= allowed(Fraction(1, 2))
 

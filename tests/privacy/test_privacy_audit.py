@@ -272,6 +272,7 @@ def test_a_ledger_that_takes_the_maximum_for_items_is_refused(monkeypatch: Patch
     }
 
 
+@pytest.mark.statistics
 def test_a_ledger_that_forgets_releases_is_refused(monkeypatch: Patch) -> None:
     monkeypatch.setattr(ledger.Ledger, "charge_release", lambda self, cost: self)
     assert len(failures("bounds: early release, then bare state, item")) == 1
