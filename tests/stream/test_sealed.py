@@ -181,6 +181,17 @@ def test_readers_refuse_incidents() -> None:
     assert first.seal_id != second.seal_id
     with pytest.raises(DataLossError, match="incident"):
         windows(first, second)
+    from sketchstream.sketch import Sketch
+
+    twin = Sketch.from_bytes(next(iter(copy.blobs.values())), spec=common.sketches[0].spec)
+    twin.origin = replace(twin.origin, window=(EPOCH + HOUR, EPOCH + HOUR + MINUTE), partitions_seal=2)
+    other_window = twin.seal()
+    entry = SealedEntry(
+        "minutes", 0, (EPOCH + HOUR, EPOCH + HOUR + MINUTE), 0, other_window.seal_id, other_window.to_bytes()
+    )
+    assert windows(entry) == 1
+    with pytest.raises(DataLossError, match="share their noise"):
+        windows(first, entry)
     (elsewhere,), _ = sealed(1, [1])
     assert windows(one, elsewhere) == 1
     with pytest.raises(FormatError, match="says that it is something else"):

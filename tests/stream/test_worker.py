@@ -414,6 +414,21 @@ def test_a_silent_partition_follows_the_others_not_the_clock() -> None:
     assert len(complete) >= 20
 
 
+def test_a_slow_partition_is_not_a_silent_one() -> None:
+    """Caught up after every record, but never silent for the idle time: its own records decide, and none is late."""
+    d = driver(partitions=2, now=EPOCH + 100 * HOUR)
+    for i in range(40):
+        d.send({"u": 1, "t": EPOCH + i * 10 * MINUTE}, partition=0, timestamp=EPOCH + i * 10 * MINUTE)
+        d.send({"u": 1, "t": EPOCH + i * 1000}, partition=1, timestamp=EPOCH + i * 1000)
+        d.run()
+        for _ in range(4):
+            d.clock.advance(60)
+            d.run()
+    states = {one.partition: one.watermark_ms for one in d.worker.gauges().partitions}
+    assert states[1] == EPOCH + 39 * 1000
+    assert d.worker.metrics.counters["late"] == 0
+
+
 def test_records_that_cannot_be_read_yet_keep_a_partition_from_idling() -> None:
     """An open transaction: the high watermark is beyond what read_committed delivers."""
     d = driver(partitions=1)
