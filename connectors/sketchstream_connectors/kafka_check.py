@@ -165,8 +165,11 @@ def _access(connection: Connection, names: Names) -> Iterator[str]:
 
 def _group(connection: Connection, names: Names) -> Iterator[str]:
     """Offsets of other topics in our group: another application uses its name."""
-    with connection.admin.client("asking for the group's offsets") as client:
-        offsets = client.list_group_offsets({names.group: None})[names.group]
+    # On a new cluster the first question makes the offsets topic, and the coordinator comes a moment later.
+    found = connection.admin._ask(
+        "asking for the group's offsets", lambda client: client.list_group_offsets({names.group: None})
+    )
+    offsets = found[names.group]
     others = sorted({tp.topic for tp in offsets} - {names.input})
     if others:
         yield (
