@@ -1,6 +1,6 @@
-"""What all tests share: a numba cache of their own, quiet warnings about deliberate epsilons, fixed hypothesis profiles.
+"""What all tests share: one hypothesis profile, the same examples in every run.
 
-In: nothing. Out: fixtures. Touches: the environment of this process.
+In: nothing. Out: nothing. Touches: hypothesis's settings.
 """
 
 from __future__ import annotations

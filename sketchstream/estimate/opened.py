@@ -52,7 +52,7 @@ class Level:
 
 
 def log_series(p: Floats) -> Floats:
-    """Lam_t/m for t = 1..S from the slot law P(0..S): coefficients of log P, index 0 set to 0. O(S^2)"""
+    """Lam_t/m for t = 1..S from the slot law P(0..S): coefficients of log P, index 0 set to 0. O(S^2)."""
     out = np.zeros_like(p)
     weighted = np.zeros_like(p)
     for s in range(1, p.size):
@@ -72,7 +72,7 @@ def exp_series(intensity: Floats, load: float) -> Floats:
 
 
 def reciprocal(p: Floats) -> Floats:
-    """R with R(z) P(z) = 1 up to the length of p. O(S^2)"""
+    """R with R(z) P(z) = 1 up to the length of p. O(S^2)."""
     out = np.zeros_like(p)
     out[0] = 1.0 / p[0]
     for s in range(1, p.size):
@@ -96,7 +96,7 @@ def read_levels(observed: Observed, span: int) -> list[Level]:
             intensity = m * log_series(law)
             out.append(Level(estimator, m, observed.shares[j], law, -m * math.log(law[0]), intensity))
     if all(math.isinf(level.items) for level in out):
-        msg = "every level is too crowded for an estimate: more slots or more levels are needed"
+        msg = "no level allows an estimate: each is too crowded, or too small for its noise; take more slots or levels"
         raise EstimateError(msg)
     return out
 
@@ -188,7 +188,8 @@ def merged(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats
     """Weights of the levels and the variance of the weighted estimate, for each number.
 
     Args:
-        variance: (L, r) of each level's own estimate, inf where it has none. shares: (L,) expected shares of items.
+        variance: (L, r) of each level's own estimate, inf where it has none.
+        shares: (L,) expected shares of items.
         population: (r,) sum of the squared scores over the items: what the random split into levels adds.
 
     Returns: (L, r) weights of estimate / share, which sum to 1; (r,) variance of the sum.

@@ -94,6 +94,7 @@ def test_impossible_specs_are_refused_with_what_was_expected(fields: dict[str, o
         lambda: ss.ClosedDomain(items=["a", "a"]),
         lambda: ss.ClosedDomain(items=["a", 1.5]),
         lambda: ss.ClosedDomain(items=[True]),
+        lambda: ss.ClosedDomain(items=[1 << 70]),
         lambda: ss.ClosedDomain(size=5, sample_rate=0),
         lambda: ss.ClosedDomain(size=5, sample_rate="two"),
         lambda: ss.ClosedDomain(size=5, sample_rate="1e-99999999"),
