@@ -13,6 +13,7 @@ from pathlib import Path
 import sketchstream as ss
 
 KEY = ss.Key(bytes(range(16)))
+OPENED = ss.Origin(name="hourly", revision=2, window=(0, 3_600_000), partition=3, partitions_open=4)
 ORIGIN = ss.Origin(name="hourly", revision=2, window=(0, 3_600_000), partition=3, partitions_open=4, partitions_seal=4)
 
 
@@ -29,16 +30,20 @@ def objects() -> dict[str, object]:
     )
 
     def filled(spec: ss.ProfileSpec, items: list[object]) -> ss.Sketch:
-        sketch = ss.Sketch.create(spec, KEY if spec.needs_key else None, origin=ORIGIN, max_epsilon="5")
+        sketch = ss.Sketch.create(spec, KEY if spec.needs_key else None, origin=OPENED, max_epsilon="5")
         sketch.update(items, invalid="skip")
         return sketch
 
+    def sealed(sketch: ss.Sketch) -> ss.Release | ss.SealedState:
+        sketch.origin = ORIGIN
+        return sketch.seal()
+
     early = filled(histogram, ["x", "y", "y"])
-    out: dict[str, object] = {"release": early.release("1/10"), "histogram": early.seal()}
-    out["item"] = filled(item, [1, 1, 2]).seal()
-    out["state"] = filled(state, [1, 2, 3]).seal()
-    out["merged"] = ss.merge([filled(state, [1]).seal(), filled(state, [2]).seal()])
-    out["stack"] = ss.stack([filled(item, [5]).seal(), filled(item, [6]).seal()])
+    out: dict[str, object] = {"release": early.release("1/10"), "histogram": sealed(early)}
+    out["item"] = sealed(filled(item, [1, 1, 2]))
+    out["state"] = sealed(filled(state, [1, 2, 3]))
+    out["merged"] = ss.merge([sealed(filled(state, [1])), sealed(filled(state, [2]))])
+    out["stack"] = ss.stack([sealed(filled(item, [5])), sealed(filled(item, [6]))])
     out["open"] = filled(listed, ["a", "b"])
     return out
 

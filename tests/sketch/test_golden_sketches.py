@@ -35,7 +35,8 @@ def test_what_the_files_hold_is_what_was_put_in() -> None:
     assert (release.final, histogram.final) == (False, True)
     assert release.layers == histogram.layers
     assert release.values.shape == (2, release.edges.size)
-    assert release.origin == ss.Origin("hourly", 2, (0, 3_600_000), 3, 4, 4)
+    assert release.origin == ss.Origin("hourly", 2, (0, 3_600_000), 3, 4)
+    assert histogram.origin == ss.Origin("hourly", 2, (0, 3_600_000), 3, 4, 4)
     assert release.key_id == KEY.id
     assert len(ss.read(golden("state")).layers) == 2
     assert len(ss.read(golden("merged")).layers) == 4
