@@ -23,11 +23,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import data  # noqa: E402
+import data
 
-from sketchstream.estimate import reconstruct  # noqa: E402
-from sketchstream.estimate.observed import Observed  # noqa: E402
-from sketchstream.estimate.simulate import hashed, publish  # noqa: E402
+from sketchstream.estimate import reconstruct
+from sketchstream.estimate.observed import Observed
+from sketchstream.estimate.simulate import hashed, publish
 
 RESULTS = Path(__file__).resolve().parent / "results"
 N = 300
@@ -284,7 +284,7 @@ def opened(runs: int, quick: bool) -> list[dict]:
     limits = {("1", 10**5): 1.1, ("1", 10**6): 0.55, ("1", 10**7): 0.5, ("1", 10**8): 0.6,
               ("2", 10**5): 0.5, ("2", 10**6): 0.3, ("2", 10**7): 0.3, ("2", 10**8): 0.4}  # fmt: skip
     rows = []
-    for epsilon, items in limits:
+    for (epsilon, items), limit in limits.items():
         if quick and items > 10**6:
             continue
         for counts in ("geometric", "zipf"):
@@ -310,7 +310,7 @@ def opened(runs: int, quick: bool) -> list[dict]:
                 cells.append((profile.counts[1:5] - head[:4]) / np.maximum((band[:, 1] - band[:, 0]) / 3.92, 1e-9))
             rms = float(np.sqrt(np.mean(np.square(errors))))
             row = {"epsilon": epsilon, "items": items, "counts": counts, "levels": levels, "runs": times, "rms": rms,
-                   "predicted": float(np.mean(widths)), "limit": limits[epsilon, items] / 100,
+                   "predicted": float(np.mean(widths)), "limit": limit / 100,
                    "cells": np.sqrt(np.mean(np.square(cells), axis=0)).tolist()}  # fmt: skip
             rows.append(row)
             print(
@@ -360,7 +360,7 @@ def ratios(rows: list[dict]) -> list[dict]:
                 "emd": mine["emd"] / max(by["monotone"]["emd"], 1e-12),
                 "emd_seed": mine["emd"] / max(worst_emd, 1e-12),
                 "seconds": mine["seconds"],
-            }  # fmt: skip
+            }
         )
     return out
 
@@ -374,7 +374,7 @@ def summary(results: dict, path: Path) -> None:
         for kind, title in (("real", "Real sets, d from 20,000 up"), ("stress", "Stress sets, d = 100,000")):
             lines += [
                 f"## {title}: `likelihood` against the seed's algorithm at its best norm, {seeds} seeds", "",
-                "| epsilon | sets | L1 / seed, mean | limit | worst | limit | EMD / monotone | limit | EMD / seed, median "
+                "| epsilon | sets | L1 / seed, mean | limit | worst | limit | EMD / monotone | limit | EMD / seed, median "  # noqa: E501
                 "| L1 / naive, worst | seconds, median |", "|---|---|---|---|---|---|---|---|---|---|---|",
             ]  # fmt: skip
             for epsilon in EPSILONS:
@@ -406,7 +406,7 @@ def summary(results: dict, path: Path) -> None:
         draw(found, path.with_name(path.stem + "_ratios.png"))
     if "forms" in results:
         lines += ["## From a published histogram: L1 over the bare state's (mean over sets)", "",
-                  "| d | epsilon | cumulative | bins | cumulative / naive | bins / naive |", "|---|---|---|---|---|---|"]  # fmt: skip
+                  "| d | epsilon | cumulative | bins | cumulative / naive | bins / naive |", "|---|---|---|---|---|---|"]  # fmt: skip  # noqa: E501
         for d in sorted({r["d"] for r in results["forms"]}):
             for epsilon in ("0.1", "0.25", "0.5", "1", "2"):
                 some = [r for r in results["forms"] if r["d"] == d and r["epsilon"] == epsilon]
@@ -416,11 +416,11 @@ def summary(results: dict, path: Path) -> None:
         lines.append("")
     if "opened" in results:
         lines += ["## Open domain, 2^20 slots, published cumulative histograms: RMS relative error of distinct", "",
-                  "| epsilon | items | counts | levels | runs | RMS | limit | predicted |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+                  "| epsilon | items | counts | levels | runs | RMS | limit | predicted |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip  # noqa: E501
         for r in results["opened"]:
             predicted = f"{100 * r['predicted']:.2f}%" if "predicted" in r else "unit item"
             lines.append(
-                f"| {r['epsilon']} | {r['items']:,} | {r['counts']} | {r['levels']} | {r['runs']} | {100 * r['rms']:.2f}% | "
+                f"| {r['epsilon']} | {r['items']:,} | {r['counts']} | {r['levels']} | {r['runs']} | {100 * r['rms']:.2f}% | "  # noqa: E501
                 f"{100 * r['limit']:.2f}% | {predicted} |"
             )
         lines.append("")

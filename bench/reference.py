@@ -25,7 +25,7 @@ def noise_circulant(epsilon: float, r: int, n: int) -> np.ndarray:
 
 
 def program(g: np.ndarray, epsilon: float, r: int, n: int, norm: float) -> tuple[np.ndarray, float]:
-    """min |C y - g| in norm 1 or inf subject to sum(y[0..n]) = 1, by HiGHS: the point and its objective."""
+    """Min |C y - g| in norm 1 or inf subject to sum(y[0..n]) = 1, by HiGHS: the point and its objective."""
     size = g.size
     matrix = noise_circulant(epsilon, r, n)
     inside = np.zeros(size)

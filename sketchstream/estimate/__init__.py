@@ -51,10 +51,11 @@ def reconstruct(
     parts = list(observed)
     _check(parts, method, max_count, norm)
     from sketchstream.estimate import circulant, intervals, inverse, likelihood, monotone, opened
-    from sketchstream.estimate.fit import mixed
+    from sketchstream.estimate.fit import Fit, mixed
     from sketchstream.estimate.result import Profile
 
     settings: dict[str, object] = {}
+    chosen = 2.0
     if method == "circulant":
         chosen = 2.0 if norm is None else float(norm)
         settings = {"norm": "inf" if chosen == math.inf else int(chosen), "beta": beta}
@@ -65,12 +66,13 @@ def reconstruct(
     if method == "likelihood":
         fit = likelihood.reconstruct(parts, max_count)
     else:
-        each = {
-            "circulant": lambda part: circulant.reconstruct(part, max_count, chosen, beta),
-            "inverse": lambda part: inverse.reconstruct(part, max_count),
-            "monotone": lambda part: monotone.reconstruct(part, max_count),
-        }[method]
-        fit = mixed([each(part) for part in parts], [part.slots[0] for part in parts])
+
+        def one(part: Observed) -> Fit:
+            if method == "circulant":
+                return circulant.reconstruct(part, max_count, chosen, beta)
+            return inverse.reconstruct(part, max_count) if method == "inverse" else monotone.reconstruct(part, max_count)
+
+        fit = mixed([one(part) for part in parts], [part.slots[0] for part in parts])
     known = intervals.closed(parts, fit, max_count)
     return Profile(fit, sum(part.slots[0] for part in parts), known, facts, guarantee)
 

@@ -16,7 +16,7 @@ from sketchstream.estimate import grid as grids
 from sketchstream.estimate import kernels, laws
 from sketchstream.estimate.fit import Fit
 from sketchstream.estimate.grid import Grid
-from sketchstream.estimate.observed import FAR, Cells, Floats, Observed
+from sketchstream.estimate.observed import Cells, Floats, Observed, tally
 from sketchstream.estimate.problem import TINY, Likelihood, Markov, Seen, settle, thin
 
 FORMS = {"state": kernels.EXACT, "cumulative": kernels.CUMULATIVE, "bins": kernels.BINS}
@@ -26,7 +26,8 @@ def likelihood(parts: Sequence[Observed], n: int) -> tuple[Likelihood, Grid]:
     """The likelihood of all parts together, and the grid on which laws live.
 
     Args:
-        parts: parts of one closed domain. n: largest count resolved; the grid reaches at least what was seen.
+        parts: parts of one closed domain.
+        n: largest count resolved; the grid reaches at least what was seen.
     """
     part = parts[0]
     if part.unit == "item":
@@ -167,9 +168,7 @@ class Composite:
         return out
 
 
-def squarem(
-    f: Floats, update: Callable[[Floats], tuple[Floats, float]], tolerance: float, cycles: int = 60
-) -> Floats:
+def squarem(f: Floats, update: Callable[[Floats], tuple[Floats, float]], tolerance: float, cycles: int = 60) -> Floats:
     """Fixed point of a monotone map, accelerated by squared extrapolation (Varadhan & Roland 2008, scheme S3).
 
     `update` returns the next point and the objective at the point it was given.
@@ -213,7 +212,7 @@ def _response(part: Observed, grid: Grid) -> tuple[Response, Seen]:
     assert part.modulus is not None
     eigenvalue = laws.response_eigenvalue(part.epsilons, part.modulus)
     where = np.searchsorted(grid.low, part.edges, side="right") - 1
-    h = np.bincount(where, part.values[0], grid.low.size)
+    h = tally(where, part.values[0], grid.low.size)
     seen = Seen(FORMS[part.form], h, float(part.slots[0]), part.q, float(part.parts))
     return Response(eigenvalue, grid.width / part.modulus), seen
 
@@ -245,7 +244,7 @@ def _layered(part: Observed, grid: Grid) -> tuple[Layered, Seen]:
     if part.form == "state":
         least = min(int(part.edges[0]), 0)
         low = np.concatenate([np.arange(least, 0), grid.low])
-        h = np.bincount(np.searchsorted(low, part.edges, side="right") - 1, part.values[0], low.size)
+        h = tally(np.searchsorted(low, part.edges, side="right") - 1, part.values[0], low.size)
     else:
         low, h = cells.low, cells.slots
     reach = laws.radius(part.epsilons, 1e-14)
@@ -255,11 +254,11 @@ def _layered(part: Observed, grid: Grid) -> tuple[Layered, Seen]:
 
     def below(edge: npt.NDArray[np.int64]) -> Floats:
         """Chance of a counter below each edge, from each node; half nodes lie between two whole ones."""
-        out = 0.0
+        out = np.zeros((edge.size, nodes.size))
         for node in (np.floor(nodes), np.ceil(nodes)):
             gap = np.clip(edge.astype(np.float64)[:, None] - node[None, :], -reach, reach + 1).astype(np.int64)
-            out = out + 0.5 * climb[gap + reach]
-        return np.asarray(out)
+            out += 0.5 * climb[gap + reach]
+        return out
 
     table = np.diff(np.concatenate([np.zeros((1, nodes.size)), below(low[1:]), np.ones((1, nodes.size))]), axis=0)
     table[table < 1e-15] = 0.0

@@ -53,7 +53,7 @@ def unfold(x: npt.NDArray[np.int64], n: int, epsilon: float, rng: np.random.Gene
 
 
 def solve(g: Floats, epsilon: float, r: int, n: int, norm: float) -> Floats:
-    """Algorithms 2 and 3: shares on 0..n from the noisy profile g on -r..n+r. (n+2r+1,) -> (n+1,)
+    """Algorithms 2 and 3: shares on 0..n from the noisy profile g on -r..n+r. (n+2r+1,) -> (n+1,).
 
     O(N log N). For norm 1 and inf, before rounding, an optimum of the seed's linear program.
     """
@@ -61,7 +61,7 @@ def solve(g: Floats, epsilon: float, r: int, n: int, norm: float) -> Floats:
 
 
 def restore(g: Floats, epsilon: float, r: int, n: int, norm: float) -> Floats:
-    """Algorithm 2: the minimiser of |C y - g| in the norm subject to sum(y[0..n]) = 1. (N,) -> (N,)"""
+    """Algorithm 2: the minimiser of |C y - g| in the norm subject to sum(y[0..n]) = 1. (N,) -> (N,)."""
     if norm not in NORMS:
         msg = f"norm must be 1, 2 or inf, found {norm!r}"
         raise EstimateError(msg)
@@ -137,9 +137,22 @@ def extend(cells: Cells, y: Floats, top: int, n: int) -> fits.Fit:
 
 
 def pooled(cells: Cells, top: int, r: int, a: float) -> Floats:
-    """The noisy profile on -r..top+r with both tails replaced by their expected law (Lemma 4.1)."""
-    below, middle, above = cells.dense(1, top - 1)
-    tail = (1.0 - a) * a ** np.arange(r + 1)
-    tail /= tail.sum()
-    g = np.concatenate([below * tail[::-1], middle, above * tail])
+    """The noisy profile on -r..top+r where counters lie beyond, or tails were pooled.
+
+    Pooled tails are replaced by their expected law (Lemma 4.1). Counters so far above `top` that their counts are too
+    carry noise on both sides; they are put at `top` with it, so that the inverse finds them there.
+    """
+    far = top + 5.0 / -math.log(a)
+    if (cells.low == cells.high).all():
+        below, middle, _ = cells.dense(-r, int(min(far, top + r)))
+        g = np.concatenate([middle, np.zeros(top + 2 * r + 1 - middle.size)])
+        g[0] += below
+    else:
+        below, middle, _ = cells.dense(1, top - 1)
+        near = float(cells.slots[(cells.low >= top) & (cells.low <= far)].sum())
+        tail = (1.0 - a) * a ** np.arange(r + 1)
+        tail /= tail.sum()
+        g = np.concatenate([below * tail[::-1], middle, near * tail])
+    both = a ** np.abs(np.arange(-r, r + 1))
+    g[top : top + 2 * r + 1] += float(cells.slots[cells.low > far].sum()) * both / both.sum()
     return np.asarray(g / cells.d)

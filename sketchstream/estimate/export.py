@@ -15,7 +15,7 @@ from sketchstream.errors import MissingExtraError
 from sketchstream.estimate.observed import Floats
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
     import pyarrow as pa
     from rich.table import Table
 
@@ -153,14 +153,15 @@ def heading(profile: Profile) -> str:
     facts = profile.facts
     layers = "" if len(facts.layers) == 1 else f", {len(facts.layers)} layers"
     domain = "open" if facts.open_domain else "closed"
-    return f"profile by {facts.method}: {domain} domain, {facts.d:,} slots, unit {facts.unit}, epsilon {facts.epsilon}{layers}"
+    about = f"{domain} domain, {facts.d:,} slots, unit {facts.unit}, epsilon {facts.epsilon}{layers}"
+    return f"profile by {facts.method}: {about}"
 
 
 def text(profile: Profile) -> str:
     """A plain table."""
     lines = rows(profile)
     width = max(len(row[0]) for row in lines)
-    cells = [max(max(len(row[i]) for row in lines), 8) for i in (1, 2, 3)]
+    cells = [max(*(len(row[i]) for row in lines), 8) for i in (1, 2, 3)]
     head = " " * width + "".join(
         f"  {name:>{size}}" for name, size in zip(("estimate", "low", "high"), cells, strict=True)
     )

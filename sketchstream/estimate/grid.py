@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sketchstream.estimate.observed import FAR, Cells, Floats, Ints
+from sketchstream.estimate.observed import FAR, Cells, Floats, Ints, tally
 
 EXACT = 512
 """Up to here every count has a node of its own."""
@@ -59,7 +59,7 @@ def of_state(cells: Cells, epsilon: float) -> Grid:
     value = np.maximum(cells.low, 0)
     slots = cells.slots
     top = int(value[-1])
-    near = np.bincount(value[value <= EXACT], slots[value <= EXACT], min(top, EXACT) + 1)
+    near = tally(value[value <= EXACT], slots[value <= EXACT], min(top, EXACT) + 1)
     if top <= EXACT:
         low = np.arange(top + 1)
         return Grid(low, np.ones(top + 1, dtype=np.int64), near)
@@ -88,7 +88,7 @@ def of_state(cells: Cells, epsilon: float) -> Grid:
         starts.append(max(end, start + 1))
     low = np.array(starts[:-1])
     width = np.diff(np.append(low, top + 1))
-    h = np.bincount(np.searchsorted(low, x, side="right") - 1, g, low.size)
+    h = tally(np.searchsorted(low, x, side="right") - 1, g, low.size)
     return Grid(
         np.concatenate([np.arange(EXACT + 1), low]),
         np.concatenate([np.ones(EXACT + 1, dtype=np.int64), width]),
@@ -101,7 +101,7 @@ def _spikes(x: Ints, g: Floats, epsilon: float) -> list[tuple[int, int]]:
     width = max(1, math.ceil(1.0 / epsilon))
     block = x // width
     names, inverse = np.unique(block, return_inverse=True)
-    mass = np.bincount(inverse, g)
+    mass = tally(inverse, g)
     total = np.concatenate([[0.0], np.cumsum(g)])
     ranges: list[tuple[int, int]] = []
     for name, here in zip(names[mass >= 64], mass[mass >= 64], strict=True):

@@ -18,7 +18,7 @@ from sketchstream.estimate.observed import Floats, Observed
 
 
 def on_line(g: Floats, epsilons: Sequence[float]) -> Floats:
-    """The stencil of all layers applied to a noisy profile on consecutive counters. (m,) -> (m,)
+    """The stencil of all layers applied to a noisy profile on consecutive counters. (m,) -> (m,).
 
     Counters outside the array count as empty.
     """

@@ -23,7 +23,7 @@ IMPOSSIBLE = -1e300
 
 @kernel
 def two_pass(rho: Floats, u: Floats, out: Floats) -> None:
-    """Out = A u for A_ij = product of rho between i and j: one filter from each side. rho: (m-1,), u, out: (m,)"""
+    """Out = A u for A_ij = product of rho between i and j: one filter from each side. rho: (m-1,), u, out: (m,)."""
     m = u.size
     run = 0.0
     for i in range(m):
@@ -39,7 +39,7 @@ def two_pass(rho: Floats, u: Floats, out: Floats) -> None:
 
 @kernel
 def two_pass_columns(rho: Floats, u: Floats, out: Floats) -> None:
-    """The same for each column. u, out: (m, k)"""
+    """The same for each column. u, out: (m, k)."""
     m, k = u.shape
     run = np.zeros(k)
     for i in range(m):
@@ -61,7 +61,7 @@ def two_pass_columns(rho: Floats, u: Floats, out: Floats) -> None:
 
 @kernel
 def gram(rows: Floats, out: Floats) -> None:
-    """out = rows' rows. rows: (m, k), out: (k, k). One thread: BLAS's threads cost more than they gain here."""
+    """Out = rows' rows. rows: (m, k), out: (k, k). One thread: BLAS's threads cost more than they gain here."""
     m, k = rows.shape
     out[:] = 0.0
     whole = m - m % 4
@@ -93,20 +93,23 @@ def _curvature(e: Any, q: Any) -> Any:
 
 
 @kernel
-def _exponent(
-    form: Any, mu: Floats, h: Floats, y: Floats, z: Any, d: Any, q: Any, mult: Any, e: Floats
-) -> Any:
+def _exponent(form: Any, mu: Floats, h: Floats, y: Floats, z: Any, d: Any, q: Any, mult: Any, e: Floats) -> Any:
     """Phi(y, z) of note 7.1; fills e = exp(y). The cumulants' logarithms are taken eight at a time."""
     m = mu.size
     total, logs, product = 0.0, 0.0, 1.0
     for i in range(m):
+        if not -600.0 < y[i] < 600.0:
+            return math.inf
         e[i] = math.exp(y[i])
         total += mu[i] * (e[i] - 1.0) - h[i] * y[i]
     square = 1.0 + q * q
     if form == CUMULATIVE:
         for i in range(1, m):
             ratio = e[i] / e[i - 1]
-            product *= square - q * (ratio + 1.0 / ratio)
+            inside = square - q * (ratio + 1.0 / ratio)
+            if not inside > 0.0:
+                return math.inf
+            product *= inside
             if i % 8 == 0:
                 logs += math.log(product)
                 product = 1.0
@@ -115,7 +118,10 @@ def _exponent(
         mass, shift = 0.0, math.exp(-z)
         for i in range(m):
             ratio = e[i] * shift
-            product *= square - q * (ratio + 1.0 / ratio)
+            inside = square - q * (ratio + 1.0 / ratio)
+            if not inside > 0.0:
+                return math.inf
+            product *= inside
             mass += h[i]
             if i % 8 == 0:
                 logs += math.log(product)
@@ -127,9 +133,7 @@ def _exponent(
 
 
 @kernel
-def saddlepoint(
-    form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, q: Any, mult: Any, work: Floats
-) -> Any:
+def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, q: Any, mult: Any, work: Floats) -> Any:
     """Minimise Phi over y (and z[0] in bins), starting from what is in them; returns l(mu).
 
     For EXACT there is no noise: y = log(h/mu), -1e300 where h is 0. mu, h, y: (m,), z: (1,), work: (5, m).
@@ -150,6 +154,10 @@ def saddlepoint(
     limit = -math.log(q)
     g, diag, low, step, e = work[0], work[1], work[2], work[3], work[4]
     value = _exponent(form, mu, h, y, z[0], d, q, mult, e)
+    if value == math.inf:
+        y[:] = 0.0
+        z[0] = 0.0
+        value = _exponent(form, mu, h, y, z[0], d, q, mult, e)
     promise = 0.0
     for _ in range(60):
         dz, promise = 0.0, 0.0
@@ -279,7 +287,7 @@ def _objective(
     """l(mu) + sum tau (f0 log f - f) with y solved; mu, y, z are left as they belong to p."""
     total = 0.0
     for i in range(p.size):
-        mu[i] = d * v[i] * p[i]
+        mu[i] = max(d * v[i] * p[i], 1e-300)
         if tau[i] > 0.0:
             total += tau[i] * (f0[i] * math.log(f[i]) - f[i])
     return total + saddlepoint(form, mu, h, y, z, d, q, mult, work)
@@ -354,7 +362,7 @@ def path(
     form: Any, rho: Floats, v: Floats, s: Floats, h: Floats, d: Any, q: Any, mult: Any, f0: Floats, taus: Floats,
     start: Floats, tolerance: Any, out: Floats,
 ) -> None:  # fmt: skip
-    """Shrinkage path: Newton in p for each row of taus, warm from the row before. out: (rows, m)
+    """Shrinkage path: Newton in p for each row of taus, warm from the row before. out: (rows, m).
 
     Source: notes on the likelihood 1.4 and 7.2 (2.2): interleaved quasi-definite system in (y, p), half-bandwidth 4,
     or pentadiagonal where nothing was added to the histogram.
@@ -474,7 +482,7 @@ def path(
 
 @kernel
 def compound(weighted: Floats, load: Any, out: Floats) -> None:
-    """Slot law P(0..S) from t * intensity_t per slot and the full load. weighted, out: (S+1,)
+    """Slot law P(0..S) from t * intensity_t per slot and the full load. weighted, out: (S+1,).
 
     Source: Panjer's recursion; profile specification 5.6.
     """
@@ -506,7 +514,7 @@ def meet(ratio: Floats, law: Floats, top: Any, out: Floats) -> None:
 
 @kernel
 def smear(law: Floats, columns: Floats, out: Floats) -> None:
-    """out = the first S+1 rows of the product of the power series `law` with each column. columns, out: (S+1, k)."""
+    """Out = the first S+1 rows of the product of the power series `law` with each column. columns, out: (S+1, k)."""
     size, k = columns.shape
     out[:] = 0.0
     for s in range(size):

@@ -91,9 +91,7 @@ def generator(parts: Sequence[Observed]) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(seed, "little"))
 
 
-def estimate(
-    problem: Likelihood, grid: Grid, settings: Settings, rng: np.random.Generator
-) -> tuple[Floats, float]:
+def estimate(problem: Likelihood, grid: Grid, settings: Settings, rng: np.random.Generator) -> tuple[Floats, float]:
     """The whole recipe on the grid: the averaged law after one EM step (m,), and its evidence."""
     m = problem.m
     if m == 1:
@@ -106,7 +104,8 @@ def estimate(
     cuts = _cuts(grid)[: 2 if settings.brief else None]
     laws_ = candidates(problem, start.f, cuts, settings.brief)
     score = np.zeros(laws_.shape[0])
-    for train, test in problem.folds(start.f, 3 if settings.brief else FOLDS, rng):
+    folds = 3 if settings.brief else FOLDS
+    for train, test in problem.folds(start.f, folds, rng) if problem.d >= 4 * folds else []:
         again = candidates(train, _refit(train, start), cuts, settings.brief)
         score += [test.value(one / one.sum()) for one in again]
     score[0] += math.log(laws_.shape[0])
@@ -165,7 +164,7 @@ def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
 
 
 def candidates(problem: Likelihood, f0: Floats, cuts: Sequence[int], brief: bool) -> Floats:
-    """f0 itself and the shrinkage paths from it towards the unrestricted maximum. (1 + 15 + 5 * cuts, m)"""
+    """f0 itself and the shrinkage paths from it towards the unrestricted maximum. (1 + 15 + 5 * cuts, m)."""
     m, d = problem.m, problem.d
     wide, head = (WIDE[::3], HEAD[::2]) if brief else (WIDE, HEAD)
     out = [f0[None, :], problem.path(f0, d * wide[:, None] * np.ones(m), f0)]
@@ -209,7 +208,11 @@ def _information(parts: Sequence[Observed], d: float) -> float:
     """Standard deviation of a k+ share, publication included (notes 1.3 and 7.2)."""
     variance = 0.0
     for part in parts:
-        v0 = laws.tail_variance(part.epsilons) if part.unit == "event" else 0.25 * laws.response_gain(part.epsilons, part.modulus or 2)
+        v0 = (
+            laws.tail_variance(part.epsilons)
+            if part.unit == "event"
+            else 0.25 * laws.response_gain(part.epsilons, part.modulus or 2)
+        )
         share = part.slots[0] / d
         variance += share**2 * v0 / part.slots[0]
         variance += part.noise_variance * float((laws.stencil(part.epsilons) ** 2).sum()) / d**2

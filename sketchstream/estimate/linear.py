@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from sketchstream.estimate import laws
-from sketchstream.estimate.observed import FAR, Cells, Floats, Ints, Observed
+from sketchstream.estimate.observed import FAR, Cells, Floats, Ints, Observed, tally
 
 Score = Callable[[Floats], Floats]
 
@@ -92,18 +92,18 @@ class Line:
         if self.form == "state":
             return np.zeros_like(squares)
         if self.form == "cumulative":
-            return self.v * steps
-        return self.v * (squares - sums**2 / self.cells.low.size)
+            return np.asarray(self.v * steps)
+        return np.asarray(self.v * (squares - sums**2 / self.cells.low.size))
 
     def _centred(self, raw: Floats, sums: Floats) -> Floats:
         """Sum C H / d with the known total worked in (bins only)."""
         if self.form != "bins":
-            return raw / self.d
+            return np.asarray(raw / self.d)
         mean = sums / self.cells.low.size
-        return mean + (raw - mean * self.cells.slots.sum()) / self.d
+        return np.asarray(mean + (raw - mean * self.cells.slots.sum()) / self.d)
 
     def shares(self, n: int) -> Band:
-        """Shares of slots at counts 0..n. (n+1,)"""
+        """Shares of slots at counts 0..n. (n+1,)."""
         top = min(n, self.resolved)
         low, high, variance = np.zeros(n + 1), np.zeros(n + 1), np.zeros(n + 1)
         if top >= 1:
@@ -134,7 +134,7 @@ class Line:
         return Band(low, high, variance)
 
     def tails(self, n: int) -> Band:
-        """Shares of slots with counts of at least 0..n+1. (n+2,)"""
+        """Shares of slots with counts of at least 0..n+1. (n+2,)."""
         size = n + 2
         low, high, variance = np.ones(size), np.ones(size), np.zeros(size)
         top = min(n + 1, self.resolved)
@@ -178,7 +178,9 @@ class Line:
         """Noise variance of (1/d) sum b(h) for each score, and its covariance with that of `other`.
 
         Args:
-            scores: (r, S+1) b at counts 0..S, 0 above. other: (S+1,) the same. law: (S+1,) law of a slot's count.
+            scores: (r, S+1) b at counts 0..S, 0 above.
+            other: (S+1,) the same.
+            law: (S+1,) law of a slot's count.
 
         Source: profile specification 5.5, with the expected counters in place of the observed ones.
         """
@@ -208,7 +210,7 @@ class Line:
         return np.maximum(variance, 0.0), cross
 
     def _inverted(self, scores: Floats) -> Floats:
-        """C on the cells: pooled below, then single counters up to S+k. (r, S+1) -> (r, 1+S+k) or (r, 1+S+2k)"""
+        """C on the cells: pooled below, then single counters up to S+k. (r, S+1) -> (r, 1+S+k) or (r, 1+S+2k)."""
         k = self.k
         padded = np.concatenate(
             [np.repeat(scores[:, :1], 2 * k - 1, axis=1), scores, np.zeros((scores.shape[0], 2 * k))], axis=1
@@ -311,7 +313,7 @@ class Circle:
         return self.p - 1
 
     def estimate(self, b: Floats) -> Band:
-        """(1/d) sum of b(h) for each row of b. (m, p) -> (m,)"""
+        """(1/d) sum of b(h) for each row of b. (m, p) -> (m,)."""
         mean = b.mean(axis=-1, keepdims=True)
         centred = (b - mean) / self.eigenvalue
         c = mean + centred
@@ -380,7 +382,11 @@ def expected(observed: Observed, level: int, law: Floats, heavy: Floats, heavy_s
     Its variances cannot be negative: they stand in where an unbiased one fails.
 
     Args:
-        law: (n+1,) shares at counts 0..n; negative ones count as zero. heavy, heavy_shares: those above n.
+        observed: what was published.
+        level: which level of it.
+        law: (n+1,) shares at counts 0..n; negative ones count as zero.
+        heavy: (k,) counts above n.
+        heavy_shares: (k,) shares at them.
     """
     d = observed.slots[level]
     law = np.maximum(law, 0.0)
@@ -406,7 +412,7 @@ def expected(observed: Observed, level: int, law: Floats, heavy: Floats, heavy_s
         low = np.concatenate([counter, extra])
         return Line(observed, level, Cells(low, low, np.concatenate([seen, [heavy_shares.sum() * d]]), d))
     where = np.searchsorted(cells.low, counter, side="right") - 1
-    slots = np.bincount(where, seen, cells.low.size)
+    slots = tally(where, seen, cells.low.size)
     np.add.at(slots, np.searchsorted(cells.low, heavy, side="right") - 1, heavy_shares * d)
     return Line(observed, level, Cells(cells.low, cells.high, slots, d))
 

@@ -15,7 +15,7 @@ from sketchstream.estimate.observed import Floats, Observed
 
 
 def decreasing(y: Floats, weights: Floats | None = None) -> Floats:
-    """The closest non-increasing sequence in weighted least squares (pool adjacent violators). (m,) -> (m,)"""
+    """The closest non-increasing sequence in weighted least squares (pool adjacent violators). (m,) -> (m,)."""
     from scipy.optimize import isotonic_regression
 
     return np.asarray(isotonic_regression(y, weights=weights, increasing=False).x, dtype=np.float64)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,11 @@ DISCRETE_LAPLACE = "discrete-laplace"
 RANDOMIZED_RESPONSE = "randomized-response"
 FAR = 1 << 62
 """Stands for "no bound" at the ends of pooled cells."""
+
+
+def tally(where: npt.NDArray[np.integer[Any]], slots: npt.NDArray[Any], size: int = 0) -> Floats:
+    """Sums of `slots` by index. where, slots: (k,) -> (size,)."""
+    return np.asarray(np.bincount(where, slots, max(size, 0)), dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def _score(groups: Sequence[Sequence[Level]], models: Sequence[Model], score: Fl
 
 
 def _heavy_score(size: int, beside: float, t: Floats) -> Floats:
-    """t ln t from `size` up, less what shares the slot."""
+    """T ln t from `size` up, less what shares the slot."""
     return np.asarray(intervals.xlogx(np.maximum(t - beside, 1.0)) * (t >= size))
 
 

@@ -20,7 +20,7 @@ from sketchstream.estimate import kernels, likelihood
 from sketchstream.estimate.channels import FORMS, Response, squarem
 from sketchstream.estimate.grid import Grid
 from sketchstream.estimate.linear import Line
-from sketchstream.estimate.observed import Floats, Observed
+from sketchstream.estimate.observed import Floats, Observed, tally
 from sketchstream.estimate.opened import Level, Model
 from sketchstream.estimate.problem import TINY, Likelihood, Markov, Seen, settle, thin
 
@@ -105,9 +105,7 @@ class Opened:
             law = self.slot_law(floor, f)
             seen = floor.seen
             mu = np.maximum(seen.d * floor.channel.forward(law), TINY)
-            value = kernels.saddlepoint(
-                seen.form, mu, seen.h, floor.y, floor.z, seen.d, seen.q, seen.mult, floor.work
-            )
+            value = kernels.saddlepoint(seen.form, mu, seen.h, floor.y, floor.z, seen.d, seen.q, seen.mult, floor.work)
             if value <= kernels.IMPOSSIBLE:
                 floor.y[:], floor.z[:] = 0.0, 0.0
                 value = kernels.saddlepoint(
@@ -249,7 +247,7 @@ def _floor(observed: Observed, level: Level, grid: Grid, most: float) -> Floor:
         cells = level.estimator.cells
         at = np.clip(cells.low, 0, m - 1)
         at[0] = 0
-        h = np.bincount(at, cells.slots, m)
+        h = tally(at, cells.slots, m)
         seen = Seen(FORMS[observed.form], h, level.m, observed.q, float(observed.parts))
         markov = Markov(grid, observed.epsilons[0], seen)
         channel: Line2Cells | Response | Wrapped = Line2Cells(markov)
@@ -261,7 +259,7 @@ def _floor(observed: Observed, level: Level, grid: Grid, most: float) -> Floor:
             h = level.estimator.slots
         else:
             at = np.minimum(np.arange(p), m - 1)
-            h = np.bincount(at, level.estimator.slots, m)
-            channel = Response(level.estimator.eigenvalue, np.bincount(at, minlength=m) / p)
+            h = tally(at, level.estimator.slots, m)
+            channel = Response(level.estimator.eigenvalue, tally(at, np.ones(p), m) / p)
         seen = Seen(FORMS[observed.form], h, level.m, observed.q, float(observed.parts))
     return Floor(channel, seen, scale, np.zeros(h.size), np.zeros(1), np.zeros((5, h.size)))

@@ -121,7 +121,7 @@ class Markov:
         return out
 
     def chances(self, f: Floats) -> Floats:
-        """P with K f = v p. (m,)"""
+        """P with K f = v p. (m,)."""
         return np.maximum(self.spread(self.s * f), TINY)
 
     def score(self, f: Floats) -> tuple[float, Floats, Floats]:
@@ -137,7 +137,7 @@ class Markov:
     def _solve(self, f: Floats) -> tuple[float, Floats]:
         """l(f) and mu; leaves the saddlepoint in y and z."""
         seen = self.seen
-        mu = seen.d * self.v * self.chances(f)
+        mu = np.maximum(seen.d * self.v * self.chances(f), TINY)
         for _ in range(2):
             value = float(
                 kernels.saddlepoint(seen.form, mu, seen.h, self.y, self.z, seen.d, seen.q, seen.mult, self._work)
@@ -154,10 +154,12 @@ class Markov:
         return np.asarray(out / out.sum())
 
     def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> Floats:
-        """Rows whose Gram matrix is the Fisher information of columns of log f. (m or m+1, k)
+        """Rows whose Gram matrix is the Fisher information of columns of log f. (m or m+1, k).
 
         Args:
-            f: (m,) law. mu: (m,) expected cells. columns: (m, k) d log f / d parameter before normalisation.
+            f: (m,) law.
+            mu: (m,) expected cells.
+            columns: (m, k) d log f / d parameter before normalisation.
             centre: (k,) f'columns.
         """
         jacobian = np.empty((self.m + (self.seen.form == kernels.BINS), columns.shape[1]))
@@ -170,7 +172,9 @@ class Markov:
         """Argmax of l + sum tau (f0 log f - f) for each row of taus, each started from the one before.
 
         Args:
-            f0: (m,) where the path shrinks to. taus: (r, m) strengths. start: (m,) first point.
+            f0: (m,) where the path shrinks to.
+            taus: (r, m) strengths.
+            start: (m,) first point.
             tolerance: Newton stops below this decrement, in nats.
 
         Returns: (r, m) laws (not renormalised).

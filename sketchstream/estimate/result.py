@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from sketchstream.estimate.linear import Band, normal_quantile
 from sketchstream.estimate.observed import Floats
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
     import pyarrow as pa
     from rich.table import Table
 
@@ -166,7 +166,15 @@ class Profile:
         """The count below or at which a share q of the items that occurred lies."""
         return self.interval(f"quantile.{q}")
 
-    def interval(self, name: str, level: float = LEVEL) -> Any:
+    @overload
+    def interval(  # type: ignore[overload-overlap]
+        self, name: Literal["fractions", "counts"], level: float = LEVEL
+    ) -> Floats: ...
+
+    @overload
+    def interval(self, name: str, level: float = LEVEL) -> Estimate: ...
+
+    def interval(self, name: str, level: float = LEVEL) -> Estimate | Floats:
         """Estimate with an interval of another level.
 
         Args:
@@ -207,8 +215,8 @@ class Profile:
                 raise EstimateError(msg)
             return self._quantile(q, z)
         msg = (
-            "unknown number: expected distinct, total, mean, entropy, one_hit_ratio, coverage, above, fractions, counts, "
-            f"at_least.K or quantile.Q, found {name:.40}"
+            "unknown number: expected distinct, total, mean, entropy, one_hit_ratio, coverage, above, fractions, "
+            f"counts, at_least.K or quantile.Q, found {name:.40}"
         )
         raise EstimateError(msg)
 
@@ -303,7 +311,8 @@ class Profile:
         """Draw the profile and the k+ curve with their bands into a file (png, svg or pdf by its ending).
 
         Args:
-            path: the file. truth: (m,) true numbers of items at counts 0.., drawn beside the estimate.
+            path: the file.
+            truth: (m,) true numbers of items at counts 0.., drawn beside the estimate.
 
         Raises:
             MissingExtraError: matplotlib is not installed.

@@ -6,6 +6,7 @@ The noise has the right law and none of the guarantee: it comes from an insecure
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -21,7 +22,7 @@ from sketchstream.estimate.observed import (
     Observed,
     Unit,
 )
-from sketchstream.spec import ClosedDomain, OpenDomain, ProfileSpec
+from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
 
 
 def laplace(rng: np.random.Generator, epsilon: float, size: int | tuple[int, ...]) -> Ints:
@@ -62,9 +63,17 @@ def publish(
     """What would be published of true slot counts, one array for each level.
 
     Args:
-        counters: true counts of the slots of each level. epsilon: of each layer. layers: how many.
-        form: "state", "cumulative" or "bins". cost: of the publication (default: epsilon).
-        max_count: rules the published edges. open_domain: whether the slots are those of an open domain.
+        counters: true counts of the slots of each level.
+        epsilon: of each layer.
+        rng: where the noise comes from.
+        unit: "event" or "item".
+        form: "state", "cumulative" or "bins".
+        cost: of the publication (default: epsilon).
+        layers: how many.
+        max_count: rules the published edges.
+        modulus: for unit "item".
+        max_weight: largest weight of one event.
+        open_domain: whether the slots are those of an open domain.
     """
     exact = Fraction(epsilon)
     effective = exact / max_weight
@@ -86,15 +95,16 @@ def publish(
         edges = np.unique(np.concatenate(noisy))
         values = np.stack([np.bincount(np.searchsorted(edges, x), minlength=edges.size) for x in noisy])
     else:
-        spec = ProfileSpec(
-            epsilon=exact,
-            unit=unit,
-            domain=ClosedDomain(size=max(sum(slots), 1)),
-            max_count=None if unit == "item" else max_count,
-            modulus=modulus,
-            max_weight=max_weight if form == "cumulative" or max_weight > 1 or unit == "item" else 2,
-        )
-        edges = spec.edges
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoPrivacyWarning)
+            edges = ProfileSpec(
+                epsilon=exact,
+                unit=unit,
+                domain=ClosedDomain(size=max(sum(slots), 1)),
+                max_count=None if unit == "item" else max_count,
+                modulus=modulus,
+                max_weight=max_weight if form == "cumulative" or max_weight > 1 or unit == "item" else 2,
+            ).edges
         assert price is not None
         if form == "cumulative":
             exact_values = np.stack([x.size - np.searchsorted(np.sort(x), edges) for x in noisy])

@@ -100,7 +100,7 @@ class Splines:
 
 
 def splines(nodes: Floats, epsilon: float) -> Splines:
-    """Clamped cubic B-splines on the nodes; penalties for slopes 0 and 1 by Gauss' rule with 3 points a knot interval."""
+    """Clamped cubic B-splines on the nodes; penalties for slopes 0 and 1 by Gauss' rule, 3 points an interval."""
     from scipy.interpolate import BSpline
 
     at = np.log1p(knots(float(nodes[-1]), epsilon))
@@ -213,7 +213,7 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
 
 
 def _information(problem: Likelihood, f: Floats, mu: Floats, q: Floats) -> Floats:
-    """Fisher information of the coefficients. (k, k)"""
+    """Fisher information of the coefficients. (k, k)."""
     out = np.empty((q.shape[1], q.shape[1]))
     kernels.gram(problem.rows(f, mu, q, f @ q), out)
     return out

@@ -81,8 +81,13 @@ def candidate(
     """Prune the unrestricted maximum while the score improves.
 
     Args:
-        unrestricted: (m,) maximum likelihood law. n: largest count resolved. least: share below which an atom is
-            noise. bonus: nats added to the score. worth: stop early if not even free pruning could reach this score.
+        problem: the data.
+        unrestricted: (m,) maximum likelihood law.
+        n: largest count resolved.
+        epsilon: of the weakest layer; rules how far apart two atoms may be to be merged.
+        least: share below which an atom is noise.
+        bonus: nats added to the score.
+        worth: stop early if not even free pruning could reach this score.
 
     Returns: None if there are too many atoms, or too little to gain.
     """
@@ -113,7 +118,9 @@ def candidate(
             both = mass[i] + mass[i + 1]
             middle = (nodes[at[i]] * mass[i] + nodes[at[i + 1]] * mass[i + 1]) / max(both, 1e-300)
             place = int(np.argmin(np.abs(nodes[at[i] : at[i + 1] + 1] - middle))) + at[i]
-            trials.append((np.concatenate([at[:i], [place], at[i + 2 :]]), np.concatenate([mass[:i], [both], mass[i + 2 :]])))
+            trials.append(
+                (np.concatenate([at[:i], [place], at[i + 2 :]]), np.concatenate([mass[:i], [both], mass[i + 2 :]]))
+            )
         found = max((scored(a, b, 3) for a, b in trials), key=lambda one: one.score)
         if found.score <= best.score:
             break

@@ -1,4 +1,4 @@
-"""Facts of the theory that hold exactly, or to the accuracy of many draws (notes on prior art, section 6, last paragraph)."""
+"""Facts of the theory that hold exactly, or to the accuracy of many draws (notes on prior art, section 6)."""
 
 from __future__ import annotations
 

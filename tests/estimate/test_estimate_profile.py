@@ -1,0 +1,277 @@
+"""What a profile says: consistent numbers, exports, refusals; and that no method moves what has no noise."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from sketchstream.errors import EstimateError, MissingExtraError
+from sketchstream.estimate import METHODS, reconstruct
+from sketchstream.estimate.export import reach_steps
+from sketchstream.estimate.intervals import xlogx
+from sketchstream.estimate.observed import Observed
+from sketchstream.estimate.result import Estimate
+from sketchstream.estimate.simulate import hashed, publish
+
+H = np.concatenate([np.zeros(3000, dtype=np.int64), np.random.default_rng(0).geometric(0.3, 3000), [250, 400, 9000]])
+ITEMS = np.random.default_rng(1).geometric(0.4, 20_000)
+
+
+def closed(form="state", epsilon=1, h=H, seed=0, **more):
+    return publish([h], epsilon=epsilon, rng=np.random.default_rng(seed), form=form, **more)
+
+
+def opened(form="state", epsilon=1, items=ITEMS, seed=0, **more):
+    rng = np.random.default_rng(seed)
+    return publish(hashed(items, 1 << 16, 6, rng), epsilon=epsilon, rng=rng, form=form, open_domain=True, **more)
+
+
+def close_to(estimate, truth):
+    return estimate.low <= truth <= estimate.high
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("form", ["state", "cumulative", "bins"])
+def test_all_numbers_of_a_closed_profile_come_from_one_law(form, method):
+    p = reconstruct([closed(form)], method=method, max_count=60)
+    assert p.fractions.shape == p.counts.shape == (61,)
+    assert p.fractions.sum() + p.above.value == pytest.approx(1.0, abs=1e-9)
+    assert p.counts == pytest.approx(p.fractions * H.size)
+    assert p.distinct.value == pytest.approx(H.size * (1 - p.fractions[0]), rel=1e-9, abs=1e-6)
+    assert p.at_least(1).value == p.distinct.value
+    for k in (2, 5, 60):
+        wanted = p.counts[k:].sum() + p.above.value * H.size
+        assert p.at_least(k).value == pytest.approx(wanted, rel=1e-9, abs=1e-6)
+    assert p.at_least(61).value == pytest.approx(p.above.value * H.size, abs=1e-9)
+    assert p.mean.value == pytest.approx(p.total.value / p.distinct.value)
+    assert p.one_hit_ratio.value == pytest.approx(p.counts[1] / p.distinct.value)
+    assert p.coverage.value == pytest.approx(1 - p.counts[1] / p.total.value)
+    for name in ("distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage", "above", "at_least.3"):
+        found = p.interval(name)
+        assert found.low <= found.value <= found.high
+        wider = p.interval(name, 0.99)
+        assert wider.low <= found.low
+        assert wider.high >= found.high
+    for name in ("fractions", "counts"):
+        ends = p.interval(name)
+        value = getattr(p, name)
+        assert ends.shape == (61, 2)
+        assert (ends[:, 0] <= value + 1e-15).all()
+        assert (ends[:, 1] >= value - 1e-15).all()
+
+
+@pytest.mark.parametrize("method", ["likelihood", "monotone"])
+def test_an_open_profile_is_over_the_items_that_occurred(method):
+    p = reconstruct([opened("cumulative")], method=method, max_count=30)
+    assert p.fractions[0] == 0.0
+    assert p.counts[0] == 0.0
+    assert p.fractions.sum() + p.above.value == pytest.approx(1.0, abs=1e-9)
+    assert p.fractions.min() >= 0.0
+    assert p.counts == pytest.approx(p.fractions * p.distinct.value)
+    assert p.distinct.value == pytest.approx(ITEMS.size, rel=0.06)
+    assert close_to(p.distinct, ITEMS.size)
+    assert p.total.value == pytest.approx(ITEMS.sum(), rel=0.03)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("form", ["state", "cumulative"])
+def test_no_method_moves_a_histogram_without_noise(form, method):
+    h = H[H <= 250]
+    p = reconstruct([closed(form, epsilon=30, h=h)], method=method, max_count=300)
+    assert p.fractions == pytest.approx(np.bincount(h, minlength=301) / h.size, abs=1e-6)
+    assert p.total.value == pytest.approx(h.sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["likelihood", "monotone", "inverse"])
+def test_no_method_moves_an_item_histogram_without_noise(method):
+    h = np.minimum(H, 31)
+    seen = closed("bins", epsilon=40, h=h, unit="item", modulus=32)
+    p = reconstruct([seen], method=method, max_count=31)
+    assert p.fractions == pytest.approx(np.bincount(h, minlength=32) / h.size, abs=1e-6)
+
+
+def test_bins_without_noise_are_exact_in_their_unit_range():
+    h = H[H <= 19]
+    p = reconstruct([closed("bins", epsilon=50, h=h)], max_count=30)
+    assert p.fractions == pytest.approx(np.bincount(h, minlength=31) / h.size, abs=1e-6)
+
+
+def test_the_same_object_gives_the_same_profile():
+    seen = closed("cumulative", 0.5)
+    first, second = (reconstruct([seen], max_count=100) for _ in range(2))
+    assert np.array_equal(first.fractions, second.fractions)
+    assert first.to_dict() == second.to_dict()
+
+
+def test_counts_far_above_max_count_are_pooled_not_wrapped():
+    h = np.concatenate([np.zeros(500, dtype=np.int64), np.full(500, 10_000)])
+    for method in METHODS:
+        p = reconstruct([closed("state", 1, h)], method=method, max_count=10)
+        assert p.above.value == pytest.approx(0.5, abs=0.12), method
+        assert p.fractions[1:].sum() == pytest.approx(0.0, abs=0.15), method
+
+
+def test_json_has_the_agreed_keys():
+    p = reconstruct([closed("cumulative", "1/2")], max_count=1200, guarantee={"unit": "event"})
+    data = json.loads(p.to_json())
+    assert data["method"] == "likelihood"
+    assert data["d"] == H.size
+    assert data["layers"] == [{"law": "discrete-laplace", "epsilon": "1/2"}]
+    assert data["epsilon"] == "1/2"
+    assert data["unit"] == "event"
+    assert len(data["fractions"]) == len(data["counts"]) == 1201
+    for name in ("above", "distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage"):
+        assert set(data[name]) == {"value", "low", "high"}
+    assert list(data["at_least"])[:3] == ["1", "2", "3"]
+    assert list(data["at_least"])[-1] == "1000"
+    assert data["at_least"]["1"]["value"] == data["distinct"]["value"]
+    assert data["guarantee"] == {"unit": "event"}
+    assert "covers" in data
+
+
+def test_reach_is_listed_one_by_one_and_then_in_1_2_5_steps():
+    assert reach_steps(3) == [1, 2, 3]
+    assert reach_steps(1_000_000)[1000:] == [2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000]
+
+
+def test_circulant_says_its_norm_and_beta():
+    data = reconstruct([closed()], method="circulant", max_count=20, norm=math.inf, beta=0.1).to_dict()
+    assert (data["norm"], data["beta"]) == ("inf", 0.1)
+
+
+def test_tables_agree_with_the_profile():
+    p = reconstruct([closed("cumulative")], method="monotone", max_count=20)
+    rows = list(csv.DictReader(io.StringIO(p.to_csv())))
+    assert len(rows) == 21
+    assert [int(row["count"]) for row in rows] == list(range(21))
+    assert [float(row["items"]) for row in rows] == pytest.approx(p.counts)
+    assert float(rows[2]["at_least_low"]) == pytest.approx(p.at_least(2).low)
+    frame, table = p.to_frame(), p.to_arrow()
+    assert list(frame.columns) == table.column_names == list(rows[0])
+    assert frame["fraction"].to_numpy() == pytest.approx(p.fractions)
+    assert table.column("items_high").to_numpy() == pytest.approx(p.interval("counts")[:, 1])
+
+
+def test_text_names_numbers_and_what_intervals_cover():
+    p = reconstruct([closed("cumulative")], max_count=50)
+    text = str(p)
+    for part in ("distinct items", "seen 10 times or more", "entropy", "estimate", "95% intervals; they cover"):
+        assert part in text
+    from rich.console import Console
+
+    console = Console(width=140, file=io.StringIO())
+    console.print(p)
+    assert "distinct items" in console.file.getvalue()
+    assert repr(p) == f"Profile(method='likelihood', unit='event', d={H.size}, max_count=50)"
+    assert str(Estimate(1234.5, 0.5, 2000.0)) == "1,234 [0.5, 2,000]"
+
+
+def test_plots_are_written_in_every_format(tmp_path):
+    p = reconstruct([closed("cumulative")], method="monotone", max_count=300)
+    for name in ("a.png", "a.svg", "a.pdf"):
+        p.plot(tmp_path / name, truth=np.bincount(H))
+        assert (tmp_path / name).stat().st_size > 5000
+
+
+def test_a_missing_plot_library_is_a_clear_error(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"sketchstream\[plots\]"):
+        reconstruct([closed()], method="monotone", max_count=5).plot(tmp_path / "x.png")
+
+
+def test_quantiles_are_counts_of_items_that_occurred():
+    h = np.concatenate([np.zeros(100, dtype=np.int64), np.repeat([1, 2, 10], 100)])
+    p = reconstruct([closed("state", 30, h)], max_count=20)
+    assert [p.quantile(q).value for q in (0.0, 0.3, 0.5, 0.66, 0.9, 1.0)] == [1, 1, 2, 2, 10, 10]
+    assert p.entropy.value == pytest.approx(math.log(h.sum()) - xlogx(h.astype(float)).sum() / h.sum(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": "magic"}, "method must be one of"),
+        ({"max_count": 0}, "max_count must be"),
+        ({"max_count": 10**9}, "max_count must be"),
+        ({"max_count": True}, "max_count must be"),
+        ({"norm": 2}, "norm belongs to method circulant"),
+        ({"method": "circulant", "norm": 3}, "norm must be 1, 2 or inf"),
+        ({"method": "circulant", "beta": 0.0}, "beta must lie between"),
+    ],
+)
+def test_bad_options_are_refused(change, message):
+    with pytest.raises(EstimateError, match=message):
+        reconstruct([closed()], **{"max_count": 10, **change})
+
+
+def test_methods_that_do_not_apply_are_refused():
+    with pytest.raises(EstimateError, match="nothing to reconstruct"):
+        reconstruct([], max_count=3)
+    with pytest.raises(EstimateError, match="circulant is for unit event and one layer"):
+        reconstruct([closed(layers=2)], method="circulant", max_count=3)
+    with pytest.raises(EstimateError, match="circulant knows nothing of collisions"):
+        reconstruct([opened()], method="circulant", max_count=3)
+    with pytest.raises(EstimateError, match="below the modulus"):
+        reconstruct([closed("bins", h=np.minimum(H, 7), unit="item", modulus=8)], max_count=8)
+    with pytest.raises(EstimateError, match="parts of one profile"):
+        reconstruct([closed(), opened()], max_count=3)
+    with pytest.raises(EstimateError, match="too crowded"):
+        reconstruct(
+            [publish([np.full(500, 9)], epsilon=1, rng=np.random.default_rng(0), open_domain=True)], max_count=3
+        )
+    with pytest.raises(EstimateError, match="unit bins below zero"):
+        reconstruct([closed("cumulative", layers=5)], method="inverse", max_count=3)
+
+
+@pytest.mark.parametrize("name", ["reach", "at_least.x", "at_least.-1", "at_least.99", "quantile.2", "quantile.x", ""])
+def test_unknown_numbers_are_refused(name):
+    p = reconstruct([closed()], method="monotone", max_count=10)
+    with pytest.raises(EstimateError):
+        p.interval(name)
+    with pytest.raises(EstimateError, match="level must lie"):
+        p.interval("distinct", 1.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"slots": (5,)},
+        {"edges": np.array([0, 0])},
+        {"edges": np.array([0, 1, 2])},
+        {"layers": ()},
+        {"layers": (("randomized-response", Fraction(1)),)},
+        {"layers": (("discrete-laplace", Fraction(0)),)},
+        {"cost": Fraction(1)},
+        {"form": "bins"},
+        {"form": "list"},
+        {"open_domain": True},
+        {"unit": "item"},
+        {"parts": 0},
+        {"slots": (2, 2)},
+    ],
+)
+def test_observed_refuses_what_does_not_fit_together(change):
+    good = {
+        "unit": "event", "form": "state", "open_domain": False, "layers": (("discrete-laplace", Fraction(1)),),
+        "slots": (4,), "hashed_into": (), "shares": (), "edges": np.array([0, 1]), "values": np.array([[3, 1]]),
+    }  # fmt: skip
+    Observed(**good)
+    with pytest.raises(EstimateError):
+        Observed(**{**good, **change})
+
+
+def test_tiny_and_odd_inputs_give_a_profile():
+    for h in ([0], [3], [0, 1], [5] * 60, [0] * 200, list(range(9))):
+        for form in ("state", "cumulative", "bins"):
+            for method in ("likelihood", "monotone", "inverse"):
+                p = reconstruct([closed(form, 1, np.array(h))], method=method, max_count=4)
+                assert np.isfinite(p.fractions).all()
+                assert p.fractions.sum() + p.above.value == pytest.approx(1.0, abs=1e-9)
+                json.dumps(p.to_dict(), allow_nan=False)
