@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError
 from sketchstream.kinds import profile as kind
+from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
     Layer,
     Origin,
@@ -48,7 +49,7 @@ class Sketch:
     of one open state show what happened between them.
     """
 
-    __slots__ = ("_index", "_state", "key", "layers", "ledger", "origin", "spec")
+    __slots__ = ("_home", "_index", "_state", "key", "layers", "ledger", "origin", "spec")
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Sketch:
     ) -> None:
         self.spec = spec
         self.key = key
+        self._home = process()
         self._index = index
         self._state: npt.NDArray[Any] | None = state
         self.layers = layers
@@ -303,6 +305,7 @@ class Sketch:
         if self._state is None:
             msg = f"{step} needs an open sketch; this one was sealed or merged into another and its state is gone"
             raise SealedError(msg)
+        require_home(self._home, step)
         return self._state
 
     def _publish(self, state: npt.NDArray[Any], cost: Fraction, *, final: bool) -> Release:
