@@ -466,6 +466,33 @@ def draw(found: list[dict], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def save(results: dict, path: Path) -> None:
+    """Write the results with four significant digits: a small file."""
+
+    def short(value: object) -> object:
+        if isinstance(value, float):
+            return float(f"{value:.4g}")
+        if isinstance(value, dict):
+            return {key: short(one) for key, one in value.items()}
+        return [short(one) for one in value] if isinstance(value, list) else value
+
+    tables = {}
+    for part, rows in results.items():
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        tables[part] = {"columns": columns, "rows": [[short(row.get(key)) for key in columns] for row in rows]}
+    path.write_text(json.dumps(tables, separators=(",", ":")))
+
+
+def stored(path: Path) -> dict:
+    """What `save` wrote, as rows."""
+    if not path.exists():
+        return {}
+    return {
+        part: [{key: v for key, v in zip(table["columns"], row, strict=True) if v is not None} for row in table["rows"]]
+        for part, table in json.loads(path.read_text()).items()
+    }
+
+
 def main() -> None:
     """Run what was asked for and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -478,7 +505,7 @@ def main() -> None:
     options = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / ("quick.json" if options.quick else "accuracy.json")
-    results = json.loads(path.read_text()) if path.exists() else {}
+    results = stored(path)
     seeds = options.seeds or (3 if options.quick else 20)
     wanted = set(options.part.split(","))
     epsilons = options.epsilons.split(",")
@@ -492,16 +519,16 @@ def main() -> None:
             if (not picked or name in picked) and not (options.quick and name not in ("spikes", "zipf_1.5")):
                 rows += run(name, h, epsilons, seeds, "state", None, "stress")
         results["profiles"] = rows
-        path.write_text(json.dumps(results))
+        save(results, path)
     if "forms" in wanted:
         results["forms"] = forms(seeds, options.quick)
-        path.write_text(json.dumps(results))
+        save(results, path)
     if "opened" in wanted:
         results["opened"] = opened(options.runs or (4 if options.quick else 40), options.quick)
-        path.write_text(json.dumps(results))
+        save(results, path)
     if "coverage" in wanted:
         results["coverage"] = coverage(options.runs or (30 if options.quick else 2000), options.quick)
-        path.write_text(json.dumps(results))
+        save(results, path)
     summary(results, RESULTS / ("quick.md" if options.quick else "accuracy.md"))
 
 

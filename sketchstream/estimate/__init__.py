@@ -70,7 +70,9 @@ def reconstruct(
         def one(part: Observed) -> Fit:
             if method == "circulant":
                 return circulant.reconstruct(part, max_count, chosen, beta)
-            return inverse.reconstruct(part, max_count) if method == "inverse" else monotone.reconstruct(part, max_count)
+            if method == "inverse":
+                return inverse.reconstruct(part, max_count)
+            return monotone.reconstruct(part, max_count)
 
         fit = mixed([one(part) for part in parts], [part.slots[0] for part in parts])
     known = intervals.closed(parts, fit, max_count)

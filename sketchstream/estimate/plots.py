@@ -60,7 +60,15 @@ def _curve(axes: Any, t: Any, value: Floats, low: Floats, high: Floats, truth: F
     if truth is not None:
         real = np.asarray(truth[1 : last + 1])
         k = np.arange(1, real.size + 1)
-        axes.plot(k, np.where(real > 0, real, np.nan), color=TRUTH, ls="", marker="x", ms=4, label="truth")
+        axes.plot(
+            k,
+            np.where(real > 0, real, np.nan),
+            color=TRUTH,
+            ls="",
+            marker="x" if last <= 60 else ".",
+            ms=4 if last <= 60 else 2,
+            label="truth",
+        )
     if shown.any():
         axes.set_yscale("log")
         top = max(float(value.max()), float(truth[1:].max()) if truth is not None and truth.size > 1 else 0.0)
