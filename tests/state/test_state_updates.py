@@ -312,7 +312,7 @@ def test_what_does_not_fit_an_index_is_refused():
         Index.build(ClosedDomain(size=4), None, np.ones(5, bool))
     with pytest.raises(SpecError, match="no item"):
         Index.build(ClosedDomain(size=4), None, np.zeros(4, bool))
-    with pytest.raises(ItemError, match="64 bits"):
+    with pytest.raises(SpecError, match="64 bits"):
         Index.build(ClosedDomain(items=[1 << 70]), KEY)
 
 
