@@ -69,6 +69,23 @@ def test_error_falls_with_epsilon_and_stacking_adds_variances() -> None:
     assert four == pytest.approx(2 * one, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("domain", "kind"),
+    [
+        (ss.ClosedDomain(size=1_000_000), {}),
+        (ss.OpenDomain(slots=1 << 20, levels=8), {}),
+        (ss.ClosedDomain(size=1_000_000), {"max_weight": 2}),
+        (ss.ClosedDomain(size=1_000_000), {"unit": "item", "modulus": 32}),
+    ],
+    ids=["cumulative", "open", "bins", "item"],
+)
+def test_publishing_a_noisy_histogram_costs_at_most_three_percent_of_accuracy(domain, kind) -> None:
+    published = ss.plan(ss.ProfileSpec("1", domain=domain, **kind), items=500_000)
+    bare = ss.plan(ss.ProfileSpec("1", domain=domain, publish="state", intrusion=False, **kind), items=500_000)
+    for name in ("distinct", "at_least.2", "at_least.3", "at_least.5", "at_least.10"):
+        assert published[name].sd <= 1.03 * bare[name].sd, name
+
+
 def test_the_way_back_finds_the_first_size_that_is_good_enough() -> None:
     found = ss.required(OPEN, target=0.02, number="at_least.3", items=200_000)
     assert found["at_least.3"].relative <= 0.02
