@@ -307,11 +307,13 @@ def _wait_stable(connection: Connection, place: int) -> None:
 
 
 def _java_hash(text: str) -> int:
-    """`String.hashCode()`, as Kafka's `Utils.abs` makes it positive."""
+    """`String.hashCode()`, made positive as Kafka's `Utils.abs` does."""
     value = 0
-    for unit in struct.unpack(f">{len(text.encode('utf-16-be')) // 2}H", text.encode("utf-16-be")):
+    units = text.encode("utf-16-be")
+    for unit in struct.unpack(f">{len(units) // 2}H", units):
         value = (31 * value + unit) & 0xFFFFFFFF
-    return value & 0x7FFFFFFF if value != 0x80000000 else 0
+    signed = value - (1 << 32) if value >> 31 else value
+    return 0 if signed == -(1 << 31) else abs(signed)
 
 
 def _offset_record(key: bytes | None, value: bytes | None, group: str, topic: str) -> tuple[int, int, str] | None:

@@ -39,6 +39,8 @@ RECREATE_EVERY_S = 120.0
 REFETCHES = 3
 TOPIC_CHECK_S = 15.0
 TRUNCATED_AFTER_S = 30.0
+METADATA_TIMEOUT_S = 20.0
+OWNERS_CHECK_S = 10.0
 
 
 @dataclass
@@ -115,10 +117,21 @@ class KafkaSource:
         try:
             self.path = raw_fetch.attach(consumer, self._wanted_path)
             consumer.subscribe([self.topic], listener=_listener(self))
+            self._await_metadata(consumer)
         except BaseException:
             consumer.close(autocommit=False, timeout_ms=2000)
             raise
         self._consumer = consumer
+
+    def _await_metadata(self, consumer: KafkaConsumer) -> None:
+        """A group leader that does not know the topic's partitions yet assigns none of them to anybody."""
+        deadline = time.monotonic() + METADATA_TIMEOUT_S
+        with ours(f"asking for the partitions of {self.topic!r}"):
+            while not consumer.partitions_for_topic(self.topic):
+                if time.monotonic() > deadline:
+                    msg = f"no broker said which partitions {self.topic!r} has within {METADATA_TIMEOUT_S:.0f} s"
+                    raise BrokerError(msg)
+                time.sleep(0.1)
 
     @property
     def consumer(self) -> KafkaConsumer:
@@ -520,6 +533,7 @@ class _Watch:
         self._admin = Admin(source._connection, patience_ms=5_000)
         self._progress: dict[int, float] = {}
         self._suspect: dict[int, int] = {}
+        self._unowned: set[int] = set()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sketchstream-kafka-watch", daemon=True)
         self._thread.start()
@@ -535,12 +549,15 @@ class _Watch:
         self._admin.close()
 
     def _run(self) -> None:
-        topic_checked = time.monotonic()
+        topic_checked = owners_checked = time.monotonic()
         while not self._stopped.wait(WATCH_EVERY_S):
             try:
                 if time.monotonic() - topic_checked > TOPIC_CHECK_S:
                     self._check_topic()
                     topic_checked = time.monotonic()
+                if time.monotonic() - owners_checked > OWNERS_CHECK_S:
+                    self._check_owners()
+                    owners_checked = time.monotonic()
                 self._check_progress()
             except (BrokerError, FencedError) as error:
                 log.info("event=watch_failed error=%s", type(error.__cause__ or error).__name__)
@@ -557,6 +574,29 @@ class _Watch:
         log.error("event=topic_recreated topic=%s", source.topic)
         msg = f"the input topic {source.topic!r} {what}; `sketchstream reset` starts a new revision"
         source._queued.extend(PartitionError(p, DataLossError(msg)) for p in sorted(source._announced))
+
+    def _check_owners(self) -> None:
+        """A partition that nobody in a settled group owns, in two looks: one member joins anew, and all is dealt again.
+
+        Seen with kafka-python when a leader knew no partitions yet; notes/kafka_faults.md 3 has other ways.
+        """
+        source = self._source
+        given = self._admin.topic(source.topic)
+        with self._admin.client("asking for the group's members") as client:
+            group = client.describe_groups([source._connection.group])[source._connection.group]
+        owned: set[int] = set()
+        for member in group["members"]:
+            assignment = member["member_assignment"] or {}
+            for part in assignment.get("assigned_partitions", ()):
+                if part["topic"] == source.topic:
+                    owned.update(part["partitions"])
+        settled = group["group_state"] == "Stable" and given is not None
+        unowned = set(range(given.partitions)) - owned if settled and given is not None else set()
+        before, self._unowned = self._unowned, unowned
+        first = min((member["member_id"] for member in group["members"]), default="")
+        if unowned & before and first == source.group_metadata().member_id:
+            log.warning("event=partitions_unowned topic=%s partitions=%s", source.topic, sorted(unowned & before))
+            source._recreate = "partitions have no owner"
 
     def _check_progress(self) -> None:
         """A partition below the last stable offset for a long time, in two looks: the consumer is replaced."""

@@ -13,9 +13,12 @@ from kafka_app import MINUTE, App
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.stream.ports import Fresh, Restored, Snapshot
 from sketchstream_connectors import kafka_recover
+from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka_pointer import Pointer
 from sketchstream_connectors.kafka_publish import KafkaPublisher
 from sketchstream_connectors.kafka_recover import recover, reset
 from sketchstream_connectors.kafka_store import KafkaStore
+from sketchstream_connectors.kafka_topics import Names
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 
@@ -215,9 +218,33 @@ def test_a_new_revision_is_counted_and_published_as_one(app: App) -> None:
 
 
 def test_java_hashes_broker_free() -> None:
-    assert [kafka_recover._java_hash(text) for text in ("", "a", "hello", "Hello, World!")] == [
-        0,
-        97,
-        99162322,
-        1498789909,
-    ]
+    known = {"": 0, "a": 97, "hello": 99162322, "Hello, World!": 1498789909}
+    assert {text: kafka_recover._java_hash(text) for text in known} == known
+    # its hashCode() is Integer.MIN_VALUE, whose absolute value Java does not have
+    assert kafka_recover._java_hash("polygenelubricants") == 0
+
+
+def test_the_log_of_offsets_is_looked_for_where_the_group_writes(kafka: str, topic_name: Callable[[str], str]) -> None:
+    groups = {kafka_recover._java_hash(name): name for name in (topic_name("g") for _ in range(200))}
+    negative = [name for name in groups.values() if _signed_hash(name) < 0][:4]
+    topic = topic_name("events")
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
+    admin.wait_for_topics([topic])
+    admin.close()
+    for group in negative:
+        connection = Connection({"bootstrap.servers": kafka, "group.id": group})
+        consumer = KafkaConsumer(bootstrap_servers=kafka, group_id=group)
+        consumer.assign([TopicPartition(topic, 0)])
+        text = Pointer("c", "t", "s").to_text()
+        consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(7, text, -1)})
+        consumer.close()
+        assert kafka_recover.logged_pointers(connection, Names(group, topic)) == {0: (7, Pointer("c", "t", "s"))}
+        connection.close()
+
+
+def _signed_hash(text: str) -> int:
+    value = 0
+    for char in text:
+        value = (31 * value + ord(char)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value

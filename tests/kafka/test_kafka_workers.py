@@ -99,7 +99,7 @@ def test_a_stopped_worker_wakes_up_as_a_zombie_and_changes_nothing(app_of: Calla
         load.send(int(499 * rng.random() ** 3), BASE + MINUTE + i * MINUTE // 3000)
     load.close_windows(BASE + 3 * MINUTE)
     app.wait_published(BASE + 2 * MINUTE)
-    assert second.says("event=published") >= 4
+    wait_for(lambda: second.says("event=published") >= 4)
     first.wake()
     wait_for(lambda: first.says("event=revoked") + first.says("event=dropped") >= 1)
     second.kill()
