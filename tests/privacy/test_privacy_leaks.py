@@ -217,7 +217,6 @@ def test_nothing_that_a_worker_shows_or_stores_holds_the_mark(caplog: pytest.Log
 
 
 def test_metrics_hold_no_payload_counter_when_diagnostics_are_off() -> None:
-    pytest.importorskip("prometheus_client", reason="the kafka and serve extras bring it; the environment has them")
     from prometheus_client import CollectorRegistry, generate_latest
 
     from sketchstream.stream.metrics import Metrics, _Collector
