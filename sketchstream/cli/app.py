@@ -56,7 +56,7 @@ class Commands(click.Group):
         module = importlib.import_module(f"sketchstream.cli.commands.{cmd_name}")
         command = module.command
         assert isinstance(command, click.Command)
-        return command
+        return _with_examples(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -72,6 +72,19 @@ class Commands(click.Group):
         """The list in `--help`, without importing any command."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _with_examples(command: click.Command) -> click.Command:
+    """The command, with the mark before its examples as click wants it.
+
+    Docstrings are raw and write that mark in two characters; click keeps the lines of a paragraph behind a backspace.
+    """
+    if command.help is not None:
+        command.help = command.help.replace("\\b\n", "\b\n")
+    if isinstance(command, click.Group) and not isinstance(command, Commands):
+        for below in command.commands.values():
+            _with_examples(below)
+    return command
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -106,6 +119,8 @@ def app() -> None:
       sketchstream profile s.sealed
     """
 
+
+_with_examples(app)
 
 _SAID: Final[set[str]] = set()
 """Warnings of this run: each is said once, however many files cause it."""

@@ -43,7 +43,10 @@ def test_help_of_every_command_has_an_example(run: Run, name: str) -> None:
     result = run(*name.split(), "--help")
     assert result.code == 0
     assert result.err == ""
-    assert "Example" in result.out
+    lines = result.out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.strip() in ("Example:", "Examples:"))
+    assert lines[start + 1].strip().startswith("sketchstream "), "each example on a line of its own"
+    assert "\\b" not in result.out
     assert f"sketchstream {name}" in result.out
 
 
