@@ -142,7 +142,7 @@ def test_a_response_larger_than_a_chunk_comes_in_several(batches: list[Batch], s
         bench.seek(0)
         bench.respond()
         chunks = bench.poll()[PARTITION]
-    assert len(chunks) == len(batches)
+    assert len(chunks) >= len(batches)  # more where a batch before the long record fills a chunk by itself
     assert sum(len(chunk) for chunk in chunks) == len(whole)
     assert len({id(chunk.records.offsets) for chunk in chunks}) == len(chunks)  # arrays of their own
     joined = records.join([chunk.records for chunk in chunks])
