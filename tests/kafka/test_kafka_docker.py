@@ -35,7 +35,7 @@ def checked(text: str, tmp_path: Path) -> Config:
 
 def test_compose_has_broker_topics_workers_and_reader_broker_free() -> None:
     services = compose()["services"]
-    assert set(services) == {"broker", "input-topic", "topics", "worker", "serve"}
+    assert set(services) == {"broker", "input-topic", "topics", "worker"}
     assert services["worker"]["depends_on"]["topics"]["condition"] == "service_completed_successfully"
     broker = services["broker"]["environment"]
     named = {entry.split(":")[0] for entry in broker["KAFKA_LISTENERS"].split(",")}
