@@ -27,7 +27,6 @@ MISSING, NULL, STRING, INTEGER, OTHER = 0, 1, 2, 3, 4
 """What was found at a path; NULL stands for JSON's null."""
 SURE, ASK, TOMBSTONE = 0, 1, 2
 """What the scanner says of a text; TOMBSTONE: there is none."""
-MAX_PATHS = 3
 U = np.uint64
 """Of an index that is not negative: numba then leaves its support for negative ones out, a third of the time."""
 

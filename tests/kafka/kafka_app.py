@@ -36,6 +36,27 @@ QUICK = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000, "max.poll.in
 Truth = Mapping[int, Counter]  # window start -> occurrences by item
 
 
+class Nobody:
+    """A worker in no group."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+
+    def group_metadata(self) -> object:
+        from kafka import ConsumerGroupMetadata
+
+        return ConsumerGroupMetadata(self.group, -1, "", None)
+
+    def epoch(self, partition: int) -> int:
+        return -1
+
+    def expect_epoch(self, partition: int, epoch: int) -> None:
+        pass
+
+    def condemn(self, error: Exception) -> None:
+        raise AssertionError(error)
+
+
 @dataclass
 class Worker:
     """A worker process."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
-from kafka_app import MINUTE, App
+from kafka_app import MINUTE, App, Nobody
 
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.stream.ports import Fresh, Restored, Snapshot
@@ -21,27 +21,6 @@ from sketchstream_connectors.kafka_store import KafkaStore
 from sketchstream_connectors.kafka_topics import Names
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
-
-
-class Nobody:
-    """A worker in no group."""
-
-    def __init__(self, group: str) -> None:
-        self.group = group
-
-    def group_metadata(self) -> object:
-        from kafka import ConsumerGroupMetadata
-
-        return ConsumerGroupMetadata(self.group, -1, "", None)
-
-    def epoch(self, partition: int) -> int:
-        return -1
-
-    def expect_epoch(self, partition: int, epoch: int) -> None:
-        pass
-
-    def condemn(self, error: Exception) -> None:
-        raise AssertionError(error)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kafka_app import MINUTE, App
+from kafka_app import MINUTE, App, Nobody
 
 from sketchstream.errors import BrokerError, FencedError
 from sketchstream.stream.ports import Restored, Snapshot
@@ -73,27 +73,6 @@ def test_a_worker_that_fails_at_this_step_loses_and_repeats_nothing(app: App, st
 
 
 # ------------------------------------------------------------- transactions whose outcome the committer does not learn
-
-
-class Nobody:
-    """A worker in no group."""
-
-    def __init__(self, group: str) -> None:
-        self.group = group
-
-    def group_metadata(self) -> object:
-        from kafka import ConsumerGroupMetadata
-
-        return ConsumerGroupMetadata(self.group, -1, "", None)
-
-    def epoch(self, partition: int) -> int:
-        return -1
-
-    def expect_epoch(self, partition: int, epoch: int) -> None:
-        pass
-
-    def condemn(self, error: Exception) -> None:
-        raise AssertionError(error)
 
 
 @pytest.fixture
