@@ -12,20 +12,27 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 
+from sketchstream import faults
 from sketchstream.errors import StoreError
 
 SECRET = 0o600
 PUBLIC = 0o644
-_SUFFIX = ".sketchstream-tmp"
+_TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{16}\.sketchstream-tmp", re.DOTALL)
+_NAME_CHARACTERS = 64
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 def write_durably(
-    path: str | os.PathLike[str], data: bytes | bytearray | memoryview, *, mode: int = SECRET, replace: bool = False
+    path: str | os.PathLike[str],
+    data: bytes | bytearray | memoryview,
+    *,
+    mode: int = SECRET,
+    replace: bool = False,
+    step: str = "file",
 ) -> None:
     """Write a file so that after any crash it is there whole, or as it was before.
 
@@ -34,26 +41,30 @@ def write_durably(
         data: its bytes.
         mode: permissions, `SECRET` (0600) or `PUBLIC` (0644, less the umask).
         replace: take the place of an existing file in one step; otherwise an existing file is refused.
+        step: begins the names of the steps at which a test may stop the process.
 
     Raises:
-        StoreError: the file exists, the disk is full, or anything else that the operating system refuses; the
-            place is then as it was.
+        StoreError: the file exists (`errno` is EEXIST), the disk is full, or anything else that the operating system
+            refuses; the place is then as it was.
     """
     where = Path(path)
-    temporary = where.with_name(f".{where.name[:64]}.{secrets.token_hex(8)}{_SUFFIX}")
+    temporary = where.with_name(f".{where.name[:_NAME_CHARACTERS]}.{secrets.token_hex(8)}.sketchstream-tmp")
     try:
         try:
             _fill(temporary, data, mode)
+            faults.reach(f"{step}:written")
             if replace:
                 temporary.replace(where)
             else:
                 _name(temporary, where)
+            faults.reach(f"{step}:named")
         finally:
             temporary.unlink(missing_ok=True)
         sync_folder(where.parent)
-    except FileExistsError:
+        faults.reach(f"{step}:synced")
+    except FileExistsError as error:
         msg = f"{where} exists and is not overwritten: remove it, or choose another name"
-        raise StoreError(msg) from None
+        raise _with_number(StoreError(msg), error) from None
     except OSError as error:
         raise _store_error(where, error, "write") from error
 
@@ -80,6 +91,22 @@ def remove_durably(path: str | os.PathLike[str], *, secret: bool = False) -> Non
         raise _store_error(where, error, "remove") from error
 
 
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder and its parents, each name durable.
+
+    Raises:
+        StoreError: the operating system refuses.
+    """
+    if folder.is_dir():
+        return
+    make_folder(folder.parent, mode)
+    try:
+        folder.mkdir(mode=mode, exist_ok=True)
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise _store_error(folder, error, "make the folder") from error
+
+
 def sync_folder(folder: Path) -> None:
     """Make names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -89,21 +116,23 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def sweep(folder: Path) -> int:
-    """Remove what crashed writers left behind, secrets among it; only for a folder whose lock the caller holds.
+def sweep(path: Path) -> int:
+    """Remove what killed writers of this file left beside it, secrets among it; the caller holds the file's lock.
 
     Returns:
         How many temporaries were removed.
     """
-    found = list(leftovers(folder))
-    for path in found:
-        remove_durably(path, secret=True)
+    start = path.name[:_NAME_CHARACTERS]
+    found = [one for one in path.parent.iterdir() if written_for(one) == start and not one.is_symlink()]
+    for one in found:
+        remove_durably(one, secret=True)
     return len(found)
 
 
-def leftovers(folder: Path) -> Iterator[Path]:
-    """Temporaries of writers that were killed."""
-    yield from sorted(path for path in folder.glob(f".*{_SUFFIX}") if path.is_file() and not path.is_symlink())
+def written_for(temporary: Path) -> str | None:
+    """The name (of a long one, its beginning) that a temporary was to get; None if this is no temporary of ours."""
+    found = _TEMPORARY.fullmatch(temporary.name)
+    return None if found is None else found[1]
 
 
 def _fill(path: Path, data: bytes | bytearray | memoryview, mode: int) -> None:
@@ -150,6 +179,10 @@ def _store_error(path: Path, error: OSError, verb: str) -> StoreError:
         text = "the disk is full; nothing was written"
     else:
         text = (error.strerror or type(error).__name__).lower()
-    found = StoreError(f"cannot {verb} {path}: {text}")
+    return _with_number(StoreError(f"cannot {verb} {path}: {text}"), error)
+
+
+def _with_number(found: StoreError, error: OSError) -> StoreError:
+    """The error with the operating system's number."""
     found.errno = error.errno
     return found

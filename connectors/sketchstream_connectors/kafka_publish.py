@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError
-from sketchstream.stream import faults
 from sketchstream.stream.ports import Frontier, RawRecord, Refusal, SealedEntry
 from sketchstream_connectors.kafka_client import Connection, ours
 from sketchstream_connectors.kafka_sealed import Headers, Log, Seen, digest_of, entry_records, frontier_record

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgpack
 
+from sketchstream import faults
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError, SketchstreamError
-from sketchstream.stream import faults
 from sketchstream.stream.ports import Fresh, Restored, Snapshot
 from sketchstream_connectors import kafka_blobs as blobs
 from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Admin, Connection, Topic, ours

@@ -78,9 +78,13 @@ def require_free(path: Path) -> None:
 def locked(path: Path) -> Iterator[BinaryIO]:
     """The file is ours alone within this block; a second command on it is refused at once, not queued.
 
+    What a killed command left beside it is removed.
+
     Yields:
         The file, open for reading and writing: for `replace`, which erases what it held.
     """
+    from sketchstream.files import sweep
+
     try:
         handle = path.open("r+b")
     except OSError as error:
@@ -98,6 +102,7 @@ def locked(path: Path) -> Iterator[BinaryIO]:
         if not same:
             msg = f"{path} was changed by another command at this moment: run this one again"
             raise StoreError(msg)
+        sweep(path)
         yield handle
 
 

@@ -10,17 +10,17 @@ A sealed file never changes: the same bytes may come again, other bytes are an i
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from sketchstream import files
 from sketchstream.errors import DataLossError, FormatError, StoreError
-from sketchstream.stream import durable
 from sketchstream.stream.ports import Frontier, Publisher, SealedEntry
 from sketchstream.stream.windows import iso
 
-MODE = 0o644
 SEALED_NAME = re.compile(r"p(\d{5,})\.sealed")
 FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
 REVISION_NAME = re.compile(r"r(\d{1,9})")
@@ -83,19 +83,21 @@ class DirectoryPublisher:
                 self._publish_entry(entry)
             for frontier in frontiers:
                 self._publish_frontier(frontier)
+        except StoreError:
+            raise
         except OSError as error:
-            if isinstance(error, StoreError):
-                raise
             msg = f"cannot publish to {self.root}: {error.strerror}"
             raise StoreError(msg) from error
 
     def _publish_entry(self, entry: SealedEntry) -> None:
         folder = self._folder(entry.sketch, entry.revision) / start_name(entry.window[0])
-        durable.make_folder(folder)
+        files.make_folder(folder)
         path = folder / f"p{entry.partition:05d}.sealed"
         try:
-            durable.write_new(path, entry.body, MODE, "sealed")
-        except FileExistsError:
+            files.write_durably(path, entry.body, mode=files.PUBLIC, step="sealed")
+        except StoreError as error:
+            if error.errno != errno.EEXIST:
+                raise
             if path.read_bytes() != entry.body:
                 msg = (
                     f"{path} holds another publication of the same window: two noisy views of the same counts must not "
@@ -105,14 +107,14 @@ class DirectoryPublisher:
 
     def _publish_frontier(self, frontier: Frontier) -> None:
         folder = self._folder(frontier.sketch, frontier.revision)
-        durable.make_folder(folder)
+        files.make_folder(folder)
         path = folder / f"frontier.p{frontier.partition:05d}.json"
         try:
             if decode_frontier(path.read_bytes()).sequence >= frontier.sequence:
                 return
         except (FileNotFoundError, FormatError):
             pass
-        durable.replace(path, encode_frontier(frontier), MODE, "frontier")
+        files.write_durably(path, encode_frontier(frontier), mode=files.PUBLIC, replace=True, step="frontier")
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers of all partitions."""

@@ -27,8 +27,8 @@ from typing import Any
 
 import msgpack
 
+from sketchstream import faults, files
 from sketchstream.errors import DataLossError, StoreError
-from sketchstream.stream import durable, faults
 from sketchstream.stream.ports import Fresh, Restored, Snapshot
 
 FORMAT = 1
@@ -98,7 +98,9 @@ class DirectoryStore:
 
     def _write_about(self, revision: int) -> None:
         data = {"format": FORMAT, "id": secrets.token_hex(16), "revision": revision}
-        durable.replace(self.root / "store.json", json.dumps(data, sort_keys=True).encode(), 0o600, "about")
+        files.write_durably(
+            self.root / "store.json", json.dumps(data, sort_keys=True).encode(), replace=True, step="about"
+        )
 
     def _folder(self, partition: int) -> Path:
         return self.root / f"p{partition:05d}"
@@ -120,9 +122,9 @@ class DirectoryStore:
             blobs = {name: _read_blob(folder, name, digest, partition) for name, digest in header["blobs"].items()}
             self._sequence[partition], self._blobs[partition] = int(found[-1][:12]), header["blobs"]
             self._sweep(folder, {found[-1], *(f"{name}.blob" for name in blobs)})
+        except StoreError:
+            raise
         except OSError as error:
-            if isinstance(error, StoreError):
-                raise
             msg = f"cannot read the store {folder}: {error.strerror}"
             raise StoreError(msg) from error
         return Restored(header["position"], header["manifest"], blobs)
@@ -149,10 +151,10 @@ class DirectoryStore:
             raise StoreError(msg)
         folder = self._folder(partition)
         try:
-            durable.make_folder(folder, 0o700)
+            files.make_folder(folder, 0o700)
             digests = {}
             for name, data in snapshot.blobs.items():
-                durable.write_new(folder / f"{name}.blob", data, 0o600, "blob")
+                files.write_durably(folder / f"{name}.blob", data, step="blob")
                 digests[name] = hashlib.blake2b(data, digest_size=_DIGEST).digest()
             before = self._blobs[partition]
             digests.update({name: before[name] for name in snapshot.keep})
@@ -169,15 +171,16 @@ class DirectoryStore:
                 }
             )
             name = f"{sequence:012d}.{secrets.token_hex(8)}.snapshot"
-            durable.write_new(
-                folder / name, hashlib.blake2b(body, digest_size=_DIGEST).digest() + body, 0o600, "snapshot"
-            )
+            digest = hashlib.blake2b(body, digest_size=_DIGEST).digest()
+            files.write_durably(folder / name, digest + body, step="snapshot")
             self._sequence[partition], self._blobs[partition] = sequence, digests
             self._sweep(folder, {name, *(f"{blob}.blob" for blob in digests)})
-            durable.sync_folder(folder)
+            files.sync_folder(folder)
         except KeyError as error:
             msg = f"partition {partition}: the snapshot keeps a blob that the store does not have"
             raise StoreError(msg) from error
+        except StoreError:
+            raise
         except OSError as error:
             msg = f"cannot write the store {folder}: {error.strerror}"
             raise StoreError(msg) from error
@@ -188,7 +191,7 @@ class DirectoryStore:
             one
             for one in folder.iterdir()
             if one.name not in wanted
-            and (_SNAPSHOT.fullmatch(one.name) or _BLOB.fullmatch(one.name) or one.name.endswith(durable.PART))
+            and (_SNAPSHOT.fullmatch(one.name) or _BLOB.fullmatch(one.name) or files.written_for(one) is not None)
         ]
         for one in sorted(ours, key=lambda path: path.suffix != ".snapshot"):
             faults.reach("sweep")

@@ -10,8 +10,8 @@ import signal
 import sys
 import threading
 
+from sketchstream import faults
 from sketchstream.cli.app import run
-from sketchstream.stream import faults
 
 
 def main() -> int:

@@ -222,7 +222,7 @@ def test_a_created_file_and_its_later_self(run: Run, tmp_path: Path, monkeypatch
     (tmp_path / "s.sketch").unlink()
     write = files.write_durably
 
-    def world_readable(path: Any, data: Any, *, mode: int = 0, replace: bool = False) -> None:
+    def world_readable(path: Any, data: Any, *, replace: bool = False, **_: Any) -> None:
         write(path, data, mode=0o644, replace=replace)
 
     with switched_off(monkeypatch, (files, "write_durably", world_readable)):

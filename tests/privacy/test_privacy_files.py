@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from sketchstream import files
+from sketchstream.cli.sketches import locked
 from sketchstream.errors import StoreError
-from sketchstream.files import leftovers, remove_durably, sweep, write_durably
+from sketchstream.files import remove_durably, sweep, write_durably, written_for
 
 
 def names(folder: Path) -> list[str]:
@@ -111,13 +112,23 @@ def test_removing_a_secret_overwrites_it_first(tmp_path: Path) -> None:
     remove_durably(path)
 
 
-def test_what_killed_writers_left_is_swept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["other", "a" * 100, "[x]*.sketch"])
+def test_what_killed_writers_of_a_file_left_is_swept(tmp_path: Path, name: str) -> None:
     write_durably(tmp_path / "state", b"x")
     script = (
         "import os, sys; from sketchstream import files; files.os.link = lambda *a, **k: os.kill(os.getpid(), 9); "
         "files.write_durably(sys.argv[1], b'half')"
     )
-    assert subprocess.run([sys.executable, "-c", script, tmp_path / "other"], check=False).returncode == -9
-    assert [stat.S_IMODE(path.stat().st_mode) for path in leftovers(tmp_path)] == [0o600]
-    assert sweep(tmp_path) == 1
+    assert subprocess.run([sys.executable, "-c", script, tmp_path / name], check=False).returncode == -9
+    (left,) = [path for path in tmp_path.iterdir() if written_for(path) is not None]
+    assert stat.S_IMODE(left.stat().st_mode) == 0o600
+    assert sweep(tmp_path / "state") == sweep(tmp_path / name[:3]) == 0
+    assert sweep(tmp_path / name) == 1
     assert names(tmp_path) == ["state"]
+
+
+def test_a_command_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    (tmp_path / "s.sketch").write_bytes(b"state")
+    (tmp_path / ".s.sketch.0123456789abcdef.sketchstream-tmp").write_bytes(b"secret")
+    with locked(tmp_path / "s.sketch"):
+        assert names(tmp_path) == ["s.sketch"]

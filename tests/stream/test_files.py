@@ -294,7 +294,7 @@ CRASH = """
     import os, signal, sys, warnings
     warnings.simplefilter("ignore")
     from pathlib import Path
-    from sketchstream.stream import faults
+    from sketchstream import faults
     from sketchstream.stream.config import Config
     from sketchstream.stream.launch import file_worker
     from sketchstream_connectors import files

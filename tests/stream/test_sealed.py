@@ -289,7 +289,7 @@ def test_files_that_are_something_else_are_refused(tmp_path: Path) -> None:
     assert reader(tmp_path).windows("minutes")
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(StoreError, match="cannot publish"):
+    with pytest.raises(StoreError, match="cannot make the folder"):
         DirectoryPublisher(blocked).publish(0, *sealed(0, [1], of=1))
 
 

@@ -127,7 +127,7 @@ def test_unusable_places_say_so(tmp_path: Path) -> None:
 
 CRASH = """
     import os, signal, sys
-    from sketchstream.stream import faults
+    from sketchstream import faults
     from sketchstream.stream.ports import Snapshot
     from sketchstream.stream.store import DirectoryStore
 
