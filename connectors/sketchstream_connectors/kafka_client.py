@@ -62,7 +62,6 @@ ALIASES: Mapping[str, str] = {
     "sasl.mechanisms": "sasl.mechanism",
 }
 FILES = ("ssl.cafile", "ssl.certfile", "ssl.keyfile", "ssl.crlfile")
-SECRET = ("password", "token", "secret")
 _IGNORED = ("ssl.truststore.type", "ssl.keystore.type", "ssl.endpoint.identification.algorithm")
 
 RECONNECT: Mapping[str, Option] = {"reconnect_backoff_ms": 50, "reconnect_backoff_max_ms": 1_000}
@@ -106,11 +105,43 @@ def ours(what: str) -> Iterator[None]:
         fenced.whole_worker = True  # type: ignore[attr-defined]
         raise fenced from error
     except errors.KafkaConfigurationError as error:
-        msg = f"{what}: {error}"
+        msg = f"{what}: {spelled(error)}"
         raise ConfigError(msg) from error
-    except errors.KafkaError as error:
-        msg = f"{what}: {type(error).__name__} {error!s:.300}".rstrip()
+    except errors.AuthorizationError as error:
+        msg = f"{what}: {spelled(error)}; `sketchstream topics acls` lists what a worker must be allowed"
         raise BrokerError(msg) from error
+    except errors.KafkaError as error:
+        msg = f"{what}: {spelled(error)}"
+        raise BrokerError(msg) from error
+
+
+def spelled(error: Exception) -> str:
+    """What a client's error says, then its name, each once; the client's own text puts its names before everything.
+
+    Examples:
+        >>> from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
+        >>> spelled(KafkaTimeoutError("no metadata after 60 s"))
+        'no metadata after 60 s (KafkaTimeoutError)'
+        >>> spelled(TopicAuthorizationFailedError({"events"}))
+        'not allowed to touch topic events (TopicAuthorizationFailedError)'
+    """
+    from kafka import errors
+
+    name = type(error).__name__
+    named = [part for one in error.args if one for part in (one if isinstance(one, set | list | tuple) else [one])]
+    text = ", ".join(str(one) for one in named)
+    for kind, what in (
+        (errors.TopicAuthorizationFailedError, "topic"),
+        (errors.GroupAuthorizationFailedError, "group"),
+        (errors.TransactionalIdAuthorizationFailedError, "transactional id"),
+        (errors.ClusterAuthorizationFailedError, "the cluster"),
+    ):
+        if isinstance(error, kind):
+            text = f"not allowed to touch {what} {text}".rstrip()
+    if not text:
+        text = str(getattr(error, "description", None) or "").rstrip(".")
+    text = text.replace(f"{name}: ", "").replace(name, "").strip()
+    return f"{text:.300} ({name})" if text else name
 
 
 def _import() -> None:
@@ -401,9 +432,8 @@ class Admin:
         if code == errors.UnknownTopicOrPartitionError.errno:
             return None
         if code != 0:
-            kind = errors.for_code(code)
-            msg = f"asking about topic {name!r}: {kind.__name__}"
-            raise BrokerError(msg)
+            with ours(f"asking about topic {name!r}"):
+                raise errors.for_code(code)(name)
         parts = found["partitions"]
         return Topic(
             name=name,
@@ -469,8 +499,3 @@ class Admin:
         with self.client(f"adding partitions to {topic!r}") as client:
             client.create_partitions({topic: partitions}, timeout_ms=10_000)
             self._seen.pop(topic, None)
-
-
-def redacted(options: Mapping[str, Option]) -> dict[str, Option]:
-    """Options as they may be shown: secrets replaced."""
-    return {name: "***" if any(word in name for word in SECRET) else value for name, value in options.items()}

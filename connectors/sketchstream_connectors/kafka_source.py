@@ -338,8 +338,8 @@ class KafkaSource:
             with ours("polling"):
                 raise error
         if isinstance(error, errors.TopicAuthorizationFailedError | errors.GroupAuthorizationFailedError):
-            msg = f"not authorised to read {self.topic!r} in group {self._connection.group!r}: {type(error).__name__}"
-            raise BrokerError(msg) from error
+            with ours(f"reading {self.topic!r} in group {self._connection.group!r}"):
+                raise error
         if isinstance(error, errors.UnknownBrokerIdError):
             self._recreate = "a broker was unknown to the client"  # it would never be fetched from again
             return []

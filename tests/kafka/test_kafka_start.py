@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kafka import errors
 from kafka_app import MINUTE, App
 
 from sketchstream.errors import BrokerError, ConfigError
@@ -14,7 +15,7 @@ from sketchstream.hashing import Key
 from sketchstream.stream.config import Config
 from sketchstream.stream.launch import rules
 from sketchstream_connectors.devbroker import PASSWORD, SASL_USER, DevCluster
-from sketchstream_connectors.kafka_client import OWNED, Connection, redacted
+from sketchstream_connectors.kafka_client import OWNED, Connection, ours
 from sketchstream_connectors.kafka_worker import warm_up
 
 FORMATS = {
@@ -71,9 +72,33 @@ def test_wrong_options_are_explained_broker_free(options: dict[str, object], mes
 
 
 def test_secrets_are_not_shown_broker_free() -> None:
-    shown = redacted({"sasl.password": "p", "ssl.key.password": "q", "group.id": "g"})
-    assert shown == {"sasl.password": "***", "ssl.key.password": "***", "group.id": "g"}
     assert "secret" not in repr(Connection({"bootstrap.servers": "x:1", "sasl.password": "secret"}))
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (errors.KafkaTimeoutError("no answer in 5 s"), "asking: no answer in 5 s (KafkaTimeoutError)"),
+        (errors.KafkaConnectionError(OSError(111, "refused")), "asking: [Errno 111] refused (KafkaConnectionError)"),
+        (
+            errors.NotLeaderForPartitionError(),
+            "asking: This error is thrown if the client attempts to send messages to a replica that is not the leader "
+            "for some partition. It indicates that the clients metadata is out of date (NotLeaderForPartitionError)",
+        ),
+        (
+            errors.GroupAuthorizationFailedError("reach"),
+            "asking: not allowed to touch group reach (GroupAuthorizationFailedError); `sketchstream topics acls` "
+            "lists what a worker must be allowed",
+        ),
+        (errors.KafkaError(errors.KafkaTimeoutError("late")), "asking: KafkaTimeoutError: late (KafkaError)"),
+        (errors.KafkaError(), "asking: KafkaError"),
+    ],
+)
+def test_errors_of_the_client_say_what_and_name_themselves_once_broker_free(error: Exception, text: str) -> None:
+    with pytest.raises(BrokerError) as caught, ours("asking"):
+        raise error
+    assert str(caught.value) == text
+    assert str(caught.value).count(type(error).__name__) == 1
 
 
 @pytest.fixture
