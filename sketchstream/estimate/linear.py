@@ -34,6 +34,15 @@ class Band:
     high: Floats
     variance: Floats
 
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of the intervals that reach z standard deviations to either side."""
+        width = z * np.sqrt(np.maximum(self.variance, 0.0))
+        return self.low - width, self.high + width
+
+    def at(self, k: int) -> Band:
+        """The band of one number."""
+        return Band(self.low[k : k + 1], self.high[k : k + 1], self.variance[k : k + 1])
+
     def scaled(self, factor: float) -> Band:
         """The band of the estimate times a positive factor."""
         return Band(self.low * factor, self.high * factor, self.variance * factor**2)

@@ -227,9 +227,7 @@ class Profile:
 
     def _tail(self, k: int, z: float) -> Estimate:
         """Number of items with count >= k and its interval."""
-        band = self._known.tails
-        one = Band(band.low[k : k + 1], band.high[k : k + 1], band.variance[k : k + 1])
-        return _estimate(float(self._tails[k]), one, z, 0.0, self._most)
+        return _estimate(float(self._tails[k]), self._known.tails.at(k), z, 0.0, self._most)
 
     def _value(self, name: str) -> float:
         """A scalar from the law of counts."""
@@ -338,8 +336,8 @@ class Profile:
 
 def _ends(band: Band, z: float, least: float, most: float) -> tuple[Floats, Floats]:
     """Ends of the intervals of a band, within [least, most]."""
-    width = z * np.sqrt(np.maximum(band.variance, 0.0))
-    return np.clip(band.low - width, least, most), np.clip(band.high + width, least, most)
+    low, high = band.ends(z)
+    return np.clip(low, least, most), np.clip(high, least, most)
 
 
 def _estimate(value: float, band: Band, z: float, least: float, most: float) -> Estimate:
