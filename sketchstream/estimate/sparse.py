@@ -7,6 +7,7 @@ Touches: nothing. Source: notes on the likelihood 1.3; Schwarz 1978 (BIC).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,10 @@ from sketchstream.estimate import kernels
 from sketchstream.estimate.observed import Floats, Ints
 from sketchstream.estimate.problem import Likelihood
 
-MOST_AT_FIRST = 50
-MOST = 25
+MOST_AT_FIRST = 100
+MOST = 60
+FINE = 40
+"""Up to so many atoms are pruned one at a time; more go in bunches first."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,9 @@ def candidate(
     if best.value + bonus < worth:
         return None
     reach = 4.0 / epsilon + 1.0
+    best = _coarse(best, nodes, reach, lambda at, mass: scored(at, mass, 3))
+    if best.score + 0.5 * (best.value + bonus - best.score) < worth:  # not even at half of the atoms' price
+        return None
     while best.at.size > 1:
         at, mass = best.at, best.mass
         trials = []
@@ -115,12 +121,7 @@ def candidate(
         for i in np.argsort(gap, kind="stable")[:4]:
             if gap[i] > reach:
                 break
-            both = mass[i] + mass[i + 1]
-            middle = (nodes[at[i]] * mass[i] + nodes[at[i + 1]] * mass[i + 1]) / max(both, 1e-300)
-            place = int(np.argmin(np.abs(nodes[at[i] : at[i + 1] + 1] - middle))) + at[i]
-            trials.append(
-                (np.concatenate([at[:i], [place], at[i + 2 :]]), np.concatenate([mass[:i], [both], mass[i + 2 :]]))
-            )
+            trials.append(_merged(at, mass, nodes, [int(i)]))
         found = max((scored(a, b, 3) for a, b in trials), key=lambda one: one.score)
         if found.score <= best.score:
             break
@@ -144,4 +145,40 @@ def candidate(
                     one = scored(at, best.mass, 4)
                     if one.value > best.value + 1e-6 and one.score > best.score:
                         best, moved = one, True
+    return best
+
+
+def _merged(at: Ints, mass: Floats, nodes: Floats, pairs: Sequence[int]) -> tuple[Ints, Floats]:
+    """Atoms i and i + 1 made into one at their rounded mean, for each i of `pairs` (no two of them neighbours)."""
+    at, mass = at.copy(), mass.copy()
+    for i in pairs:
+        both = mass[i] + mass[i + 1]
+        middle = (nodes[at[i]] * mass[i] + nodes[at[i + 1]] * mass[i + 1]) / max(both, 1e-300)
+        at[i] += int(np.argmin(np.abs(nodes[at[i] : at[i + 1] + 1] - middle)))
+        mass[i] = both
+    gone = np.array(pairs, dtype=np.int64) + 1
+    return np.delete(at, gone), np.delete(mass, gone)
+
+
+def _coarse(best: Atoms, nodes: Floats, reach: float, scored: Callable[[Ints, Floats], Atoms]) -> Atoms:
+    """Prune bunches of atoms while the score improves, down to FINE: neighbours merged, the lightest dropped."""
+    width = 1.0
+    while width <= reach and best.at.size > FINE:
+        pairs: list[int] = []
+        for i in np.flatnonzero(np.diff(nodes[best.at]) <= width):
+            if not pairs or i > pairs[-1] + 1:
+                pairs.append(int(i))
+        one = scored(*_merged(best.at, best.mass, nodes, pairs)) if pairs else best
+        if one.score > best.score:
+            best = one
+        else:
+            width *= 2.0
+    some = best.at.size // 3
+    while some > 1 and best.at.size > FINE:
+        kept = np.sort(np.argsort(best.mass)[some:])
+        one = scored(best.at[kept], best.mass[kept])
+        if one.score > best.score:
+            best, some = one, min(some, one.at.size // 3)
+        else:
+            some //= 2
     return best
