@@ -18,7 +18,9 @@ def sketch(counts: np.ndarray, epsilon: str, seed: int):
     return observed, np.bincount(h, minlength=301) / h.size
 
 
-@pytest.mark.parametrize(("step", "epsilon", "limit"), [(10, "1", 0.004), (10, "2", 0.001), (5, "1", 0.012), (5, "2", 0.004)])
+@pytest.mark.parametrize(
+    ("step", "epsilon", "limit"), [(10, "1", 0.004), (10, "2", 0.001), (5, "1", 0.012), (5, "2", 0.004)]
+)
 def test_counts_in_multiples_are_found_by_value(step, epsilon, limit):
     """Twenty or forty values, most of the slots at few of them; smooth models alone leave 0.01 to 0.04."""
     counts = step * np.random.default_rng(3).geometric(0.04 * step, SLOTS // 2)
