@@ -29,7 +29,6 @@ PUBLISH_TIMEOUT_S = 30.0
 FRONTIERS_AGE_S = 5.0
 TAIL = 64
 PREFIX = "__sketchstream.errors."
-LETTERS_A_SECOND = 5_000
 
 Record = tuple[bytes, bytes, Headers]
 
@@ -156,13 +155,35 @@ class KafkaPublisher:
 
 @dataclass
 class _Letter:
-    """One refused record on its way; `future` is None while no producer has it."""
+    """One refused record on its way.
+
+    Args:
+        topic: where to.
+        key, value, headers: of the letter.
+        bare: what is sent instead where the topic takes no record of this size.
+        future: of the producer that has it.
+        done: acknowledged.
+    """
 
     topic: str
     key: bytes | None = field(repr=False)
     value: bytes | None = field(repr=False)
     headers: Headers = field(repr=False)
+    bare: Record | None = field(default=None, repr=False)
     future: Any = None
+    done: bool = False
+
+
+def _too_large(error: BrokerError) -> bool:
+    """Whether the topic, or the client, takes no record of that size."""
+    from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
+
+    return isinstance(error.__cause__, MessageSizeTooLargeError | RecordListTooLargeError)
+
+
+def _marked(marks: Mapping[str, str]) -> Headers:
+    """What we say of a refused record, as headers."""
+    return [(PREFIX + name, text.encode()) for name, text in marks.items()]
 
 
 class KafkaSink:
@@ -173,8 +194,9 @@ class KafkaSink:
         input_topic: named in the headers.
         late_topic: for late and future records; empty: they are only counted.
         dead_letter_topic: for records that cannot be read; empty: they are only counted.
-        payload: whether the record's own key and value go along. They are raw data.
-        rate: most records a second; more wait, and the stream with them.
+
+    A record that comes with its key, value and headers keeps them, as far as the topic takes records of that size; its
+    own headers that begin as ours do are left out. Otherwise the letter's key says where the record is.
     """
 
     def __init__(
@@ -184,25 +206,25 @@ class KafkaSink:
         *,
         late_topic: str = "",
         dead_letter_topic: str = "",
-        payload: bool = False,
-        rate: int = LETTERS_A_SECOND,
     ) -> None:
         self._topics = {"late": late_topic, "future": late_topic}
         self._dead_letters = dead_letter_topic
         self._input = input_topic
-        self._payload = payload
-        self._pace_s = 1.0 / rate
-        self._next = time.monotonic()
         self._outlet = Outlet(connection, "sketchstream-refused")
         self._pending: list[_Letter] = []
         self._lock = threading.Lock()
+
+    def takes(self, reason: Refusal) -> bool:
+        """Whether there is a topic for them."""
+        return bool(self._topics.get(reason, self._dead_letters))
 
     def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
         """Hand one record to the producer; a failure shows at the next `flush`."""
         topic = self._topics.get(reason, self._dead_letters)
         if not topic:
             return
-        said = {
+        own = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+        marks = {
             "topic": self._input,
             "partition": str(partition),
             "offset": str(record.offset),
@@ -210,15 +232,16 @@ class KafkaSink:
             "reason": reason,
             "message": detail,
         }
-        headers = [*record.headers, *((PREFIX + name, text.encode()) for name, text in said.items())]
-        key: bytes | None = f"{self._input}/{partition}/{record.offset}".encode()
-        value: bytes | None = b""
-        if self._payload:
-            key, value = record.key, record.value
-            if key is None and value is None:
-                value = b""
-        self._wait_turn()
-        letter = _Letter(topic, key, value, headers)
+        bare: Record = (
+            f"{self._input}/{partition}/{record.offset}".encode(),
+            b"",
+            _marked(marks | {"left.out": "key, value, headers"}),
+        )
+        letter = _Letter(topic, *bare)
+        if record.key is not None or record.value is not None:
+            if record.headers_cut or len(own) < len(record.headers):
+                marks["left.out"] = "headers"
+            letter = _Letter(topic, record.key, record.value, own + _marked(marks), bare)
         with contextlib.suppress(BrokerError):
             self._hand_over(letter)
         with self._lock:
@@ -231,35 +254,51 @@ class KafkaSink:
                 letter.topic, key=letter.key, value=letter.value, headers=letter.headers
             )
 
-    def _wait_turn(self) -> None:
-        """Back-pressure: a flood of refused records slows the stream down."""
-        now = time.monotonic()
-        self._next = max(self._next + self._pace_s, now - 0.25)
-        if self._next > now:
-            time.sleep(min(self._next - now, 0.25))
-
     def flush(self, timeout_s: float = 10.0) -> None:
         """Return when everything sent before is acknowledged; else BrokerError, and no snapshot may pass them."""
         with self._lock:
             pending, self._pending = self._pending, []
         deadline = time.monotonic() + timeout_s
-        done = 0
         try:
-            for letter in pending:
-                if letter.future is None:
-                    self._hand_over(letter)
-            with ours("refused records were not acknowledged"):
-                for letter in pending:
-                    letter.future.get(timeout=max(0.001, deadline - time.monotonic()))
-                    done += 1
+            try:
+                self._deliver(pending, deadline)
+            except BrokerError as error:
+                if not _too_large(error):
+                    raise
+                # one letter that is too large fails its producer, and all that is under way with it
+                for letter in [one for one in pending if not one.done]:
+                    self._deliver_alone(letter, deadline)
         except BrokerError:
-            left = pending[done:]
+            left = [letter for letter in pending if not letter.done]
             for letter in left:
                 letter.future = None  # sent again by the next flush: at least once
             with self._lock:
                 self._pending = left + self._pending
             self._outlet.replace()
             raise
+
+    def _deliver(self, letters: Sequence[_Letter], deadline: float) -> None:
+        """Wait until letters are acknowledged; those that no producer has are handed over first."""
+        for letter in letters:
+            if letter.future is None:
+                self._hand_over(letter)
+        with ours("refused records were not acknowledged"):
+            for letter in letters:
+                letter.future.get(timeout=max(0.001, deadline - time.monotonic()))
+                letter.done = True
+
+    def _deliver_alone(self, letter: _Letter, deadline: float) -> None:
+        """One letter by itself; if it is the one that is too large, without its contents."""
+        self._outlet.replace()
+        letter.future = None
+        try:
+            self._deliver([letter], deadline)
+        except BrokerError as error:
+            if not _too_large(error) or letter.bare is None:
+                raise
+            letter.key, letter.value, letter.headers = letter.bare
+            letter.bare = None
+            self._deliver_alone(letter, deadline)
 
     def close(self) -> None:
         """Let go."""

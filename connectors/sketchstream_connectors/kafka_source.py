@@ -496,8 +496,14 @@ def _raw(records: Records) -> Callable[[int], RawRecord]:
     """Record i as it came."""
 
     def record(index: int) -> RawRecord:
+        headers, whole = records.headers(index)
         return RawRecord(
-            int(records.offsets[index]), int(records.timestamps[index]), records.key(index), records.value(index)
+            int(records.offsets[index]),
+            int(records.timestamps[index]),
+            records.key(index),
+            records.value(index),
+            headers,
+            not whole,
         )
 
     return record

@@ -139,7 +139,6 @@ def open_ports(config: Config) -> Ports:
                 topic,
                 late_topic=config.input.late_topic,
                 dead_letter_topic=config.input.dead_letter_topic,
-                payload=config.input.dead_letter_payload,
             )
         stack.pop_all()
         return Ports(connection, source, store, publisher, sink)
@@ -164,26 +163,19 @@ def open_worker(
     config: Config,
     rules: Rules,
     *,
-    settings: Settings | None = None,
+    settings: Settings,
     metrics: Metrics | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Worker:
     """A worker over Kafka; closing it closes its ports."""
     warm_up(config, rules)
     ports = open_ports(config)
-    chosen = settings or Settings(
-        snapshot_every_s=config.store.snapshot_every / 1000,
-        idle_ms=config.input.idle,
-        fail_fast=config.worker.fail_fast,
-        dead_letters_per_s=config.input.dead_letter_rate,
-        dead_letter_payload=config.input.dead_letter_payload,
-    )
     return Worker(
         rules,
         ports.source,
         ports.store,
         ports.publisher,
-        settings=replace(chosen, threads=max(chosen.threads, THREADS)),
+        settings=replace(settings, threads=max(settings.threads, THREADS)),
         sink=ports.sink,
         metrics=metrics,
         progress=progress,

@@ -127,7 +127,7 @@ def read_records(
         key_start: out, -1 for null.
         key_end: out.
         value_start: out, -1 for null.
-        value_end: out.
+        value_end: out; where a null value would end, too: the record's headers follow it.
 
     Returns:
         The number of lines written, and the first segment that is broken (k if none is); a broken segment writes none.
@@ -202,6 +202,8 @@ def read_records(
                         value_from = position
                         value_to = position + number
                     position += number
+                elif step == 4:
+                    value_to = position
             if not good or headers < 0 or headers > record_end - position:
                 return written, s
             for field in range(2 * headers):

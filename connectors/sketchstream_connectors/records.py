@@ -5,7 +5,8 @@ parser), or the stock client's records. Out: frozen `Records`. Touches: nothing.
 Source: Apache Kafka protocol guide, "Messages"; the checks are those of kafka-python's `DefaultRecordBatch`.
 
 A batch counts as a whole or not at all: where its checksum or structure is wrong, reading stops before it with
-`CorruptRecordError`. One thing is read that the stock parser refuses: header names that are not UTF-8.
+`CorruptRecordError`. One thing is read that the stock parser refuses: header names that are not UTF-8. Headers are
+read one record at a time, where somebody asks for them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ Ints = npt.NDArray[np.int64]
 MAX_BATCH_BYTES = 1 << 28
 """A batch that would grow beyond this when decompressed is refused: the broker only limits compressed sizes."""
 NO_TIMESTAMP = -1
+MAX_HEADERS, MAX_HEADER_BYTES = 64, 16 << 10
+"""Of one record's headers, what is read at most; names and values together."""
+
+Headers = tuple[tuple[str, bytes], ...]
 
 _CODEC_MASK, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _AFTER_CHECKSUM = 21
@@ -46,6 +51,8 @@ class Records:
         key_start, key_end, value_start, value_end: (n,) int64.
         next_position: position after the last batch read, control and aborted batches included.
         leader_epoch: of the last batch, -1 where not known.
+        framed: `buffer` holds records of format v2 as they are in their batches, headers behind each value.
+        client: the records that the client parsed, for their headers.
     """
 
     offsets: Ints
@@ -57,6 +64,8 @@ class Records:
     value_end: Ints
     next_position: int
     leader_epoch: int = -1
+    framed: bool = False
+    client: Sequence[ClientRecord] | None = None
 
     def __len__(self) -> int:
         return int(self.offsets.size)
@@ -72,9 +81,53 @@ class Records:
         """The value of one record."""
         return self._slice(int(self.value_start[index]), int(self.value_end[index]))
 
+    def headers(self, index: int) -> tuple[Headers, bool]:
+        """The headers of one record, as many as `MAX_HEADERS` and `MAX_HEADER_BYTES` allow, and whether that is all.
+
+        Names that are not UTF-8 are escaped, null values are empty.
+        """
+        found: Iterator[tuple[str | bytes, bytes | None]] = iter(())
+        if self.framed:
+            found = _read_headers(self.buffer, int(self.value_end[index]))
+        elif self.client is not None:
+            found = iter(getattr(self.client[index], "headers", None) or ())
+        kept: list[tuple[str, bytes]] = []
+        room = MAX_HEADER_BYTES
+        for name, value in found:
+            room -= len(name) + len(value or b"")
+            if room < 0 or len(kept) == MAX_HEADERS:
+                return tuple(kept), False
+            text = name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
+            kept.append((text, bytes(value or b"")))
+        return tuple(kept), True
+
     def _slice(self, start: int, end: int) -> bytes | None:
         """Bytes of the buffer, None for null."""
         return None if start < 0 else self.buffer[start:end].tobytes()
+
+
+def _read_headers(buffer: npt.NDArray[np.uint8], at: int) -> Iterator[tuple[bytes, bytes | None]]:
+    """Names and values of the headers that begin at `at`, of a record whose structure was checked."""
+
+    def number() -> int:
+        nonlocal at
+        raw = shift = 0
+        while True:
+            byte = int(buffer[at])
+            at += 1
+            raw |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return raw >> 1 ^ -(raw & 1)
+
+    def part(size: int) -> bytes:
+        nonlocal at
+        at += size
+        return buffer[at - size : at].tobytes()
+
+    for _ in range(number()):
+        name, size = part(number()), number()
+        yield name, None if size < 0 else part(size)
 
 
 def read_only(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
@@ -140,6 +193,7 @@ def from_client_records(
         value_end=bounds[:, 3].copy(),
         next_position=next_position,
         leader_epoch=leader_epoch,
+        client=records,
     )
 
 
@@ -164,6 +218,7 @@ def join(parts: Sequence[Records]) -> Records:
         value_end=moved("value_end"),
         next_position=parts[-1].next_position,
         leader_epoch=parts[-1].leader_epoch,
+        framed=all(p.framed for p in parts),
     )
 
 
@@ -386,6 +441,7 @@ class _Piece:
             value_end[:written],
             next_position=position if whole else self.before[broken],
             leader_epoch=leader_epoch,
+            framed=True,
         )
         return records, None if whole else self.segments[broken][2]
 

@@ -39,8 +39,8 @@ def settings(config: Config) -> Settings:
         fail_fast=config.worker.fail_fast,
         accept_loss=config.input.data_loss == "accept",
         close_at_end=config.input.close_at_end,
-        dead_letters_per_s=float(config.input.dead_letter_rate),
-        dead_letter_payload=config.input.dead_letter_payload,
+        refused_per_s=float(config.input.dead_letter_rate),
+        refused_payload=config.input.dead_letter_payload,
         give_up_after=5 if files else None,
     )
 

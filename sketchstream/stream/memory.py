@@ -289,6 +289,11 @@ class MemorySink:
         self.acknowledged = 0
         self.fail: Exception | None = None
 
+    def takes(self, reason: Refusal) -> bool:
+        """All kinds."""
+        del reason
+        return True
+
     def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
         """Keep one record."""
         self.sent.append((partition, reason, record, detail))

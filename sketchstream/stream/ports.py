@@ -58,9 +58,15 @@ class Decoded(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """One record as the source holds it, for the dead letter and late topics. Raw data: never logged.
+    """One record as the source holds it, for the dead letter and late topics. Raw data: never logged or shown.
 
-    `topic` is empty for files. `repr` shows neither key nor value.
+    Args:
+        offset: position in its partition.
+        timestamp_ms: its Kafka timestamp, -1 where it has none.
+        key: as it came.
+        value: as it came.
+        headers: its own, bounded in number and size.
+        headers_cut: there were more headers than these.
     """
 
     offset: int
@@ -68,6 +74,7 @@ class RawRecord:
     key: bytes | None = field(repr=False)
     value: bytes | None = field(repr=False)
     headers: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
+    headers_cut: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,11 +348,16 @@ Refusal = Literal["late", "future", "undecodable", "time"]
 
 
 class Sink(Protocol):
-    """Where refused records go, at least once, keyed by (topic, partition, offset). They are raw data.
+    """Where refused records go, at least once, named by (topic, partition, offset).
+
+    The worker decides whether their contents go along, which are raw data, and how many go in a second.
 
     1. `send` only enqueues (worker's thread); `flush` (a worker thread) returns when everything that was sent
        before is acknowledged, and raises BrokerError otherwise: then the snapshot that would pass them is not made.
     """
+
+    def takes(self, reason: Refusal) -> bool:
+        """Whether there is a place for such records; others are only counted."""
 
     def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
         """Enqueue one record. `detail` names sketches or rules, never contents."""

@@ -43,8 +43,8 @@ class Settings:
         fail_fast: raise DataLossError when a partition halts.
         accept_loss: where records were trimmed before they were read, go on behind them; their windows are partial.
         close_at_end: seal every open window when a bounded input has ended.
-        dead_letters_per_s: a partition that sends more is slowed down.
-        dead_letter_payload: whether dead letters carry the record's key and value.
+        refused_per_s: a partition that sends more refused records (late or dead letters) is slowed down.
+        refused_payload: whether refused records go with their key, value and headers, which are raw data.
         stop_s: longest time for the last snapshots of a graceful stop.
         give_up_after: failures of a partition in a row after which its error is raised (files: nobody else will mend
             a full disk); None: tried again for ever.
@@ -58,8 +58,8 @@ class Settings:
     fail_fast: bool = False
     accept_loss: bool = False
     close_at_end: bool = False
-    dead_letters_per_s: float = 1000.0
-    dead_letter_payload: bool = False
+    refused_per_s: float = 1000.0
+    refused_payload: bool = False
     stop_s: float = 20.0
     give_up_after: int | None = None
 

@@ -39,6 +39,7 @@ from sketchstream.stream.ports import (
     StateStore,
 )
 from sketchstream.stream.slots import Committed, Inline, Progress, Settings, Slot, SystemClock
+from sketchstream.stream.tracks import Ints
 from sketchstream.stream.windows import iso
 
 __all__ = ["Progress", "Settings", "SystemClock", "Worker"]
@@ -403,32 +404,27 @@ class Worker:
             self.metrics.add_late(sketch, n)
         if self._sink is None or chunk.raw is None:
             return
-        detail = ",".join(sorted(outcome.late))
-        late: list[tuple[Refusal, Any, str]] = [
-            ("late", outcome.late_records, detail),
+        refused: tuple[tuple[Refusal, Ints, str], ...] = (
+            ("late", outcome.late_records, ",".join(sorted(outcome.late))),
             ("future", outcome.future_records, ""),
-        ]
-        dead: list[tuple[Refusal, Any, str]] = [
             ("undecodable", outcome.undecodable_records, ""),
             ("time", outcome.time_records, ""),
-        ]
-        for reason, records, text in late:
-            for index in records.tolist():
-                self._sink.send(chunk.partition, reason, chunk.raw(index), text)
-            add("late_sent", records.size)
-        n_dead = 0
-        for reason, records, text in dead:
+        )
+        sent = 0
+        for reason, records, detail in refused:
+            if not records.size or not self._sink.takes(reason):
+                continue
             for index in records.tolist():
                 record = chunk.raw(index)
-                if not self.settings.dead_letter_payload:
-                    record = RawRecord(record.offset, record.timestamp_ms, None, None, ())
-                self._sink.send(chunk.partition, reason, record, text)
-            n_dead += records.size
-        add("dead_letters", n_dead)
-        if n_dead:
+                if not self.settings.refused_payload:
+                    record = RawRecord(record.offset, record.timestamp_ms, None, None)
+                self._sink.send(chunk.partition, reason, record, detail)
+            add("late_sent" if reason in ("late", "future") else "dead_letters", records.size)
+            sent += records.size
+        if sent:
             self._refill(slot)
-            slot.tokens -= n_dead
-            if slot.tokens < -self.settings.dead_letters_per_s:
+            slot.tokens -= sent
+            if slot.tokens < -self.settings.refused_per_s:
                 self._throttle(slot)
 
     def _throttle(self, slot: Slot) -> None:
@@ -585,8 +581,8 @@ class Worker:
         return sum(slot.job_bytes for slot in slots if slot.job is not None and slot.job_kind == "commit")
 
     def _refill(self, slot: Slot) -> None:
-        """Dead letters that a partition may send now: as many as one second's rate, refilled as time passes."""
-        now, rate = self._clock.monotonic(), self.settings.dead_letters_per_s
+        """Refused records that a partition may send now: up to one second's rate, refilled as time passes."""
+        now, rate = self._clock.monotonic(), self.settings.refused_per_s
         slot.tokens = min(rate, slot.tokens + (now - slot.tokens_at) * rate)
         slot.tokens_at = now
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -58,8 +58,9 @@ def raw(data: bytes, position: int, aborted: list[Aborted] | None = None, **opti
 def bounds_hold(records: Records) -> None:
     """Every bound lies in the buffer."""
     size = records.buffer.size
+    assert ((records.key_start == -1) == (records.key_end == -1)).all()
+    assert (records.value_end[records.value_start >= 0] >= 0).all()
     for start, end in ((records.key_start, records.key_end), (records.value_start, records.value_end)):
-        assert ((start == -1) == (end == -1)).all()
         assert (start >= -1).all()
         assert (start <= end).all()
         assert (end <= size).all()
@@ -79,6 +80,10 @@ def test_compiled_reader_equals_the_stock_parser_on_random_logs(log: Log, data: 
     found = raw(held, position, aborted)
     bounds_hold(found)
     assert rows(found) == rows(from_client_records(expected, next_position=next_position))
+    headers = [(tuple((name, value or b"") for name, value in one.headers), True) for one in expected]
+    if found.framed or not any(one.headers for one in expected):
+        assert [found.headers(i) for i in range(len(found))] == headers
+    assert [from_client_records(expected).headers(i) for i in range(len(expected))] == headers
     assert found.next_position == max(next_position, position)
     assert found.leader_epoch == epoch
     assert not found.buffer.flags.writeable
@@ -289,6 +294,40 @@ def test_header_names_that_are_not_utf8_do_not_stop_a_partition() -> None:
         stock(data, 0, None)
 
 
+def with_headers(*headers: tuple[bytes, bytes | None], value: bytes | None = b"v") -> bytes:
+    """One batch of one record without a key."""
+    body = BODY + varint(-1) + (varint(-1) if value is None else varint(len(value)) + value) + varint(len(headers))
+    for name, text in headers:
+        body += varint(len(name)) + name + (varint(-1) if text is None else varint(len(text)) + text)
+    return assemble(varint(len(body)) + body, count=1)
+
+
+def test_headers_of_a_record_whatever_they_hold() -> None:
+    odd = [(b"plain", b"1"), (b"", b""), (b"\xff\x00", None), (b"plain", b"2")]
+    expected = (("plain", b"1"), ("", b""), ("\\xff\x00", b""), ("plain", b"2"))
+    for value in (b"v", b"", None):
+        assert parse_batches(with_headers(*odd, value=value), 0).headers(0) == (expected, True)
+    assert parse_batches(with_headers(), 0).headers(0) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "count", "kept"),
+    [
+        (b"h", b"", 64, 64),
+        (b"h", b"", 65, 64),
+        (b"h", b"", 50_000, 64),
+        (b"12", b"x" * 16_382, 1, 1),
+        (b"h", b"x" * 16_384, 1, 0),
+    ],
+)
+def test_headers_are_bounded_in_number_and_size(name: bytes, value: bytes, count: int, kept: int) -> None:
+    found, whole = parse_batches(with_headers(*[(name, value)] * count), 0).headers(0)
+    assert len(found) == kept
+    assert whole == (kept == count)
+    given_ = [_Plain(0, 0, None, b"v", [(name.decode(), value)] * count)]
+    assert from_client_records(given_).headers(0) == (found, whole)
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, 1, 2])
 def test_old_formats_are_read_by_the_clients_parser(magic: int, codec: int) -> None:
@@ -311,6 +350,7 @@ class _Plain:
     timestamp: int | None
     key: bytes | None
     value: bytes | None
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
 
 
 def test_client_records_become_the_same_arrays() -> None:

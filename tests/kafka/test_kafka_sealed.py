@@ -149,28 +149,56 @@ def test_foreign_records_in_the_sealed_topic_are_passed_over(connection: Connect
     source.close()
 
 
-def test_refused_records_carry_headers_and_no_payload_unless_asked(
+def test_refused_records_say_where_they_are_and_keep_what_they_came_with(
     connection: Connection, topic: str, kafka: str
 ) -> None:
-    record = RawRecord(7, 123, b"user", b"secret", (("h", b"v"),))
-    for payload in (False, True):
-        sink = KafkaSink(connection, "events", late_topic=topic, dead_letter_topic="", payload=payload)
-        sink.send(2, "late", record, "window closed")
-        sink.send(2, "undecodable", record)
-        sink.flush()
-        sink.close()
+    forged = (("__sketchstream.errors.offset", b"forged"), ("__sketchstream.errors.x", b"forged"))
+    sink = KafkaSink(connection, "events", late_topic=topic, dead_letter_topic="")
+    assert sink.takes("late")
+    assert sink.takes("future")
+    assert not sink.takes("undecodable")
+    sink.send(2, "late", RawRecord(7, 123, None, None), "window closed")
+    sink.send(2, "future", RawRecord(8, 123, b"user", b"secret", (("h", b"v"), *forged, ("h", b"w"))))
+    sink.send(2, "future", RawRecord(9, 123, b"tombstone", None))
+    sink.send(2, "undecodable", RawRecord(10, 123, b"nowhere", b"to go"))
+    sink.flush()
+    sink.close()
     found = [r for p in range(3) for r in records(kafka, topic, p)]
     bare = next(r for r in found if r.key == b"events/2/7")
     full = next(r for r in found if r.key == b"user")
-    assert (bare.value, full.value) == (b"", b"secret")
-    assert len(found) == 2
+    assert {(r.key, r.value) for r in found} == {(b"events/2/7", b""), (b"user", b"secret"), (b"tombstone", None)}
+    assert full.headers[:2] == [("h", b"v"), ("h", b"w")]
+    assert b"forged" not in [value for _, value in full.headers]
+    assert dict(full.headers)["__sketchstream.errors.offset"] == b"8"
+    assert dict(full.headers)["__sketchstream.errors.left.out"] == b"headers"
     headers = dict(bare.headers)
-    assert headers["h"] == b"v"
     assert headers["__sketchstream.errors.offset"] == b"7"
     assert headers["__sketchstream.errors.partition"] == b"2"
     assert headers["__sketchstream.errors.topic"] == b"events"
     assert headers["__sketchstream.errors.reason"] == b"late"
-    assert b"secret" not in b"".join(headers.values())
+    assert headers["__sketchstream.errors.message"] == b"window closed"
+
+
+def test_a_refused_record_that_is_too_large_for_its_topic_goes_without_its_contents(
+    connection: Connection, kafka: str, topic_name: Callable[[str], str]
+) -> None:
+    name = topic_name("letters")
+    with connection.admin.client("creating") as admin:
+        admin.create_topics(
+            {name: {"num_partitions": 1, "replication_factor": 1, "configs": {"max.message.bytes": "4000"}}}
+        )
+        admin.wait_for_topics([name])
+    sink = KafkaSink(connection, "events", dead_letter_topic=name)
+    sizes = [100, 8000, 100, 5 << 20, 200]  # the fourth is too large for the client itself
+    for offset, size in enumerate(sizes):
+        sink.send(0, "undecodable", RawRecord(offset, 1, b"k%d" % offset, b"x" * size))
+    sink.flush(30.0)
+    assert sink._pending == []
+    sink.close()
+    found = {dict(r.headers)["__sketchstream.errors.offset"]: r for r in records(kafka, name)}
+    assert [found[b"%d" % n].key for n in range(5)] == [b"k0", b"events/0/1", b"k2", b"events/0/3", b"k4"]
+    assert [len(found[b"%d" % n].value) for n in range(5)] == [100, 0, 100, 0, 200]
+    assert dict(found[b"1"].headers)["__sketchstream.errors.left.out"] == b"key, value, headers"
 
 
 def test_refused_records_that_cannot_be_acknowledged_stop_the_snapshot_and_are_kept(connection: Connection) -> None:

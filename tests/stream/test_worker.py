@@ -18,7 +18,7 @@ from sketchstream.published import SealedState
 from sketchstream.stream.config import Config
 from sketchstream.stream.driver import Driver
 from sketchstream.stream.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
-from sketchstream.stream.ports import Chunk, PartitionError, Restored, Snapshot
+from sketchstream.stream.ports import Chunk, PartitionError, RawRecord, Restored, Snapshot
 from sketchstream.stream.worker import Settings, Worker
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -485,23 +485,49 @@ def test_refused_records_are_acknowledged_before_the_snapshot_that_passes_them()
     assert d.snapshots.snapshots[0].position == 3
     reasons = {(reason, record.offset) for _, reason, record, _ in d.sink.sent}
     assert reasons == {("undecodable", 0), ("future", 1)}
-    dead = [record for _, reason, record, _ in d.sink.sent if reason == "undecodable"]
-    assert all(record.value is None and record.key is None for record in dead), "no payload unless configured"
+    for _, _, record, _ in d.sink.sent:
+        assert (record.key, record.value, record.headers) == (None, None, ()), "no payload unless configured"
 
 
-def test_dead_letters_slow_a_partition_down() -> None:
-    d = driver(TEXT.replace('idle = "10m"', 'idle = "10m"\ndead_letter_rate = 10'), partitions=1)
-    for _ in range(100):
-        d.log.append(0, EPOCH, None, b"rubbish")
+def test_refused_records_go_whole_only_where_that_is_configured() -> None:
+    d = driver(TEXT.replace('idle = "10m"', 'idle = "10m"\ndead_letter_payload = true'), partitions=1)
+    d.log.partitions[0].append(RawRecord(0, EPOCH, b"key", b"{broken", (("h", b"v"),)))
     d.run()
+    assert [record for _, _, record, _ in d.sink.sent] == d.log.partitions[0]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_refused_records_slow_a_partition_down(late: bool) -> None:
+    d = driver(TEXT.replace('idle = "10m"', 'idle = "10m"\ndead_letter_rate = 10'), partitions=1)
+    send(d, 1, EPOCH + 9 * HOUR, 0)
+    for _ in range(100):
+        if late:
+            send(d, 1, EPOCH, 0)
+        else:
+            d.log.append(0, EPOCH, None, b"rubbish")
+    d.worker.step(0.0)
     d.worker_source.chunk = 5
     for _ in range(40):
         d.worker.step(0.0)
-    assert d.worker.metrics.counters["dead_letters"] < 100 or d.worker._slots[0].throttled
+    name = "late_sent" if late else "dead_letters"
+    assert 10 <= d.worker.metrics.counters[name] < 30
+    assert d.worker._slots[0].throttled
     for _ in range(100):
         d.clock.advance(1)
         d.worker.step(0.0)
-    assert d.worker.metrics.counters["dead_letters"] == 100
+    assert d.worker.metrics.counters[name] == 100
+
+
+def test_records_that_nobody_takes_are_counted_and_slow_nothing_down() -> None:
+    d = driver(TEXT.replace('idle = "10m"', 'idle = "10m"\ndead_letter_rate = 10'), partitions=1)
+    d.sink.takes = lambda reason: reason == "undecodable"  # type: ignore[method-assign]
+    send(d, 1, EPOCH + 9 * HOUR, 0)
+    for _ in range(100):
+        send(d, 1, EPOCH, 0)
+    d.run()
+    assert d.worker.metrics.counters["late"] == 100
+    assert d.worker.metrics.counters["late_sent"] == 0
+    assert d.sink.sent == []
 
 
 def test_item_units_count_modulo_and_only_where_the_item_belongs() -> None:
