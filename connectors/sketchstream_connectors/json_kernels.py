@@ -171,6 +171,9 @@ def scan_json(
     reached = np.zeros(k_paths, dtype=np.int64)
     last_run = data.size - 16
     asked = 0
+    sizes = U(0)  # bit s: a component has s bytes; 63: or more. Most keys are none of ours by that alone
+    for j in range(name_bounds.size - 1):
+        sizes |= U(1) << U(min(name_bounds[j + 1] - name_bounds[j], 63))
     for i in range(starts.size):
         p = starts[i]
         end = ends[i]
@@ -286,7 +289,7 @@ def scan_json(
                         break
                     hits = 0
                     descends = 0
-                    for k in range(k_paths):
+                    for k in range(k_paths if (sizes >> U(min(stop - begin, 63))) & U(1) else 0):
                         if reached[U(k)] == depth - 1 and depth <= paths[U(k), U(1)]:
                             component = paths[U(k), U(0)] + depth - 1
                             first = name_bounds[U(component)]
