@@ -19,9 +19,9 @@ from sketchstream.hashing import Key
 from sketchstream.items import Items
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain, ProfileSpec
-from sketchstream.stream.config import SketchPlan
 from sketchstream.stream.memory import MemoryPublisher
 from sketchstream.stream.partition import PartitionState, Rules
+from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.ports import Assigned, Chunk, Fresh, Restored, Snapshot, SourceEvent
 from sketchstream.stream.windows import Calendar, Width
 from sketchstream.stream.worker import Settings, Worker

@@ -508,11 +508,9 @@ def _gain(epsilon: float) -> float:
 
 def _losses(spec: ProfileSpec) -> tuple[Fraction | float, Fraction | float]:
     """Loss of one window's publication, and with one unannounced look."""
-    from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise
+    from sketchstream.privacy.deployment import planned
 
-    layer = LayerEntry(bytes(16), "", spec.epsilon, spec.max_weight)
-    promise = Promise.of(spec.publish, spec.epsilon_publish, spec.intrusion)
-    ledger = Ledger.create(spec.unit, spec.max_weight, layer, promise)
+    ledger = planned(spec)
     return ledger.loss(), ledger.loss(intrusion=True)
 
 

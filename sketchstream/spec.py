@@ -9,7 +9,6 @@ Datar & Muthukrishnan 2002 (domain sampling).
 from __future__ import annotations
 
 import hashlib
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -449,11 +448,6 @@ class ProfileSpec:
     def fingerprint(self) -> bytes:
         """16 bytes that are equal exactly for equal specs."""
         return hashlib.blake2b(msgpack.packb(_sorted(self.to_dict())), digest_size=16, person=b"sketch-spec").digest()
-
-    def expected_noise_sd(self) -> float:
-        """Standard deviation of one counter's noise (unit "event"): sqrt(2a)/(1-a)."""
-        a = math.exp(-float(self.epsilon / self.max_weight))
-        return math.sqrt(2 * a) / (1 - a)
 
 
 @dataclass(frozen=True)

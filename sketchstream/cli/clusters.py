@@ -14,7 +14,8 @@ from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.privacy.guarantee import Context
-    from sketchstream.stream.config import Config, SketchPlan
+    from sketchstream.stream.config import Config
+    from sketchstream.stream.plans import SketchPlan
     from sketchstream_connectors.kafka_client import Connection
     from sketchstream_connectors.kafka_recover import Finding
     from sketchstream_connectors.kafka_topics import Names

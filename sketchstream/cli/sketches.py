@@ -177,7 +177,7 @@ def remove(path: Path) -> None:
 
 def read_items(path: Path, item_type: str) -> list[Item]:
     """The items of a closed domain: one a line; duplicates and empty lines are refused."""
-    from sketchstream.stream import config
+    from sketchstream.stream import plans
 
     read_bytes(path)
-    return config.read_items(path, item_type)
+    return plans.read_items(path, item_type)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from sketchstream.privacy.deployment import Deployment
     from sketchstream.published import Published, SealedState
     from sketchstream.serve.sealed import SealedReader, SealedWindow
-    from sketchstream.stream.config import Config, SketchPlan
+    from sketchstream.stream.config import Config
+    from sketchstream.stream.plans import SketchPlan
     from sketchstream.stream.ports import SealedSource
 
 

@@ -1,7 +1,7 @@
 """The deployment's ledger: every sketch that was published, and what they cost together.
 
 In: published objects (their headers carry ledger, origin and revision). Out: totals for an event and for an item, by
-day and over everything kept, pure and in zCDP, as table and plain data; BudgetError where a limit is broken.
+day and over everything kept, pure and in zCDP, as table and plain data; BudgetError where a limit would be broken.
 Touches: nothing.
 Source: docs/theory/privacy.md section 5 (what adds and what does not).
 
@@ -94,33 +94,6 @@ def planned(spec: ProfileSpec) -> Ledger:
     )
 
 
-def require_budget(specs: Mapping[str, ProfileSpec], limit: Fraction) -> None:
-    """Refuse a configuration whose sketches, all on one topic, cost more than the limit before anything is drawn.
-
-    Counted: an event in all sketches, and an item in one window of each sketch of unit "item".
-
-    Raises:
-        BudgetError: names the sum and the limit.
-    """
-    records = [Record(name, 0, None, None, repartitioned=False, ledger=planned(spec)) for name, spec in specs.items()]
-    for unit in ("event", "item"):
-        counted = [record for record in records if unit == "event" or record.ledger.unit == "item"]
-        losses = [record.event() if unit == "event" else record.item() for record in counted]
-        total = sum(losses, Fraction(0))
-        if total > limit:
-            names = ", ".join(record.name for record in counted)
-            msg = (
-                f"one {unit} is counted by {len(counted)} sketches ({names}), which together cost it {show(total)}, "
-                f"above privacy.max_epsilon = {limit}: lower their epsilons, or raise the limit"
-            )
-            raise BudgetError(msg, asked=_finite(total), spent=Fraction(0), limit=limit)
-
-
-def _finite(loss: Loss) -> Fraction:
-    """A loss as a number for an error's field."""
-    return loss if isinstance(loss, Fraction) else Fraction(10**9)
-
-
 @dataclass(frozen=True)
 class Total:
     """What a stretch of time cost.
@@ -208,16 +181,23 @@ class Deployment:
         """One record for each place under which more than one state was published: an incident."""
         return list({record.place: record for record in self.records if record.conflicts}.values())
 
-    def require_within_limit(self) -> None:
-        """Refuse to go on above the limit.
+    def require_room(self, specs: Mapping[str, ProfileSpec]) -> None:
+        """Refuse to count the same events once more, by sketches of these specs, beyond the limit.
 
         Raises:
-            BudgetError: an event has lost more than the limit, or an item in the windows of one instant.
+            BudgetError: what events have lost, and would lose again, is above the limit together.
         """
-        event = self.total().event
-        if self.limit is not None and event > self.limit:
-            msg = f"events have lost {show(event)} on this topic, above privacy.max_epsilon = {self.limit}"
-            raise BudgetError(msg, asked=Fraction(0), spent=event, limit=self.limit)
+        if self.limit is None or not self.records:
+            return
+        again = [Record(name, 0, None, None, repartitioned=False, ledger=planned(specs[name])) for name in specs]
+        spent, more = self.total().event, _event_total(again, pure)
+        if spent + more > self.limit:
+            msg = (
+                f"events have lost up to {show(spent)} by what was published, and would lose {show(more)} more by "
+                f"being counted again, above privacy.max_epsilon = {self.limit}: count only new events, or raise it"
+            )
+            asked = more if isinstance(more, Fraction) else self.limit
+            raise BudgetError(msg, asked=asked, spent=spent, limit=self.limit)
 
     def rows(self) -> list[dict[str, str]]:
         """One row for each name and revision: windows, partitions, and what one window and all of them cost."""

@@ -242,10 +242,6 @@ class Ledger:
         """The ledger after a fresh noise vector was added to the state."""
         return self._with(layer)
 
-    def with_budget(self, budget: Fraction | None) -> Ledger:
-        """The same ledger under another limit."""
-        return replace(self, budget=budget)
-
     def published(self) -> Ledger:
         """What the header of a published object may say: no budget and no copies."""
         return replace(self, history=self.history.without_copies(), budget=None)
@@ -270,11 +266,6 @@ class Ledger:
     def loss_by_gap(self) -> list[Gap]:
         """What an event loses by the place in the history at which it was applied (empty places included)."""
         return event_losses(self._seen(promise=True), max_weight=self.max_weight)
-
-    @property
-    def releases(self) -> tuple[Fraction, ...]:
-        """Costs of the releases of this sketch itself, in order."""
-        return tuple(e.cost for e in self.history.entries if isinstance(e, View) and e.kind == "release" and e.cost)
 
     @property
     def layers(self) -> tuple[LayerEntry, ...]:

@@ -222,17 +222,3 @@ def random_history(rng: random.Random, law: str, *, views: int = 3, layers: int 
     if kind == 2 and made < layers:
         return history.sealed_by(LayerEntry(LINEAGE, law, rng.choice(COSTS)), View("publication", None))
     return history.sealed_by(View("publication", None))
-
-
-def random_merge(rng: random.Random, law: str) -> History:
-    """Two sketches, merged while open or after their states were published, and perhaps looked at once more."""
-    parts = []
-    open_parts = rng.random() < 0.5
-    for _ in range(2):
-        part = random_history(rng, law, views=2, layers=1)
-        entries = tuple(e for e in part.entries if isinstance(e, LayerEntry) or e.kind != "publication")
-        made = History(entries)
-        parts.append(made if open_parts else made.sealed_by(View("publication", None)))
-    if not open_parts:
-        return History((), tuple(parts), 0)
-    return History((), tuple(parts)).sealed_by(View("publication", rng.choice((None, *COSTS))))

@@ -134,11 +134,6 @@ class SealedWindow:
             return 0
         return (domain.size or 0) - sum(part.slots for part in self.parts)
 
-    @property
-    def items_partitioned(self) -> bool:
-        """Whether parts hold disjoint items: histograms always do (a worker refuses otherwise)."""
-        return isinstance(self.parts[0], Release)
-
     def result(self, *, partitioned: bool = True) -> Published:
         """The window as one published object.
 

@@ -17,8 +17,8 @@ from sketchstream.stream.ports import NO_TIME, Frontier, Plain, Restored, Sealed
 from sketchstream.stream.tracks import OpenWindow, Outgoing, Rules, Track
 
 if TYPE_CHECKING:
-    from sketchstream.stream.config import SketchPlan
     from sketchstream.stream.partition import PartitionState
+    from sketchstream.stream.plans import SketchPlan
 
 MANIFEST_FORMAT = 1
 

@@ -1,6 +1,6 @@
 """The shape of a configuration file: one model per table, every key with its type and default.
 
-In: plain data of a TOML file. Out: validated models; cross-checks and messages are in `sketchstream.stream.config`.
+In: plain data of a TOML file. Out: validated models; cross-checks are in `sketchstream.stream.checks`.
 Touches: nothing. Imported only when a configuration is read (pydantic is slow to import).
 """
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from sketchstream.items import Items
 from sketchstream.sketch import Sketch
-from sketchstream.stream.config import SketchPlan
 from sketchstream.stream.placement import Partitioner
+from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.ports import NO_TIME, Decoded, SealedEntry
 
 if TYPE_CHECKING:

@@ -223,6 +223,18 @@ def test_reset_counts_again_as_a_new_revision_and_the_ledger_adds_it(run: Run, s
     assert json.loads(run("ledger", "-c", sealed, "--format", "json").out)["total"]["event"] == "60"
 
 
+def test_reset_beyond_the_budget_is_refused_before_anything_is_dropped(run: Run, sealed: Path, tmp_path: Path) -> None:
+    text = sealed.read_text()
+    sealed.write_text(f"{text}\n[privacy]\nmax_epsilon = 50\n")
+    before = sorted((tmp_path / "state").rglob("*.snapshot"))
+    refused = run("reset", "-c", sealed, "--yes")
+    assert refused.code == 2
+    assert "lost up to 30 by what was published, and would lose 30 more" in refused.complaint
+    assert sorted((tmp_path / "state").rglob("*.snapshot")) == before != []
+    sealed.write_text(text)
+    assert run("reset", "-c", sealed, "--yes").code == 0
+
+
 def test_reset_of_a_store_in_use_is_refused(run: Run, sealed: Path, tmp_path: Path) -> None:
     from sketchstream.stream.store import DirectoryStore
 

@@ -14,7 +14,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import BudgetError
-from sketchstream.privacy.deployment import Deployment, Record, planned, require_budget
+from sketchstream.privacy.deployment import Deployment, Record
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise
 
 F = Fraction
@@ -149,23 +149,17 @@ def test_items_have_no_bound_in_sketches_of_events_and_the_table_says_so() -> No
     assert "privacy.max_epsilon is 3" in text
 
 
-def test_limits_are_enforced() -> None:
-    found = Deployment.from_records(hourly("event", 2, 2, "2"), limit=F(1))
-    with pytest.raises(BudgetError) as caught:
-        found.require_within_limit()
-    assert (caught.value.spent, caught.value.limit) == (F(2), F(1))
-    Deployment.from_records(hourly("event", 2, 2, "1"), limit=F(1)).require_within_limit()
-
-
-def test_a_configuration_is_refused_before_anything_is_drawn() -> None:
+def test_events_are_not_counted_again_beyond_the_limit() -> None:
     event = ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=4))
     item = ss.ProfileSpec(epsilon="1/2", unit="item", modulus=8, domain=ss.ClosedDomain(size=4))
-    require_budget({"hour": event, "day": item}, F(3, 2))
-    with pytest.raises(BudgetError, match="hour, day"):
-        require_budget({"hour": event, "day": item}, F(1))
-    with pytest.raises(BudgetError, match="a, b"):
-        require_budget({"a": item, "b": item}, F(3, 4))
-    assert planned(event).loss() == 1
+    found = Deployment.from_records(hourly("event", 2, 2, "2"), limit=F(3))
+    with pytest.raises(BudgetError) as caught:
+        found.require_room({"hour": event, "day": item})
+    assert (caught.value.spent, caught.value.asked, caught.value.limit) == (F(2), F(3, 2), F(3))
+    assert "events have lost up to 2 by what was published, and would lose 3/2 more" in str(caught.value)
+    found.require_room({"hour": event})
+    Deployment.from_records([], limit=F(1)).require_room({"hour": event, "day": item})
+    Deployment.from_records(hourly("event", 2, 2, "2")).require_room({"hour": event, "day": item})
 
 
 def test_plain_data_hold_every_ledger() -> None:

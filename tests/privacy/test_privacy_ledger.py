@@ -9,6 +9,7 @@ import copy
 import json
 import math
 import random
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_what_is_affordable_is_exactly_the_largest_release_that_passes(data: st.
             ledger = ledger.record_look()
         else:
             ledger = ledger.add_layer(LayerEntry(bytes(16), LAW[unit], data.draw(costs)))
-    ledger = ledger.with_budget(data.draw(costs) * 2)
+    ledger = replace(ledger, budget=data.draw(costs) * 2)
     room = ledger.affordable()
     assert ledger.budget is not None
     if room == math.inf:

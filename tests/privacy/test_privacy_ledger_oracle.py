@@ -120,10 +120,24 @@ def test_events_of_any_weight_are_covered_by_noise_scaled_to_the_largest() -> No
             covers(gap.loss, exact[gap.part, gap.after])
 
 
+def merged(rng: random.Random, law: str) -> History:
+    """Two sketches, merged while open or after their states were published, and perhaps looked at once more."""
+    parts = []
+    open_parts = rng.random() < 0.5
+    for _ in range(2):
+        part = oracle.random_history(rng, law, views=2, layers=1)
+        entries = tuple(e for e in part.entries if isinstance(e, LayerEntry) or e.kind != "publication")
+        made = History(entries)
+        parts.append(made if open_parts else made.sealed_by(View("publication", None)))
+    if not open_parts:
+        return History((), tuple(parts), 0)
+    return History((), tuple(parts)).sealed_by(View("publication", rng.choice((None, *oracle.COSTS))))
+
+
 def test_merged_histories_cover_events_and_items_of_all_parts() -> None:
     rng = random.Random(6)
     for _ in range(60):
-        history = oracle.random_merge(rng, RESPONSE)
+        history = merged(rng, RESPONSE)
         exact = oracle.exact_event_losses(history, oracle.EVENT_RING)
         for gap in event_losses(history):
             loss = exact.get((gap.part, gap.after), 0.0)

@@ -12,8 +12,8 @@ import numpy as np
 from sketchstream.items import Items
 from sketchstream.published import Release, SealedState, read
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
-from sketchstream.stream.config import SketchPlan
 from sketchstream.stream.partition import PartitionState, Rules
+from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.ports import NO_TIME, Chunk, RawRecord
 from sketchstream.stream.windows import Calendar, Width
 

@@ -9,8 +9,9 @@ import pytest
 
 from sketchstream.errors import ConfigError
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
-from sketchstream.stream.config import Config, read_items
+from sketchstream.stream.config import Config
 from sketchstream.stream.measures import duration_ms, size_bytes
+from sketchstream.stream.plans import read_items
 
 TOPIC = """
 [kafka]

@@ -44,14 +44,15 @@ def command(
     r"""Drop open windows and positions, and count on, or again, as a new revision. All workers must be stopped.
 
     What was published stays, under the revision it was published under. Events that are counted again are published
-    again: their losses add, and `sketchstream ledger` shows it. A file is always counted again from its beginning.
+    again: their losses add, and `sketchstream ledger` shows it; above privacy.max_epsilon that is refused. A file is
+    always counted again from its beginning.
 
     \b
     Examples:
       sketchstream reset -c sketchstream.toml --to end --dry-run
       sketchstream reset -c sketchstream.toml --to 2024-05-01T00:00Z --yes
     """
-    from sketchstream.cli import clusters
+    from sketchstream.cli import clusters, windows
     from sketchstream.errors import ConfigError
 
     config = clusters.load(config_file)
@@ -64,6 +65,9 @@ def command(
             msg = "reset drops open windows and may publish events a second time: say --yes, or look with --dry-run"
             raise ConfigError(msg)
         click.confirm("Drop all open windows and begin a new revision?", abort=True, err=True)
+    if config.privacy.max_epsilon is not None and (start not in ("end", "committed") or not config.from_kafka):
+        with windows.opened(config_file) as published:
+            published.deployment().require_room({plan.name: plan.spec for plan in config.sketches})
     if config.from_kafka:
         _topic(config, start, partitions, dry_run, form)
     else:

@@ -97,7 +97,7 @@ def _layout(
 ) -> Layout:
     """How a file is read: as the options say, its format perhaps by its ending."""
     from sketchstream.errors import ConfigError
-    from sketchstream.stream.config import SUFFIXES
+    from sketchstream.stream.checks import SUFFIXES
     from sketchstream_connectors.files import Layout
 
     form = given or SUFFIXES.get(source.suffix.lower())

@@ -13,7 +13,8 @@ import click
 from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
-    from sketchstream.stream.config import Config, SketchPlan
+    from sketchstream.stream.config import Config
+    from sketchstream.stream.plans import SketchPlan
 
 MANY_PARTITIONS: Final = 256
 
