@@ -85,12 +85,14 @@ class MemorySource:
         self._announced: set[int] = set()
         self._paused: set[int] = set()
         self._positions: dict[int, int] = {}
+        self._known = 0
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """One chunk of each partition that has one."""
         del timeout_s
         fresh = tuple(partition for partition in self.owned if partition not in self._announced)
         if fresh:
+            self._known = len(self._log.partitions)
             self._announced.update(fresh)
             return [Assigned(fresh)]
         events: list[SourceEvent] = []
@@ -115,9 +117,10 @@ class MemorySource:
         self._paused.discard(partition)
 
     def partition_count(self, *, fresh: bool = False) -> int:
-        """Partitions of the log now."""
-        del fresh
-        return len(self._log.partitions)
+        """Partitions of the log now; not fresh, as of when they were announced."""
+        if fresh or self._known == 0:
+            self._known = len(self._log.partitions)
+        return self._known
 
     def beginning(self, partition: int) -> int:
         """Nothing is ever trimmed."""

@@ -100,8 +100,11 @@ class PartitionState:
     # ------------------------------------------------------------------------------------------- records
 
     def set_partitions(self, partitions: int) -> None:
-        """Partitions of the input now; open windows remember every number that was valid since they opened."""
-        if partitions == self.partitions:
+        """Partitions of the input now; open windows remember every number that was valid since they opened.
+
+        A smaller number is older news: a topic never loses partitions.
+        """
+        if partitions <= self.partitions:
             return
         self.partitions = partitions
         self._changed = True
@@ -114,8 +117,8 @@ class PartitionState:
 
         Args:
             chunk: of this partition.
-            count_now: asks for the input's partition count; called when a misplaced item is met, because partitions
-                may have been added since the worker last heard of it.
+            count_now: asks for the input's partition count; called when a misplaced item is met and before anything
+                is sealed, because partitions may have been added since the worker last heard of it.
 
         Raises:
             ValueError: the chunk starts elsewhere; nothing was applied, the source must seek.
@@ -151,7 +154,7 @@ class PartitionState:
                 for track in self.tracks.values():
                     self._count(track, whole, outcome)
             self.watermark = int(mark)
-            outcome.sealed += self.seal()
+            outcome.sealed += self._seal()
             self._refused(decoded, verdict, late, outcome)
         self.position = chunk.next_position
         self._changed = True
@@ -192,6 +195,7 @@ class PartitionState:
             if n:
                 self._update(window, whole.items, whole.weights, chosen, outcome)
             if window.end + self.rules.lateness_ms <= whole.mark:
+                self._ask_partitions()
                 self._seal_window(track, window)
                 outcome.sealed += 1
 
@@ -256,11 +260,10 @@ class PartitionState:
         if self.rules.partitioner is not None:
             here = belongs(items, self.rules.partitioner, window.counts, self.partition)
             n_away = len(items) - int(np.count_nonzero(here))
-            if n_away and self._count_now is not None:
-                self._asked, self._count_now = self._count_now(), None
-            if n_away and self._asked is not None:
+            asked = self._ask() if n_away else None
+            if asked is not None:
                 # for these items only: what is remembered must not depend on a payload
-                counts = (*window.counts, self._asked)
+                counts = (*window.counts, asked)
                 here = belongs(items, self.rules.partitioner, counts, self.partition)
                 n_away = len(items) - int(np.count_nonzero(here))
             if n_away:
@@ -270,6 +273,18 @@ class PartitionState:
         if len(items):
             window.sketch.update(items, weights, invalid="noop")
             outcome.updates += len(items)
+
+    def _ask(self) -> int | None:
+        """The partition count as it is now, asked for once a chunk; None where nobody can be asked."""
+        if self._asked is None and self._count_now is not None:
+            self._asked = self._count_now()
+        return self._asked
+
+    def _ask_partitions(self) -> None:
+        """Before a window is sealed, take in partitions that were added meanwhile: it would not say so otherwise."""
+        asked = self._ask()
+        if asked is not None:
+            self.set_partitions(asked)
 
     def _refused(self, decoded: Decoded, verdict: npt.NDArray[np.uint8], late: Mask, outcome: Outcome) -> None:
         """Which records go to sinks, and the exact counters of payloads."""
@@ -390,12 +405,17 @@ class PartitionState:
         """How many windows are open, over all sketches."""
         return sum(len(track.windows) for track in self.tracks.values())
 
-    def seal(self, *, everything: bool = False) -> int:
+    def seal(self, count_now: Callable[[], int] | None = None, *, everything: bool = False) -> int:
         """Seal what the watermark has passed; returns how many windows went to the outbox.
 
         Args:
+            count_now: see `apply`.
             everything: seal every open window: a bounded input has ended, and nothing more will come.
         """
+        self._count_now, self._asked = count_now, None
+        return self._seal(everything)
+
+    def _seal(self, everything: bool = False) -> int:
         n = 0
         for track in list(self.tracks.values()):
             through = self._target(track)
@@ -403,6 +423,7 @@ class PartitionState:
                 through = max(through, *(one.end for one in track.windows.values()))
             if through <= track.through:
                 continue
+            self._ask_partitions()
             for start in sorted(track.windows):
                 window = track.windows[start]
                 if window.end <= through:
@@ -473,9 +494,9 @@ class PartitionState:
                 del self._frontiers[frontier.sketch]
                 self._changed = True
 
-    def capture(self) -> Snapshot:
+    def capture(self, count_now: Callable[[], int] | None = None) -> Snapshot:
         """A complete copy for the store, as of now. What is due is sealed first. The caller commits it or drops us."""
-        self.seal()
+        self.seal(count_now)
         for track in self.tracks.values():
             if track.plan is not None and track.announced not in (NO_TIME, self.partitions):
                 self._announce(track)

@@ -168,7 +168,14 @@ class Source(Protocol):
         """Deliver again."""
 
     def partition_count(self, *, fresh: bool = False) -> int:
-        """Partitions of the input now. `fresh`: ask the broker (worker meets a misplaced item); else may be cached."""
+        """Partitions of the input now.
+
+        Args:
+            fresh: ask the broker (a misplaced item was met, a window is due); else may be cached.
+
+        Raises:
+            BrokerError: fresh, and nobody answers.
+        """
 
     def beginning(self, partition: int) -> int:
         """Position of the first record that still exists (0 if nothing was ever trimmed)."""

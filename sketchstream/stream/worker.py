@@ -100,6 +100,7 @@ class Worker:
         self._idle_at = 0.0
         self._losses = {plan.name: float(plan.loss) for plan in rules.sketches}
         self._marks: dict[int, tuple[int, float]] = {}
+        self._counted = (-1, 0)
         self._closed = False
         self._leftover: dict[int, Future[Any]] = {}
         self._executor: Executor = (
@@ -165,8 +166,7 @@ class Worker:
         deadline = self._clock.monotonic() + self.settings.stop_s
         if self.settings.close_at_end and self.finished:
             for slot in self._slots.values():
-                if slot.state is not None:
-                    self.metrics.add("windows_sealed", slot.state.seal(everything=True))
+                self._seal(slot, everything=True)
         for _ in range(4):  # a snapshot and its publication, the snapshot without the outbox, and retries
             for slot in self._slots.values():
                 self._wait(slot, deadline)
@@ -377,7 +377,7 @@ class Worker:
             return
         state.set_partitions(self._source.partition_count())
         try:
-            outcome = state.apply(chunk, lambda: self._source.partition_count(fresh=True))
+            outcome = state.apply(chunk, self._partitions_now)
             self._count(slot, chunk, outcome)
         except Exception as error:  # whatever happened, a state that may be half applied must go
             self._failed(slot, error)
@@ -445,7 +445,7 @@ class Worker:
         began = self._clock.monotonic()
         if state.changed():
             slot.job_bytes = state.dirty_bytes
-            snapshot = state.capture()
+            snapshot = state.capture(self._partitions_now)
             self.metrics.observe("capture_seconds", self._clock.monotonic() - began)
             self._start(slot, "commit", self._commit_job, slot.partition, snapshot, *state.outbox())
         else:
@@ -637,7 +637,22 @@ class Worker:
                     continue
                 target = min(limit, reached + self.rules.lateness_ms)
             if slot.state.advance(target):
-                self.metrics.add("windows_sealed", slot.state.seal())
+                self._seal(slot)
+
+    def _seal(self, slot: Slot, *, everything: bool = False) -> None:
+        """Seal what is due, or everything; where nobody says how many partitions there are, drop the partition."""
+        if slot.state is None:
+            return
+        try:
+            self.metrics.add("windows_sealed", slot.state.seal(self._partitions_now, everything=everything))
+        except SketchstreamError as error:
+            self._failed(slot, error)
+
+    def _partitions_now(self) -> int:
+        """Partitions of the input, asked of the cluster after the records that are being looked at were fetched."""
+        if self._counted[0] != self._polls:
+            self._counted = self._polls, self._source.partition_count(fresh=True)
+        return self._counted[1]
 
     # ------------------------------------------------------------------------------------------------- views
 

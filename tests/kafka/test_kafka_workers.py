@@ -175,6 +175,26 @@ def test_partitions_added_in_mid_window_are_said_so(app_of: Callable[..., App]) 
     assert {f.partitions for f in app.frontiers().values()} == {6}
 
 
+def test_partitions_added_right_before_a_seal_are_said_so(app_of: Callable[..., App]) -> None:
+    """The client hears of new partitions up to `metadata.max.age.ms` later; here, not before the window is sealed."""
+    from sketchstream.published import read
+
+    app = app_of(kafka={"metadata.max.age.ms": 300_000})
+    worker = app.start()
+    load = app.load()
+    for i in range(400):
+        load.send(i, BASE + i)
+    load.flush()
+    wait_for(lambda: worker.says("event=running") >= 4)
+    app.connection.admin.grow(app.topic, 6)
+    load.close_windows(BASE + 3 * MINUTE)  # on the first four partitions
+    app.wait_published(BASE + MINUTE)
+    parts = [read(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
+    assert [(part.origin.partitions_open, part.origin.partitions_seal) for part in parts] == [(4, 6)] * 4
+    assert {frontier.partitions for frontier in app.frontiers().values()} == {6}
+    assert worker.says("event=running") == 4, "the worker must not have heard of them otherwise"
+
+
 def test_a_trimmed_partition_halts_and_the_others_flow(app_of: Callable[..., App]) -> None:
     app = app_of()
     worker = app.start()

@@ -333,6 +333,42 @@ def test_partitions_added_in_mid_window_are_valid_from_then_on() -> None:
     assert found.repartitioned
 
 
+def test_before_a_window_is_sealed_the_cluster_is_asked_for_its_partitions() -> None:
+    """No item is misplaced, so that nothing but the seal itself makes the state ask."""
+    asked: list[int] = []
+
+    def count_now() -> int:
+        asked.append(6)
+        return 6
+
+    times = EPOCH + np.array([0, 0.5, 2, 30]) * MINUTE
+    times = times.astype(np.int64)
+    s = Stream(np.zeros(4, np.int64), times, times, np.zeros(4, bool), np.ones(4, bool))
+    for cut in (3, 4):  # sealed behind the chunk, and inside it
+        state = PartitionState.fresh(rules(partitioner="murmur2"), 0, 0, 4)
+        state.apply(s.chunk(0, 1), lambda: 4)
+        state.apply(s.chunk(1, 2), count_now)
+        assert asked == []
+        state.apply(s.chunk(2, cut), count_now)
+        assert asked == [6], "once a chunk, and only when something is sealed"
+        asked.clear()
+        found = finish(state)
+        assert [found["minutes", int(t)].repartitioned for t in times[::2][:2]] == [True, True]
+        state.set_partitions(5)
+        assert state.partitions == 6
+    state = PartitionState.fresh(rules(partitioner="murmur2"), 0, 0, 4)
+    state.apply(s.chunk(0, 1), lambda: 4)
+    state.advance(EPOCH + HOUR)
+    state.seal(count_now)
+    assert asked == [6]
+    assert published_after(state)[0].repartitioned
+
+
+def published_after(state: PartitionState) -> list[Release | SealedState]:
+    state.capture()
+    return list(published(state).values())
+
+
 def test_partitions_without_items_of_a_list_keep_no_sketch() -> None:
     ids = np.arange(2, dtype=np.int64)
     empty = next(p for p in range(64) if not belongs(Items.of(ids), "murmur2", [64], p).any())

@@ -489,6 +489,45 @@ def test_refused_records_are_acknowledged_before_the_snapshot_that_passes_them()
         assert (record.key, record.value, record.headers) == (None, None, ()), "no payload unless configured"
 
 
+def test_partitions_that_the_worker_has_not_heard_of_are_asked_for_before_a_seal() -> None:
+    d = driver(partitions=2)
+    for partition in (0, 1):
+        d.send({"u": None, "t": EPOCH}, timestamp=EPOCH, partition=partition)
+    d.run()
+    d.log.partitions.append([])  # nobody owns it here, nobody told this worker
+    for partition in (0, 1):
+        d.send({"u": None, "t": EPOCH + 3 * MINUTE}, timestamp=EPOCH + 3 * MINUTE, partition=partition)
+    d.run()
+    (window,) = d.windows("minutes")
+    assert window.repartitioned
+    assert window.missing == (2,)
+
+
+def test_nothing_is_sealed_while_nobody_says_how_many_partitions_there_are() -> None:
+    d = driver(partitions=1)
+    send(d, 1, EPOCH, 0)
+    d.run()
+    source, count = d.worker_source, d.worker_source.partition_count
+
+    def away(*, fresh: bool = False) -> int:
+        if fresh:
+            msg = "no broker answers"
+            raise BrokerError(msg)
+        return count()
+
+    source.partition_count = away  # type: ignore[method-assign]
+    send(d, 1, EPOCH + 3 * MINUTE, 0)
+    for _ in range(5):
+        d.clock.advance(1)
+        d.worker.step(0.0)
+    assert d.windows("minutes") == []
+    source.partition_count = count  # type: ignore[method-assign]
+    for _ in range(10):
+        d.clock.advance(1)
+        d.worker.step(0.0)
+    assert counts(d, "minutes", 1) == {EPOCH: 1}
+
+
 def test_refused_records_go_whole_only_where_that_is_configured() -> None:
     d = driver(TEXT.replace('idle = "10m"', 'idle = "10m"\ndead_letter_payload = true'), partitions=1)
     d.log.partitions[0].append(RawRecord(0, EPOCH, b"key", b"{broken", (("h", b"v"),)))
