@@ -56,6 +56,7 @@ def test_a_worker_that_fails_at_this_step_loses_and_repeats_nothing(app: App, st
             other = app.start("other")
     deadline = time.monotonic() + 40
     while not faulty.says("FAULT"):
+        assert faulty.alive or faulty.says("FAULT"), app.logs()
         load.close_windows(BASE + 5 * MINUTE)
         assert time.monotonic() < deadline, f"{step} was never reached\n{app.logs()}"
         time.sleep(0.5)
