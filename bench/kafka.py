@@ -10,11 +10,15 @@ Measured end to end by the wall clock, from the first poll to the last record: p
     stock      kafka-python's poll(500), doing nothing with the records
     confluent  confluent-kafka's consume(500) and value(), key(), doing nothing with them
 Rounds are interleaved; each round makes a consumer of its own, connected before the clock starts.
+
+Scaling: one and two processes of one group, each with its share of the partitions, start together; all records over the
+time of the slowest. The peer is the same with plain byte ceilings: what the broker and the processors leave to two.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import statistics
@@ -33,6 +37,7 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__fi
 PARTITIONS = 4
 ITEMS = 200_000
 PACKED = 1_000
+SHAPES = ["keys", "json", "packed", "scaling-keys", "scaling-json", "codecs"]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TARGETS = {
     ("keys", "ceiling"): 0.6,
@@ -144,10 +149,15 @@ def client_consumer(bootstrap: str, topic: str) -> Any:
     consumer = Connection({"bootstrap.servers": bootstrap, "group.id": "bench"}).consumer(group_id=None)
     partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
     consumer.assign(partitions)
+    to_beginning(consumer, partitions)
+    return consumer
+
+
+def to_beginning(consumer: Any, partitions: list[Any]) -> int:
+    """Go to the beginning of these partitions, connected and with their metadata; returns their records."""
     for partition in partitions:
         consumer.seek(partition, 0)
-    consumer.end_offsets(partitions)  # connected, metadata known
-    return consumer
+    return sum(consumer.end_offsets(partitions).values())
 
 
 def read_stock(bootstrap: str, topic: str, records: int, _decoder: Any) -> float:
@@ -165,9 +175,7 @@ def read_stock(bootstrap: str, topic: str, records: int, _decoder: Any) -> float
 
 def read_ceiling(bootstrap: str, topic: str, records: int, _decoder: Any) -> float:
     """Batches counted."""
-    consumer = client_consumer(bootstrap, topic)
-    consumer._fetcher.PartitionRecords = counting_records()
-    return counted(consumer, records)
+    return counted(client_consumer(bootstrap, topic), records)
 
 
 def read_wide_ceiling(bootstrap: str, topic: str, records: int, _decoder: Any) -> float:
@@ -175,13 +183,13 @@ def read_wide_ceiling(bootstrap: str, topic: str, records: int, _decoder: Any) -
     from sketchstream_connectors import raw_fetch
 
     consumer = client_consumer(bootstrap, topic)
-    consumer._fetcher.PartitionRecords = counting_records()
     assert raw_fetch.read_widely(consumer)
     return counted(consumer, records)
 
 
 def counted(consumer: Any, records: int) -> float:
-    """Seconds until all are counted."""
+    """Seconds until all are counted; closes the consumer."""
+    consumer._fetcher.PartitionRecords = counting_records()
     seen = 0
     start = time.perf_counter()
     while seen < records:
@@ -213,12 +221,16 @@ def read_confluent(bootstrap: str, topic: str, records: int, _decoder: Any) -> f
 
 def read_ours(bootstrap: str, topic: str, records: int, decoder: Any) -> float:
     """Poll, decode, hash, update."""
+    return updated(client_consumer(bootstrap, topic), records, decoder)
+
+
+def updated(consumer: Any, records: int, decoder: Any) -> float:
+    """Seconds until all are in a sketch; closes the consumer."""
     import sketchstream as ss
     from sketchstream_connectors import raw_fetch
 
     spec = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=2**20, levels=8))
     sketch = ss.Sketch.create(spec, ss.Key.generate())
-    consumer = client_consumer(bootstrap, topic)
     assert raw_fetch.attach(consumer, "raw") == "raw"
     seen = 0
     start = time.perf_counter()
@@ -244,6 +256,63 @@ READERS: dict[str, Callable[[str, str, int, Any], float]] = {
     "confluent": read_confluent,
     "stock": read_stock,
 }
+
+
+# --------------------------------------------------------------------------------------------- scaling
+
+
+def member(bootstrap: str, topic: str, shape: str, role: str, group: str, members: int) -> None:
+    """One of a group's processes: says when it has its share, waits for the word, prints how long it took."""
+    from kafka.errors import NoOffsetForPartitionError
+
+    from sketchstream_connectors.kafka_client import Connection
+
+    decoder = decoder_for(shape)
+    read_ours(bootstrap, topic, 1, decoder)  # compiled loops
+    consumer = Connection({"bootstrap.servers": bootstrap, "group.id": group}).consumer()
+    consumer.subscribe([topic])
+    share: list[Any] = []
+    while len(share) * members != PARTITIONS:
+        with contextlib.suppress(NoOffsetForPartitionError):  # nothing is committed; `to_beginning` says where to start
+            consumer.poll(100)
+        share = list(consumer.assignment())
+    records = to_beginning(consumer, share)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    seconds = updated(consumer, records, decoder) if role == "ours" else counted(consumer, records)
+    print(seconds, flush=True)
+
+
+def together(bootstrap: str, topic: str, shape: str, role: str, members: int) -> float:
+    """Seconds in which so many processes of one group read a topic."""
+    group = f"bench-{role}-{members}-{time.time_ns()}"
+    command = [sys.executable, __file__, "--member", bootstrap, topic, shape, role, group, str(members)]
+    children = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(members)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    return max(float(child.communicate()[0]) for child in children)
+
+
+def scaling(bootstrap: str, topic: str, shape: str, records: int, rounds: int) -> None:
+    """One and two processes, ours and plain ceilings, rounds interleaved."""
+    cases = [(role, members) for role in ("ours", "ceiling") for members in (1, 2)]
+    rates: dict[tuple[str, int], list[float]] = {case: [] for case in cases}
+    for _ in range(rounds):
+        for role, members in cases:
+            rates[role, members].append(records / together(bootstrap, topic, shape, role, members) / 1e6)
+    for role in ("ours", "ceiling"):
+        one, two = (statistics.median(rates[role, members]) for members in (1, 2))
+        line = f"{shape:7s} scaling {role:8s} {one:7.3f} M records/s by one process, {two:7.3f} by two"
+        print(f"{line}   {two / one:.2f} x")
+    ours, ceiling = (statistics.median(rates[role, 2]) for role in ("ours", "ceiling"))
+    print(f"{shape:7s} scaling two of ours = {ours / ceiling:.2f} x two ceilings", flush=True)
 
 
 # ------------------------------------------------------------------------------------------------ main
@@ -305,10 +374,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, three rounds")
     parser.add_argument("--records", type=int, help="records a topic (default 1,500,000)")
     parser.add_argument("--rounds", type=int, help="rounds (default 5)")
-    parser.add_argument("--shapes", nargs="+", default=["keys", "json", "packed", "codecs"])
+    parser.add_argument("--shapes", nargs="+", default=SHAPES)
     parser.add_argument("--bootstrap", help="a broker that runs already")
     parser.add_argument("--produce", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--member", nargs=6, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.member:
+        bootstrap, topic, shape, role, group, members = options.member
+        member(bootstrap, topic, shape, role, group, int(members))
+        return
     if options.produce:
         bootstrap, topic, shape, codec, count = options.produce
         produce(bootstrap, topic, shape, codec, int(count))
@@ -335,6 +409,9 @@ def run(bootstrap: str, records: int, rounds: int, shapes: list[str]) -> None:
         rates = measure(bootstrap, f"{shape}-none-{mark}", shape, count, list(READERS), rounds)
         stock = rates["stock"][0] if shape == "json" else stock
         report(shape, "none", rates, stock)
+    for shape in [shape for shape in ("keys", "json") if f"scaling-{shape}" in shapes]:
+        load(bootstrap, f"{shape}-scaling-{mark}", shape, "none", records)
+        scaling(bootstrap, f"{shape}-scaling-{mark}", shape, records, rounds)
     if "codecs" in shapes:
         for codec in CODECS[1:]:
             load(bootstrap, f"json-{codec}-{mark}", "json", codec, records)
