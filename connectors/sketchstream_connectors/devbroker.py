@@ -213,6 +213,9 @@ class DevCluster:
         tls: also listen with TLS (`tls_bootstrap`) and with TLS and SASL/PLAIN (`sasl_bootstrap`), with a
             certificate made for this run (`certificate`).
         quick: flags that suit tests; False leaves the JIT to the JVM, for benches.
+        users: name -> password of those who may log in on the SASL listener; default `alice` with `PASSWORD`.
+        access: grant nothing to anybody but by access rules (StandardAuthorizer). Who comes over the plain listener
+            without a name may do everything.
         heap: the JVM's largest heap.
         properties: further broker settings, over ours.
         directory: where data and output go; default a temporary directory, removed at the end.
@@ -227,6 +230,8 @@ class DevCluster:
         nodes: int = 1,
         *,
         tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        access: bool = False,
         quick: bool = True,
         heap: str = "512m",
         properties: Mapping[str, str | int] | None = None,
@@ -236,6 +241,8 @@ class DevCluster:
     ) -> None:
         self.size = nodes
         self.tls = tls
+        self._users = dict(users or {SASL_USER: PASSWORD})
+        self._access = access
         self.nodes: dict[int, Node] = {}
         self.certificate: Path | None = None
         self._jars = jars or Jars()
@@ -363,13 +370,17 @@ class DevCluster:
         if self.tls:
             store = self._directory / "broker.p12" if self._directory else ""
             module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-            login = f'{module} required user_{SASL_USER}="{PASSWORD}";'
+            names = " ".join(f'user_{name}="{password}"' for name, password in self._users.items())
+            login = f"{module} required {names};"
             for listener in ("tls", "sasl"):
                 settings[f"listener.name.{listener}.ssl.keystore.location"] = str(store)
                 settings[f"listener.name.{listener}.ssl.keystore.password"] = PASSWORD
                 settings[f"listener.name.{listener}.ssl.keystore.type"] = "PKCS12"
             settings["listener.name.sasl.sasl.enabled.mechanisms"] = "PLAIN"
             settings["listener.name.sasl.plain.sasl.jaas.config"] = login
+        if self._access:
+            settings["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+            settings["super.users"] = "User:ANONYMOUS"
         return settings | self._properties
 
     def _java(self, node: Node, command: list[str]) -> subprocess.Popen[bytes]:

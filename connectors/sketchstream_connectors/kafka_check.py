@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 SAMPLE = 500
 UNBOUNDED_MS = 2**62
-STATE_ERASED_MS = 16 * 60_000
-"""Superseded snapshots leave the disk within about 16 minutes: segment roll, retention check, file deletion."""
+STATE_ERASED_MS = 26 * 60_000
+"""Superseded snapshots leave the disk within about 26 minutes: a silent partition's last rewriting, retention check."""
 
 
 def check(connection: Connection, config: Config, names: Names) -> list[str]:

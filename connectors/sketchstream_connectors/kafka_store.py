@@ -124,6 +124,9 @@ class KafkaStore:
         self._sealed_topic = sealed_topic
         self._state_topic = state_topic(connection.group, topic)
         self._lag = (lag_bytes, lag_s)
+        # The broker begins a new segment with the first append after `segment.ms`, and deletes whole segments only:
+        # what a silent partition superseded leaves the disk when its snapshot is written again behind it.
+        self.rewrite_after_s: float | None = lag_s + 5.0
         self._admin = Admin(connection, patience_ms=10_000)
         self._fences: dict[int, _Fence] = {}
         self._readers: list[blobs.Reader] = []

@@ -175,6 +175,7 @@ class MemoryStore:
         self.saved = saved or MemorySnapshots({}, {}, {})
         self._tokens: dict[int, int] = {}
         self.fail: Exception | None = None
+        self.rewrite_after_s: float | None = None
 
     def take(self, partition: int) -> Restored | Fresh:
         """The committed snapshot; earlier owners are fenced."""

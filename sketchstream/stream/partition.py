@@ -476,8 +476,12 @@ class PartitionState:
     # --------------------------------------------------------------------------------------- snapshots
 
     def changed(self) -> bool:
-        """Whether a snapshot would differ from the last one."""
+        """Whether a snapshot would differ from the last one, or is wanted all the same."""
         return self._changed
+
+    def touch(self) -> None:
+        """Ask for a snapshot although nothing changed."""
+        self._changed = True
 
     def outbox(self) -> tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]:
         """What the last capture holds for publication: entries, then the frontiers that cover them."""

@@ -247,6 +247,10 @@ class StateStore(Protocol):
     4. A superseded blob is erased after the snapshot that supersedes it is durable, not before.
     """
 
+    rewrite_after_s: float | None
+    """Seconds after its last commit at which a silent partition is committed once more, because only then what it
+    superseded can leave the disk; None: it has left already."""
+
     def take(self, partition: int) -> Restored | Fresh:
         """Become the owner.
 

@@ -77,6 +77,8 @@ class Slot:
     job_began: float = 0.0
     job_bytes: int = 0
     saved_at: float = 0.0
+    rewrite_at: float | None = None
+    rewriting: bool = False
     retry_at: float = 0.0
     failures: int = 0
     strange: int = 0

@@ -50,6 +50,7 @@ class DirectoryStore:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
+        self.rewrite_after_s: float | None = None
         self._sequence: dict[int, int] = {}
         self._blobs: dict[int, dict[str, bytes]] = {}
         self._guard = threading.Lock()

@@ -295,6 +295,7 @@ class Worker:
         assert slot.state is not None
         slot.status, slot.reason = "running", ""
         slot.saved_at = self._clock.monotonic()
+        self._plan_rewrite(slot)
         slot.quiet_since, slot.ended = None, False
         self._source.seek(slot.partition, slot.state.position)
         if not slot.throttled:
@@ -512,6 +513,9 @@ class Worker:
         assert state is not None
         slot.failures = slot.strange = 0
         if slot.job_kind == "commit":
+            if not slot.rewriting:
+                self._plan_rewrite(slot)
+            slot.rewriting = False
             self.metrics.add("snapshots")
             self.metrics.add("snapshot_bytes", sum(map(len, done.snapshot.blobs.values())))
             self.metrics.observe("snapshot_seconds", done.seconds)
@@ -561,14 +565,24 @@ class Worker:
                     self._source.resume(slot.partition)
             waited = now - slot.saved_at
             publish = state.to_publish and waited >= self.settings.publish_every_s and now >= slot.publish_at
-            if not publish and not (state.changed() and waited >= self.settings.snapshot_every_s):
+            rewrite = slot.rewrite_at is not None and now >= slot.rewrite_at
+            if not publish and not rewrite and not (state.changed() and waited >= self.settings.snapshot_every_s):
                 continue
             # copies in flight stay small beside the states; one may always fly
             flying = self._flying()
             if flying and flying + state.dirty_bytes > self._budget():
                 continue
+            if rewrite:
+                slot.rewriting, slot.rewrite_at = not state.changed(), None
+                state.touch()
             self._save(slot)
         self._collect()
+
+    def _plan_rewrite(self, slot: Slot) -> None:
+        """A partition that falls silent now is committed once more later on; see `StateStore.rewrite_after_s`."""
+        after = self._store.rewrite_after_s
+        slot.rewrite_at = None if after is None else self._clock.monotonic() + after
+        slot.rewriting = False
 
     def _budget(self) -> int:
         """Bytes of captured snapshots that may wait for their commit."""

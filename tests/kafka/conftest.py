@@ -1,7 +1,7 @@
 """Real brokers for tests: one node for the session, three nodes on demand. A missing broker is a failure.
 
 In: the environment (`SKETCHSTREAM_TEST_KAFKA=host:port` uses a cluster that runs already instead of the one node).
-Out: fixtures `kafka`, `own_broker`, `cluster3`, `topic_name`. Touches: Java processes of its own.
+Out: fixtures `kafka`, `own_broker`, `guarded`, `cluster3`, `topic_name`. Touches: Java processes of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sketchstream_connectors.devbroker import DevCluster
+from sketchstream_connectors.devbroker import PASSWORD, DevCluster
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # for `kafka_app`, which its tests import
@@ -42,6 +42,18 @@ def kafka() -> Iterator[str]:
 def own_broker() -> Iterator[DevCluster]:
     """One node with TLS and SASL listeners that tests may stop, kill and restart; they leave it running."""
     with DevCluster(1, tls=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def guarded() -> Iterator[DevCluster]:
+    """One node that asks access rules what the users of its SASL listener may do, and that deletes old data at once.
+
+    Whoever comes over its plain listener may do everything.
+    """
+    users = dict.fromkeys(("worker", "other"), PASSWORD)
+    quick = {"log.retention.check.interval.ms": 500, "log.initial.task.delay.ms": 500}
+    with DevCluster(1, tls=True, users=users, access=True, properties=quick) as cluster:
         yield cluster
 
 

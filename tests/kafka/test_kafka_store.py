@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from kafka.structs import OffsetAndMetadata
 from sketchstream.errors import ConfigError, DataLossError, FencedError
 from sketchstream.stream.ports import Fresh, Restored, Snapshot
 from sketchstream_connectors import kafka_blobs, kafka_topics
+from sketchstream_connectors.devbroker import DevCluster
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_pointer import Pointer
 from sketchstream_connectors.kafka_store import KafkaStore, transactional_id
@@ -97,8 +99,18 @@ class App:
 
 @pytest.fixture
 def app(kafka: str, topic_name: Callable[[str], str]) -> Iterator[App]:
+    yield from opened(kafka, topic_name)
+
+
+@pytest.fixture
+def brisk(guarded: DevCluster, topic_name: Callable[[str], str]) -> Iterator[App]:
+    """On a broker that looks for old data twice a second."""
+    yield from opened(guarded.bootstrap, topic_name)
+
+
+def opened(bootstrap: str, topic_name: Callable[[str], str]) -> Iterator[App]:
     group, topic = topic_name("group"), topic_name("events")
-    made = App(kafka, group, topic, [])
+    made = App(bootstrap, group, topic, [])
     admin = made.admin()
     admin.create_topics({topic: {"num_partitions": 2, "replication_factor": 1}})
     admin.wait_for_topics([topic])
@@ -238,6 +250,41 @@ def test_a_clean_blob_that_holds_back_the_cut_is_written_again(app: App) -> None
     taken = app.store().take(0)
     assert isinstance(taken, Restored)
     assert taken.blobs["clean"] == b"c" * 100
+
+
+def test_what_a_silent_partition_superseded_stays_on_the_disk_until_its_snapshot_is_written_again(
+    brisk: App, guarded: DevCluster
+) -> None:
+    from kafka.admin import ConfigResource, ConfigResourceType
+
+    admin = brisk.admin()
+    settings = {"segment.ms": "1000", "file.delete.delay.ms": "100"}
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, brisk.names.state, settings)])
+    admin.close()
+    brisk.fill()
+    store = brisk.store(lag_s=1.0)
+    assert store.rewrite_after_s == 6.0
+    store.take(0)
+    store.commit(0, snapshot(10, {"old": secrets.token_bytes(20_000)}))
+    (superseded,) = {value[:64] for key, value in brisk.state_records() if key.endswith(b"old")}
+    store.commit(0, snapshot(20, {"new": b"live"}))
+    folder = guarded.nodes[1].directory / "data" / f"{brisk.names.state}-0"
+
+    def on_disk() -> bool:
+        return any(superseded in path.read_bytes() for path in folder.glob("*.log*"))
+
+    for _ in range(40):  # no reader finds it any more, and the disk has it after many rounds of the broker's cleaning
+        time.sleep(0.1)
+    assert not any(key.endswith(b"old") for key, _ in brisk.state_records())
+    assert on_disk()
+    store.commit(0, snapshot(20, {}, frozenset({"new"})))
+    deadline = time.monotonic() + 20
+    while on_disk():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    found = brisk.store().take(0)
+    assert isinstance(found, Restored)
+    assert (found.position, dict(found.blobs)) == (20, {"new": b"live"})
 
 
 def test_a_kept_blob_that_nobody_brought_is_refused(app: App) -> None:

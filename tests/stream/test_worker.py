@@ -489,6 +489,37 @@ def test_refused_records_are_acknowledged_before_the_snapshot_that_passes_them()
         assert (record.key, record.value, record.headers) == (None, None, ()), "no payload unless configured"
 
 
+def test_a_silent_partition_is_committed_once_more_for_the_erasure_of_what_it_superseded() -> None:
+    d = driver(TEXT.replace('idle = "10m"', 'idle = "off"'), partitions=1)
+    send(d, 1, EPOCH, 0)
+    store = d.worker._store
+    assert isinstance(store, MemoryStore)
+    store.rewrite_after_s = 300.0
+    d.run()
+    d.clock.advance(2)
+    d.run()
+    taken: list[Snapshot] = []
+    commit = store.commit
+
+    def recording(partition: int, snapshot: Snapshot) -> None:
+        taken.append(snapshot)
+        commit(partition, snapshot)
+
+    store.commit = recording  # type: ignore[method-assign]
+    for seconds, snapshots in ((290, 0), (20, 1), (400, 1)):  # once, not again and again
+        for _ in range(seconds):
+            d.clock.advance(1)
+            d.worker.step(0.0)
+        assert len(taken) == snapshots
+    assert (taken[0].position, dict(taken[0].blobs)) == (1, {}), "nothing new; the store decides what to write again"
+    assert len(taken[0].keep) == 2
+    send(d, 1, EPOCH, 0)
+    for _ in range(320):
+        d.clock.advance(1)
+        d.worker.step(0.0)
+    assert [snapshot.position for snapshot in taken] == [1, 2, 2], "and once after every time that it was not silent"
+
+
 def test_partitions_that_the_worker_has_not_heard_of_are_asked_for_before_a_seal() -> None:
     d = driver(partitions=2)
     for partition in (0, 1):
