@@ -17,6 +17,7 @@ from sketchstream.estimate import kernels, laws
 from sketchstream.estimate.fit import Fit
 from sketchstream.estimate.grid import Grid
 from sketchstream.estimate.observed import Cells, Floats, Observed, tally
+from sketchstream.estimate.pooled import Pooled
 from sketchstream.estimate.problem import TINY, Likelihood, Markov, Seen, settle, thin
 
 FORMS = {"state": kernels.EXACT, "cumulative": kernels.CUMULATIVE, "bins": kernels.BINS}
@@ -37,6 +38,9 @@ def likelihood(parts: Sequence[Observed], n: int) -> tuple[Likelihood, Grid]:
         cells = part.cells()
         grid = grids.of_state(cells, part.epsilons[0]) if part.form == "state" else grids.of_release(cells)
         seen = Seen(FORMS[part.form], grid.h, float(cells.d), part.q, float(part.parts))
+        if part.form == "bins" and int(grid.width.max()) > 1:
+            grid = grids.refined(grid, n)
+            return Pooled(grid, part.epsilons[0], seen), grid
         return Markov(grid, part.epsilons[0], seen), grid
     grid = _line_grid(parts)
     assert n >= 1

@@ -29,16 +29,41 @@ class Grid:
         low: (m,) int64, smallest count of each cell; low[0] = 0.
         width: (m,) int64, how many counts each cell holds.
         h: (m,) float64, slots seen in each cell (as published).
+        parts: (m,) int64, the published cell that each node is part of; by default each is one of its own.
     """
 
     low: Ints
     width: Ints
     h: Floats
+    parts: Ints | None = None
 
     @property
     def nodes(self) -> Floats:
         """(m,) middle count of each cell."""
         return self.low + (self.width - 1) / 2.0
+
+    @property
+    def cell(self) -> Ints:
+        """(m,) published cell of each node."""
+        return np.arange(self.low.size) if self.parts is None else self.parts
+
+    @property
+    def first(self) -> Ints:
+        """(B,) first node of each published cell."""
+        return np.flatnonzero(np.diff(self.cell, prepend=-1))
+
+    def gathered(self, f: Floats, n: int) -> Floats:
+        """The law with the share of each cell on one of its nodes: n if it is among them, else the middle one."""
+        if self.parts is None:
+            return f
+        first = self.first
+        place = (first + np.append(first[1:], self.low.size)) // 2
+        top = int(np.searchsorted(self.low, n))
+        if top < self.low.size and self.low[top] == n:
+            place[self.cell[top]] = top
+        out = np.zeros(self.low.size)
+        out[place] = np.add.reduceat(f, first)
+        return out
 
 
 def of_release(cells: Cells) -> Grid:
@@ -48,6 +73,23 @@ def of_release(cells: Cells) -> Grid:
     high = np.concatenate([[0], np.where(cells.high[first:] >= FAR, cells.low[first:], cells.high[first:])])
     h = np.concatenate([[cells.slots[:first].sum()], cells.slots[first:]])
     return Grid(low, high - low + 1, h)
+
+
+def refined(grid: Grid, n: int) -> Grid:
+    """Nodes finer than wide published cells, one of them n alone.
+
+    A wide cell becomes unit nodes up to EXACT, above that nodes of a 64th of their count.
+    """
+    low: list[int] = []
+    parts: list[int] = []
+    for i, (start, width) in enumerate(zip(grid.low.tolist(), grid.width.tolist(), strict=True)):
+        cuts = set(range(start, start + width, max(1, start // 64 if start > EXACT else 1)))
+        cuts |= {one for one in (n, n + 1) if start < one < start + width}
+        low += sorted(cuts)
+        parts += [i] * len(cuts)
+    every = np.array(low, dtype=np.int64)
+    width = np.diff(np.append(every, grid.low[-1] + grid.width[-1]))
+    return Grid(every, width, np.zeros(every.size), np.array(parts, dtype=np.int64))
 
 
 def of_state(cells: Cells, epsilon: float) -> Grid:

@@ -481,6 +481,158 @@ def path(
 
 
 @kernel
+def _pooled_objective(
+    table: Floats, h: Floats, f: Floats, f0: Floats, tau: Floats, d: Any, q: Any, mult: Any, mu: Floats, y: Floats,
+    z: Floats, work: Floats,
+) -> Any:  # fmt: skip
+    """l(table f) + sum tau (f0 log f - f); mu, y, z are left as they belong to f."""
+    total = 0.0
+    for i in range(f.size):
+        mean = 0.0
+        for j in range(f.size):
+            mean += table[i, j] * f[j]
+        mu[i] = max(mean, 1e-300)
+        if tau[i] > 0.0:
+            total += tau[i] * (f0[i] * math.log(f[i]) - f[i])
+    return total + saddlepoint(BINS, mu, h, y, z, d, q, mult, work)
+
+
+@kernel
+def _reach(table: Floats, left: Any, right: Any, first: Any) -> None:
+    """Columns left[i]..right[i]-1 of each row with more than a trace of their column; first[j]: least column that
+    shares a row with column j.
+    """  # noqa: D205
+    m = table.shape[0]
+    most = np.zeros(m)
+    for i in range(m):
+        for j in range(m):
+            most[j] = max(most[j], table[i, j])
+    for j in range(m):
+        first[j] = j
+    for i in range(m):
+        left[i], right[i] = m, 0
+        for j in range(m):
+            if table[i, j] > 1e-14 * most[j]:
+                left[i] = min(left[i], j)
+                right[i] = j + 1
+        for j in range(left[i], right[i]):
+            first[j] = min(first[j], left[i])
+    for j in range(m - 2, -1, -1):
+        first[j] = min(first[j], first[j + 1])
+
+
+@kernel
+def _factor(a: Floats, first: Any) -> None:
+    """Cholesky in place of a symmetric matrix whose row j starts at column first[j]; the lower half is read."""
+    for j in range(a.shape[0]):
+        for k in range(first[j], j + 1):
+            total = a[j, k]
+            for i in range(max(first[j], first[k]), k):
+                total -= a[j, i] * a[k, i]
+            if k < j:
+                a[j, k] = total / a[k, k]
+            else:
+                a[j, j] = math.sqrt(max(total, 1e-300))
+
+
+@kernel
+def _backed(a: Floats, first: Any, x: Floats) -> None:
+    """Solve in place with the factor of `_factor`."""
+    m = x.size
+    for j in range(m):
+        total = x[j]
+        for k in range(first[j], j):
+            total -= a[j, k] * x[k]
+        x[j] = total / a[j, j]
+    for j in range(m - 1, -1, -1):
+        x[j] /= a[j, j]
+        for k in range(first[j], j):
+            x[k] -= a[j, k] * x[j]
+
+
+@kernel
+def pooled_path(
+    table: Floats, h: Floats, d: Any, q: Any, mult: Any, f0: Floats, taus: Floats, start: Floats, tolerance: Any,
+    out: Floats,
+) -> None:  # fmt: skip
+    """The shrinkage path for noisy bins with any kernel: Newton in the shares of the bins, scaled by them.
+
+    table: (m, m), expected slots in bin i for a share of one in bin j; taus, out: (rows, m).
+    Source: as `path`, with y and z eliminated: note 7.1's S^-1 at the data in place of mu.
+    """
+    rows, m = taus.shape
+    f, mu, y, z, work = start.copy(), np.empty(m), np.zeros(m), np.zeros(1), np.empty((5, m))
+    new_mu, gradient, tail, side, part = np.empty(m), np.empty(m), np.empty(m), np.empty(m), np.empty(m)
+    information = np.empty((m, m))
+    left, right, first = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
+    _reach(table, left, right, first)
+    for row in range(rows):
+        tau = taus[row]
+        value = _pooled_objective(table, h, f, f0, tau, d, q, mult, mu, y, z, work)
+        for _ in range(30):
+            shift, weight = math.exp(-z[0]), 0.0
+            information[:] = 0.0
+            for j in range(m):
+                tail[j] = 0.0
+                gradient[j] = tau[j] * (f0[j] - f[j])
+                information[j, j] = tau[j] * f0[j]
+            for i in range(m):
+                e = math.exp(y[i])
+                n = mu[i] * e
+                second = mult * _curvature(e * shift, q)[1]
+                total = max(n + second, 1e-300)
+                weight += second * n / total
+                square, share = e * e / total, second * e / total
+                for j in range(left[i], right[i]):
+                    part[j] = table[i, j] * f[j]
+                    tail[j] += share * part[j]
+                    gradient[j] += (e - 1.0) * part[j]
+                for j in range(left[i], right[i]):
+                    here = square * part[j]
+                    for k in range(left[i], j + 1):
+                        information[j, k] += here * part[k]
+            biggest = 0.0
+            for j in range(m):
+                biggest = max(biggest, information[j, j])
+            for j in range(m):
+                information[j, j] += 1e-12 * biggest + 1e-9
+            _factor(information, first)
+            step = gradient.copy()
+            side[:] = tail
+            _backed(information, first, step)
+            _backed(information, first, side)
+            top, bottom = 0.0, weight
+            for j in range(m):
+                top += tail[j] * step[j]
+                bottom += tail[j] * side[j]
+            gain, scale = 0.0, 1.0
+            for j in range(m):
+                step[j] -= top / max(bottom, 1e-300) * side[j]
+                gain += step[j] * gradient[j]
+                if step[j] < 0.0:
+                    scale = min(scale, -0.95 / step[j])
+            if not math.isfinite(gain):
+                break
+            better = False
+            for _ in range(30):
+                new_f = np.maximum(f * (1.0 + scale * step), 1e-200)
+                new = _pooled_objective(table, h, new_f, f0, tau, d, q, mult, new_mu, y, z, work)
+                if new >= value - max(min(1e-7, tolerance), 1e-13 * abs(value)):
+                    better = True
+                    break
+                scale *= 0.5
+            if not better:
+                _pooled_objective(table, h, f, f0, tau, d, q, mult, mu, y, z, work)
+                break
+            f[:] = new_f
+            mu[:] = new_mu
+            value = new
+            if 0.5 * gain < tolerance and scale > 0.5:
+                break
+        out[row] = f
+
+
+@kernel
 def compound(weighted: Floats, load: Any, out: Floats) -> None:
     """Slot law P(0..S) from t * intensity_t per slot and the full load. weighted, out: (S+1,).
 

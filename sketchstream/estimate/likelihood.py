@@ -123,10 +123,11 @@ def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
     variants = [base]
     if last < problem.m - 1 and last >= 8:
         variants.append(np.where(np.arange(problem.m) <= last, base, smooth.OFF))
-    ladders = []
+    ladders: list[tuple[Floats, smooth.Model, list[smooth.Fitted]]] = []
     for one in variants:
         model = smooth.build(smooth.PLAIN, basis, one, (0, last), nodes)
-        ladders.append((one, model, smooth.ladder(problem, model)))
+        start = ladders[0][2][:2][-1].c if ladders else None
+        ladders.append((one, model, smooth.ladder(problem, model, start=start)))
     top = [max(fitted.evidence for fitted in fits) for _, _, fits in ladders]
     ladders = [one for one, evidence in zip(ladders, top, strict=True) if evidence > max(top) - 10.0]
     if len(ladders) == 2:
@@ -138,7 +139,7 @@ def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
 
     flat = np.asarray(grid.width / grid.width.sum())
     taus = problem.d * np.power(10.0, np.arange(0.0, -8.25, -0.5))[:, None] * np.ones(problem.m)
-    unrestricted = problem.path(flat, taus, flat)[-1]
+    unrestricted = grid.gathered(problem.path(flat, taus, flat)[-1], n)
     rough = max((one.evidence for one in fits if one.strength >= 1.0), default=best)
     known = 10.0 * min(max((0.15 - settings.information) / 0.08, 0.0), 1.0)
     bonus = max(known, min(10.0, best - rough))
@@ -146,9 +147,9 @@ def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
 
     if atoms is None or atoms.score < best + 30.0:
         for kind in smooth.KINDS[2:] if settings.brief else smooth.KINDS[1:]:
-            for one, _, _ in ladders:
+            for one, _, plain in ladders:
                 model = smooth.build(kind, basis, one, (0, last), nodes)
-                fits += smooth.ladder(problem, model)
+                fits += smooth.ladder(problem, model, start=plain[:2][-1].c)
         for _, model, _ in ladders if not settings.brief else []:
             fits += smooth.cliffs(problem, model, fits, epsilon)
     f, weights = smooth.average(fits)

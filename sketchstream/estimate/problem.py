@@ -8,6 +8,7 @@ Source: notes on the likelihood 1.1, 1.4, 7.1, 7.2; `docs/theory/reconstruction.
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,9 +91,11 @@ class Markov:
         self.m = grid.low.size
         self.rho, self.v, self.s = transition(grid, epsilon)
         self.nodes = grid.nodes
-        self.y = np.zeros(self.m)
-        self.z = np.zeros(1)
-        self._work = np.zeros((5, self.m))
+        self._clear(self.m)
+
+    def _clear(self, cells: int) -> None:
+        """Scratch for so many cells: the saddlepoint starts at no tilt."""
+        self.y, self.z, self._work = np.zeros(cells), np.zeros(1), np.zeros((5, cells))
 
     @property
     def d(self) -> float:
@@ -109,9 +112,9 @@ class Markov:
 
     def of(self, seen: Seen) -> Markov:
         """The same kernel with other data (a fold)."""
-        out = object.__new__(Markov)
-        out.__dict__.update(self.__dict__)
-        out.seen, out.y, out.z, out._work = seen, np.zeros(self.m), np.zeros(1), np.zeros((5, self.m))
+        out = copy(self)
+        out.seen = seen
+        out._clear(seen.h.size)
         return out
 
     def spread(self, u: Floats) -> Floats:
@@ -123,6 +126,10 @@ class Markov:
     def chances(self, f: Floats) -> Floats:
         """P with K f = v p. (m,)."""
         return np.maximum(self.spread(self.s * f), TINY)
+
+    def expected(self, f: Floats) -> Floats:
+        """Expected slots in each cell. (m,)."""
+        return np.maximum(self.seen.d * self.v * self.chances(f), TINY)
 
     def score(self, f: Floats) -> tuple[float, Floats, Floats]:
         """l(f), the ratio s o A u (so that dl/df = ratio - d and the EM step is f o ratio / d), and mu."""
@@ -137,7 +144,7 @@ class Markov:
     def _solve(self, f: Floats) -> tuple[float, Floats]:
         """l(f) and mu; leaves the saddlepoint in y and z."""
         seen = self.seen
-        mu = np.maximum(seen.d * self.v * self.chances(f), TINY)
+        mu = self.expected(f)
         for _ in range(2):
             value = float(
                 kernels.saddlepoint(seen.form, mu, seen.h, self.y, self.z, seen.d, seen.q, seen.mult, self._work)

@@ -19,6 +19,8 @@ from sketchstream.estimate.problem import Likelihood
 STRENGTHS = tuple(10.0**k for k in range(3, -6, -1))
 ATOM_SD = 4.5
 HEAD = 12
+CLIFF = (100.0, 1.0, 0.01)
+"""Strengths at which the end of a support is looked for."""
 OFF = -60.0
 """Log of the share of a count that a model excludes."""
 ENOUGH = 0.02
@@ -219,10 +221,17 @@ def _information(problem: Likelihood, f: Floats, mu: Floats, q: Floats) -> Float
     return out
 
 
-def ladder(problem: Likelihood, model: Model, strengths: Sequence[float] = STRENGTHS) -> list[Fitted]:
-    """Fits from the strongest penalty down, each from the one before, until the evidence is 12 nats past its best."""
+def ladder(
+    problem: Likelihood, model: Model, strengths: Sequence[float] = STRENGTHS, start: Floats | None = None
+) -> list[Fitted]:
+    """Fits from the strongest penalty down, each from the one before, until the evidence is 12 nats past its best.
+
+    `start`: (k,) first coefficients, or the leading ones of them.
+    """
     out: list[Fitted] = []
     c = np.zeros(model.columns.shape[1])
+    if start is not None:
+        c[: start.size] = start
     best = -math.inf
     for strength in strengths:
         one = fit(problem, model, strength, c)
@@ -273,14 +282,15 @@ def cliffs(problem: Likelihood, plain: Model, fits: Sequence[Fitted], epsilon: f
         past = int(np.argmin(np.abs(nodes - outside)))
         if density[past] >= 0.1 * density[inside].max():
             continue
-        found = _climb(problem, plain, nodes, end, sign, epsilon)
+        start = min(fits, key=lambda one: abs(math.log(one.strength / CLIFF[0]))).c[: plain.columns.shape[1]]
+        found = _climb(problem, plain, nodes, end, sign, epsilon, start)
         if found is not None and found[1] > best - 6.0:
-            out += ladder(problem, found[0])
+            out += ladder(problem, found[0], start=start)
     return out
 
 
 def _climb(
-    problem: Likelihood, plain: Model, nodes: Floats, start: float, sign: float, epsilon: float
+    problem: Likelihood, plain: Model, nodes: Floats, begin: float, sign: float, epsilon: float, start: Floats
 ) -> tuple[Model, float] | None:
     """The end of the support with the best evidence, and that evidence."""
     tried: dict[float, tuple[Model, float]] = {}
@@ -290,11 +300,11 @@ def _climb(
             keep = (nodes <= end) if sign > 0 else ((nodes >= end) | (nodes < 1))
             model = excluded(plain, keep.astype(np.float64))
             model = Model(**{**model.__dict__, "bonus": -3.0})
-            fits = ladder(problem, model, (100.0, 1.0, 0.01)) if keep.sum() >= 3 else []
+            fits = ladder(problem, model, CLIFF, start) if keep.sum() >= 3 else []
             tried[end] = (model, max((one.evidence for one in fits), default=-math.inf))
         return tried[end][1]
 
-    place, step = round(start), max(1.0, round(0.5 / epsilon))
+    place, step = round(begin), max(1.0, round(0.5 / epsilon))
     value = at(place)
     while len(tried) < 20:
         moves = [(at(place + move), place + move) for move in (step, -step) if 1 <= place + move <= nodes[-1]]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from sketchstream.estimate import channels, circulant, kernels, reconstruct, smooth
-from sketchstream.estimate.grid import EXACT, Grid, of_release, of_state
+from sketchstream.estimate.grid import EXACT, Grid, of_release, of_state, refined
+from sketchstream.estimate.pooled import Pooled
 from sketchstream.estimate.problem import Markov, Seen, split, thin
 from sketchstream.estimate.simulate import hashed, publish
 
@@ -19,7 +20,7 @@ reference = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(reference)
 
 FORMS = ("state", "cumulative", "bins")
-KINDS = [*FORMS, "layers", "item", "parts"]
+KINDS = [*FORMS, "wide", "layers", "item", "parts"]
 
 
 def slots(size=4000, seed=0):
@@ -33,6 +34,8 @@ def problems():
     rng = np.random.default_rng(1)
     for form in FORMS:
         yield form, channels.likelihood([publish([h], epsilon=1, rng=rng, form=form, max_count=20)], 20)[0]
+    wide = np.concatenate([h, np.full(500, 60)])
+    yield "wide", channels.likelihood([publish([wide], epsilon=1, rng=rng, form="bins", max_count=60)], 60)[0]
     yield (
         "layers",
         channels.likelihood([publish([h], epsilon=1, rng=rng, form="cumulative", layers=2, max_count=20)], 20)[0],
@@ -122,6 +125,65 @@ def test_newton_path_and_fixed_point_reach_the_same_maximum():
     one = fast.path(flat, taus, flat, 1e-10)[0]
     two = slow.path(flat, taus, flat, 1e-10)[0]
     assert one == pytest.approx(two, abs=2e-3)
+
+
+def test_bins_of_one_count_each_are_the_same_seen_as_wide_ones():
+    grid = Grid(np.arange(12), np.ones(12, dtype=np.int64), np.zeros(12))
+    rng = np.random.default_rng(3)
+    f = rng.dirichlet(np.ones(12))
+    seen = Seen(kernels.BINS, rng.poisson(3000 * f) + rng.normal(0.0, 3.0, 12), 3000.0, math.exp(-0.5), 1.0)
+    one, two = Markov(grid, 1.0, seen), Pooled(grid, 1.0, seen)
+    for a, b in zip(one.score(f), two.score(f), strict=True):
+        assert a == pytest.approx(b)
+    columns = rng.normal(size=(12, 3))
+    mu = one.score(f)[2]
+    assert one.rows(f, mu, columns, f @ columns) == pytest.approx(two.rows(f, mu, columns, f @ columns))
+    taus = 3000.0 * np.array([1.0, 1e-2, 1e-5])[:, None] * np.ones(12)
+    flat = np.full(12, 1 / 12)
+    fast, dense = one.path(flat, taus, flat, 1e-10), two.path(flat, taus, flat, 1e-10)
+    assert fast == pytest.approx(dense, abs=2e-5)
+
+
+def test_wide_bins_are_the_sums_of_the_nodes_in_them():
+    coarse = Grid(np.array([0, 1, 2, 4, 8]), np.array([1, 1, 2, 4, 1000]), np.zeros(5))
+    grid = refined(coarse, 600)
+    assert np.array_equal(np.diff(grid.low), grid.width[:-1])
+    assert grid.low[-1] + grid.width[-1] == 1008
+    assert np.array_equal(grid.low[grid.first], coarse.low)
+    assert 600 in grid.low[grid.width == 1]
+    f = np.random.default_rng(4).dirichlet(np.ones(grid.low.size))
+    seen = Seen(kernels.BINS, np.ones(5), 100.0, 0.5, 1.0)
+    nodes = 100.0 * Markov(grid, 0.5, seen).v * Markov(grid, 0.5, seen).chances(f)
+    assert Pooled(grid, 0.5, seen).expected(f) == pytest.approx(np.bincount(grid.cell, nodes))
+    atoms = grid.gathered(f, 600)
+    assert np.bincount(grid.cell, atoms) == pytest.approx(np.bincount(grid.cell, f))
+    assert np.flatnonzero(atoms).tolist() == [0, 1, 3, 6, int(np.searchsorted(grid.low, 600))]
+
+
+def test_the_path_in_wide_bins_ends_at_the_unrestricted_maximum_over_their_shares():
+    problem = dict(problems())["wide"]
+    flat = np.full(problem.m, 1.0 / problem.m)
+    taus = problem.d * np.power(10.0, np.arange(0.0, -8.25, -0.5))[:, None] * np.ones(problem.m)
+    path = problem.path(flat, taus, flat)
+    best = path[-1] / path[-1].sum()
+    f, whole = flat, problem.bin
+    for _ in range(3000):  # EM over the shares of the bins, even inside them
+        share = np.bincount(whole, problem.step(f))
+        f = (share / np.bincount(whole))[whole]
+    assert problem.value(best) >= problem.value(f) - 0.05
+    assert problem.value(path[0] / path[0].sum()) < problem.value(best) - 10.0
+
+
+@pytest.mark.parametrize("epsilon", ["0.25", "1", "2"])
+def test_bins_find_a_spike_at_the_largest_count_inside_a_wide_bin(epsilon):
+    h = np.concatenate([np.zeros(20_000, dtype=np.int64), np.random.default_rng(10).zipf(1.3, 20_000).clip(max=300)])
+    truth = np.bincount(h, minlength=301) / h.size
+    assert truth[300] > 0.05
+    for seed in range(2):
+        seen = publish([h], epsilon=epsilon, rng=np.random.default_rng(seed), form="bins", max_count=300)
+        p = reconstruct([seen], max_count=300)
+        assert p.fractions[300] + p.above.value == pytest.approx(truth[300], abs=0.1 * truth[300])
+        assert p.fractions[280:300].sum() == pytest.approx(truth[280:300].sum(), abs=0.1 * truth[300])
 
 
 def test_unrestricted_maximum_matches_thousands_of_em_steps():
