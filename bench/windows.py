@@ -1,16 +1,20 @@
-"""What windows cost: memory of many open ones, the stall of a snapshot, records through a partition's state.
+"""What windows cost: memory of many open ones, snapshots, records through a partition's state.
 
-In: made-up records. Out: ratios, printed. Touches: nothing but memory; about half a gigabyte without --quick.
+In: made-up records; a Kafka of its own on loopback, to which snapshots go. Out: ratios, printed. Touches: about half a
+gigabyte of memory without --quick, Java and a temporary folder of its own.
 
-Run: python bench/windows.py [--quick]
+Run: python bench/windows.py [--quick] [--only memory stall snapshots throughput]
 """
 
 from __future__ import annotations
 
 import argparse
+import secrets
 import statistics
+import sys
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +29,10 @@ from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.ports import Assigned, Chunk, Fresh, Restored, Snapshot, SourceEvent
 from sketchstream.stream.windows import Calendar, Width
 from sketchstream.stream.worker import Settings, Worker
+
+# this folder has a kafka.py, which must not be taken for the client
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kafka"))
 
 HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
@@ -188,6 +196,64 @@ def stall(slots: int, rounds: int) -> None:
     print(f"snapshot of {slots} slots: consumption waits {statistics.median(times) * 1000:.1f} ms (limit 50)")
 
 
+def snapshots(rounds: int) -> None:
+    """Records through a worker whose snapshots go to a broker, at several intervals, in turns in one process.
+
+    The records lie in memory, so nothing waits for the network but the snapshots: this is the most they can cost.
+    """
+    from kafka_app import Nobody
+
+    from sketchstream_connectors import kafka_topics
+    from sketchstream_connectors.devbroker import DevCluster
+    from sketchstream_connectors.kafka_client import Connection
+    from sketchstream_connectors.kafka_store import KafkaStore
+
+    default = Settings().snapshot_every_s
+    often = f"every {default:.0f} s (default)"
+    intervals = {"none": (1e9, 10.0), often: (default, default + 2), "every 1 s": (1.0, 10.0)}
+    rates: dict[str, list[float]] = {name: [] for name in intervals}
+    waits: dict[str, list[float]] = {name: [] for name in intervals}
+    partitions, slots, group = 4, 1 << 20, f"bench-{secrets.token_hex(4)}"
+    with DevCluster(1, quick=False, heap="1g") as cluster:
+        connection = Connection({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+        with connection.admin.client("creating the input") as admin:
+            admin.create_topics({"events": {"num_partitions": partitions, "replication_factor": 1}})
+            admin.wait_for_topics(["events"])
+        kafka_topics.create(connection, kafka_topics.Names(group, "events"))
+        worker = Worker(
+            rules(slots, HOUR_MS),
+            Spread(partitions, 1, 200_000),
+            KafkaStore(connection, "events", Nobody(group)),
+            MemoryPublisher(),
+            settings=Settings(idle_ms=None, threads=8),
+        )
+        while worker.progress().running < partitions or worker.progress().records < 20_000_000:
+            worker.step(0.01)
+        counters, taken = worker.metrics.counters, dict.fromkeys(intervals, 0)
+        for _ in range(rounds):
+            for name, (every, seconds) in intervals.items():
+                worker.settings = replace(worker.settings, snapshot_every_s=every)
+                records, saved = counters["records"], counters["snapshots"]
+                began = last = time.perf_counter()
+                longest = 0.0
+                while last - began < seconds:
+                    worker.step(0.0)
+                    now = time.perf_counter()
+                    longest, last = max(longest, now - last), now
+                rates[name].append((counters["records"] - records) / (last - began))
+                waits[name].append(longest)
+                taken[name] += counters["snapshots"] - saved
+        worker.close()
+        connection.close()
+    bare = statistics.median(rates["none"])
+    for name in intervals:
+        rate = statistics.median(rates[name])
+        print(
+            f"snapshots {name}: {rate / 1e6:.1f} M records/s, {rate / bare:.3f} of none; longest step "
+            f"{statistics.median(waits[name]) * 1000:.0f} ms ({taken[name]} snapshots of {slots} slots)"
+        )
+
+
 def throughput(rounds: int) -> None:
     """Records through admission, windows and the partitioner's check, beside the bare update."""
     n = 200_000
@@ -222,13 +288,18 @@ def throughput(rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="small sizes")
-    quick = parser.parse_args().quick
-    if quick:
-        memory(4, 24, 1 << 16)
-    else:
-        memory(16, 24, 1 << 18)
-    stall(1 << 20, 5 if quick else 15)
-    throughput(3 if quick else 9)
+    parts = ["memory", "stall", "snapshots", "throughput"]
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="some of the parts")
+    options = parser.parse_args()
+    quick = options.quick
+    if "memory" in options.only:
+        memory(4 if quick else 16, 24, 1 << 16 if quick else 1 << 18)
+    if "stall" in options.only:
+        stall(1 << 20, 5 if quick else 15)
+    if "snapshots" in options.only:
+        snapshots(1 if quick else 2)
+    if "throughput" in options.only:
+        throughput(3 if quick else 9)
 
 
 if __name__ == "__main__":
