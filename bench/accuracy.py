@@ -41,7 +41,7 @@ JUDGED_EMD = {"0.1": 0.5, "0.25": 0.6, "0.5": 0.65, "1": 0.8, "2": 0.95}
 
 def naive(observed: Observed, n: int) -> np.ndarray:
     """What was published, clipped to 0..n and to non-negative numbers: no noise undone."""
-    cells = observed._published(0)
+    cells = observed.published(0)
     f = np.zeros(n + 1)
     for low, high, slots in zip(cells.low, cells.high, cells.slots, strict=True):
         first, last = min(max(low, 0), n), min(max(high, 0), n)

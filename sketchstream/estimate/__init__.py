@@ -75,7 +75,7 @@ def reconstruct(
             return monotone.reconstruct(part, max_count)
 
         fit = mixed([one(part) for part in parts], [part.slots[0] for part in parts])
-    known = intervals.closed(parts, fit, max_count)
+    known = intervals.closed(parts, max_count)
     return Profile(fit, sum(part.slots[0] for part in parts), known, facts, guarantee)
 
 

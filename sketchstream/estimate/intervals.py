@@ -1,22 +1,33 @@
 """What is known about each number whatever the method: unbiased estimates, their variances, brackets.
 
-In: the observed parts of one closed domain, and the fit. Out: `Uncertainty`, from which a profile draws intervals at
+In: the observed parts of one closed domain. Out: `Uncertainty`, from which a profile draws intervals at
 any level. Touches: nothing. Source: profile specification 5.5.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from sketchstream.estimate.fit import Fit
-from sketchstream.estimate.linear import Band, Circle, Line, Score, blend, expected, linear, settled
+from sketchstream.estimate import fit as fits
+from sketchstream.estimate.linear import (
+    Band,
+    Circle,
+    Ends,
+    Line,
+    Moments,
+    blend,
+    blended,
+    decreasing,
+    expected,
+    linear,
+    settled,
+)
 from sketchstream.estimate.observed import Floats, Observed
-
-SCALARS = ("total", "mean", "entropy", "one_hit_ratio", "coverage")
 
 
 @dataclass(frozen=True)
@@ -36,7 +47,7 @@ class Uncertainty:
     counts: Band
     tails: Band
     above: Band
-    scalars: dict[str, Band]
+    scalars: Mapping[str, Ends]
     covers: str
 
 
@@ -60,10 +71,42 @@ def identity(t: Floats) -> Floats:
     return np.asarray(t, dtype=np.float64)
 
 
-def closed(parts: Sequence[Observed], fit: Fit, n: int) -> Uncertainty:
+SCORES = (present, once, identity, xlogx)
+ITEMS, ONCE, EVENTS, SURPRISE = range(4)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A number that is a function of two linear estimates: its range over an ellipse around them.
+
+    For a ratio that is Fieller's interval. It holds where the delta method fails: the divisor may lie near zero.
+
+    Args:
+        centres: (c, 2) the two estimates, one row for each way the counts may lie in wide bins.
+        covariance: (2, 2) of their noise.
+        number: vectorised function of both; never leaves the possible values.
+    """
+
+    centres: Floats
+    covariance: Floats
+    number: Callable[[Floats, Floats], Floats]
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Least and largest value within z standard deviations. (1,), (1,)."""
+        spread, axes = np.linalg.eigh(self.covariance)
+        shift = z * (axes * np.sqrt(np.maximum(spread, 0.0))) @ CIRCLE
+        x, y = self.centres[:, :1] + shift[0], self.centres[:, 1:] + shift[1]
+        values = self.number(x, y)
+        return np.array([values.min()]), np.array([values.max()])
+
+
+CIRCLE = np.stack([np.cos(np.linspace(0.0, 2.0 * np.pi, 512)), np.sin(np.linspace(0.0, 2.0 * np.pi, 512))])
+
+
+def closed(parts: Sequence[Observed], n: int) -> Uncertainty:
     """Bands for one closed domain, from any number of parts that were not added together."""
     lines = [linear(part) for part in parts]
-    models = [expected(part, 0, fit.fractions, fit.heavy, np.maximum(fit.heavy_shares, 0.0)) for part in parts]
+    models = [model(part, line, n) for part, line in zip(parts, lines, strict=True)]
     d = float(sum(part.slots[0] for part in parts))
     weights = [part.slots[0] / d for part in parts]
 
@@ -72,77 +115,103 @@ def closed(parts: Sequence[Observed], fit: Fit, n: int) -> Uncertainty:
         return blend([settled(b, draw(m)) for b, m in zip(own, models, strict=True)], weights)
 
     shares, tails = known(lambda line: line.shares(n)), known(lambda line: line.tails(n))
-    unit = all(not isinstance(line, Line) or line.resolved > n for line in lines)
-
-    def functional(b: Score, typical: Score | None = None) -> Band:
-        return known(lambda line: line.functional(b, typical, beyond=float(1 << 30)))
-
-    scalars = derived(functional, d)
-    scalars["total"] = scalars["total"].scaled(d)
-    covers = (
-        "the noise (of the counters and of the publication); the slots and what they hold are taken as they are"
-        + ("" if unit else "; where bins are wide, also every way the counts may lie within them")
-    )
+    own = [line.moments(SCORES) for line in lines]
+    seen = [m.moments(SCORES, line.horizon).covariance for m, line in zip(models, lines, strict=True)]
     above = Band(tails.low[-1:], tails.high[-1:], tails.variance[-1:])
-    return Uncertainty(shares, shares.scaled(d), tails.scaled(d), above, scalars, covers)
+    scalars = derived(blended(own, weights), np.sum([w * w * c for w, c in zip(weights, seen, strict=True)], axis=0), d)
+    return Uncertainty(shares, shares.scaled(d), tails.scaled(d), above, scalars, covered(lines, own, n))
 
 
-def derived(functional: Callable[[Score, Score | None], Band], d: float) -> dict[str, Band]:
-    """Total and ratios by the delta method, per slot (total) or as they are (ratios).
+def model(part: Observed, line: Line | Circle, n: int) -> Line | Circle:
+    """What one would expect to see of the monotone law of counts: variances that cannot be negative."""
+    tails = decreasing(line.tails(n).low[1:]).clip(0.0, 1.0)
+    law = -np.diff(np.concatenate([[1.0], tails]))
+    above = float(tails[-1])
+    if isinstance(line, Circle):
+        return expected(part, 0, law, np.array([n + 1.0]), np.array([above]))
+    return expected(part, 0, law, *fits.above(line.cells, n, above))
 
-    `functional` gives the band of (1/d) sum b(h); d is the number of slots.
-    """
-    total = functional(identity, cell_mean)
-    items = functional(present, None)
-    first = functional(once, None)
-    spread = functional(xlogx, lambda t: xlogx(cell_mean(t)))
-    n_events = max(_middle(total), 1.0 / d)
-    n_items = max(_middle(items), 1.0 / d)
-    n_spread = _middle(spread)
-    mean = n_events / n_items
-    hit = _middle(first) / n_items
-    rare = _middle(first) / n_events
-    surprise = math.log(n_events * d) - n_spread / n_events
 
-    def ratio(b: Score, scale: float, centre: float, low: float, high: float) -> Band:
-        variance = functional(b, None).variance / scale**2
-        return Band(np.array([min(low, centre)]), np.array([max(high, centre)]), variance)
+def covered(lines: Sequence[Line | Circle], own: Sequence[Moments], n: int) -> str:
+    """What the intervals cover, in words."""
+    said = "the noise (of the counters and of the publication); the slots and what they hold are taken as they are"
+    released = [(line, m) for line, m in zip(lines, own, strict=True) if line.horizon < line.whole.low.size]
+    if not released:
+        return said
+    if any(line.resolved <= n for line, _ in released):
+        said += "; where bins are wide, also every way the counts may lie within them"
+    first = min(int(line.whole.low[line.horizon]) for line, _ in released)
+    if any(m.tail > 0.0 for _, m in released):
+        return (
+            f"{said}; counts of {first:,} and more are lost in the noise: for events, mean, coverage and entropy they "
+            "are taken to thin out as those below them do, or faster"
+        )
+    return f"{said}; counts of {first:,} and more, of which the noise shows none, are taken as absent"
 
-    low_n, high_n = max(float(total.low[0]), 1.0 / d), max(float(total.high[0]), 1.0 / d)
+
+def derived(moments: Moments, model: Floats, d: float) -> dict[str, Ends]:
+    """Total, ratios and entropy from the estimates of all SCORES together; `model` is their expected covariance."""
+    low, high = moments.inner @ moments.mass, moments.outer @ moments.mass
+    tail = np.array([0.0, 0.0, moments.tail, 0.0])
+    ways = moments.value + np.stack([low, high, high + tail])
+
+    def region(x: int, y: int, number: Callable[[Floats, Floats], Floats], centres: Floats) -> Region:
+        pick = np.ix_([x, y], [x, y])
+        own, typical = moments.covariance[pick], model[pick]
+        trusted = np.linalg.eigvalsh(own - typical / 4.0)[0] >= 0.0
+        return Region(centres[:, [x, y]] * d, (own if trusted else typical) * d**2, number)
+
+    variance = moments.covariance[EVENTS, EVENTS]
+    total = Band(ways[:1, EVENTS], ways[2:, EVENTS], np.array([variance]))
+    total = settled(total, Band(total.low, total.high, model[EVENTS : EVENTS + 1, EVENTS]))
     return {
-        "total": total,
-        "mean": ratio(lambda t: t - mean * present(t), n_items, mean, low_n / n_items, high_n / n_items),
-        "one_hit_ratio": ratio(lambda t: once(t) - hit * present(t), n_items, hit, hit, hit),
-        "coverage": ratio(
-            lambda t: rare * t - once(t),
-            n_events,
-            1.0 - rare,
-            1.0 - max(_middle(first), 0.0) / low_n,
-            1.0 - max(_middle(first), 0.0) / high_n,
-        ),
-        "entropy": ratio(
-            lambda t: t * (1.0 + n_spread / n_events) - xlogx(t),
-            n_events,
-            surprise,
-            *_entropy_bracket(total, spread, surprise, d),
-        ),
+        "total": total.scaled(d),
+        "mean": region(EVENTS, ITEMS, _mean, ways),
+        "one_hit_ratio": region(ONCE, ITEMS, _share, ways[:1]),
+        "coverage": region(ONCE, EVENTS, lambda x, y: 1.0 - _share(x, y), ways),
+        "entropy": region(EVENTS, SURPRISE, partial(_entropy, math.log(d)), _entropy_ways(moments, d)),
     }
+
+
+def _mean(events: Floats, items: Floats) -> Floats:
+    """Events for each item; at least one."""
+    return np.asarray(np.maximum(events / np.maximum(items, 1.0), 1.0))
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    """Part / whole, between 0 and 1."""
+    return np.asarray((np.maximum(part, 0.0) / np.maximum(whole, 1.0)).clip(0.0, 1.0))
+
+
+def _entropy(most: float, events: Floats, surprise: Floats) -> Floats:
+    """Ln N - S/N, between 0 and ln d."""
+    events = np.maximum(events, 1.0)
+    return np.asarray((np.log(events) - surprise / events).clip(0.0, most))
+
+
+def _entropy_ways(moments: Moments, d: float) -> Floats:
+    """(c, 4) estimates for the least and the largest entropy that wide bins and the far tail allow.
+
+    A count t moved up raises the entropy if ln t < S/N, and lowers it else. What the far tail holds, in any part of
+    it, lowers the entropy most as one item, and raises it most as many items that are as small as they can be.
+    """
+    value = moments.value
+    typical = float(value[SURPRISE] / value[EVENTS]) if value[EVENTS] > 0.0 else 0.0
+    slope = [end[EVENTS] * typical - end[SURPRISE] for end in (moments.inner, moments.outer)]
+    rising = slope[1] > slope[0]
+    most = np.where(rising, moments.outer, moments.inner) @ moments.mass
+    least = np.where(rising, moments.inner, moments.outer) @ moments.mass
+    if moments.tail == 0.0:
+        return np.asarray(value + np.stack([least, most]))
+    events = np.append(moments.tail / 4.0 ** np.arange(16), 0.0)
+    largest = np.log(np.clip(events * d, moments.nearest, moments.farthest)) + 1.0
+    far = np.zeros((events.size, 4))
+    far[:, EVENTS] = events
+    one, many = far.copy(), far.copy()
+    one[:, SURPRISE], many[:, SURPRISE] = events * largest, events * math.log(moments.nearest)
+    return np.asarray(value + np.concatenate([least + one, most + many]))
 
 
 def cell_mean(start: Floats) -> Floats:
     """Typical count in the wide cell that starts at `start` (the edges' rule: width start // 8)."""
     return np.asarray(start + np.maximum(start // 8.0 - 1.0, 0.0) / 2.0)
-
-
-def _entropy_bracket(total: Band, spread: Band, centre: float, d: float) -> tuple[float, float]:
-    """Entropy when all wide bins stand at one end, or at the other."""
-    values = [centre]
-    for events, part in ((total.low[0], spread.low[0]), (total.high[0], spread.high[0])):
-        if events > 0:
-            values.append(math.log(events * d) - part / events)
-    return min(values), max(values)
-
-
-def _middle(band: Band) -> float:
-    """The middle of a band of one number."""
-    return float(band.low[0] + band.high[0]) / 2.0

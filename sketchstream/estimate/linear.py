@@ -8,9 +8,10 @@ Source: profile specification 5.2, 5.3, 5.5; Ghazi et al., NeurIPS 2022; varianc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +19,18 @@ from sketchstream.estimate import laws
 from sketchstream.estimate.observed import FAR, Cells, Floats, Ints, Observed, tally
 
 Score = Callable[[Floats], Floats]
+SHOWS = 1.96
+"""A k+ share of wide bins is told from nothing if it lies this many standard deviations above it."""
+RARE = 0.025
+"""Expected items at which the continuation of a tail ends."""
+
+
+class Ends(Protocol):
+    """Whatever says the ends of its intervals."""
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of the intervals that reach z standard deviations to either side."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -61,13 +74,59 @@ def blend(bands: list[Band], weights: list[float]) -> Band:
     )
 
 
+@dataclass(frozen=True)
+class Moments:
+    """Estimates of (1/d) sum b(h) for several scores b, and what wide bins leave open.
+
+    Args:
+        value: (m,) estimates, with everything in a wide bin at its middle and nothing beyond the horizon.
+        covariance: (m, m) of their noise.
+        mass: (w,) share of slots in each wide bin below the horizon.
+        inner, outer: (m, w) what b adds at the lower and at the upper end of each bin, per slot.
+        tail: events, per slot, that may lie beyond the horizon. nearest, farthest: least and largest count there.
+    """
+
+    value: Floats
+    covariance: Floats
+    mass: Floats
+    inner: Floats
+    outer: Floats
+    tail: float = 0.0
+    nearest: float = 1.0
+    farthest: float = 1.0
+
+
+def _product(one: Score, other: Score, t: Floats) -> Floats:
+    """Both scores multiplied."""
+    return np.asarray(one(t) * other(t))
+
+
+def blended(moments: Sequence[Moments], weights: Sequence[float]) -> Moments:
+    """Weighted sum of independent moments."""
+    pairs = list(zip(moments, weights, strict=True))
+    return Moments(
+        np.sum([w * m.value for m, w in pairs], axis=0),
+        np.sum([w * w * m.covariance for m, w in pairs], axis=0),
+        np.concatenate([w * m.mass for m, w in pairs]),
+        np.concatenate([m.inner for m, _ in pairs], axis=1),
+        np.concatenate([m.outer for m, _ in pairs], axis=1),
+        sum(w * m.tail for m, w in pairs),
+        min((m.nearest for m, _ in pairs if m.tail > 0.0), default=1.0),
+        max(m.farthest for m, _ in pairs),
+    )
+
+
 class Line:
-    """Linear estimates on the line (unit event) from one level."""
+    """Linear estimates on the line (unit event) from one level.
+
+    Shares and k+ shares read every cell. Functionals of counts beyond the unit range end at a horizon.
+    """
 
     def __init__(self, observed: Observed, level: int = 0, cells: Cells | None = None) -> None:
         self.epsilons = observed.epsilons
         self.k = len(self.epsilons)
         self.cells: Cells = observed.cells(level) if cells is None else cells
+        self.whole: Cells = observed.published(level) if cells is None else cells
         self.d = self.cells.d
         self.form = observed.form
         self.v = observed.noise_variance
@@ -77,19 +136,19 @@ class Line:
     @cached_property
     def resolved(self) -> int:
         """Largest count whose cell and k+ share have unbiased estimates."""
-        last = self.cells.unit_range[1]
+        last = self.whole.unit_range[1]
         return last if last >= FAR else last - self.k
 
     def _window(self, n: int) -> tuple[Floats, Floats, float]:
         """Slots at 1-k..n+k, the same with everything <= 0 pooled for one layer's first cell, and those above."""
         low, high = 1 - self.k, n + self.k
-        below, g, above = self.cells.dense(low, high)
+        below, g, above = self.whole.dense(low, high)
         first = g.copy()
         if self.k == 1:
             first[0] += below
-        elif below and self.cells.unit_range[0] > low:
+        elif below and self.whole.unit_range[0] > low:
             # more layers than negative unit bins: spread the pooled bin as the noise around zero would
-            deep = -int(self.cells.unit_range[0]) + 1
+            deep = -int(self.whole.unit_range[0]) + 1
             law = laws.noise_pmf(self.epsilons, max(4 * deep, laws.radius(self.epsilons, 1e-9)))
             mid = law.size // 2
             part = law[mid + deep : mid + self.k]
@@ -102,14 +161,14 @@ class Line:
             return np.zeros_like(squares)
         if self.form == "cumulative":
             return np.asarray(self.v * steps)
-        return np.asarray(self.v * (squares - sums**2 / self.cells.low.size))
+        return np.asarray(self.v * (squares - sums**2 / self.whole.low.size))
 
     def _centred(self, raw: Floats, sums: Floats) -> Floats:
         """Sum C H / d with the known total worked in (bins only)."""
         if self.form != "bins":
             return np.asarray(raw / self.d)
-        mean = sums / self.cells.low.size
-        return np.asarray(mean + (raw - mean * self.cells.slots.sum()) / self.d)
+        mean = sums / self.whole.low.size
+        return np.asarray(mean + (raw - mean * self.whole.slots.sum()) / self.d)
 
     def shares(self, n: int) -> Band:
         """Shares of slots at counts 0..n. (n+1,)."""
@@ -127,7 +186,7 @@ class Line:
                 c = np.array([-a / (1.0 - a), taps[1], taps[2]])
                 near = first[:3]
                 raw[0], square[0] = c @ near, c**2 @ near
-                below = int((self.cells.high <= 0).sum())
+                below = int((self.whole.high <= 0).sum())
                 squares[0] = c[0] ** 2 * below + (c[1:] ** 2).sum()
                 sums[0] = c[0] * below + c[1:].sum()
                 steps[0] = (np.diff(c, append=0.0) ** 2).sum()
@@ -137,8 +196,8 @@ class Line:
         one = self.tails(1)
         low[0], high[0], variance[0] = 1.0 - one.high[1], 1.0 - one.low[1], one.variance[1]
         if n > top:
-            index = np.searchsorted(self.cells.low, np.arange(top + 1, n + 1), side="right") - 1
-            high[top + 1 :] = np.maximum(self.cells.slots[index], 0.0) / self.d
+            index = np.searchsorted(self.whole.low, np.arange(top + 1, n + 1), side="right") - 1
+            high[top + 1 :] = np.maximum(self.whole.slots[index], 0.0) / self.d
             variance[top + 1 :] = 2.0 * self.v / self.d**2
         return Band(low, high, variance)
 
@@ -164,7 +223,7 @@ class Line:
                 c0, c1 = -a / (1.0 - a), rise[1]
                 raw[0] = c0 * first[0] + c1 * first[1] + beyond[2]
                 square[0] = c0**2 * first[0] + c1**2 * first[1] + beyond[2]
-                below = float((self.cells.high <= 0).sum())
+                below = float((self.whole.high <= 0).sum())
                 squares[0] = c0**2 * below + c1**2 + over[0]
                 sums[0] = c0 * below + c1 + over[0]
                 steps[0] = (c1 - c0) ** 2 + (1.0 - c1) ** 2
@@ -210,9 +269,9 @@ class Line:
             variance += self.v / self.d**2 * (steps**2).sum(axis=1)
             cross += self.v / self.d**2 * (steps @ steps_other[0])
         elif self.form == "bins":
-            size = self.cells.low.size
+            size = self.whole.low.size
             copies = np.ones(c.shape[1])
-            copies[0] = float((self.cells.high <= (0 if k == 1 else -k)).sum())
+            copies[0] = float((self.whole.high <= (0 if k == 1 else -k)).sum())
             mean, mean_other = c @ copies / size, float(c_other[0] @ copies) / size
             variance += self.v / self.d**2 * ((c * c) @ copies - size * mean**2)
             cross += self.v / self.d**2 * (c @ (copies * c_other[0]) - size * mean * mean_other)
@@ -233,13 +292,13 @@ class Line:
 
     def _cells_from(self, t: Ints) -> Floats:
         """Number of cells that lie at or above each t."""
-        return (self.cells.low.size - np.searchsorted(self.cells.low, t, side="left")).astype(np.float64)
+        return (self.whole.low.size - np.searchsorted(self.whole.low, t, side="left")).astype(np.float64)
 
     def _edges(self) -> tuple[Ints, Floats, Floats]:
         """Lower ends of the positive cells, published share at or above them, variance of its noise."""
-        first = int(np.searchsorted(self.cells.low, 1))
-        edge = self.cells.low[first:]
-        above = np.cumsum(self.cells.slots[::-1])[::-1][first:]
+        first = int(np.searchsorted(self.whole.low, 1))
+        edge = self.whole.low[first:]
+        above = np.cumsum(self.whole.slots[::-1])[::-1][first:]
         count = np.arange(edge.size, 0, -1, dtype=np.float64)
         value = self._centred(above, count)
         noise = self._noise(count, np.ones_like(count), count) / self.d**2
@@ -257,16 +316,119 @@ class Line:
         """
         c, e, low, high = self.coefficients(b, typical, beyond)
         slots = self.cells.slots
-        steps = np.array([float((np.diff(c) ** 2).sum())])
-        noise = self._noise(np.array([float(c @ c)]), steps, np.array([float(c.sum())]))
-        variance = (float((c * c - e) @ slots) + noise[0]) / self.d**2
-        value = self._centred(np.array([float(c @ slots)]), np.array([float(c.sum())]))[0]
+        value, noise = float(c @ slots) / self.d, 0.0
+        if self.form == "cumulative":
+            noise = self.v * float((np.diff(c) ** 2).sum())
+        elif self.form == "bins":
+            mean = float(c.mean())
+            value = mean + float((c - mean) @ slots) / self.d
+            noise = self.v * float(((c - mean) ** 2).sum())
+        variance = (float((c * c - e) @ slots) + noise) / self.d**2
         heavy = np.maximum(slots, 0.0)
         return Band(
             np.array([value + float(low @ heavy) / self.d]),
             np.array([value + float(high @ heavy) / self.d]),
             np.array([variance]),
         )
+
+    def moments(self, scores: Sequence[Score], horizon: int | None = None) -> Moments:
+        """(1/d) sum of b(h) for each score, together: what ratios and entropy are made of.
+
+        Args:
+            scores: vectorised over float counts >= 0.
+            horizon: index of the first cell beyond the estimate; by default as far as anything shows.
+        """
+        cells, form = self.whole, self.form
+        cut = self.horizon if horizon is None else horizon
+        single = cells.low == cells.high
+        at = np.where(cells.low <= -FAR, -self.k, cells.low).astype(np.float64)
+        end = np.where(cells.high >= FAR, at, cells.high).astype(np.float64)
+        middle = np.where(cells.low <= -FAR, at, (at + end) / 2.0)
+        if cut < at.size and form == "cumulative":
+            middle[cut:] = at[cut]  # counts beyond enter as if they stood there: no noise of far thresholds
+        products = [(i, j) for i in range(len(scores)) for j in range(i + 1)]
+        c = np.stack([self._undone(score, middle) for score in scores])
+        e = np.stack([self._undone(partial(_product, scores[i], scores[j]), middle) for i, j in products])
+        if cut < at.size and form == "bins":
+            c[:, cut:] = 0.0
+            e[:, cut:] = 0.0
+        seen = cells.slots
+        value = c @ seen / self.d
+        noise = np.zeros((len(scores), len(scores)))
+        if form == "cumulative":
+            steps = np.diff(c, axis=1)
+            noise = self.v * steps @ steps.T
+        elif form == "bins":
+            mean = c.mean(axis=1, keepdims=True)
+            value = mean[:, 0] + (c - mean) @ seen / self.d
+            noise = self.v * (c - mean) @ (c - mean).T
+        own = np.zeros_like(noise)
+        for (i, j), square in zip(products, e, strict=True):
+            own[i, j] = own[j, i] = square @ seen
+        wide = ~single & (cells.low > -FAR) & (np.arange(at.size) < cut)
+        mass = np.zeros(0)
+        if wide.any():
+            first = int(np.argmax(wide))
+            above = np.append(np.cumsum(seen[::-1])[::-1], 0.0)[first : cut + 1]
+            mass = np.maximum(-np.diff(decreasing(above)), 0.0) / self.d
+        ends = [np.stack([score(t[wide]) - score(middle[wide]) for score in scores]) for t in (at, end)]
+        hidden = self._hidden(cut) if form != "state" else ()
+        return Moments(value, ((c * seen) @ c.T - own + noise) / self.d**2, mass, ends[0], ends[1], *hidden)
+
+    def _undone(self, score: Score, counter: Floats) -> Floats:
+        """C = D_1 D_2 .. b at each counter, b continued to negative counts by b(0); one layer: pooled at <= 0."""
+        out = np.zeros_like(counter)
+        for j, tap in zip(range(-self.k, self.k + 1), self.taps, strict=True):
+            out += tap * score(np.maximum(counter - j, 0.0))
+        if self.k == 1:
+            at = score(np.array([0.0, 1.0]))
+            out[counter <= 0] = (at[0] - self.a * at[1]) / (1.0 - self.a)
+        return out
+
+    @cached_property
+    def horizon(self) -> int:
+        """Index of the first cell whose counts are beyond reach: from there on fewer items lie than noise hides."""
+        size = self.whole.low.size
+        if self.form == "state":
+            return size
+        edge, above, noise = self._edges()
+        first = self._clear(edge)
+        shows = above[first:] > SHOWS * np.sqrt(noise[first:])
+        quiet = first + (shows.size if shows.all() else int(np.argmin(shows)))
+        return max(self.cells.low.size, size - edge.size + quiet)
+
+    def _clear(self, edge: Ints) -> int:
+        """Index of the first edge at which next to no noise comes from the unit range below."""
+        wide = self.whole.unit_range[1] + 1
+        return min(int(np.searchsorted(edge, wide + sum(6.0 / epsilon for epsilon in self.epsilons))), edge.size - 1)
+
+    def _hidden(self, cut: int) -> tuple[float, ...]:
+        """Most events, per slot, that the counts beyond the horizon hold, the least and the largest of those counts.
+
+        If anything shows in wide cells, the tail goes on like a power law: from the upper end of the k+ share at the
+        horizon, with the steepest slope that the k+ shares just before it are sure to have had (a tail that gets
+        steeper, on log scales, lies below), until it holds next to no item.
+        """
+        edge, above, noise = self._edges()
+        at = cut - (self.whole.low.size - edge.size)
+        clear = self._clear(edge)
+        if at >= edge.size or above[clear] <= SHOWS * math.sqrt(noise[clear]):
+            return ()
+        start, last = float(edge[at]), float(max(edge[-1], edge[at]))
+        share = max(float(above[at]), 0.0) + SHOWS * math.sqrt(float(noise[at]))
+        unit = self.tails(self.resolved - 1)
+        counts = np.concatenate([np.arange(1.0, unit.low.size), edge[clear:]])
+        sure = np.concatenate([unit.low[1:], above[clear:]])
+        sure -= SHOWS * np.sqrt(np.concatenate([unit.variance[1:], noise[clear:]]).clip(0.0))
+        before = (counts >= start / 16.0) & (counts <= start / 2.0)
+        slopes = np.log(np.maximum(sure[before], share) / share) / np.log(start / counts[before])
+        slope = max(float(slopes.max(initial=0.0)), 0.01)
+        reach = min(math.log(max(share * self.d / RARE, 1.0)) / slope, math.log(last / start))
+        power = 1.0 - slope
+        events = share * start * (reach if abs(power) < 1e-9 else math.expm1(power * reach) / power)
+        if self.form == "bins":
+            events += share * start
+        return events, start, start * math.exp(reach)
 
     def coefficients(self, b: Score, typical: Score | None, beyond: float) -> tuple[Floats, Floats, Floats, Floats]:
         """C and E on the cells, and how far b may lie below and above C within each wide cell."""
@@ -313,7 +475,9 @@ class Circle:
         self.d = observed.slots[level]
         self.form = observed.form
         self.v = observed.noise_variance
+        at = np.arange(self.p, dtype=np.int64)
         self.slots = np.zeros(self.p)
+        self.whole = Cells(at, at, self.slots, self.d)
         self.slots[observed.edges] = observed.values[level] if cells is None else cells.slots
 
     @property
@@ -374,6 +538,23 @@ class Circle:
         own = (c * c) @ seen - (wide * wide) @ full + self.v / self.d * (centred**2).sum(axis=1)
         return np.maximum(own[:-1], 0.0) / self.d, both[:-1] / self.d
 
+    @property
+    def horizon(self) -> int:
+        """All counters are read."""
+        return self.p
+
+    def moments(self, scores: Sequence[Score], horizon: int | None = None) -> Moments:
+        """As `Line.moments`, on the circle."""
+        assert horizon is None or horizon == self.p
+        b = np.stack([score(np.arange(self.p, dtype=np.float64)) for score in scores])
+        mean, lam = b.mean(axis=1, keepdims=True), self.eigenvalue
+        centred = (b - mean) / lam
+        c = mean + centred
+        value = mean[:, 0] + centred @ self.slots / self.d if self.form == "bins" else c @ self.slots / self.d
+        weight = (self.slots - (1.0 - lam) / self.p * self.slots.sum()) / lam
+        covariance = ((c * self.slots) @ c.T - (b * weight) @ b.T + self.v * centred @ centred.T) / self.d**2
+        return Moments(value, covariance, np.zeros(0), np.zeros((len(scores), 0)), np.zeros((len(scores), 0)))
+
     def functional(self, b: Score, typical: Score | None = None, beyond: float = 0.0) -> Band:
         """(1/d) sum of b(h) over the slots."""
         assert typical is None or beyond >= 0
@@ -399,7 +580,7 @@ def expected(observed: Observed, level: int, law: Floats, heavy: Floats, heavy_s
     """
     d = observed.slots[level]
     law = np.maximum(law, 0.0)
-    cells = observed.cells(level)
+    cells = observed.published(level)
     if observed.unit == "item":
         assert observed.modulus is not None
         p = observed.modulus
@@ -416,14 +597,22 @@ def expected(observed: Observed, level: int, law: Floats, heavy: Floats, heavy_s
     seen = np.fft.irfft(np.fft.rfft(law, length) * np.fft.rfft(pmf, length), length)[:size].clip(0.0) * d
     counter = np.arange(-reach, law.size + reach)
     if observed.form == "state":
-        top = int(max(counter[-1] + 1, heavy.max() if heavy.size else 0))
-        extra = np.array([top], dtype=np.int64)
-        low = np.concatenate([counter, extra])
-        return Line(observed, level, Cells(low, low, np.concatenate([seen, [heavy_shares.sum() * d]]), d))
+        low = np.unique(np.concatenate([counter, np.rint(heavy).astype(np.int64)]))
+        slots = np.zeros(low.size)
+        slots[np.searchsorted(low, counter)] = seen
+        np.add.at(slots, np.searchsorted(low, np.rint(heavy).astype(np.int64)), heavy_shares * d)
+        return Line(observed, level, Cells(low, low, slots, d))
     where = np.searchsorted(cells.low, counter, side="right") - 1
     slots = tally(where, seen, cells.low.size)
     np.add.at(slots, np.searchsorted(cells.low, heavy, side="right") - 1, heavy_shares * d)
     return Line(observed, level, Cells(cells.low, cells.high, slots, d))
+
+
+def decreasing(y: Floats, weights: Floats | None = None) -> Floats:
+    """The closest non-increasing sequence in weighted least squares (pool adjacent violators). (m,) -> (m,)."""
+    from scipy.optimize import isotonic_regression
+
+    return np.asarray(isotonic_regression(y, weights=weights, increasing=False).x, dtype=np.float64)
 
 
 def settled(band: Band, model: Band) -> Band:

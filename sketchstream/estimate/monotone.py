@@ -10,15 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from sketchstream.estimate import fit as fits
-from sketchstream.estimate.linear import Circle, Line
-from sketchstream.estimate.observed import Floats, Observed
+from sketchstream.estimate.linear import Circle, Line, decreasing
+from sketchstream.estimate.observed import Observed
 
-
-def decreasing(y: Floats, weights: Floats | None = None) -> Floats:
-    """The closest non-increasing sequence in weighted least squares (pool adjacent violators). (m,) -> (m,)."""
-    from scipy.optimize import isotonic_regression
-
-    return np.asarray(isotonic_regression(y, weights=weights, increasing=False).x, dtype=np.float64)
+__all__ = ["decreasing", "reconstruct"]
 
 
 def reconstruct(observed: Observed, n: int) -> fits.Fit:

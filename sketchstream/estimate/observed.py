@@ -150,7 +150,7 @@ class Observed:
         A slot of noise at a count of 10^8 would rule every mean. So wide cells end at the last edge above which more
         than noise lies; counters beyond are taken as absent.
         """
-        cells = self._published(level)
+        cells = self.published(level)
         last = self._last_cell
         if last == cells.low.size - 1:
             return cells
@@ -162,7 +162,7 @@ class Observed:
     @cached_property
     def _last_cell(self) -> int:
         """Index of the last cell to use: that with the last wide edge at which any level, or all together, show."""
-        low, high = self._published(0).low, self._published(0).high
+        low, high = self.published(0).low, self.published(0).high
         wide = np.flatnonzero((low != high) & (low > -FAR))
         if self.form == "state" or self.unit == "item" or not wide.size:
             return int(low.size - 1)
@@ -194,8 +194,8 @@ class Observed:
                 return True
         return False
 
-    def _published(self, level: int) -> Cells:
-        """All cells as published."""
+    def published(self, level: int) -> Cells:
+        """All counters of one level as disjoint cells, as published."""
         row = self.values[level].astype(np.float64)
         d = self.slots[level]
         if self.unit == "item" or self.form == "state":

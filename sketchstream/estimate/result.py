@@ -18,7 +18,7 @@ import numpy as np
 from sketchstream.errors import EstimateError
 from sketchstream.estimate.fit import Fit
 from sketchstream.estimate.intervals import Uncertainty, xlogx
-from sketchstream.estimate.linear import Band, normal_quantile
+from sketchstream.estimate.linear import Ends, normal_quantile
 from sketchstream.estimate.observed import Floats
 
 if TYPE_CHECKING:
@@ -334,13 +334,13 @@ class Profile:
         return f"Profile(method={facts.method!r}, unit={facts.unit!r}, d={facts.d}, max_count={self.max_count})"
 
 
-def _ends(band: Band, z: float, least: float, most: float) -> tuple[Floats, Floats]:
+def _ends(band: Ends, z: float, least: float, most: float) -> tuple[Floats, Floats]:
     """Ends of the intervals of a band, within [least, most]."""
     low, high = band.ends(z)
     return np.clip(low, least, most), np.clip(high, least, most)
 
 
-def _estimate(value: float, band: Band, z: float, least: float, most: float) -> Estimate:
+def _estimate(value: float, band: Ends, z: float, least: float, most: float) -> Estimate:
     """The estimate with its interval, widened to contain the value."""
     low, high = _ends(band, z, least, most)
     return Estimate(float(value), float(min(low[0], value)), float(max(high[0], value)))
