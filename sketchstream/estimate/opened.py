@@ -13,91 +13,63 @@ closed domains apply.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from sketchstream.errors import EstimateError
 from sketchstream.estimate import fit as fits
+from sketchstream.estimate import kernels, opened_count
 from sketchstream.estimate.fit import Fit
 from sketchstream.estimate.intervals import Uncertainty
 from sketchstream.estimate.linear import Circle, Line, linear
 from sketchstream.estimate.monotone import decreasing
 from sketchstream.estimate.observed import FAR, Cells, Floats, Observed
+from sketchstream.estimate.opened_count import CROWDED, Curve
 
-CROWDED = 1.75
-"""Levels with more items than this per slot are left out (specification 5.6); those near it weigh little anyway."""
+USEFUL = 5.0
+"""Levels with more items than this per slot are left out: their weight would be nothing."""
+STEPS = 3
+"""Steps of the first law."""
 RANGE = 512
 """Counts beyond this are taken as they stand in the slots: heavier items hardly ever share one."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """One level of one part: unbiased slot law and what follows from it.
+    """One level of one part.
 
     Args:
         estimator: linear estimates. m: slots. share: expected share of the items.
-        law: (S+1,) estimated slot law at 0..S. items: estimated number of items (inf if too crowded to say).
-        intensity: (S+1,) estimated Lam_t, index 0 unused (0).
+        law: (S+1,) unbiased estimate of the slot law at 0..S; may be negative.
     """
 
     estimator: Line | Circle
     m: float
     share: float
     law: Floats
-    items: float
-    intensity: Floats
-
-
-def log_series(p: Floats) -> Floats:
-    """Lam_t/m for t = 1..S from the slot law P(0..S): coefficients of log P, index 0 set to 0. O(S^2)."""
-    out = np.zeros_like(p)
-    weighted = np.zeros_like(p)
-    for s in range(1, p.size):
-        out[s] = (p[s] - weighted[1:s] @ p[s - 1 : 0 : -1] / s) / p[0]
-        weighted[s] = s * out[s]
-    return out
 
 
 def exp_series(intensity: Floats, load: float) -> Floats:
-    """P(0..S) of the compound Poisson law with intensities Lam_t/m (index 0 ignored) and their full sum `load`."""
-    out = np.zeros_like(intensity)
-    weighted = intensity * np.arange(intensity.size)
-    out[0] = math.exp(-load)
-    for s in range(1, out.size):
-        out[s] = weighted[1 : s + 1] @ out[s - 1 :: -1][:s] / s
-    return out
+    """P(0..S) of the compound Poisson law with intensities Lam_t/m (index 0 ignored) and their full sum `load`.
 
-
-def reciprocal(p: Floats) -> Floats:
-    """R with R(z) P(z) = 1 up to the length of p. O(S^2)."""
-    out = np.zeros_like(p)
-    out[0] = 1.0 / p[0]
-    for s in range(1, p.size):
-        out[s] = -(p[1 : s + 1] @ out[s - 1 :: -1][:s]) / p[0]
+    With both negated: its reciprocal as a power series.
+    """
+    out = np.empty_like(intensity)
+    kernels.compound(intensity * np.arange(intensity.size), load, out)
     return out
 
 
 def read_levels(observed: Observed, span: int) -> list[Level]:
-    """Every level, with the recursion of specification 5.6 run backwards where it can be."""
+    """Every level with its slot law."""
     out = []
     for j in range(observed.levels):
         estimator = linear(observed, j)
-        m = float(observed.slots[j])
-        tails = estimator.tails(span)
         law = estimator.shares(span).low.copy()
-        law[0] = 1.0 - tails.low[1]
-        sd = math.sqrt(max(float(tails.variance[1]), 0.0))
-        if law[0] < math.exp(-CROWDED) or law[0] < 4.0 * sd:
-            out.append(Level(estimator, m, observed.shares[j], law, math.inf, np.zeros(span + 1)))
-        else:
-            intensity = m * log_series(law)
-            out.append(Level(estimator, m, observed.shares[j], law, -m * math.log(law[0]), intensity))
-    if all(math.isinf(level.items) for level in out):
-        msg = "no level allows an estimate: each is too crowded, or too small for its noise; take more slots or levels"
-        raise EstimateError(msg)
+        law[0] = 1.0 - estimator.tails(span).low[1]
+        out.append(Level(estimator, float(observed.slots[j]), observed.shares[j], law))
     return out
 
 
@@ -112,14 +84,32 @@ class Model:
     intensity: Floats
     beyond: float
 
-    @property
+    @cached_property
     def items(self) -> float:
         """Number of distinct items."""
         return float(self.intensity[1:].sum()) + self.beyond
 
+    @cached_property
+    def numbers(self) -> Floats:
+        """(S+1,) number of items, then items at each count."""
+        return np.append(self.items, self.intensity[1:])
+
+    @cached_property
+    def tails(self) -> Floats:
+        """(S+2,) items with a count of at least 0..S+1."""
+        return np.append(np.cumsum(self.intensity[::-1])[::-1], 0.0) + self.beyond
+
     def slot_law(self, m: float, share: float) -> Floats:
         """(S+1,) law of a slot's count at 0..S in a level of m slots."""
         return exp_series(self.intensity * (share / m), self.items * share / m)
+
+    def undone(self, m: float, share: float) -> Floats:
+        """(S+1,) reciprocal of that law as a power series."""
+        return exp_series(self.intensity * (-share / m), -self.items * share / m)
+
+    def scaled(self, factor: float) -> Model:
+        """The same law of counts over another number of items."""
+        return Model(self.intensity * factor, self.beyond * factor)
 
 
 def linearised(level: Level, model: Model) -> Floats:
@@ -127,10 +117,9 @@ def linearised(level: Level, model: Model) -> Floats:
 
     The recursion itself, run on noisy data, can blow up at large counts; its derivative at the model cannot.
     """
-    p = model.slot_law(level.m, level.share)
-    r = reciprocal(p)
-    gap = level.law - p
-    out = model.intensity * level.share + level.m * np.convolve(r, gap)[: p.size]
+    gap = level.law - model.slot_law(level.m, level.share)
+    r = model.undone(level.m, level.share)
+    out = model.intensity * level.share + level.m * np.convolve(r, gap)[: gap.size]
     out[0] = model.items * level.share - level.m * r[0] * gap[0]
     return out
 
@@ -140,14 +129,15 @@ class Spread:
     """Variances of one level's estimates under the model, in squared items of that level.
 
     Args:
-        cell: (S+1,) of Lam_t (index 0: of the number of items). tail: (S+2,) of the items with a count of at least k.
-        with_all: (S+1,) covariance of Lam_t with the number of items.
-        noise_all: the part of tail[1] that is noise, not hashing.
+        cell: (S+1,) of Lam_t (index 0: of the number of items). tail: (S+1,) of the items with a count of at least 1+t.
+        cell_all, tail_all: their covariances with the number of items.
+        noise_all: the part of tail[0] that is noise, not hashing.
     """
 
     cell: Floats
     tail: Floats
-    with_all: Floats
+    cell_all: Floats
+    tail_all: Floats
     noise_all: float
 
 
@@ -159,36 +149,33 @@ def spreads(level: Level, model: Model) -> Spread:
     """
     from scipy.linalg import toeplitz
 
-    p = model.slot_law(level.m, level.share)
-    r, m, size = reciprocal(p), level.m, p.size
+    p, r = model.slot_law(level.m, level.share), model.undone(level.m, level.share)
+    m, size = level.m, p.size
     zeros = np.zeros(size)
     every = -r[0] * (np.arange(size) == 0)
     cells = toeplitz(r, zeros)
     cells[0] = every
     climb = -toeplitz(np.cumsum(r), zeros)
-    lam = model.intensity * level.share
-    reach = level.share * (np.append(np.cumsum(model.intensity[::-1])[::-1], 0.0) + model.beyond)
-    cell, with_all = level.estimator.joint(cells, every, p)
-    tail, _ = level.estimator.joint(climb, every, p)
-    cell, with_all, tail = m * m * cell, m * m * with_all, m * m * tail
-    noise_all = float(tail[0])
-    hash_cell = m * ((cells * cells) @ p - (cells @ p) ** 2) - lam
-    hash_with = m * ((cells * every) @ p - (cells @ p) * float(every @ p)) - lam
-    hash_tail = m * ((climb * climb) @ p - (climb @ p) ** 2) - reach[1:]
-    hash_cell[0] = hash_tail[0]
-    return Spread(
-        cell + np.maximum(hash_cell, 0.0),
-        np.concatenate([[0.0], tail + np.maximum(hash_tail, 0.0)]),
-        with_all + hash_with,
-        noise_all,
-    )
+    lam = model.numbers * level.share
+    reach = model.tails[1:] * level.share
+
+    def both(score: Floats, own: Floats) -> tuple[Floats, Floats, Floats]:
+        noise, noise_all = level.estimator.joint(score, every, p)
+        mean = score @ p
+        hashed = m * ((score * score) @ p - mean**2) - own
+        hashed_all = m * ((score * every) @ p - mean * float(every @ p)) - own
+        return m * m * noise + np.maximum(hashed, 0.0), m * m * noise_all + hashed_all, m * m * noise
+
+    cell, cell_all, _ = both(cells, lam)
+    tail, tail_all, noise = both(climb, reach)
+    return Spread(cell, tail, cell_all, tail_all, float(noise[0]))
 
 
 def merged(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats, Floats]:
     """Weights of the levels and the variance of the weighted estimate, for each number.
 
     Args:
-        variance: (L, r) of each level's own estimate, inf where it has none.
+        variance: (L, r) of each level's own estimate.
         shares: (L,) expected shares of items.
         population: (r,) sum of the squared scores over the items: what the random split into levels adds.
 
@@ -198,33 +185,69 @@ def merged(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats
     own = variance / s**2
     weight = 1.0 / np.maximum(own + population / s, 1e-12)
     weight /= weight.sum(axis=0)
-    parts = np.where(weight > 0.0, weight**2 * np.where(np.isinf(own), 0.0, own), 0.0)
     split = np.maximum((weight**2 / s).sum(axis=0) - 1.0, 0.0)
-    return weight, parts.sum(axis=0) + population * split
+    return weight, (weight**2 * own).sum(axis=0) + population * split
 
 
-def first_model(levels: Sequence[Level], span: int) -> Model:
-    """A non-negative model from the recursions of all levels that are not crowded, by inverse variance."""
-    shares = np.array([level.share for level in levels])
-    items = np.array([level.items for level in levels])
-    known = np.isfinite(items)
-    guess = float(np.median(items[known] / shares[known]))
-    for _ in range(4):
-        variance = np.full((len(levels), 1), np.inf)
-        for j, level in enumerate(levels):
-            if known[j]:
-                load = min(max(guess, 1.0) * level.share / level.m, 20.0)
-                noise = float(level.estimator.tails(1).variance[1])
-                law0 = math.exp(-load)
-                variance[j] = max(level.m**2 * noise / law0**2 + level.m * (math.exp(load) - 1.0 - load), 1e-9)
-        weight, _ = merged(variance, shares, np.array([max(guess, 1.0)]))
-        guess = float((weight[known, 0] * items[known] / shares[known]).sum())
-    raw = np.zeros(span + 1)
-    for j, level in enumerate(levels):
-        if known[j]:
-            raw += weight[j, 0] * level.intensity / level.share
-    raw[0] = guess
-    return nonnegative(raw)
+@dataclass(frozen=True)
+class Part:
+    """What is known of one part.
+
+    Args:
+        every: all levels. levels: those that say something of single counts.
+        curve: of the number of items. model: non-negative law of items.
+    """
+
+    every: list[Level]
+    levels: list[Level]
+    curve: Curve
+    model: Model
+
+    @property
+    def clear(self) -> list[Level]:
+        """The levels in which a heavy item stands nearly alone: those that are not crowded, or the emptiest."""
+        load = [self.curve.value * level.share / level.m for level in self.levels]
+        return [level for level, one in zip(self.levels, load, strict=True) if one <= max(CROWDED, min(load))]
+
+
+def read_part(observed: Observed, span: int) -> Part:
+    """The number of items of one part, and a first law of them.
+
+    Raises:
+        EstimateError: every level is crowded.
+    """
+    levels = read_levels(observed, span)
+    raw = sum((level.m * level.law for level in levels), np.zeros(span + 1))
+    raw[0] = max(sum(level.m for level in levels) - raw[0], 1.0)
+    model = nonnegative(raw)
+    for _ in range(2):  # the noise of the empty slots depends on how many slots hold 1 or 2
+        found = opened_count.curve(levels, model)
+        items = found.value
+        emptiest = min(level.share / level.m for level in levels)
+        useful = [one for one in levels if one.share / one.m <= max(USEFUL / max(items, 1.0), emptiest)]
+        model = _first(useful, model, items)
+    if opened_count.overcrowded(levels, found):
+        msg = (
+            "every level is too crowded: there are about two items or more in each slot, and what is published cannot "
+            "tell how many; take more slots or more levels"
+        )
+        raise EstimateError(msg)
+    return Part(levels, useful, found, model)
+
+
+def _first(levels: Sequence[Level], shape: Model, items: float) -> Model:
+    """A non-negative law: a few steps from the slots as they stand, the number of items fixed."""
+    if items <= 0.0 or shape.items <= 0.0:
+        return Model(np.zeros_like(shape.intensity), 0.0)
+    model = shape.scaled(items / shape.items)
+    weight = opened_count.weights(levels, model)
+    for _ in range(STEPS):
+        raw = np.zeros(shape.intensity.size)
+        for w, level in zip(weight, levels, strict=True):
+            raw += w / level.share * linearised(level, model)
+        raw[0] = items
+        model = nonnegative(raw)
+    return model
 
 
 def nonnegative(raw: Floats) -> Model:
@@ -243,25 +266,24 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
     from sketchstream.estimate import opened_bands
 
     span = min([min(n + 1, RANGE)] + [int(min(linear(part).resolved, FAR)) for part in parts])
-    groups = [read_levels(part, span) for part in parts]
-    models = tuple(first_model(group, span) for group in groups)
+    found = [read_part(part, span) for part in parts]
     if method == "likelihood":
         from sketchstream.estimate import opened_likelihood
 
-        models = tuple(opened_likelihood.fit(p, g, m) for p, g, m in zip(parts, groups, models, strict=True))
-    total = Model(np.sum([m.intensity for m in models], axis=0), sum(m.beyond for m in models))
-    light, beyond = total.intensity, total.beyond
+        found = [replace(part, model=opened_likelihood.fit(one, part)) for one, part in zip(parts, found, strict=True)]
+    models = [part.model for part in found]
+    light, beyond = np.sum([model.intensity for model in models], axis=0), sum(model.beyond for model in models)
     if method == "inverse":
         light, beyond = np.zeros(span + 1), 0.0
-        for group, model in zip(groups, models, strict=True):
-            part = opened_bands.of_part(group, model)
-            light += part.cells.low * (np.arange(span + 1) > 0)
-            beyond += float(part.tails.low[1] - part.cells.low[1:].sum())
-    fit, population = _whole(groups, light, beyond, n)
+        for part in found:
+            known = opened_bands.of_part(part)
+            light += known.cells.low * (np.arange(span + 1) > 0)
+            beyond += float(known.tails.low[0] - known.cells.low[1:].sum())
+    fit, population = _whole(found, light, beyond, n)
     if parts[0].unit == "event":
-        band = opened_bands.events(groups)
+        band = opened_bands.events(found)
         fit = _with_total(fit, float(band.low[0] + band.high[0]) / 2.0 / population, n)
-    return fit, population, opened_bands.bands(groups, models, n)
+    return fit, population, opened_bands.bands(found, n)
 
 
 def _with_total(fit: Fit, mean: float, n: int) -> Fit:
@@ -283,15 +305,15 @@ def _with_total(fit: Fit, mean: float, n: int) -> Fit:
     )
 
 
-def _whole(groups: Sequence[Sequence[Level]], light: Floats, beyond: float, n: int) -> tuple[Fit, float]:
+def _whole(found: Sequence[Part], light: Floats, beyond: float, n: int) -> tuple[Fit, float]:
     """Light items from the recursion, heavier ones as they stand in the slots: shares over all items."""
     span = light.size - 1
     population = max(float(light.sum()) + beyond, 1e-9)
     fractions = np.zeros(n + 1)
     fractions[: min(span, n) + 1] = light[: n + 1] / population
     counts, weights, dense = [], [], np.zeros(max(n - span, 0))
-    for group in groups:
-        for level in (one for one in group if math.isfinite(one.items)):
+    for part in found:
+        for level in part.clear:
             cells = _cells(level)
             if n > span:
                 dense += np.maximum(fits.spread(cells, span + 1, n), 0.0) * cells.d
@@ -311,6 +333,8 @@ def _whole(groups: Sequence[Sequence[Level]], light: Floats, beyond: float, n: i
             return Fit(fractions, at[np.append(keep, True)], weight[np.append(keep, True)] / population), population
         return Fit(fractions, at[keep], weight[keep] * (beyond / mass / population)), population
     extra = beyond + (float(light[n + 1 :].sum()) if span > n else 0.0)
+    if extra == 0.0:
+        return Fit(fractions, np.zeros(0), np.zeros(0)), population
     return Fit(fractions, np.array([max(n, span) + 1.0]), np.array([extra / population])), population
 
 

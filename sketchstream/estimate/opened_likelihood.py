@@ -21,7 +21,7 @@ from sketchstream.estimate.channels import FORMS, Response, squarem
 from sketchstream.estimate.grid import Grid
 from sketchstream.estimate.linear import Line
 from sketchstream.estimate.observed import Floats, Observed, tally
-from sketchstream.estimate.opened import Level, Model
+from sketchstream.estimate.opened import Level, Model, Part
 from sketchstream.estimate.problem import TINY, Likelihood, Markov, Seen, settle, thin
 
 
@@ -206,17 +206,17 @@ class Opened:
         return Opened(self.grid, floors, self.most)
 
 
-def fit(observed: Observed, levels: Sequence[Level], start: Model) -> Model:
-    """Items at each count by likelihood, from all levels that are not crowded; the start shapes what lies above S."""
+def fit(observed: Observed, part: Part) -> Model:
+    """Items at each count by likelihood, from all levels that say something; the first law shapes what lies above S."""
+    start, levels = part.model, part.levels
     span = start.intensity.size - 1
     if len(observed.epsilons) > 1 or span < 8:
         return start
     top = _reach(start, span)
-    known = [j for j, level in enumerate(levels) if math.isfinite(level.items)]
     most = 2.0 * max(start.items, 50.0) + 8.0 * math.sqrt(sum(level.m for level in levels))
     low = np.arange(top + 2, dtype=np.int64)
     grid = Grid(low, np.ones(top + 2, dtype=np.int64), np.zeros(top + 2))
-    floors = [_floor(observed, levels[j], grid, most) for j in known]
+    floors = [_floor(observed, level, grid, most) for level in levels]
     problem = Opened(grid, floors, most)
     settings = likelihood.Settings(top + 1, min(observed.epsilons), 0.0, 1e-5, brief=True)
     f, _ = likelihood.estimate(problem, grid, settings, likelihood.generator([observed]))
