@@ -167,9 +167,9 @@ def derived(moments: Moments, model: Floats, d: float) -> dict[str, Ends]:
     return {
         "total": total.scaled(d),
         "mean": region(EVENTS, ITEMS, _mean, ways),
-        "one_hit_ratio": region(ONCE, ITEMS, _share, ways[:1]),
-        "coverage": region(ONCE, EVENTS, lambda x, y: 1.0 - _share(x, y), ways),
-        "entropy": region(EVENTS, SURPRISE, partial(_entropy, math.log(d)), _entropy_ways(moments, d)),
+        "one_hit_ratio": region(ONCE, ITEMS, share, ways[:1]),
+        "coverage": region(ONCE, EVENTS, lambda x, y: 1.0 - share(x, y), ways),
+        "entropy": region(EVENTS, SURPRISE, partial(entropy, math.log(d)), entropy_ways(moments, d)),
     }
 
 
@@ -178,18 +178,18 @@ def _mean(events: Floats, items: Floats) -> Floats:
     return np.asarray(np.maximum(events / np.maximum(items, 1.0), 1.0))
 
 
-def _share(part: Floats, whole: Floats) -> Floats:
+def share(part: Floats, whole: Floats) -> Floats:
     """Part / whole, between 0 and 1."""
     return np.asarray((np.maximum(part, 0.0) / np.maximum(whole, 1.0)).clip(0.0, 1.0))
 
 
-def _entropy(most: float, events: Floats, surprise: Floats) -> Floats:
+def entropy(most: float, events: Floats, surprise: Floats) -> Floats:
     """Ln N - S/N, between 0 and ln d."""
     events = np.maximum(events, 1.0)
     return np.asarray((np.log(events) - surprise / events).clip(0.0, most))
 
 
-def _entropy_ways(moments: Moments, d: float) -> Floats:
+def entropy_ways(moments: Moments, d: float) -> Floats:
     """(c, 4) estimates for the least and the largest entropy that wide bins and the far tail allow.
 
     A count t moved up raises the entropy if ln t < S/N, and lowers it else. What the far tail holds, in any part of
