@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sketchstream.errors import MissingExtraError
+from sketchstream.estimate.linear import normal_quantile
 from sketchstream.estimate.observed import Floats
 
 if TYPE_CHECKING:
@@ -91,14 +92,9 @@ def columns(profile: Profile) -> dict[str, Floats]:
     }
 
 
-def tail_ends(profile: Profile, level: float = 0.95) -> Floats:
-    """(n+2, 3) numbers of items with a count of at least 0..n+1: value, low, high."""
-    from sketchstream.estimate.linear import normal_quantile
-    from sketchstream.estimate.result import _ends
-
-    low, high = _ends(profile._known.tails, normal_quantile(level), 0.0, profile._most)
-    value = profile._tails
-    return np.stack([value, np.minimum(low, value), np.maximum(high, value)], axis=1)
+def tail_ends(profile: Profile) -> Floats:
+    """(n+2, 3) numbers of items with a count of at least 0..n+1: value, low, high of the 95% interval."""
+    return profile.tail_ends(normal_quantile(0.95))
 
 
 def to_csv(profile: Profile) -> str:

@@ -1,4 +1,6 @@
-"""The exact inverse of the noise: unbiased shares, which may be negative.
+"""The exact inverse of the noise: unbiased shares, count by count, which may be negative or above 1.
+
+They add up to 1. Nothing is cut here, or the shares would be biased; a `Profile` cuts what it derives from them.
 
 In: one level of an `Observed`. Out: a `Fit`. Touches: nothing.
 Source: profile specification 5.2; Dwork et al., ICS 2010 (randomized response); Ghazi et al., NeurIPS 2022.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -94,11 +94,6 @@ class Moments:
     tail: float = 0.0
     nearest: float = 1.0
     farthest: float = 1.0
-
-
-def _product(one: Score, other: Score, t: Floats) -> Floats:
-    """Both scores multiplied."""
-    return np.asarray(one(t) * other(t))
 
 
 def blended(moments: Sequence[Moments], weights: Sequence[float]) -> Moments:
@@ -346,12 +341,10 @@ class Line:
         middle = np.where(cells.low <= -FAR, at, (at + end) / 2.0)
         if cut < at.size and form == "cumulative":
             middle[cut:] = at[cut]  # counts beyond enter as if they stood there: no noise of far thresholds
-        products = [(i, j) for i in range(len(scores)) for j in range(i + 1)]
-        c = np.stack([self._undone(score, middle) for score in scores])
-        e = np.stack([self._undone(partial(_product, scores[i], scores[j]), middle) for i, j in products])
+        c, e = self._undone(scores, middle)
         if cut < at.size and form == "bins":
             c[:, cut:] = 0.0
-            e[:, cut:] = 0.0
+            e[:, :, cut:] = 0.0
         seen = cells.slots
         value = c @ seen / self.d
         noise = np.zeros((len(scores), len(scores)))
@@ -362,9 +355,6 @@ class Line:
             mean = c.mean(axis=1, keepdims=True)
             value = mean[:, 0] + (c - mean) @ seen / self.d
             noise = self.v * (c - mean) @ (c - mean).T
-        own = np.zeros_like(noise)
-        for (i, j), square in zip(products, e, strict=True):
-            own[i, j] = own[j, i] = square @ seen
         wide = ~single & (cells.low > -FAR) & (np.arange(at.size) < cut)
         mass = np.zeros(0)
         if wide.any():
@@ -373,17 +363,22 @@ class Line:
             mass = np.maximum(-np.diff(decreasing(above)), 0.0) / self.d
         ends = [np.stack([score(t[wide]) - score(middle[wide]) for score in scores]) for t in (at, end)]
         hidden = self._hidden(cut) if form != "state" else ()
-        return Moments(value, ((c * seen) @ c.T - own + noise) / self.d**2, mass, ends[0], ends[1], *hidden)
+        return Moments(value, ((c * seen) @ c.T - e @ seen + noise) / self.d**2, mass, ends[0], ends[1], *hidden)
 
-    def _undone(self, score: Score, counter: Floats) -> Floats:
-        """C = D_1 D_2 .. b at each counter, b continued to negative counts by b(0); one layer: pooled at <= 0."""
-        out = np.zeros_like(counter)
-        for j, tap in zip(range(-self.k, self.k + 1), self.taps, strict=True):
-            out += tap * score(np.maximum(counter - j, 0.0))
+    def _undone(self, scores: Sequence[Score], counter: Floats) -> tuple[Floats, Floats]:
+        """C = D_1 D_2 .. b of every score and E, the same of every product of two. (m, B), (m, m, B).
+
+        b goes on to negative counts with b(0); with one layer all counters <= 0 share their mean.
+        """
+        shifts, taps = np.arange(-self.k, self.k + 1), self.taps
+        b = np.stack([score(np.maximum(counter - shifts[:, None], 0.0)) for score in scores])
+        c, e = np.einsum("t,itB->iB", taps, b), np.einsum("t,itB,jtB->ijB", taps, b, b)
         if self.k == 1:
-            at = score(np.array([0.0, 1.0]))
-            out[counter <= 0] = (at[0] - self.a * at[1]) / (1.0 - self.a)
-        return out
+            first = np.stack([score(np.array([0.0, 1.0])) for score in scores])
+            rule = np.array([1.0, -self.a]) / (1.0 - self.a)
+            c[:, counter <= 0] = (first @ rule)[:, None]
+            e[:, :, counter <= 0] = ((first * rule) @ first.T)[:, :, None]
+        return c, e
 
     @cached_property
     def horizon(self) -> int:

@@ -170,29 +170,30 @@ class Observed:
         rows = [(row, 1) for row in self.values.astype(np.float64)]
         if self.levels > 1:
             rows.append((self.values.sum(axis=0).astype(np.float64), self.levels))
-        start, last = int(wide[0]), int(wide[0]) - 1
+        start = int(wide[0])
+        last = start - 1
+        far = low[start:].astype(np.float64)
         for row, levels in rows:
-            for i in range(low.size - 1, last, -1):
-                alarm = 2.5e-4 / len(rows) * float(low[start]) / float(low[i])
-                if self._shows(row[i - shift :], levels, alarm):
-                    last = i
-                    break
+            shows = self._shows(row[start - shift :], levels, 2.5e-4 / len(rows) * far[0] / far)
+            last = max(last, start + int(np.flatnonzero(shows)[-1])) if shows.any() else last
         # the counters' own noise goes on beyond the last count: without its far end a total would be too low
         reach = sum(6.0 / epsilon for epsilon in self.epsilons)
         return max(last, int(np.searchsorted(low, float(low[last]) + reach, side="right")) - 1)
 
-    def _shows(self, values: Floats, levels: int, alarm: float) -> bool:
-        """Whether the first of these values holds more than noise, with so small a chance of a false alarm."""
-        z = math.log(1.0 / alarm)
+    def _shows(self, values: Floats, levels: int, alarm: Floats) -> npt.NDArray[np.bool_]:
+        """Whether some values from each on hold more than noise, with these small chances of a false alarm."""
+        z = np.log(1.0 / alarm)
         rate = -math.log(self.q)
+        sums = np.concatenate([[0.0], np.cumsum(values)])
+        out = np.zeros(values.size, dtype=np.bool_)
         for width in (1, 2, 4, 8):
-            if values.size < width:
+            size = values.size - width + 1
+            if size < 1:
                 break
-            scale = math.sqrt(2.0 * z * width * levels * self.noise_variance)
             # a sum of two-sided geometric numbers: Gaussian near, exponential far
-            if float(values[:width].sum()) > (z / rate if self.parts * width * levels == 1 else scale + z / rate):
-                return True
-        return False
+            spread = 0.0 if self.parts * width * levels == 1 else 2.0 * width * levels * self.noise_variance
+            out[:size] |= sums[width:] - sums[:size] > np.sqrt(spread * z[:size]) + z[:size] / rate
+        return out
 
     def published(self, level: int) -> Cells:
         """All counters of one level as disjoint cells, as published."""

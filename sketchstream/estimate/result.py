@@ -85,7 +85,13 @@ class Profile:
     In a closed domain the shares are over all items of the domain, index 0 the absent ones. In an open domain they
     are over the distinct items that occurred, and index 0 is 0. Every number comes from one law of counts
     (`fractions`, and where the share `above` lies), so they agree with each other. Intervals come from unbiased
-    linear estimates of the same object (widened to contain the value); `covers` says what they cover.
+    linear estimates of the same object, whatever the method (widened to contain the value); `covers` says what they
+    cover.
+
+    Method `inverse` is exactly unbiased count by count, so its `fractions`, `counts` and `above` are signed (noise
+    makes some negative), and k+ numbers need not fall. All other numbers are cut to possible values: no number of
+    items below 0 or beyond the domain, no ratio outside 0 to 1. If the items of an open domain add up to less than
+    one, its profile is empty: shares of nothing would mean nothing.
     """
 
     def __init__(
@@ -119,9 +125,9 @@ class Profile:
 
     @cached_property
     def _tails(self) -> Floats:
-        """(n+2,) numbers of items with a count of at least 0..n+1."""
+        """(n+2,) numbers of items with a count of at least 0..n+1, as many as there can be."""
         above = self._fit.above * self._population
-        return np.concatenate([np.cumsum(self.counts[::-1])[::-1] + above, [above]])
+        return np.concatenate([np.cumsum(self.counts[::-1])[::-1] + above, [above]]).clip(0.0, self._most)
 
     @property
     def above(self) -> Estimate:
@@ -193,18 +199,19 @@ class Profile:
             low, high = _ends(band, z, 0.0, limit)
             return np.stack([np.minimum(low, value), np.maximum(high, value)], axis=1)
         if name == "distinct":
-            return self._tail(1, z)
+            return Estimate(*self.tail_ends(z)[1].tolist())
         if name == "above":
             return _estimate(self._fit.above, self._known.above, z, 0.0, 1.0)
         if name in self._known.scalars:
-            limits = {"one_hit_ratio": (0.0, 1.0), "coverage": (0.0, 1.0), "mean": (1.0, math.inf)}
-            return _estimate(self._value(name), self._known.scalars[name], z, *limits.get(name, (0.0, math.inf)))
+            least = 1.0 if name == "mean" else 0.0
+            most = 1.0 if name in ("one_hit_ratio", "coverage") else math.inf
+            return _estimate(self._value(name), self._known.scalars[name], z, least, most)
         kind, _, rest = name.partition(".")
         if kind == "at_least":
             if not rest.isdecimal() or not 0 <= int(rest) <= self.max_count + 1:
                 msg = f"k must be a whole number from 0 to max_count + 1 = {self.max_count + 1}, found {rest:.40}"
                 raise EstimateError(msg)
-            return self._tail(int(rest), z)
+            return Estimate(*self.tail_ends(z)[int(rest)].tolist())
         if kind == "quantile":
             try:
                 q = float(rest)
@@ -225,38 +232,41 @@ class Profile:
         """Largest possible number of items."""
         return math.inf if self.facts.open_domain else self._population
 
-    def _tail(self, k: int, z: float) -> Estimate:
-        """Number of items with count >= k and its interval."""
-        return _estimate(float(self._tails[k]), self._known.tails.at(k), z, 0.0, self._most)
+    def tail_ends(self, z: float) -> Floats:
+        """(n+2, 3) numbers of items with a count of at least 0..n+1: value, low, high.
+
+        Where nothing published limits a k+ number of an open domain, the number of all items does.
+        """
+        low, high = _ends(self._known.tails, z, 0.0, self._most)
+        high = np.where(np.isfinite(high), high, high[1])
+        value = self._tails
+        return np.stack([value, np.minimum(low, value), np.maximum(high, value)], axis=1)
 
     def _value(self, name: str) -> float:
-        """A scalar from the law of counts."""
+        """A scalar from the law of counts, cut to possible values; 0 where no item occurred."""
         t = np.arange(self.fractions.size, dtype=np.float64)
-        fit, scale = self._fit, self._population
-        total = scale * float(t @ fit.fractions + fit.heavy @ fit.heavy_shares)
-        items = float(self._tails[1])
+        fit, scale, items = self._fit, self._population, float(self._tails[1])
+        total = max(scale * float(t @ fit.fractions + fit.heavy @ fit.heavy_shares), 0.0)
         if name == "total":
             return total
-        if name == "mean":
-            return total / items if items > 0 else 0.0
-        once = float(self.counts[1]) if self.max_count >= 1 else 0.0
-        if name == "one_hit_ratio":
-            return once / items if items > 0 else 0.0
-        if total <= 0:
+        if items <= 0.0 or total <= 0.0:
             return 0.0
-        if name == "coverage":
-            return 1.0 - once / total
+        if name == "mean":
+            return max(total / items, 1.0)
+        if name in ("one_hit_ratio", "coverage"):
+            once = max(float(self.counts[1]), 0.0)
+            return min(once / items, 1.0) if name == "one_hit_ratio" else max(1.0 - once / total, 0.0)
         spread = scale * float(xlogx(t) @ fit.fractions + xlogx(fit.heavy) @ fit.heavy_shares)
-        return math.log(total) - spread / total
+        return min(max(math.log(total) - spread / total, 0.0), math.log(max(self._most, 1.0)))
 
     def _quantile(self, q: float, z: float) -> Estimate:
         """Frequency quantile among the items that occurred, ends from the ends of the k+ numbers."""
         value = self._crossing(self._tails, float(self._tails[1]), q)
-        low, high = _ends(self._known.tails, z, 0.0, self._most)
+        _, low, high = self.tail_ends(z).T
         return Estimate(
             value,
-            min(value, self._crossing(np.minimum(low, self._tails), max(float(high[1]), float(self._tails[1])), q)),
-            max(value, self._crossing(np.maximum(high, self._tails), min(float(low[1]), float(self._tails[1])), q)),
+            min(value, self._crossing(low, float(high[1]), q)),
+            max(value, self._crossing(high, float(low[1]), q)),
         )
 
     def _crossing(self, tails: Floats, items: float, q: float) -> float:

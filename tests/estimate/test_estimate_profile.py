@@ -46,7 +46,7 @@ def test_all_numbers_of_a_closed_profile_come_from_one_law(form, method):
     assert p.distinct.value == pytest.approx(H.size * (1 - p.fractions[0]), rel=1e-9, abs=1e-6)
     assert p.at_least(1).value == p.distinct.value
     for k in (2, 5, 60):
-        wanted = p.counts[k:].sum() + p.above.value * H.size
+        wanted = max(p.counts[k:].sum() + p.above.value * H.size, 0.0)
         assert p.at_least(k).value == pytest.approx(wanted, rel=1e-9, abs=1e-6)
     assert p.at_least(61).value == pytest.approx(p.above.value * H.size, abs=1e-9)
     assert p.mean.value == pytest.approx(p.total.value / p.distinct.value)
@@ -64,6 +64,35 @@ def test_all_numbers_of_a_closed_profile_come_from_one_law(form, method):
         assert ends.shape == (61, 2)
         assert (ends[:, 0] <= value + 1e-15).all()
         assert (ends[:, 1] >= value - 1e-15).all()
+
+
+@pytest.mark.parametrize("unit", ["event", "item"])
+@pytest.mark.parametrize("domain", ["closed", "open"])
+def test_the_inverse_is_signed_by_count_and_possible_in_all_other_numbers(domain, unit):
+    items = np.random.default_rng(2).geometric(0.4, 30)
+    signed = empty = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        more = {"modulus": 16, "form": "bins"} if unit == "item" else {"max_count": 12, "form": "cumulative"}
+        slots = hashed(items, 2048, 2, rng) if domain == "open" else [np.append(np.zeros(200, dtype=np.int64), items)]
+        seen = publish(slots, epsilon="1/4", rng=rng, unit=unit, open_domain=domain == "open", **more)
+        p = reconstruct([seen], method="inverse", max_count=12)
+        signed += p.fractions.min() < 0
+        if domain == "closed" or p.distinct.value > 0:
+            assert p.fractions.sum() + p.above.value == pytest.approx(1.0)
+        else:
+            assert not p.fractions.any()
+            empty += 1
+        most = 230 if domain == "closed" else math.inf
+        limits = {"distinct": most, "at_least.2": most, "at_least.13": most, "one_hit_ratio": 1}
+        for name in (*limits, "total", "mean", "entropy", "quantile.0.5"):
+            found = p.interval(name)
+            assert 0.0 <= found.low <= found.value <= found.high <= limits.get(name, math.inf), name
+        table = p.to_frame()
+        assert table["at_least"].between(0, most).all()
+        assert json.loads(p.to_json())["distinct"]["value"] >= 0
+    assert signed > 3
+    assert (empty > 0) == (domain == "open")
 
 
 @pytest.mark.parametrize("method", ["likelihood", "monotone"])
