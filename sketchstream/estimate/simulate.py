@@ -22,6 +22,7 @@ from sketchstream.estimate.observed import (
     Observed,
     Unit,
 )
+from sketchstream.kernels import kernel
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
 
 
@@ -46,6 +47,59 @@ def hashed(items: npt.NDArray[Any], slots: int, levels: int, rng: np.random.Gene
     return [part.astype(np.int64) for part in cell.reshape(levels, m)]
 
 
+def thrown(counts: Ints, numbers: Ints, slots: int, levels: int, rng: np.random.Generator) -> list[Ints]:
+    """As `hashed`, for so many items of each count: 10^8 items in about a second."""
+    m = slots // levels
+    out = np.zeros((levels, m), dtype=np.int64)
+    throw(counts, numbers, rng.integers(0, 1 << 63, dtype=np.int64), out)
+    return list(out)
+
+
+@kernel
+def throw(counts: Ints, numbers: Ints, seed: Any, out: Ints) -> None:
+    """Add each item's count to a slot; levels and slots from splitmix64. counts, numbers: (k,), out: (levels, m)."""
+    levels, m = out.shape
+    state = np.uint64(seed)
+    for i in range(counts.size):
+        for _ in range(numbers[i]):
+            state += np.uint64(0x9E3779B97F4A7C15)
+            x = state
+            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            x = x ^ (x >> np.uint64(31))
+            level = 0
+            while level < levels - 1 and (x >> np.uint64(level)) & np.uint64(1):
+                level += 1
+            out[level, ((x >> np.uint64(32)) * np.uint64(m)) >> np.uint64(32)] += counts[i]
+
+
+def _moved(
+    rng: np.random.Generator, value: Ints, times: Ints, epsilon: float, modulus: int | None
+) -> tuple[Ints, Ints]:
+    """Histogram of the counters after one layer: values that many slots share move by one multinomial draw."""
+    if modulus is None:
+        reach = max(1, int(np.ceil(40.0 / epsilon)))  # beyond it lies e^-40 of the noise
+        shift = np.arange(-reach, reach + 1)
+        law = np.exp(-epsilon * np.abs(shift))
+    else:
+        shift = np.arange(modulus)
+        law = np.where(shift == 0, np.exp(epsilon), 1.0)
+    many = times > 64
+    rest = np.repeat(value[~many], times[~many])
+    rest = rest + (laplace(rng, epsilon, rest.size) if modulus is None else response(rng, epsilon, modulus, rest.size))
+    moved = [rest, *(v + shift for v in value[many])]
+    weights = [np.ones(rest.size, dtype=np.int64), *(rng.multinomial(t, law / law.sum()) for t in times[many])]
+    where = np.concatenate(moved) if modulus is None else np.concatenate(moved) % modulus
+    seen, index = np.unique(where, return_inverse=True)
+    total = _tallied(index, np.concatenate(weights), seen.size)
+    return seen[total > 0], total[total > 0]
+
+
+def _tallied(where: npt.NDArray[np.integer[Any]], times: Ints, size: int) -> Ints:
+    """Sums of `times` by index."""
+    return np.rint(np.bincount(where, times, size)).astype(np.int64)
+
+
 def publish(
     counters: Sequence[Ints],
     *,
@@ -59,6 +113,7 @@ def publish(
     modulus: int | None = None,
     max_weight: int = 1,
     open_domain: bool = False,
+    grouped: bool = False,
 ) -> Observed:
     """What would be published of true slot counts, one array for each level.
 
@@ -74,11 +129,18 @@ def publish(
         modulus: for unit "item".
         max_weight: largest weight of one event.
         open_domain: whether the slots are those of an open domain.
+        grouped: draw the noise of slots with equal counts all at once: the same law, faster, other numbers.
     """
     exact = Fraction(epsilon)
     effective = exact / max_weight
-    noisy = []
+    noisy: list[tuple[Ints, Ints]] = []
     for h in counters:
+        if grouped:
+            seen = np.unique(np.asarray(h, dtype=np.int64), return_counts=True)
+            for _ in range(layers):
+                seen = _moved(rng, *seen, float(effective), modulus if unit == "item" else None)
+            noisy.append((seen[0], seen[1].astype(np.int64)))
+            continue
         x = np.asarray(h, dtype=np.int64).copy()
         for _ in range(layers):
             if unit == "item":
@@ -86,14 +148,15 @@ def publish(
                 x = (x + response(rng, float(effective), modulus, x.size)) % modulus
             else:
                 x += laplace(rng, float(effective), x.size)
-        noisy.append(x)
-    slots = tuple(x.size for x in noisy)
+        value, times = np.unique(x, return_counts=True)
+        noisy.append((value, times.astype(np.int64)))
+    slots = tuple(int(times.sum()) for _, times in noisy)
     n_levels = len(noisy)
     shares = tuple(OpenDomain(sum(slots), n_levels).level_shares().tolist()) if open_domain else (1.0,)
     price = None if form == "state" else Fraction(epsilon if cost is None else cost)
     if form == "state":
-        edges = np.unique(np.concatenate(noisy))
-        values = np.stack([np.bincount(np.searchsorted(edges, x), minlength=edges.size) for x in noisy])
+        edges = np.unique(np.concatenate([value for value, _ in noisy]))
+        values = np.stack([_tallied(np.searchsorted(edges, value), times, edges.size) for value, times in noisy])
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoPrivacyWarning)
@@ -107,11 +170,13 @@ def publish(
             ).edges
         assert price is not None
         if form == "cumulative":
-            exact_values = np.stack([x.size - np.searchsorted(np.sort(x), edges) for x in noisy])
+            below = [np.searchsorted(value, edges) for value, _ in noisy]
+            sums = [np.append(0, np.cumsum(times)) for _, times in noisy]
+            exact_values = np.stack([total[-1] - total[at] for total, at in zip(sums, below, strict=True)])
             values = exact_values + laplace(rng, float(price), exact_values.shape)
         else:
             exact_values = np.stack(
-                [np.bincount(np.searchsorted(edges, x, side="right") - 1, minlength=edges.size) for x in noisy]
+                [_tallied(np.searchsorted(edges, v, side="right") - 1, times, edges.size) for v, times in noisy]
             )
             values = exact_values + laplace(rng, float(price) / 2.0, exact_values.shape)
     law = DISCRETE_LAPLACE if unit == "event" else RANDOMIZED_RESPONSE
