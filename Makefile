@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 
-.PHONY: help setup demo test test-fast lint types kafka jars bench faults audit docs format clean
+.PHONY: help setup demo test test-fast lint types kafka jars browser bench faults audit docs format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -41,10 +41,10 @@ demo: setup  ## the main job on real data: 336,776 flights, no broker, results i
 	@$(BIN)/sketchstream demo
 
 test: setup jars lint types  ## everything CI runs: lint, types, contracts, the whole suite with a real broker
-	@$(BIN)/python -m pytest -m 'not slow'
+	@$(BIN)/python -m pytest -m 'not slow and not browser'
 
 test-fast: setup  ## the quick tests only: no broker, no long statistics
-	@$(BIN)/python -m pytest -q -m 'not slow and not statistics and not kafka'
+	@$(BIN)/python -m pytest -q -m 'not slow and not statistics and not kafka and not browser'
 
 lint: setup  ## ruff (rules and format) and the import contracts
 	@$(BIN)/ruff check .
@@ -60,6 +60,12 @@ jars: setup  ## Apache Kafka's own jars, through Maven, into .cache/kafka
 
 kafka: setup jars  ## a broker for development on a free loopback port (NODES=3 for a cluster); Ctrl-C ends it
 	@$(BIN)/python -m sketchstream_connectors.devbroker --nodes $(or $(NODES),1)
+
+browser: setup  ## reports in a real Chromium, installed with apt where it is missing (not part of `make test`)
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "chromium not found: install it (Debian: apt-get install chromium) and run this again" >&2; exit 1; }; \
+	  echo "installing chromium"; apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
+	@$(BIN)/python -m pytest -q -m browser tests/cli/test_browser.py
 
 bench: $(BENCH_READY) jars  ## every benchmark, each with named peers in the same run (QUICK=1 for short ones)
 	@for script in $$(grep -l -e --quick bench/*.py); do echo "== $$script"; $(BIN)/python $$script $(if $(QUICK),--quick); done

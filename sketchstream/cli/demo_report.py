@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from sketchstream import report
-from sketchstream.cli import show
+from sketchstream import charts, report
+from sketchstream.cli import results, show
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Month
@@ -77,61 +77,81 @@ def write(folder: Path, rows: Sequence[Row], epsilon: str, configuration: str) -
         epsilon: of each month's sketch.
         configuration: text of the configuration that was run.
     """
-    (folder / "profile.png").write_bytes(picture(rows, epsilon, "png"))
-    (folder / "report.html").write_text(page(rows, epsilon, configuration), encoding="utf-8")
+    drawn = Drawn.of(rows, epsilon)
+    (folder / "profile.png").write_bytes(drawn.picture())
+    (folder / "report.html").write_text(page(rows, epsilon, drawn, configuration), encoding="utf-8")
 
 
-def picture(rows: Sequence[Row], epsilon: str, kind: Literal["png", "svg"]) -> bytes:
-    """The k+ curve of one month, and the numbers of all months."""
-    shown = rows[SHOWN]
-    ks = np.arange(1, FAR + 1)
-    estimates = [shown.profile.at_least(int(k)) for k in ks]
-    truth = np.array([shown.month.at_least(int(k)) for k in ks], np.float64)
-    series = []
-    for at, k in enumerate(KS):
-        column = [row.cells()[at] for row in rows]
-        exact = np.array([true for _, true, _ in column], np.float64)
-        name = "distinct" if k == 1 else f"{k} flights\nor more"
-        series.append(report.Series(name, *_arrays([estimate for _, _, estimate in column]), exact))
-    return report.comparison(
-        report.Reach(ks, *_arrays(estimates), truth),
-        series,
-        MONTHS,
-        reach_title=f"July 2013: aircraft with at least k flights, epsilon = {epsilon}",
-        series_title=f"Every month of 2013, epsilon = {epsilon}",
-        item="aircraft",
-        kind=kind,
-    )
+@dataclass(frozen=True)
+class Drawn:
+    """What is drawn: the k+ curve of one month, and the numbers of all months."""
+
+    reach: charts.Curve
+    reach_title: str
+    series: tuple[charts.Series, ...]
+    series_title: str
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], epsilon: str) -> Drawn:
+        """Taken from all months."""
+        shown = rows[SHOWN]
+        ks = np.arange(1, FAR + 1)
+        estimates = [shown.profile.at_least(int(k)) for k in ks]
+        truth = np.array([shown.month.at_least(int(k)) for k in ks], np.float64)
+        series = []
+        for at, k in enumerate(KS):
+            column = [row.cells()[at] for row in rows]
+            exact = np.array([true for _, true, _ in column], np.float64)
+            name = "distinct" if k == 1 else f"{k} flights\nor more"
+            series.append(charts.Series(name, *_arrays([estimate for _, _, estimate in column]), exact))
+        return cls(
+            charts.Curve(ks, *_arrays(estimates), truth),
+            f"July 2013, epsilon = {epsilon}",
+            tuple(series),
+            f"Every month of 2013, epsilon = {epsilon}",
+        )
+
+    def picture(self) -> bytes:
+        """Both as one PNG image."""
+        titles = {"reach_title": self.reach_title, "series_title": self.series_title}
+        return charts.comparison(self.reach, self.series, MONTHS, item="aircraft", **titles)
+
+    def charts(self) -> list[charts.Chart]:
+        """Both for a page."""
+        return [
+            charts.reach_chart(
+                self.reach,
+                self.reach_title,
+                "aircraft with at least k flights",
+                "How to read it: above k = 10 stands how many aircraft made ten flights or more in July.",
+            ),
+            charts.series_chart(
+                self.series,
+                MONTHS,
+                self.series_title,
+                "aircraft",
+                "One dot for each month, its interval as a bar, the truth as a dash. The numbers stand below.",
+            ),
+        ]
 
 
-def page(rows: Sequence[Row], epsilon: str, configuration: str) -> str:
+def page(rows: Sequence[Row], epsilon: str, drawn: Drawn, configuration: str) -> str:
     """The report."""
     flights = sum(row.month.flights for row in rows)
-    statement: dict[str, Any] = rows[0].profile.guarantee or {}
-    lists = (
-        ("Protected", "protects"),
-        ("How much", "seen"),
-        ("Not protected", "not_protected"),
-        ("Assumes", "assumes"),
-    )
     sections = [
         report.Section(
             "Estimate and truth",
             (
                 "Lines, bands and dots were computed from the published histograms alone; circles and dashes are the "
-                "truth, counted separately for this comparison. " + coverage(rows),
+                "truth, counted separately for this comparison. A 95% interval is made to hold the true number in 19 "
+                f"of 20 cases; the last column below says where it does. {coverage(rows)}",
             ),
-            svg=picture(rows, epsilon, "svg"),
+            charts=drawn.charts(),
         ),
-        report.Section(
-            "Month by month",
-            tables=[
-                report.Table(f"{row.month.name}, {row.month.flights:,} flights", COLUMNS, row.lines()) for row in rows
-            ],
-        ),
+        report.Section("Month by month", tables=[_by_month(rows, at) for at in range(len(KS))]),
         report.Section(
             "What is guaranteed for each month",
-            lists=[(title, statement.get(name, ())) for title, name in lists],
+            lists=results.statement(rows[0].profile.guarantee),
         ),
         report.Section(
             "Ask again",
@@ -148,12 +168,24 @@ def page(rows: Sequence[Row], epsilon: str, configuration: str) -> str:
     )
 
 
+def _by_month(rows: Sequence[Row], at: int) -> report.Table:
+    """One line for each month: what was true and what was estimated of the number at this place of `KS`."""
+    lines = []
+    for name, row in zip(MONTHS, rows, strict=True):
+        _, true, estimate = row.cells()[at]
+        inside = "yes" if estimate.low <= true <= estimate.high else "no"
+        ends = f"{estimate.low:,.0f} to {estimate.high:,.0f}"
+        lines.append((name, f"{true:,}", f"{estimate.value:,.0f}", ends, inside))
+    caption = "Distinct aircraft" if KS[at] == 1 else f"Aircraft with {KS[at]} flights or more"
+    return report.Table(caption, ("month", "true", "estimate", "95% interval", "inside"), lines)
+
+
 def _label(k: int) -> str:
     """What a line of a table counts."""
     return "distinct" if k == 1 else f"seen {k} times or more"
 
 
-def _arrays(estimates: Sequence[Estimate]) -> tuple[report.Floats, report.Floats, report.Floats]:
+def _arrays(estimates: Sequence[Estimate]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:
     """Values, low ends and high ends."""
     table = np.array([[estimate.value, estimate.low, estimate.high] for estimate in estimates], np.float64)
     return table[:, 0], table[:, 1], table[:, 2]

@@ -5,7 +5,7 @@ In: profiles, and what is known of their windows. Out: tables, JSON (one object 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -108,3 +108,14 @@ def _row(profile: Profile, window: SealedWindow) -> tuple[str, ...]:
         ends = "" if window.repartitioned else f" [{show.number(one.low)}, {show.number(one.high)}]"
         cells.append(f"{show.number(one.value)}{ends}")
     return str(window.fields()["window_start"]), window.describe(), *cells
+
+
+def statement(guarantee: Mapping[str, Any] | None) -> list[tuple[str, Sequence[str]]]:
+    """What is guaranteed, as titled lists for a report."""
+    titles = {
+        "Protected": "protects",
+        "How much, at most": "seen",
+        "Not protected": "not_protected",
+        "Assumed": "assumes",
+    }
+    return [(title, (guarantee or {}).get(name, ())) for title, name in titles.items()]

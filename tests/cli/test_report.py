@@ -1,15 +1,20 @@
-"""The report: one page that needs nothing else, with everything escaped; plots that repeat."""
+"""Reports: pages that need nothing else, everything escaped; charts that repeat; profiles of every kind."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
-from sketchstream import report
+from sketchstream import charts, report
 
-REACH = report.Reach(
+Run = Callable[..., Any]
+REACH = charts.Curve(
     np.arange(1, 41),
     np.linspace(900, 5, 40),
     np.linspace(880, 0, 40),
@@ -17,49 +22,74 @@ REACH = report.Reach(
     np.linspace(905, 4, 40),
 )
 SERIES = [
-    report.Series("distinct", np.array([9.0, 8.0]), np.array([8.0, 7.0]), np.array([10.0, 9.0]), np.array([9.0, 8.5])),
-    report.Series("2+", np.array([4.0, 3.0]), np.array([3.0, 2.0]), np.array([5.0, 4.0])),
+    charts.Series("distinct", np.array([9.0, 8.0]), np.array([8.0, 7.0]), np.array([10.0, 9.0]), np.array([9.0, 8.5])),
+    charts.Series("2+", np.array([4.0, 3.0]), np.array([3.0, 2.0]), np.array([5.0, 4.0])),
 ]
 
 
-def picture(kind: str) -> bytes:
-    return report.comparison(
-        REACH,
-        SERIES,
-        ("Jan", "Feb"),
-        reach_title="left",
-        series_title="right",
-        item="aircraft",
-        kind=kind,  # type: ignore[arg-type]
-    )
+def drawn() -> list[charts.Chart]:
+    return [
+        charts.reach_chart(REACH, "left", "items <at> least", "caption & more"),
+        charts.exact_chart(charts.Curve(*(np.arange(1, 5),) * 4), "middle", "items", "caption"),
+        charts.series_chart(SERIES, ("Jan", "Feb"), "right", "aircraft", "caption"),
+    ]
 
 
 def test_pictures_are_images_and_equal_for_equal_input() -> None:
-    assert picture("png").startswith(b"\x89PNG")
-    assert b"<svg" in picture("svg")
-    assert picture("png") == picture("png")
+    def picture() -> bytes:
+        return charts.comparison(
+            REACH, SERIES, ("Jan", "Feb"), reach_title="left", series_title="right", item="aircraft"
+        )
+
+    assert picture().startswith(b"\x89PNG")
+    assert picture() == picture()
+    assert drawn() == drawn()
+
+
+def test_charts_take_their_colors_from_the_page_and_say_what_they_show() -> None:
+    for chart in drawn():
+        assert chart.svg.startswith('<svg role="img" aria-label="')
+        colors = set(re.findall(r"(?:fill|stroke|color): ?([^;\"]+)", chart.svg))
+        assert not [color for color in colors if color.startswith("#")], colors
+        defined = set(re.findall(r"(--[a-z]+):", report._STYLE))
+        assert {color[4:-1] for color in colors if color.startswith("var(")} <= defined
+    assert "k = 1: 900, k = 2: 877" in drawn()[0].svg
+    assert "distinct: 8 to 9." in drawn()[2].svg
 
 
 class Page(HTMLParser):
-    """Collects what a page would load, and checks that tags close."""
+    """Collects what a page would load, and checks that tags close and that no id comes twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
         self.loads: list[str] = []
         self.stack: list[str] = []
-        self.tags: set[str] = set()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+        assert self.stack == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.loads += [str(value) for name, value in attrs if name in ("src", "href", "xlink:href", "srcset", "data")]
+        self.handle_startendtag(tag, attrs)
         if tag not in ("meta", "br", "hr", "img", "link", "input"):
             self.stack.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
         self.loads += [str(value) for name, value in attrs if name in ("src", "href", "xlink:href", "srcset", "data")]
+        self.ids += [str(value) for name, value in attrs if name == "id"]
 
     def handle_endtag(self, tag: str) -> None:
         assert self.stack.pop() == tag
+
+
+def needs_nothing_else(text: str) -> Page:
+    page = Page(text)
+    assert all(load.startswith("#") for load in page.loads), page.loads
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert "@import" not in text
+    assert not re.findall(r"url\((?!#)", text)
+    return page
 
 
 def test_page_needs_no_other_file_and_no_other_host() -> None:
@@ -67,21 +97,60 @@ def test_page_needs_no_other_file_and_no_other_host() -> None:
         report.Section(
             "One & two",
             ("A <b>paragraph</b>.",),
-            svg=picture("svg"),
+            charts=drawn(),
             tables=[report.Table("caption", ("a", "b"), [("1", "<script>")])],
             lists=[("List", ("x < y",))],
             listing="a < b",
         )
     ]
-    text = report.page("Title <1>", ("lead & more",), sections, "foot")
-    page = Page()
-    page.feed(text)
-    assert page.stack == []
-    assert all(load.startswith("#") for load in page.loads), page.loads
-    assert not page.tags & {"script", "link", "img", "iframe", "object"}
-    assert "@import" not in text
-    assert not re.findall(r"url\((?!#)", text)
+    text = report.page("Title <1>", ("lead & more",), sections, "foot", "mind <this>")
+    page = needs_nothing_else(text)
+    assert page.tags.count("svg") == 3
     assert "Title &lt;1&gt;" in text
     assert "&lt;script&gt;" in text
     assert "A &lt;b&gt;paragraph&lt;/b&gt;." in text
-    assert text.count("<svg") == 1
+    assert "items &lt;at&gt; least" in text
+    assert text.index("mind &lt;this&gt;") < text.index("lead &amp; more")
+
+
+KINDS = {
+    "closed": ["--epsilon", "1", "--size", "200"],
+    "open": ["--epsilon", "1", "--open", "--slots", "1024", "--levels", "2"],
+    "item": ["--epsilon", "2", "--open", "--slots", "1024", "--levels", "2", "--unit", "item", "--modulus", "16"],
+    "loud": ["--epsilon", "20", "--size", "200"],
+}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_profile_of_every_kind_has_a_report(run: Run, tmp_path: Path, key: Path, kind: str) -> None:
+    (tmp_path / "events").write_text("".join(f"{i % 150}\n" for i in range(400)))
+    more = ["--key-file", key] if "--open" in KINDS[kind] else []
+    for command in (
+        ["create", "-o", "s", *KINDS[kind], *more],
+        ["update", "s", "events", "--format", "lines", *more],
+        ["seal", "s", "-o", "s.sealed", *more],
+        ["profile", "s.sealed", "--html", "report.html"],
+    ):
+        result = run(*command)
+        assert result.code == 0, result.err
+    text = (tmp_path / "report.html").read_text()
+    page = needs_nothing_else(text)
+    assert page.tags.count("svg") == 2
+    assert page.tags.count("table") == 3
+    for words in ("distinct items were counted", "95% interval", "Not protected", "2 times or more", "s.sealed"):
+        assert words in text
+    assert ("NO PRIVACY" in text) == (kind == "loud")
+    assert not re.search(r"\b(nan|inf)\b", re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL))
+
+
+def test_reports_that_cannot_be_written_are_errors_of_files(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "events").write_text("1\n")
+    for command in (
+        ["create", "-o", "s", *KINDS["closed"]],
+        ["update", "s", "events", "--format", "lines"],
+        ["seal", "s", "-o", "s.sealed"],
+    ):
+        assert run(*command).code == 0
+    result = run("profile", "s.sealed", "--html", "nowhere/report.html")
+    assert result.code == 1
+    assert "no such file or directory" in result.complaint

@@ -1,15 +1,17 @@
 """`sketchstream profile`: how many items occurred how often, from what was published.
 
 In: a published file, or the windows that a configuration's worker published. Out: a table, JSON (one object a line
-for several windows) or CSV, and optionally a plot. Touches: published files, the sealed topic or directory.
+for several windows) or CSV, and optionally a plot and an HTML report. Touches: published files, the sealed topic or
+directory.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -56,6 +58,7 @@ class Method:
               help="With --method circulant: failure probability.")  # fmt: skip
 @click.option("--max-count", type=int, help="Largest count to resolve; larger ones are pooled.")
 @click.option("--plot", type=options.FILE, help="Also draw the profile: a .png, .svg or .pdf file.")
+@click.option("--html", type=options.FILE, help="Also write a report: one HTML page that needs no other file.")
 @options.result_format()
 def command(
     file: Path | None,
@@ -70,6 +73,7 @@ def command(
     beta: float,
     max_count: int | None,
     plot: Path | None,
+    html: Path | None,
     form: show.Format,
 ) -> None:
     r"""Reconstruct the profile: how many items occurred exactly, or at least, k times, every number with its interval.
@@ -80,6 +84,7 @@ def command(
     \b
     Examples:
       sketchstream profile s.sealed --max-count 50 --format json --plot profile.png
+      sketchstream profile s.sealed --html report.html
       sketchstream profile -c sketchstream.toml --sketch hourly --all --format json
     """
     from sketchstream.cli import results, sketches, windows
@@ -98,16 +103,15 @@ def command(
             raise ConfigError(msg)
         published = sketches.read_published(file, "profile")
         profile = how.apply(published)
-        if plot is not None:
-            draw(profile, plot)
+        present(profile, plot, html, file.name)
         results.print_one(profile, form)
         return
     assert config_file is not None
     if every and merge:
         msg = "--all and --merge exclude each other: one result for each window, or one for all"
         raise ConfigError(msg)
-    if every and plot is not None:
-        msg = "--plot draws one profile: leave --all out, or choose a window with --from and --to"
+    if every and (plot is not None or html is not None):
+        msg = "--plot and --html show one profile: leave --all out, or choose a window with --from and --to"
         raise ConfigError(msg)
     since, until = windows.moment(from_, "--from"), windows.moment(to, "--to")
     with windows.opened(config_file) as published_windows:
@@ -125,16 +129,22 @@ def command(
             window = published_windows.one(plan.name, since, until)
             profile = published_windows.profile(window, how.apply)
             facts = window.fields()
-    if plot is not None:
-        draw(profile, plot)
+    present(profile, plot, html, plan.name, facts)
     results.print_one(profile, form, facts)
 
 
-def draw(profile: Profile, path: Path) -> None:
-    """The plot; a file that cannot be written is an error of files."""
-    from sketchstream.cli import sketches
+def present(
+    profile: Profile, plot: Path | None, html: Path | None, source: str, facts: Mapping[str, Any] | None = None
+) -> None:
+    """The plot and the report that were asked for; a file that cannot be written is an error of files."""
+    from sketchstream.cli import profile_report, sketches
 
-    try:
-        profile.plot(path)
-    except OSError as error:
-        raise sketches.unreadable(path, error) from None
+    for path, write in (
+        (plot, profile.plot),
+        (html, lambda to: to.write_text(profile_report.page(profile, source, facts), encoding="utf-8")),
+    ):
+        if path is not None:
+            try:
+                write(path)
+            except OSError as error:
+                raise sketches.unreadable(path, error) from None

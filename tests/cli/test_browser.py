@@ -1,0 +1,158 @@
+"""Reports in a real browser: they fit narrow and wide screens, can be read in light and dark, and load nothing.
+
+In: Chromium, which `make browser` brings. Out: verdicts. Touches: temporary folders.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sketchstream.report import POLICY
+
+pytestmark = pytest.mark.browser
+Run = Callable[..., Any]
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+]
+FRAME = """<!doctype html><meta charset="utf-8"><style>:root {{ color-scheme: light dark }} iframe {{ border: 0 }}</style>
+<iframe width="{width}" height="1000" srcdoc="{inner}"></iframe>"""
+SCRIPT = """
+<script>
+let refused = 0;
+addEventListener("securitypolicyviolation", () => { refused += 1; });
+addEventListener("load", () => {
+  function light(color) {
+    const parts = color.match(/[0-9.]+/g).slice(0, 3).map(Number).map(
+      (part) => (part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+  }
+  const paper = getComputedStyle(document.body).backgroundColor;
+  let contrast = 99;
+  for (const element of document.querySelectorAll("body *")) {
+    const said = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!said || ["SCRIPT", "STYLE", "style"].includes(element.tagName)) continue;
+    const look = getComputedStyle(element);
+    const under = element.tagName === "PRE" ? look.backgroundColor : paper;
+    const [a, b] = [light(element.closest("svg") ? look.fill : look.color), light(under)];
+    contrast = Math.min(contrast, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
+  }
+  const letters = [...document.querySelectorAll("svg text")].map((text) => text.getBoundingClientRect());
+  const found = {
+    paper, contrast,
+    width: document.documentElement.clientWidth,
+    needed: document.documentElement.scrollWidth,
+    scrolled: [...document.querySelectorAll(".scroll")].filter((box) => box.scrollWidth > box.clientWidth).length,
+    refused,
+    charts: [...document.querySelectorAll("svg")].map((chart) => chart.getBoundingClientRect().width),
+    smallest: Math.min(...letters.map((box) => Math.min(box.width, box.height)).filter((size) => size > 0)),
+    unnamed: document.querySelectorAll("svg:not([aria-label]), table:not(:has(caption)), th:empty").length,
+  };
+  const place = parent.document.createElement("pre");
+  place.id = "found";
+  place.textContent = JSON.stringify(found);
+  parent.document.body.append(place);
+});
+</script>
+"""
+
+
+def chromium() -> str:
+    """The browser; a test that needs it never passes without it."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert found, "no chromium: run these tests by `make browser`"
+    return found
+
+
+@pytest.fixture
+def report(run: Run, tmp_path: Path) -> Path:
+    """A report with wide numbers and a warning."""
+    (tmp_path / "events").write_text("".join(f"{i % (1 + i % 4000)}\n" for i in range(20_000)))
+    for command in (
+        ["create", "-o", "s", "--epsilon", "11", "--size", "4000"],
+        ["update", "s", "events", "--format", "lines"],
+        ["seal", "s", "-o", "s.sealed"],
+        ["profile", "s.sealed", "--html", "report.html"],
+    ):
+        result = run(*command)
+        assert result.code == 0, result.err
+    return tmp_path / "report.html"
+
+
+def measured(page: Path, width: int, dark: bool) -> dict[str, Any]:
+    """What a script finds in the page as it is laid out."""
+    # In a frame, because no window of the browser is narrower than 500 pixels.
+    assert POLICY in page.read_text()
+    inner = (
+        page.read_text().replace(POLICY, f"{POLICY}; script-src 'unsafe-inline'").replace("</head>", f"{SCRIPT}</head>")
+    )
+    copy = page.with_name("measured.html")
+    copy.write_text(FRAME.format(width=width, inner=html.escape(inner)))
+    more = ["--blink-settings=preferredColorScheme=0"] if dark else ["--blink-settings=preferredColorScheme=1"]
+    folder = page.with_name(f"browser-{width}-{dark}")
+    done = subprocess.run(
+        [
+            chromium(),
+            *FLAGS,
+            *more,
+            f"--user-data-dir={folder}",
+            "--window-size=1300,1100",
+            "--virtual-time-budget=2000",
+            "--dump-dom",
+            copy.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, flags=re.DOTALL)
+    assert found, done.stderr[-2000:]
+    data: dict[str, Any] = json.loads(html.unescape(found[1]))
+    return data
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [400, 1200])
+def test_a_report_fits_the_screen_and_can_be_read(report: Path, width: int, dark: bool) -> None:
+    found = measured(report, width, dark)
+    assert found["width"] == width
+    assert found["needed"] <= width, "the page itself never scrolls sideways"
+    assert found["scrolled"] == 0, "tables fit"
+    assert found["contrast"] >= 4.5
+    assert found["paper"] == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
+    assert found["refused"] == 0
+    assert found["unnamed"] == 0
+    assert len(found["charts"]) == 2
+    assert min(found["charts"]) >= min(width - 40, 400)
+    assert found["smallest"] >= 5, "digits on the axes can be read"
+
+
+def test_the_measurements_find_what_is_wrong(report: Path) -> None:
+    page = (
+        report.read_text()
+        .replace("--muted: #55616e", "--muted: #aab0b6")
+        .replace("width: 100%; max", "min-width: 900px; max")
+    )
+    report.write_text(page.replace("</main>", '<img src="nowhere.png" alt=""></main>'))
+    found = measured(report, 400, dark=False)
+    assert found["contrast"] < 4.5
+    assert found["scrolled"] > 0
+    assert found["refused"] == 1
