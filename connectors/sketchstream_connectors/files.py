@@ -156,6 +156,22 @@ def pieces(path: Path | None, layout: Layout, position: int = 0, wait_s: float |
         rest = data[used:]
 
 
+def end_of(path: Path | None, layout: Layout) -> int | None:
+    """The position behind the last record of a file as it is now; None for standard input and where there is no file.
+
+    Raises:
+        FormatError, ConfigError, StoreError: as `pieces`.
+    """
+    if path is None or not path.is_file():
+        return None
+    if layout.format not in ("csv", "parquet"):
+        return path.stat().st_size
+    end = 0
+    for piece in pieces(path, layout):
+        end = end if piece is None else piece.next_position
+    return end
+
+
 def _blocks(path: Path | None, position: int, wait_s: float | None) -> Iterator[bytes | None]:
     """Blocks of bytes; an empty one at the end; None when standard input was silent for `wait_s`."""
     if path is None:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from sketchstream.errors import BrokerError, ConfigError, FencedError, MissingExtraError
 
 if TYPE_CHECKING:
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.structs import OffsetAndMetadata
 
 log = logging.getLogger("sketchstream.kafka")
 
@@ -475,6 +476,21 @@ class Admin:
         for p in wanted:
             answered |= self.offsets(topic, [p], which)
         return answered
+
+    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All offsets that a group has committed, with their metadata."""
+        # On a new cluster the first question makes the offsets topic, and the coordinator comes a moment later.
+        found = self._ask(
+            f"asking for the offsets of group {group!r}", lambda client: client.list_group_offsets({group: None})
+        )
+        offsets: dict[TopicPartition, OffsetAndMetadata] = found[group]
+        return offsets
+
+    def ask_group(self, group: str) -> dict[str, Any]:
+        """What the cluster says of a group: its members, and what we may do with it; empty if we may not ask."""
+        found = self._ask(f"asking about group {group!r}", lambda client: client.describe_groups([group]))
+        said: dict[str, Any] = found[group]
+        return said
 
     def delete_before(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Erase records below these offsets."""

@@ -35,6 +35,7 @@ class Pointer:
         chunks: records of the manifest.
         snapshot_id: 16 random bytes, part of what the manifest is bound to.
         key: of the manifest, 32 bytes.
+        partial: without a snapshot: records of an earlier topic are lost, the first windows lack some.
     """
 
     cluster_id: str
@@ -46,6 +47,7 @@ class Pointer:
     chunks: int = 0
     snapshot_id: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
+    partial: bool = False
 
     def to_text(self) -> str:
         """The offset's metadata."""
@@ -62,6 +64,7 @@ class Pointer:
                 "n": self.chunks,
                 "id": _encode(self.snapshot_id),
                 "key": _encode(self.key),
+                **({"partial": True} if self.partial else {}),
             },
             separators=(",", ":"),
         )
@@ -95,6 +98,7 @@ class Pointer:
                 chunks=int(said["n"]),
                 snapshot_id=_decode(said["id"]),
                 key=_decode(said["key"]),
+                partial=bool(said.get("partial", False)),
             )
         except (ValueError, KeyError, TypeError):
             return None

@@ -21,41 +21,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgpack
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
+from sketchstream.stream.recover import Finding, mark_diverged
 from sketchstream_connectors import kafka_blobs as blobs
 from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, Topic, ours
 from sketchstream_connectors.kafka_pointer import Pointer
-from sketchstream_connectors.kafka_sealed import Log, read_key
+from sketchstream_connectors.kafka_sealed import Log
 from sketchstream_connectors.kafka_store import transactional_id
 from sketchstream_connectors.kafka_topics import Names
+from sketchstream_connectors.kafka_traces import newest_revision, trace_headers
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
 
 OFFSETS_TOPIC = "__consumer_offsets"
 STABLE_TIMEOUT_S = 90.0
-Outcome = Literal["healthy", "unstarted", "adopt", "accept", "lost", "reset"]
 Start = Literal["beginning", "end", "committed"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What is true of one partition, and what can be done.
-
-    Args:
-        partition: of the input.
-        outcome: healthy (a worker can take it), unstarted (nothing there, nothing to recover), adopt (an earlier
-            pointer was found), accept (records are gone: it can go on behind them, its open windows marked partial),
-            lost (only `reset` helps), reset (a new revision begins).
-        text: for people.
-        position: where it would go on; -1 if it would not.
-        revision: of its sketches.
-    """
-
-    partition: int
-    outcome: Outcome
-    text: str
-    position: int = -1
-    revision: int = 0
 
 
 @dataclass(frozen=True)
@@ -152,7 +132,8 @@ def reset(
         require_empty(connection)
     given, state = _topics(connection, names)
     wanted = sorted(partitions if partitions is not None else range(given.partitions))
-    revision = 1 + max([_newest_published(connection, names), *_committed_revisions(connection, names, given)])
+    used = [newest_revision(connection, names.sealed), *_committed_revisions(connection, names, given)]
+    revision = 1 + max(used)
     starts = _starts(connection, names, wanted, to)
     findings = []
     for p in wanted:
@@ -236,7 +217,10 @@ def _judge(
         text = f"records from {position} to {first - 1} were trimmed: it can go on at {first} with that loss"
         return _Found(Finding(partition, "accept", text, first, pointer.revision), pointer, position)
     if position > last:
-        text = f"the log was truncated from {position} to {last}: it can go on at {last}, counting at most that twice"
+        text = (
+            f"the log was cut from {position} to {last}: it can go on at {last}; open windows may hold up to "
+            f"{position - last} records that the log has lost"
+        )
         return _Found(Finding(partition, "accept", text, last, pointer.revision), pointer, position)
     text = f"revision {pointer.revision} at position {position}"
     return _Found(Finding(partition, "healthy", text, position, pointer.revision), pointer, position)
@@ -368,22 +352,6 @@ def _committed_revisions(connection: Connection, names: Names, given: Topic) -> 
         reader.close()
 
 
-def _newest_published(connection: Connection, names: Names) -> int:
-    """Largest revision in the sealed topic; -1 where nothing was ever published."""
-    newest = -1
-    if names.sealed is None or connection.admin.topic(names.sealed) is None:
-        return newest
-    log = Log(connection, names.sealed)
-    try:
-        for record in log.advance():
-            named = read_key(record.key)
-            if named is not None:
-                newest = max(newest, named[0].revision if len(named) == 2 else named[1])
-    finally:
-        log.close()
-    return newest
-
-
 def _starts(connection: Connection, names: Names, partitions: Sequence[int], to: Start | int) -> dict[int, int]:
     """Positions to start from."""
     from kafka import TopicPartition
@@ -452,7 +420,11 @@ def _move(connection: Connection, names: Names, reader: blobs.Reader, partition:
         return
     manifest = read_manifest(reader, partition, pointer)
     inner = dict(manifest["manifest"])
-    inner["position"], inner["partial"] = position, True
+    inner["position"] = position
+    if position < found.committed:
+        mark_diverged(inner)
+    else:
+        inner["partial"] = True
     manifest["position"], manifest["manifest"] = position, inner
     snapshot_id, key = os.urandom(16), blobs.new_key()
     producer = _producer(connection, names, partition)
@@ -460,8 +432,9 @@ def _move(connection: Connection, names: Names, reader: blobs.Reader, partition:
         with ours(f"moving the position of partition {partition}"):
             producer.begin_transaction()
             packed: bytes = msgpack.packb(manifest)
+            headers = trace_headers(pointer.topic_id, pointer.revision)
             futures = [
-                producer.send(names.state, key=record_key, value=value, partition=partition)
+                producer.send(names.state, key=record_key, value=value, partition=partition, headers=headers)
                 for record_key, value in blobs.encrypt(b"m" + snapshot_id, packed, key)
             ]
             offsets = [int(future.get(timeout=30).offset) for future in futures]

@@ -14,7 +14,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError
@@ -29,6 +29,8 @@ log = logging.getLogger("sketchstream.kafka")
 CHUNK_BYTES = 512 * 1024 - 2048
 FORMAT = b"1"
 SEALED, FRONTIER = "sealed", "frontier"
+MARKS = ("partial_through", "partial_from", "diverged_through", "diverged_from")
+"""Of a frontier, written only where they are set."""
 READ_TIMEOUT_S = 60.0
 
 Headers = list[tuple[str, bytes]]
@@ -66,8 +68,7 @@ def frontier_record(frontier: Frontier) -> tuple[bytes, bytes, Headers]:
         "partitions": frontier.partitions,
         "sequence": frontier.sequence,
     }
-    if frontier.partial_through != NO_TIME:
-        value["partial_through"] = frontier.partial_through
+    value |= {name: getattr(frontier, name) for name in MARKS if getattr(frontier, name) != NO_TIME}
     headers: Headers = [("content-type", b"application/json"), ("ss-format", FORMAT)]
     return key.encode(), json.dumps(value, separators=(",", ":")).encode(), headers
 
@@ -104,13 +105,14 @@ def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier 
     """A frontier again; None if the value is not one."""
     try:
         said = json.loads(value or b"")
-        return Frontier(
+        marks = {name: int(said.get(name, NO_TIME)) for name in MARKS}
+        plain = Frontier(
             *named,
             published_through=int(said["published_through"]),
             partitions=int(said["partitions"]),
             sequence=int(said["sequence"]),
-            partial_through=int(said.get("partial_through", NO_TIME)),
         )
+        return replace(plain, **marks)  # type: ignore[arg-type]
     except (ValueError, KeyError, TypeError):
         return None
 

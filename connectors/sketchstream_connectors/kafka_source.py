@@ -26,6 +26,7 @@ from sketchstream_connectors.kafka_client import Admin, Connection, ours
 
 if TYPE_CHECKING:
     from kafka import ConsumerGroupMetadata, KafkaConsumer, TopicPartition
+    from kafka.structs import OffsetAndMetadata
 
     from sketchstream_connectors.records import Records
 
@@ -98,6 +99,7 @@ class KafkaSource:
         self._queued: list[SourceEvent] = []
         self._condemned: FencedError | None = None
         self._silenced = False
+        self._suspicious = False
         try:
             self._open()
         except BaseException:
@@ -255,8 +257,12 @@ class KafkaSource:
             failures = self._failed(error)
         events = [*self._queued, *self._changes(), *failures]
         self._queued.clear()
+        if self._suspicious:
+            self._suspicious = False
+            with contextlib.suppress(BrokerError):
+                events += self._anew()
         for p in [p for p, hold in self._held.items() if hold.again_at <= time.monotonic()]:
-            events += self._settle(p)
+            events += self._settle(p) if p in self._held else []
         for p in sorted(self._announced - self._paused):
             events += self._chunks(p, polled.get(self._of(p), ()))
         return events
@@ -327,11 +333,7 @@ class KafkaSource:
         if isinstance(error, errors.OffsetOutOfRangeError):
             return [event for tp, offset in error.args[0].items() for event in self._doubt(tp.partition, offset)]
         if isinstance(error, errors.LogTruncationError):
-            found = getattr(error, "divergent_offsets", None) or {}
-            return [
-                self._halting(tp.partition, "its log was truncated below the position (unclean election)")
-                for tp in found
-            ]
+            return self._truncated(getattr(error, "divergent_offsets", None) or {})
         if isinstance(error, errors.CorruptRecordError | errors.UnsupportedCodecError):
             return self._unreadable(error)
         if isinstance(error, errors.FencedInstanceIdError):
@@ -367,8 +369,11 @@ class KafkaSource:
         try:
             first = self._admin.offsets(self.topic, [partition], "earliest").get(partition)
             last = self._admin.offsets(self.topic, [partition], "latest").get(partition)
+            anew = self._anew()
         except BrokerError:
             return []
+        if anew:
+            return anew
         log.warning(
             "event=position_in_doubt partition=%d position=%d first=%s last=%s", partition, hold.offset, first, last
         )
@@ -379,10 +384,48 @@ class KafkaSource:
         if last is not None and now - hold.since > TRUNCATED_AFTER_S:
             del self._held[partition]
             text = f"position {hold.offset} does not exist (the log ends at {last}): the log was truncated"
-            return [self._halting(partition, text)]
+            return [self._halting(partition, text, last if last < hold.offset else None)]
         if first is not None and last is not None and hold.offset <= last:
             self._release(partition)
         return []
+
+    def _truncated(self, divergent: Mapping[TopicPartition, OffsetAndMetadata | None]) -> list[SourceEvent]:
+        """Logs that were cut below our positions and may be longer again: where each of them parts from what we read.
+
+        None where the leader has nothing left of that time, so that nobody can say.
+        """
+        try:
+            anew = self._anew()
+        except BrokerError:
+            anew = []  # the topic's watcher will find out
+        if anew:
+            return anew
+        events: list[SourceEvent] = []
+        for tp, place in divergent.items():
+            resume_at = None if place is None or place.offset < 0 else int(place.offset)
+            if resume_at is not None and place is not None:
+                self._epochs[tp.partition] = place.leader_epoch if place.leader_epoch is not None else -1
+            events.append(
+                self._halting(tp.partition, "its log was truncated below the position (unclean election)", resume_at)
+            )
+        return events
+
+    def _anew(self) -> list[SourceEvent]:
+        """If the input is not the topic any more that positions belong to, nothing of any partition can be read on."""
+        found = self._admin.topic(self.topic)
+        if found is not None and found.topic_id == self.topic_id:
+            return []
+        what = "was deleted" if found is None else "was deleted and made again (its topic id changed)"
+        log.error("event=topic_recreated topic=%s", self.topic)
+        if found is not None:
+            self.topic_id = found.topic_id
+        self._epochs.clear()
+        self._held.clear()
+        self._refetched.clear()
+        error = DataLossError(f"the input topic {self.topic!r} {what}; `sketchstream reset` starts a new revision")
+        for p in self._announced:
+            self._stop(p)
+        return [PartitionError(p, error, anew=True) for p in sorted(self._announced)]
 
     def _release(self, partition: int) -> None:
         """The position exists: fetch from it again; how long it was in doubt is remembered until a chunk comes."""
@@ -571,15 +614,10 @@ class _Watch:
                 log.warning("event=watch_failed error=%s", type(error).__name__)
 
     def _check_topic(self) -> None:
-        """A topic that was deleted, or deleted and made again, halts every partition."""
+        """A topic that was deleted, or deleted and made again, has nothing to do with the positions that we hold."""
         source = self._source
         found = self._admin.topic(source.topic)
-        if found is not None and found.topic_id == source.topic_id:
-            return
-        what = "was deleted" if found is None else "was deleted and made again (its topic id changed)"
-        log.error("event=topic_recreated topic=%s", source.topic)
-        msg = f"the input topic {source.topic!r} {what}; `sketchstream reset` starts a new revision"
-        source._queued.extend(PartitionError(p, DataLossError(msg)) for p in sorted(source._announced))
+        source._suspicious = found is None or found.topic_id != source.topic_id
 
     def _check_owners(self) -> None:
         """A partition that nobody in a settled group owns, in two looks: one member joins anew, and all is dealt again.

@@ -27,11 +27,14 @@ from sketchstream import faults
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError, SketchstreamError
 from sketchstream.stream.ports import Fresh, Restored, Snapshot
 from sketchstream_connectors import kafka_blobs as blobs
+from sketchstream_connectors import kafka_traces as traces
 from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Admin, Connection, Topic, ours
 from sketchstream_connectors.kafka_pointer import Pointer
 
 if TYPE_CHECKING:
     from kafka import ConsumerGroupMetadata, KafkaProducer
+
+    from sketchstream_connectors.kafka_sealed import Headers
 
 log = logging.getLogger("sketchstream.kafka")
 
@@ -102,6 +105,8 @@ class KafkaStore:
         topic: the input topic.
         member: the source of the same worker.
         sealed_topic: where sealed sketches go: records in it are traces of an earlier life of a partition.
+        accept_loss: an input that was made again is begun anew, as a new revision; a position beyond the end of the
+            log is left to the source.
         largest_blob_lag: bytes after which a clean blob is written again, so that what lies before it can be erased.
 
     Raises:
@@ -115,6 +120,7 @@ class KafkaStore:
         member: Member,
         *,
         sealed_topic: str | None = None,
+        accept_loss: bool = False,
         lag_bytes: int = LAG_BYTES,
         lag_s: float = LAG_S,
     ) -> None:
@@ -122,6 +128,7 @@ class KafkaStore:
         self._topic = topic
         self._member = member
         self._sealed_topic = sealed_topic
+        self._accept_loss = accept_loss
         self._state_topic = state_topic(connection.group, topic)
         self._lag = (lag_bytes, lag_s)
         # The broker begins a new segment with the first append after `segment.ms`, and deletes whole segments only:
@@ -159,9 +166,22 @@ class KafkaStore:
         found = self._admin.topic(self._topic, max_age_s=TOPIC_CHECK_S)
         if found is None or found.topic_id != self._input.topic_id:
             what = "was deleted" if found is None else "was deleted and made again (its topic id changed)"
+            if self._accept_loss:
+                msg = f"the input topic {self._topic!r} {what}: its partitions are begun anew"
+                raise BrokerError(msg)
             msg = f"the input topic {self._topic!r} {what}; {ADVICE}"
             raise DataLossError(msg)
         return found
+
+    def _adopt_input(self) -> None:
+        """Where that is accepted, the topic of that name that is there now is the input, whatever was before."""
+        if not self._accept_loss:
+            return
+        found = self._admin.topic(self._topic)
+        if found is None:
+            msg = f"the input topic {self._topic!r} was deleted: waiting for it to be made again"
+            raise BrokerError(msg)
+        self._input = found
 
     def _check_room(self, partition: int) -> None:
         """State and sealed topics have the partition; they are grown when the input was."""
@@ -198,6 +218,7 @@ class KafkaStore:
         """See `ports.StateStore.take`."""
         started = time.monotonic()
         self.drop(partition)
+        self._adopt_input()
         self._check_room(partition)
         name = transactional_id(self._connection.group, self._topic, partition)
         producer = self._connection.producer(
@@ -235,12 +256,14 @@ class KafkaStore:
                     f"(another client of this group, or a reset by another tool); {ADVICE}"
                 )
                 raise DataLossError(msg)
+            if self._accept_loss and pointer.topic_id != self._input.topic_id:
+                return self._begin_anew(partition, fence, pointer.revision)
             self._check_pointer(partition, pointer, committed.offset)
             if committed.leader_epoch is not None:
                 self._member.expect_epoch(partition, committed.leader_epoch)
             fence.position = committed.offset
             if pointer.manifest < 0:
-                return Fresh(pointer.revision, committed.offset)
+                return Fresh(pointer.revision, committed.offset, pointer.partial)
             return self._load(partition, fence, pointer, reader)
 
     def _load(self, partition: int, fence: _Fence, pointer: Pointer, reader: blobs.Reader) -> Restored:
@@ -271,7 +294,7 @@ class KafkaStore:
             what = "names a snapshot in a state topic that was deleted and made again"
         else:
             ends = self._admin.offsets(self._topic, [partition], "latest")
-            if ends.get(partition, position) >= position:
+            if self._accept_loss or ends.get(partition, position) >= position:
                 return
             what = "lies beyond the end of the log (truncated or restored from an older copy)"
         msg = f"the committed offset of partition {partition} of {self._topic!r} {what}; {ADVICE}"
@@ -287,21 +310,40 @@ class KafkaStore:
                 msg = f"no leader answers for partition {partition} of {name!r}"
                 raise BrokerError(msg)
             if ends[partition] > 0:
+                trace = traces.newest_trace(self._connection, self._state_topic, partition)
+                if self._accept_loss and trace is not None and trace.topic_id != self._input.topic_id:
+                    return self._begin_anew(partition, fence, trace.revision)
                 msg = (
                     f"partition {partition} of {self._topic!r} has no committed offset, but {name!r} holds {what} of "
                     f"it: the group's offsets expired or were deleted; {ADVICE}"
                 )
                 raise DataLossError(msg)
+        revision = traces.revision_of(self._connection, self._topic, self._input.topic_id)
+        return self._begin(partition, fence, revision or 0, partial=False)
+
+    def _begin_anew(self, partition: int, fence: _Fence, used: int) -> Fresh:
+        """The input is another topic than the one that was counted: a new revision, and the old state is erased.
+
+        Its records may be those of the old topic again, so nothing of them may go into a sketch that has those.
+        """
+        revision = traces.next_revision(self._connection, self._topic, self._input.topic_id, self._sealed_topic, used)
+        self._member.expect_epoch(partition, -1)
+        log.warning("event=input_made_again topic=%s partition=%d revision=%d", self._topic, partition, revision)
+        return self._begin(partition, fence, revision, partial=True)
+
+    def _begin(self, partition: int, fence: _Fence, revision: int, *, partial: bool) -> Fresh:
+        """Commit a pointer without a snapshot at the beginning of the log."""
         begins = self._admin.offsets(self._topic, [partition], "earliest")
         if partition not in begins:
             msg = f"no leader answers for partition {partition} of {self._topic!r}"
             raise BrokerError(msg)
-        pointer = Pointer(self._admin.cluster_id(), self._input.topic_id, self._state.topic_id)
+        ids = self._admin.cluster_id(), self._input.topic_id, self._state.topic_id
         with ours(f"starting partition {partition}"):
             fence.producer.begin_transaction()
-            self._finish(partition, fence, begins[partition], pointer, time.monotonic() + COMMIT_TIMEOUT_S)
+            deadline = time.monotonic() + COMMIT_TIMEOUT_S
+            self._finish(partition, fence, begins[partition], Pointer(*ids, revision, partial=partial), deadline)
         fence.position = begins[partition]
-        return Fresh(0, fence.position)
+        return Fresh(revision, fence.position, partial)
 
     def commit(self, partition: int, snapshot: Snapshot) -> None:
         """See `ports.StateStore.commit`."""
@@ -310,7 +352,7 @@ class KafkaStore:
         if fence is None or fence.broken:
             msg = f"partition {partition} is not ours any more: take it again"
             raise FencedError(msg)
-        if snapshot.position < fence.position:
+        if snapshot.position < fence.position and not snapshot.rewound:
             fence.broken = True
             msg = f"a snapshot of partition {partition} would move its position back"
             raise DataLossError(msg)
@@ -362,7 +404,8 @@ class KafkaStore:
             }
             snapshot_id, key = os.urandom(16), blobs.new_key()
             packed: bytes = msgpack.packb(manifest)
-            future, count, _ = self._send(partition, fence, b"m" + snapshot_id, packed, key)
+            headers = traces.trace_headers(self._input.topic_id, snapshot.revision)
+            future, count, _ = self._send(partition, fence, b"m" + snapshot_id, packed, key, headers)
             pointer = Pointer(
                 self._admin.cluster_id(),
                 self._input.topic_id,
@@ -384,11 +427,15 @@ class KafkaStore:
             written,
         )
 
-    def _send(self, partition: int, fence: _Fence, name: bytes, data: bytes, key: bytes) -> tuple[Any, int, int]:
+    def _send(
+        self, partition: int, fence: _Fence, name: bytes, data: bytes, key: bytes, headers: Headers | None = None
+    ) -> tuple[Any, int, int]:
         """Hand a blob to the producer: the future of its first record, the number of records, their bytes."""
         first, count, size = None, 0, 0
         for record_key, value in blobs.encrypt(name, data, key):
-            future = fence.producer.send(self._state_topic, key=record_key, value=value, partition=partition)
+            future = fence.producer.send(
+                self._state_topic, key=record_key, value=value, partition=partition, headers=headers
+            )
             first = first or future
             count += 1
             size += len(value)
@@ -521,7 +568,7 @@ class _Eraser:
             self._admin.delete_before(self._topic, due)
             done.update(due)
         except SketchstreamError as error:
-            log.info("event=erase_delayed topic=%s error=%s", self._topic, type(error.__cause__ or error).__name__)
+            log.warning("event=erase_delayed topic=%s error=%s", self._topic, type(error.__cause__ or error).__name__)
 
     def close(self) -> None:
         """One last round, and the end."""

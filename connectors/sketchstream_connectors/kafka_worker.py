@@ -119,9 +119,10 @@ def open_ports(config: Config) -> Ports:
 
         connection = connect(config)
         kept(connection.close)
+        accept = config.input.data_loss == "accept"
         source = KafkaSource(connection, topic, decoder.decode, path="auto" if config.worker.raw else "stock")
         kept(source.close)
-        store = KafkaStore(connection, topic, source, sealed_topic=config.sealed_topic)
+        store = KafkaStore(connection, topic, source, sealed_topic=config.sealed_topic, accept_loss=accept)
         kept(store.close)
         publishers: list[Publisher] = []
         if config.sealed_topic is not None:

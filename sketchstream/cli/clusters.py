@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from sketchstream.privacy.guarantee import Context
     from sketchstream.stream.config import Config
     from sketchstream.stream.plans import SketchPlan
+    from sketchstream.stream.recover import Finding
     from sketchstream_connectors.kafka_client import Connection
-    from sketchstream_connectors.kafka_recover import Finding
     from sketchstream_connectors.kafka_topics import Names
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from sketchstream.errors import DataLossError, FormatError, MergeError, StoreError
 from sketchstream.published import Published, Release, SealedState, read, stack
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.ports import NO_TIME, Frontier, SealedEntry, SealedSource
+from sketchstream.stream.ports import Frontier, SealedEntry, SealedSource
 from sketchstream.stream.results import REVISION_NAME, SEALED_NAME, read_frontiers, start_name
 from sketchstream.stream.windows import iso
 
@@ -102,7 +102,8 @@ class SealedWindow:
         of: partitions of the input, the most that any frontier or header speaks of.
         published: partitions that are done with this window.
         missing: partitions that are not, ascending.
-        partial: records from before the start of some partition may be missing.
+        partial: records from before the start of some partition, or lost ones, may be missing.
+        diverged: it may hold records of some partition that the log has lost since.
         repartitioned: partitions were added while it was open: items may be counted twice, intervals do not hold.
         parts: the sealed sketches, by partition.
     """
@@ -114,13 +115,14 @@ class SealedWindow:
     published: int
     missing: tuple[int, ...]
     partial: bool
+    diverged: bool
     repartitioned: bool
     parts: tuple[Release | SealedState, ...] = field(repr=False)
 
     @property
     def complete(self) -> bool:
-        """Whether every partition has passed this window, and none began inside it."""
-        return not self.missing and not self.partial
+        """Whether every partition has passed this window, none began inside it, and none counted what the log lost."""
+        return not self.missing and not self.partial and not self.diverged
 
     @property
     def known_zeros(self) -> int:
@@ -165,6 +167,8 @@ class SealedWindow:
         }
         if self.partial:
             out["partial"] = True
+        if self.diverged:
+            out["diverged"] = True
         if self.repartitioned:
             out["repartitioned"] = True
         return out
@@ -176,7 +180,9 @@ class SealedWindow:
             return f"{self.published} of {self.of} partitions (missing: {shown})"
         text = f"all {self.of} partitions" if self.of > 1 else "complete"
         if self.partial:
-            text += ", but counting began inside it"
+            text += ", but counting began inside it or records were lost"
+        if self.diverged:
+            text += ", but it may hold records that the log has lost"
         if self.repartitioned:
             text += ", partitions were added inside it: no intervals"
         return text
@@ -273,7 +279,6 @@ class SealedReader:
                 # a sealed sketch is final even before its frontier came
                 if partition not in here and (frontier is None or frontier.published_through < window[1]):
                     missing.append(partition)
-            partial = any(one.partial_through != NO_TIME and one.partial_through >= window[1] for one in own.values())
             out.append(
                 SealedWindow(
                     sketch=sketch,
@@ -282,7 +287,8 @@ class SealedReader:
                     of=of,
                     published=of - len(missing),
                     missing=tuple(missing),
-                    partial=partial,
+                    partial=any(one.partial(window[1]) for one in own.values()),
+                    diverged=any(one.diverged(window[1]) for one in own.values()),
                     repartitioned=any(part.repartitioned for part in here.values())
                     or len({part.origin.partitions_open for part in here.values()}) > 1,
                     parts=tuple(here[partition] for partition in sorted(here)),

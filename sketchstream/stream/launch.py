@@ -7,13 +7,16 @@ for a topic, connections).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sketchstream.stream.config import Config
 from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.partition import Rules
 from sketchstream.stream.results import DirectoryPublisher
 from sketchstream.stream.worker import Progress, Settings, Worker
+
+if TYPE_CHECKING:
+    from sketchstream_connectors.files import Layout
 
 
 def rules(config: Config) -> Rules:
@@ -45,6 +48,15 @@ def settings(config: Config) -> Settings:
     )
 
 
+def file_layout(config: Config) -> Layout:
+    """How the input file is read."""
+    from sketchstream_connectors.files import Layout
+
+    shared: dict[str, Any] = {"item_type": config.input.item_type, "weight": config.input.weight}
+    time = config.input.time if config.input.time != "record" else None
+    return Layout(config.format, config.input.item, time=time, **shared)  # type: ignore[arg-type]
+
+
 def file_worker(
     config: Config, *, progress: Callable[[Progress], None] | None = None, metrics: Metrics | None = None
 ) -> Worker:
@@ -54,17 +66,14 @@ def file_worker(
         KeyMismatchError, StoreError, DataLossError: the key or the store cannot be used.
     """
     from sketchstream.stream.store import DirectoryStore
-    from sketchstream_connectors.files import FileSource, Layout
+    from sketchstream_connectors.files import FileSource
 
-    shared: dict[str, Any] = {"item_type": config.input.item_type, "weight": config.input.weight}
-    time = config.input.time if config.input.time != "record" else None
-    layout = Layout(config.format, config.input.item, time=time, **shared)  # type: ignore[arg-type]
     common = rules(config)
     directory = config.sealed_directory
     assert directory is not None
     return Worker(
         common,
-        FileSource(config.input_file, layout),
+        FileSource(config.input_file, file_layout(config)),
         DirectoryStore(config.store_path),
         DirectoryPublisher(directory),
         settings=settings(config),

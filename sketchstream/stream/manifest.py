@@ -42,6 +42,9 @@ def write(state: PartitionState) -> Snapshot:
         sketches[track.name] = {
             "through": track.through,
             "partial": track.partial,
+            "partial_from": track.partial_from,
+            "diverged": track.diverged,
+            "diverged_from": track.diverged_from,
             "sequence": track.sequence,
             "announced": track.announced,
             "retired": track.plan is None,
@@ -79,7 +82,7 @@ def write(state: PartitionState) -> Snapshot:
         "outbox": outbox,
         "frontiers": [_frontier_fields(frontier) for frontier in state._frontiers.values()],
     }
-    state._changed = False
+    rewound, state._rewound, state._changed = state._rewound, False, False
     return Snapshot(
         partition=state.partition,
         position=state.position,
@@ -88,6 +91,7 @@ def write(state: PartitionState) -> Snapshot:
         keep=frozenset(keep),
         revision=state.revision,
         spec_fingerprint=state.rules.fingerprint,
+        rewound=rewound,
     )
 
 
@@ -141,6 +145,8 @@ def read(rules: Rules, partition: int, restored: Restored, partitions: int) -> P
 def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
     track = state.tracks.get(name) or Track(name, None)
     track.through, track.partial = _int(fields["through"]), _int(fields["partial"])
+    track.partial_from = _int(fields.get("partial_from", NO_TIME))
+    track.diverged, track.diverged_from = (_int(fields.get(name, NO_TIME)) for name in ("diverged", "diverged_from"))
     track.sequence, track.announced = _int(fields["sequence"]), _int(fields["announced"])
     for one in _tables(fields["windows"]):
         start, end = _int(one["start"]), _int(one["end"])
@@ -210,7 +216,7 @@ def _begin(state: PartitionState, plan: SketchPlan) -> None:
         return
     track = state.tracks[plan.name]
     boundary = plan.calendar.window(state.watermark)[1]
-    track.partial = max(track.partial, boundary)
+    track.mark_partial(boundary)
     if not track.windows:
         track.through = max(track.through, boundary)
     state._announce(track)
@@ -250,6 +256,9 @@ def _frontier_fields(frontier: Frontier) -> Plain:
         "partitions": frontier.partitions,
         "sequence": frontier.sequence,
         "partial_through": frontier.partial_through,
+        "partial_from": frontier.partial_from,
+        "diverged_through": frontier.diverged_through,
+        "diverged_from": frontier.diverged_from,
     }
 
 

@@ -40,6 +40,7 @@ COUNTERS = {
     "publish_failures": "Publications that failed and are tried again.",
     "restores": "Partitions taken with a snapshot.",
     "lost_offsets": "Offsets that were trimmed before they were read, and passed over by policy.",
+    "diverged_offsets": "Offsets that were read and then cut off the log, and kept in open windows by policy.",
     "gaps": "Chunks discarded because they did not start at the state's position.",
 }
 

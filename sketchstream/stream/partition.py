@@ -69,6 +69,7 @@ class PartitionState:
         self._frontiers: dict[str, Frontier] = {}
         self._pending_frontiers: dict[str, Frontier] = {}
         self._partial = False
+        self._rewound = False
         self._count_now: Callable[[], int] | None = None
         self._asked: int | None = None
         self._changed = True
@@ -344,7 +345,24 @@ class PartitionState:
             ends = [window.end for window in track.windows.values()]
             if track.plan is not None and self.watermark != NO_TIME:
                 ends.append(track.plan.calendar.window(self.watermark)[1])
-            track.partial = max([track.partial, *ends])
+            if ends:
+                track.mark_partial(max(ends))
+            self._announce(track)
+
+    def rewind(self, position: int) -> None:
+        """Go on at an earlier position, where the log was cut off: open windows may hold records that it has lost.
+
+        Raises:
+            ValueError: the position is not an earlier one.
+        """
+        if position >= self.position:
+            msg = f"partition {self.partition} is at {self.position}; it can only be rewound to an earlier position"
+            raise ValueError(msg)
+        self.position = position
+        self._changed = self._rewound = True
+        for track in self.tracks.values():
+            if track.windows:
+                track.mark_diverged(max(window.end for window in track.windows.values()))
             self._announce(track)
 
     def _note_partial(self, first_time: int) -> None:
@@ -354,7 +372,7 @@ class PartitionState:
         self._partial = False
         for track in self.tracks.values():
             if track.plan is not None:
-                track.partial = max(track.partial, track.plan.calendar.window(first_time)[1])
+                track.mark_partial(track.plan.calendar.window(first_time)[1])
 
     # ------------------------------------------------------------------------------------------- sealing
 
@@ -466,6 +484,9 @@ class PartitionState:
             partitions=self.partitions,
             sequence=track.sequence,
             partial_through=track.partial,
+            partial_from=track.partial_from,
+            diverged_through=track.diverged,
+            diverged_from=track.diverged_from,
         )
 
     @property

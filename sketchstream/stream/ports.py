@@ -125,13 +125,16 @@ class PartitionError:
     Args:
         partition: which.
         error: why; its message says what to do.
-        resume_at: records from the state's position up to here are gone (trimmed), and reading could go on here; used
-            only under the policy input.data_loss = "accept".
+        resume_at: where reading could go on: behind the state's position where records were trimmed, before it where
+            the log was cut below it and went on. Used only under the policy input.data_loss = "accept".
+        anew: the input is another topic now, and no position of the old one means anything; under the same policy the
+            store gives a fresh start.
     """
 
     partition: int
     error: Exception
     resume_at: int | None = None
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,7 @@ class Snapshot:
         keep: names of blobs that earlier snapshots brought and that this one still needs. Every other blob of this
             partition is superseded once this snapshot is durable, and must be erased.
         spec_fingerprint: of all sketches configured, for the pointer.
+        rewound: the position may be before the last one: the log was cut below it, and that was accepted.
     """
 
     partition: int
@@ -216,6 +220,7 @@ class Snapshot:
     keep: frozenset[str] = field(repr=False)
     revision: int = 0
     spec_fingerprint: bytes = field(default=b"", repr=False)
+    rewound: bool = False
 
 
 @dataclass(frozen=True)
@@ -229,10 +234,14 @@ class Restored:
 
 @dataclass(frozen=True)
 class Fresh:
-    """A partition without any state: start at `position` (None: the source's beginning), under this revision."""
+    """A partition without any state: start at `position` (None: the source's beginning), under this revision.
+
+    `partial`: there were records before the beginning, of an earlier topic, that are lost.
+    """
 
     revision: int = 0
     position: int | None = None
+    partial: bool = False
 
 
 class StateStore(Protocol):
@@ -242,8 +251,8 @@ class StateStore(Protocol):
        `drop`, and gives what is committed now.
     2. `commit` is atomic: after any crash, the old or the new snapshot is what `take` gives, whole. Once it
        returned, it is the new one. When it raises, nobody knows: the worker drops the state and takes again.
-    3. A committed position never goes back; nothing is inferred to be a cold start (traces without a pointer of
-       ours: DataLossError).
+    3. A committed position never goes back unless its snapshot is `rewound`. Nothing is inferred to be a cold start
+       (traces without a pointer of ours: DataLossError).
     4. A superseded blob is erased after the snapshot that supersedes it is durable, not before.
     """
 
@@ -301,7 +310,9 @@ class Frontier:
         published_through: ms; every window with end <= this is published, or had no records here.
         partitions: of the input, as seen now.
         sequence: grows with every new frontier of this (sketch, revision, partition): readers take the largest.
-        partial_through: windows that end by then may lack records from before the start; NO_TIME: none.
+        partial_from, partial_through: windows that end after the one and by the other may lack records, from before
+            the start or lost; NO_TIME as `partial_through`: none.
+        diverged_from, diverged_through: likewise, windows that may hold records that the log does not have any more.
     """
 
     sketch: str
@@ -311,6 +322,17 @@ class Frontier:
     partitions: int
     sequence: int
     partial_through: int = NO_TIME
+    partial_from: int = NO_TIME
+    diverged_through: int = NO_TIME
+    diverged_from: int = NO_TIME
+
+    def partial(self, end: int) -> bool:
+        """Whether a window that ends then may lack records."""
+        return self.partial_from < end <= self.partial_through
+
+    def diverged(self, end: int) -> bool:
+        """Whether a window that ends then may hold records that the log has lost."""
+        return self.diverged_from < end <= self.diverged_through
 
 
 class Publisher(Protocol):

@@ -18,13 +18,15 @@ from pathlib import Path
 
 from sketchstream import files
 from sketchstream.errors import DataLossError, FormatError, StoreError
-from sketchstream.stream.ports import Frontier, Publisher, SealedEntry
+from sketchstream.stream.ports import NO_TIME, Frontier, Publisher, SealedEntry
 from sketchstream.stream.windows import iso
 
 SEALED_NAME = re.compile(r"p(\d{5,})\.sealed")
 FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
 REVISION_NAME = re.compile(r"r(\d{1,9})")
 _FIELDS = ("partial_through", "partition", "partitions", "published_through", "revision", "sequence", "sketch")
+_MARKS = ("partial_from", "diverged_from", "diverged_through")
+"""Written only where they are set."""
 
 
 def encode_frontier(frontier: Frontier) -> bytes:
@@ -35,6 +37,7 @@ def encode_frontier(frontier: Frontier) -> bytes:
         3
     """
     fields = {name: getattr(frontier, name) for name in _FIELDS}
+    fields |= {name: getattr(frontier, name) for name in _MARKS if getattr(frontier, name) != NO_TIME}
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -48,6 +51,7 @@ def decode_frontier(data: bytes) -> Frontier:
         fields = json.loads(data)
         sketch = fields.pop("sketch")
         numbers = {name: fields.pop(name) for name in _FIELDS if name != "sketch"}
+        numbers |= {name: fields.pop(name) for name in _MARKS if name in fields}
     except (ValueError, KeyError, AttributeError, TypeError):
         numbers, sketch, fields = {}, None, {}
     bad = any(isinstance(value, bool) or not isinstance(value, int) for value in numbers.values())

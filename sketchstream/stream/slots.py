@@ -41,7 +41,8 @@ class Settings:
         poll_s: longest wait for records.
         threads: for commits and restores; 0 does them in the worker's thread.
         fail_fast: raise DataLossError when a partition halts.
-        accept_loss: where records were trimmed before they were read, go on behind them; their windows are partial.
+        accept_loss: where records were trimmed before they were read, or the log was cut below what was read, go on
+            where it goes on, their windows marked; where the input was made again, begin a new revision with it.
         close_at_end: seal every open window when a bounded input has ended.
         refused_per_s: a partition that sends more refused records (late or dead letters) is slowed down.
         refused_payload: whether refused records go with their key, value and headers, which are raw data.

@@ -22,6 +22,7 @@ import re
 import secrets
 import shutil
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,13 @@ class DirectoryStore:
 
     Args:
         root: folder; made if it does not exist, with mode 0700.
+        mend: write a `store.json` that is gone or damaged again, with the newest revision that a snapshot names.
 
     Raises:
         StoreError: it is in use by another process, cannot be written, or is not a store of ours.
     """
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, *, mend: bool = False) -> None:
         self.root = Path(root)
         self.rewrite_after_s: float | None = None
         self._sequence: dict[int, int] = {}
@@ -67,7 +69,10 @@ class DirectoryStore:
             self._lock = None
             msg = f"the store {self.root} is in use by another process; a store serves one process at a time"
             raise StoreError(msg) from None
+        self.mended = False
         try:
+            if mend:
+                self._mend()
             self.revision = self._open()
         except BaseException:
             self.close()
@@ -97,6 +102,12 @@ class DirectoryStore:
             raise StoreError(msg)
         return revision
 
+    def _mend(self) -> None:
+        revision, known = read_about(self.root)
+        if not known:
+            self._write_about(revision)
+            self.mended = True
+
     def _write_about(self, revision: int) -> None:
         data = {"format": FORMAT, "id": secrets.token_hex(16), "revision": revision}
         files.write_durably(
@@ -112,17 +123,16 @@ class DirectoryStore:
         """The newest whole snapshot; sweeps what a crash left. See `StateStore.take`."""
         folder = self._folder(partition)
         try:
-            names = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
-            found = sorted(name for name in names if _SNAPSHOT.fullmatch(name))
-            if not found:
-                return self._nothing(partition, names)
-            header = _read_snapshot(folder / found[-1], partition)
+            header = newest_snapshot(self.root, partition)
+            if header is None:
+                return self._nothing(partition)
             if header["revision"] < self.revision:  # `reset` was interrupted: its new revision is already written
                 self._sweep(folder, set())
-                return self._nothing(partition, [])
-            blobs = {name: _read_blob(folder, name, digest, partition) for name, digest in header["blobs"].items()}
-            self._sequence[partition], self._blobs[partition] = int(found[-1][:12]), header["blobs"]
-            self._sweep(folder, {found[-1], *(f"{name}.blob" for name in blobs)})
+                return self._nothing(partition)
+            blobs = read_blobs(self.root, partition, header)
+            name = header["name"]
+            self._sequence[partition], self._blobs[partition] = int(name[:12]), header["blobs"]
+            self._sweep(folder, {name, *(f"{blob}.blob" for blob in blobs)})
         except StoreError:
             raise
         except OSError as error:
@@ -130,17 +140,9 @@ class DirectoryStore:
             raise StoreError(msg) from error
         return Restored(header["position"], header["manifest"], blobs)
 
-    def _nothing(self, partition: int, names: list[str]) -> Fresh:
-        """No snapshot: a partition that was never committed; unless there are blobs, which the first commit of a
-        worker never has: it is made before the first record.
-        """  # noqa: D205
-        if any(_BLOB.fullmatch(name) for name in names):
-            msg = (
-                f"partition {partition}: {self._folder(partition)} holds blobs but no snapshot, so something was "
-                "removed; put it back, or start a new revision with `sketchstream reset`"
-            )
-            raise DataLossError(msg)
-        if names:
+    def _nothing(self, partition: int) -> Fresh:
+        """A partition that was never committed under this revision."""
+        if self._folder(partition).is_dir():
             self._sweep(self._folder(partition), set())
         self._sequence[partition], self._blobs[partition] = 0, {}
         return Fresh(self.revision)
@@ -225,7 +227,58 @@ class DirectoryStore:
 
     def partitions(self) -> list[int]:
         """Partitions that have a folder."""
-        return sorted(int(one.name[1:]) for one in self.root.iterdir() if _PARTITION.fullmatch(one.name))
+        return partitions_in(self.root)
+
+
+def partitions_in(root: Path) -> list[int]:
+    """Partitions that have a folder in a store."""
+    return sorted(int(one.name[1:]) for one in root.iterdir() if _PARTITION.fullmatch(one.name))
+
+
+def read_about(root: Path) -> tuple[int, bool]:
+    """The revision of a store, and whether its `store.json` says so; else the newest that a whole snapshot names."""
+    try:
+        said = json.loads((root / "store.json").read_bytes())
+        if isinstance(said, dict) and said.get("format") == FORMAT and isinstance(said.get("revision"), int):
+            return int(said["revision"]), True
+    except (FileNotFoundError, ValueError):
+        pass
+    revisions = [0]
+    for partition in partitions_in(root):
+        try:
+            header = newest_snapshot(root, partition)
+        except DataLossError:
+            continue
+        if header is not None:
+            revisions.append(int(header["revision"]))
+    return max(revisions), False
+
+
+def newest_snapshot(root: Path, partition: int) -> dict[str, Any] | None:
+    """What the newest snapshot of a partition says, and its file's `name`; None where nothing was ever committed.
+
+    Raises:
+        DataLossError: it is damaged; or there are blobs and no snapshot, although the first commit of a worker, which
+            is made before the first record, has none.
+    """
+    folder = root / f"p{partition:05d}"
+    names = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+    found = [name for name in names if _SNAPSHOT.fullmatch(name)]
+    if found:
+        return _read_snapshot(folder / found[-1], partition) | {"name": found[-1]}
+    if any(_BLOB.fullmatch(name) for name in names):
+        msg = (
+            f"partition {partition}: {folder} holds blobs but no snapshot, so something was removed; put it back, or "
+            "start a new revision with `sketchstream reset`"
+        )
+        raise DataLossError(msg)
+    return None
+
+
+def read_blobs(root: Path, partition: int, header: Mapping[str, Any]) -> dict[str, bytes]:
+    """The blobs that a snapshot names. Raises DataLossError where one is missing or damaged."""
+    folder = root / f"p{partition:05d}"
+    return {name: _read_blob(folder, name, digest, partition) for name, digest in header["blobs"].items()}
 
 
 def _read_snapshot(path: Path, partition: int) -> dict[str, Any]:

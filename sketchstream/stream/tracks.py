@@ -94,10 +94,25 @@ class Track:
     windows: dict[int, OpenWindow] = field(default_factory=dict)
     through: int = NO_TIME
     partial: int = NO_TIME
+    partial_from: int = NO_TIME
+    diverged: int = NO_TIME
+    diverged_from: int = NO_TIME
     sequence: int = 0
     announced: int = NO_TIME
     reached: int = NO_TIME
     last: OpenWindow | None = None
+
+    def mark_partial(self, end: int) -> None:
+        """Windows that are not sealed and end by then may lack records; what was sealed before is as it was."""
+        if self.partial == NO_TIME:
+            self.partial_from = self.through
+        self.partial = max(self.partial, end)
+
+    def mark_diverged(self, end: int) -> None:
+        """Windows that are not sealed and end by then may hold records that the log has lost."""
+        if self.diverged == NO_TIME:
+            self.diverged_from = self.through
+        self.diverged = max(self.diverged, end)
 
     def aligned(self) -> bool:
         """Whether every open window is one that the calendar would make."""

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
-from sketchstream.errors import DataLossError, SketchstreamError
+from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
 from sketchstream.stream.metrics import Gauges, Metrics, PartitionGauge
 from sketchstream.stream.partition import Outcome, PartitionState, Rules
 from sketchstream.stream.ports import (
@@ -145,8 +145,8 @@ class Worker:
                 self._revoked(event.partitions)
             elif isinstance(event, PartitionError):
                 slot = self._slots.get(event.partition)
-                if slot is not None and slot.status != "halted" and not self._accepted(slot, event):
-                    self._failed(slot, event.error)
+                if slot is not None and slot.status != "halted":
+                    self._troubled(slot, event)
             else:
                 slot = self._slots.get(event.partition)
                 if slot is not None:
@@ -279,7 +279,7 @@ class Worker:
                 beginning,
                 self._source.partition_count(),
                 revision=found.revision,
-                partial=beginning > 0,
+                partial=found.partial or beginning > 0,
             )
             slot.state = state
             slot.reason = "first snapshot"
@@ -308,24 +308,34 @@ class Worker:
             open_windows=slot.state.open_windows,
         )
 
+    def _troubled(self, slot: Slot, event: PartitionError) -> None:
+        """The source cannot read a partition on: accept what was lost, where that is the policy, or let go of it."""
+        if not self.settings.accept_loss:
+            self._failed(slot, event.error)
+        elif event.anew:
+            self._failed(slot, BrokerError(f"partition {slot.partition}: the input was made again: taking it anew"))
+        elif not self._accepted(slot, event):
+            self._failed(slot, event.error)
+
     def _accepted(self, slot: Slot, event: PartitionError) -> bool:
-        """Whether a loss was accepted: committed with its windows marked partial, before anything more is read."""
+        """Whether a loss was accepted: committed with its windows marked, before anything more is read."""
         state, position = slot.state, event.resume_at
-        if not self.settings.accept_loss or position is None or state is None or slot.status != "running":
-            return False
-        if position <= state.position:
+        if position is None or state is None or slot.status != "running" or position == state.position:
             return False
         lost = position - state.position
         _say(logging.WARNING, "loss_accepted", partition=slot.partition, position=position, offsets=lost)
-        self.metrics.add("lost_offsets", lost)
+        self.metrics.add("lost_offsets" if lost > 0 else "diverged_offsets", abs(lost))
         self._source.pause(slot.partition)
         self._wait(slot, self._clock.monotonic() + self.settings.stop_s)
         if slot.state is not state or slot.job is not None:
             return (
                 slot.state is not state
             )  # a commit in flight failed: the state is taken again, and meets the gap again
-        state.skip(position)
-        slot.status, slot.reason = "restoring", "going on behind lost records"
+        if lost > 0:
+            state.skip(position)
+        else:
+            state.rewind(position)
+        slot.status, slot.reason = "restoring", "going on where the log goes on"
         self._save(slot)
         return True
 

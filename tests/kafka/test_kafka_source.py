@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
-from kafka.errors import CorruptRecordError, LogTruncationError, OffsetOutOfRangeError
+from kafka.errors import CorruptRecordError, LogTruncationError, OffsetOutOfRangeError, TopicAlreadyExistsError
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.stream.ports import Assigned, Chunk, PartitionError, Revoked, SourceEvent
+from sketchstream_connectors import kafka_source
 from sketchstream_connectors.fields import Decoder
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_source import KafkaSource
@@ -265,6 +266,72 @@ def test_a_truncated_log_halts_its_partition(
     assert isinstance(event, PartitionError)
     assert event.partition == 3
     assert "truncated" in str(event.error)
+
+
+def test_an_error_says_where_reading_could_go_on(
+    opened: Callable[..., KafkaSource], kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_source, "TRUNCATED_AFTER_S", 1.0)
+    for p in (0, 1):
+        fill(kafka, topic, p, range(100))
+    source = opened()
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    source._admin.delete_before(topic, {0: 50})
+    for p, position in ((0, 10), (1, 140)):  # one trimmed, one beyond the end
+        source.seek(p, position)
+        source.resume(p)
+    events = poll_until(source, lambda seen: sum(isinstance(e, PartitionError) for e in seen) == 2)
+    found = {e.partition: (e.resume_at, e.anew) for e in events if isinstance(e, PartitionError)}
+    assert found == {0: (50, False), 1: (100, False)}
+    for p, position in ((0, 50), (1, 100)):
+        source.seek(p, position)
+        source.resume(p)
+    fill(kafka, topic, 1, range(100, 110))
+    events = poll_until(source, lambda seen: reached(0, 100)(seen) and reached(1, 110)(seen))
+    assert [chunks(events, p)[0].from_position for p in (0, 1)] == [50, 100]
+
+
+def test_a_topic_that_is_made_again_is_read_from_its_own_beginning(
+    opened: Callable[..., KafkaSource], kafka: str, topic: str
+) -> None:
+    for p in range(4):
+        fill(kafka, topic, p, range(100))
+    source = opened(**{"metadata.max.age.ms": 1000})
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    for p in range(4):
+        source.seek(p, 0)
+        source.resume(p)
+    poll_until(source, lambda seen: all(reached(p, 100)(seen) for p in range(4)))
+    make_again(kafka, topic, 4)
+    for p in range(4):
+        fill(kafka, topic, p, range(7))
+    source._watch._check_topic()
+    events = poll_until(source, lambda seen: any(isinstance(e, PartitionError) for e in seen), 60)
+    errors = [event for event in events if isinstance(event, PartitionError)]
+    assert all(event.anew and event.resume_at is None for event in errors)
+    assert "made again" in str(errors[0].error)
+    events = poll_until(source, lambda seen: source._owned() == {0, 1, 2, 3})
+    for p in range(4):
+        source.seek(p, 0)
+        source.resume(p)
+    events = poll_until(source, lambda seen: all(reached(p, 7)(seen) for p in range(4)))
+    assert not [event for event in events if isinstance(event, PartitionError)]
+    assert [chunks(events, p)[0].from_position for p in range(4)] == [0, 0, 0, 0]
+
+
+def make_again(kafka: str, topic: str, partitions: int) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    admin.delete_topics([topic])
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            admin.create_topics({topic: {"num_partitions": partitions, "replication_factor": 1}})
+            break
+        except TopicAlreadyExistsError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    admin.wait_for_topics([topic])
+    admin.close()
 
 
 def test_a_topic_made_again_halts_every_partition(opened: Callable[..., KafkaSource], kafka: str, topic: str) -> None:

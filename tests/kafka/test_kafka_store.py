@@ -5,19 +5,21 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pytest
 from kafka import ConsumerGroupMetadata, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from sketchstream.errors import ConfigError, DataLossError, FencedError
-from sketchstream.stream.ports import Fresh, Restored, Snapshot
+from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError
+from sketchstream.stream.ports import Fresh, Frontier, Restored, Snapshot
 from sketchstream_connectors import kafka_blobs, kafka_topics
 from sketchstream_connectors.devbroker import DevCluster
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_pointer import Pointer
+from sketchstream_connectors.kafka_publish import KafkaPublisher
+from sketchstream_connectors.kafka_recover import reset
 from sketchstream_connectors.kafka_store import KafkaStore, transactional_id
 
 SECRET = b"marked-state-that-must-not-be-readable"
@@ -363,6 +365,82 @@ def test_a_recreated_topic_halts(app: App) -> None:
     # The broker deletes the offsets of a deleted topic: what remains is the trace in the state topic.
     with pytest.raises(DataLossError, match="reset"):
         app.store().take(0)
+
+
+def make_again(app: App) -> None:
+    admin = app.admin()
+    admin.delete_topics([app.topic])
+    deadline = time.monotonic() + 20
+    while app.connection.admin.topic(app.topic) is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    admin.create_topics({app.topic: {"num_partitions": 2, "replication_factor": 1}})
+    admin.wait_for_topics([app.topic])
+    admin.close()
+
+
+def test_where_losses_are_accepted_a_topic_made_again_begins_one_new_revision(app: App) -> None:
+    app.fill(200)
+    store = app.store(accept_loss=True)
+    for partition in (0, 1):
+        assert store.take(partition) == Fresh(0, 0)
+    store.commit(0, snapshot(10, {"a": SECRET}))
+    store.commit(1, replace(snapshot(0, {"b": SECRET}), partition=1))
+    (superseded,) = {value for key, value in app.state_records() if key.endswith(b"a")}
+    make_again(app)
+    app.fill(5)
+    store._admin._seen.clear()
+    with pytest.raises(BrokerError, match="begun anew"):
+        store.commit(0, snapshot(20, {"c": b"1"}))
+    assert store.take(0) == Fresh(1, 0, partial=True)
+    other = app.store(accept_loss=True)
+    assert other.take(0) == Fresh(1, 0, partial=True), "once more, before the first snapshot"
+    other.commit(0, replace(snapshot(5, {"d": b"new"}), revision=1))
+    # another worker, later: the revision is the same though one partition has published under it
+    publisher = KafkaPublisher(app.connection, app.names.sealed or "")
+    publisher.publish(0, [], [Frontier("seen", 1, 0, 1, 2, 1)])
+    publisher.close()
+    assert app.store(accept_loss=True).take(1) == Fresh(1, 0, partial=True)
+    found = app.store(accept_loss=True).take(0)
+    assert isinstance(found, Restored)
+    assert (found.position, dict(found.blobs)) == (5, {"d": b"new"})
+    deadline = time.monotonic() + 20
+    while superseded in [value for _, value in app.state_records()]:
+        assert time.monotonic() < deadline, "the old topic's snapshot must not stay readable"
+        time.sleep(0.2)
+
+
+def test_deleted_offsets_of_the_same_topic_halt_whatever_is_accepted(app: App) -> None:
+    app.fill()
+    store = app.store(accept_loss=True)
+    store.take(0)
+    store.commit(0, snapshot(10, {"a": b"1"}))
+    admin = app.admin()
+    admin.delete_group_offsets(app.group, [TopicPartition(app.topic, 0)])
+    admin.close()
+    with pytest.raises(DataLossError, match="expired or were deleted"):
+        app.store(accept_loss=True).take(0)
+
+
+def test_a_new_partition_is_counted_under_the_revision_of_the_others(app: App) -> None:
+    app.fill()
+    app.store().take(0)
+    reset(app.connection, app.names, to="beginning")
+    store = app.store()
+    assert store.take(0) == Fresh(1, 0)
+    app.connection.admin.grow(app.topic, 3)
+    assert store.take(2) == Fresh(1, 0)
+
+
+def test_a_position_goes_back_only_where_the_log_was_cut(app: App) -> None:
+    app.fill()
+    store = app.store(accept_loss=True)
+    store.take(0)
+    store.commit(0, snapshot(50, {"a": b"1"}))
+    store.commit(0, replace(snapshot(30, {}, frozenset({"a"})), rewound=True))
+    found = app.store(accept_loss=True).take(0)
+    assert isinstance(found, Restored)
+    assert found.position == 30
 
 
 def test_a_snapshot_that_is_gone_halts(app: App) -> None:

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import BrokerError, DataLossError, FencedError, StoreError
+from sketchstream.items import Items
 from sketchstream.published import SealedState
 from sketchstream.stream.config import Config
 from sketchstream.stream.driver import Driver
 from sketchstream.stream.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
-from sketchstream.stream.ports import Chunk, PartitionError, RawRecord, Restored, Snapshot
+from sketchstream.stream.placement import belongs
+from sketchstream.stream.ports import Chunk, Fresh, PartitionError, RawRecord, Restored, Snapshot
 from sketchstream.stream.worker import Settings, Worker
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -361,9 +363,83 @@ def test_trimmed_records_halt_or_make_their_windows_partial(accept: bool) -> Non
     hours = d.windows("hours")
     assert [(w.partial, w.complete) for w in hours] == [(True, False), (False, True)]
     minutes = {(w.window[0] - EPOCH) // MINUTE: w.partial for w in d.windows("minutes")}
-    assert minutes[3]
-    assert not minutes[5]
-    assert not minutes[100]
+    assert [n for n, partial in minutes.items() if partial] == [2, 3], (
+        "those that were open; sealed ones are as they were"
+    )
+
+
+@pytest.mark.parametrize("accept", [False, True])
+def test_a_log_that_was_cut_halts_or_marks_the_windows_that_hold_what_it_lost(accept: bool) -> None:
+    text = TEXT.replace('idle = "10m"', 'idle = "10m"\ndata_loss = "accept"') if accept else TEXT
+    d = driver(text, partitions=2)
+    items = [next(i for i in range(40) if belongs(Items.of([i]), "murmur2", [2], p)[0]) for p in (0, 1)]
+    for minute in range(4):
+        for partition in (0, 1):
+            send(d, items[partition], EPOCH + minute * MINUTE, partition)
+    d.run()
+    d.snapshot()
+    del d.log.partitions[0][3:]  # the record of the last minute is gone, as after an unclean election
+    source, poll = d.worker_source, d.worker_source.poll
+    cut = PartitionError(0, DataLossError("position 4 does not exist: the log was truncated"), resume_at=3)
+    source.poll = lambda timeout_s: [cut]  # type: ignore[method-assign]
+    d.worker.step(0.0)
+    source.poll = poll  # type: ignore[method-assign]
+    d.clock.advance(1)
+    send(d, items[0], EPOCH + 3 * MINUTE, 0)  # another record in its place
+    for minute in range(4, 130):
+        for partition in (0, 1):
+            send(d, items[partition], EPOCH + minute * MINUTE, partition)
+    d.run()
+    if not accept:
+        assert d.worker.halted() == {0: "position 4 does not exist: the log was truncated"}
+        return
+    assert d.worker.halted() == {}
+    assert d.worker.metrics.counters["diverged_offsets"] == 1
+    hours = d.windows("hours")
+    assert [(w.partial, w.diverged, w.complete) for w in hours] == [(False, True, False), (False, False, True)]
+    minutes = {(w.window[0] - EPOCH) // MINUTE: w for w in d.windows("minutes")}
+    assert [n for n, window in minutes.items() if window.diverged] == [2, 3]
+    assert minutes[3].fields()["diverged"] is True
+    assert "log has lost" in minutes[3].describe()
+    assert counts(d, "minutes", 2) == {EPOCH + n * MINUTE: int(n == 3) for n in minutes}, "the lost one and its heir"
+    assert d.snapshots.snapshots[0].position == 130
+    again = driver(text, partitions=2)
+    again.log, again.snapshots, again.publisher = d.log, d.snapshots, d.publisher
+    send(again, items[0], EPOCH + 200 * MINUTE, 0)
+    again.run()
+    assert [w.diverged for w in again.windows("hours")][:2] == [True, False], "marks outlive the worker"
+
+
+def test_an_input_that_was_made_again_halts_or_is_taken_anew() -> None:
+    for accept in (False, True):
+        text = TEXT.replace('idle = "10m"', 'idle = "10m"\ndata_loss = "accept"') if accept else TEXT
+        d = driver(text, partitions=2)
+        send(d, 3, EPOCH, 0)
+        d.run()
+        store, source, poll = d.worker._store, d.worker_source, d.worker_source.poll
+        taken: list[int] = []
+
+        def take(
+            partition: int, before: Callable[[int], object] = store.take, taken: list[int] = taken
+        ) -> Restored | Fresh:
+            before(partition)
+            taken.append(partition)
+            return Fresh(1, 0, partial=True)
+
+        store.take = take  # type: ignore[method-assign]
+        gone = PartitionError(0, DataLossError("the input was made again"), anew=True)
+        source.poll = lambda timeout_s, gone=gone: [gone]  # type: ignore[method-assign, misc]
+        d.worker.step(0.0)
+        source.poll = poll  # type: ignore[method-assign]
+        for _ in range(5):
+            d.clock.advance(1)
+            d.worker.step(0.0)
+        assert d.worker.halted() == ({} if accept else {0: "the input was made again"})
+        assert taken == ([0] if accept else [])
+        if accept:
+            close_windows(d, EPOCH + 5 * MINUTE)
+            d.run()
+            assert [(w.revision, w.window[0], w.partial) for w in d.windows("minutes")] == [(1, EPOCH, True)]
 
 
 # ------------------------------------------------------------------------------------------------------ idle

@@ -1,7 +1,7 @@
-"""`sketchstream recover`: look at the partitions of a topic's worker, and bring halted ones back.
+"""`sketchstream recover`: look at the partitions of a worker, and bring halted ones back.
 
-In: a configuration whose input is a topic. Out: what is true of each partition. Touches: committed offsets with their
-pointers (not with --dry-run), through the same fence as a worker.
+In: a configuration. Out: what is true of each partition. Touches (not with --dry-run): committed offsets with their
+pointers, through the same fence as a worker; or the directory store, under its lock.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from sketchstream.cli import exits, options, show
+from sketchstream.errors import ConfigError
 
 
 @click.command(short_help="Bring halted partitions back.")
@@ -25,8 +26,8 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
     \b
     healthy    a worker can take it
     unstarted  nothing was ever counted here
-    adopt      its offset was overwritten or deleted; its last snapshot was found and is put back
-    accept     records were trimmed or truncated; --accept-loss goes on behind them
+    adopt      its offset (of a file: store.json) was overwritten or deleted; it is put back
+    accept     records were trimmed, or the input was cut; --accept-loss goes on where the input goes on
     lost       nothing can be used: `sketchstream reset` starts a new revision
     Workers must be stopped, except with --dry-run. Exit code 4 if a partition stays halted.
 
@@ -36,15 +37,26 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
     """
     from sketchstream.cli import clusters
     from sketchstream.cli.commands.topics import print_rows
-    from sketchstream_connectors import kafka_recover
 
     config = clusters.load(config_file)
-    clusters.require_topic(config, "recover")
-    with clusters.connected(config) as connection:
-        names = clusters.names(config)
-        found = kafka_recover.recover(
-            connection, names, accept_loss=accept_loss, dry_run=dry_run, partitions=partitions or None
-        )
+    if config.from_kafka:
+        from sketchstream_connectors import kafka_recover
+
+        with clusters.connected(config) as connection:
+            names = clusters.names(config)
+            found = kafka_recover.recover(
+                connection, names, accept_loss=accept_loss, dry_run=dry_run, partitions=partitions or None
+            )
+    else:
+        from sketchstream.stream.launch import file_layout
+        from sketchstream.stream.recover import recover_directory
+        from sketchstream_connectors.files import end_of
+
+        if partitions:
+            msg = f"{config_file}: a file has one partition"
+            raise ConfigError(msg)
+        end = end_of(config.input_file, file_layout(config))
+        found = recover_directory(config.store_path, end, accept_loss=accept_loss, dry_run=dry_run)
     print_rows(*clusters.findings(found), form)
     left = {"lost"} | ({"adopt"} if dry_run else set()) | (set() if accept_loss and not dry_run else {"accept"})
     return exits.DATA_LOSS if any(one.outcome in left for one in found) else exits.OK
