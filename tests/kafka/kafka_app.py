@@ -32,6 +32,8 @@ from sketchstream_connectors.kafka_sealed import KafkaSealedSource, Log, read_ke
 HERE = Path(__file__).parent
 MINUTE = 60_000
 QUICK = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000, "max.poll.interval.ms": 20000}
+MISSED_SOON = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
+"""For tests that wait until the group misses a worker."""
 
 Truth = Mapping[int, Counter]  # window start -> occurrences by item
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kafka_app import MINUTE, App, Nobody
+from kafka_app import MINUTE, MISSED_SOON, App, Nobody
 
 from sketchstream.errors import BrokerError, FencedError
 from sketchstream.stream.ports import Restored, Snapshot
@@ -36,7 +36,7 @@ BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
 
 @pytest.fixture
 def app(kafka: str, tmp_path: Path) -> Iterator[App]:
-    made = App(kafka, tmp_path / "app", partitions=2)
+    made = App(kafka, tmp_path / "app", partitions=2, kafka=MISSED_SOON)
     yield made
     made.close()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kafka_app import MINUTE, App
+from kafka_app import MINUTE, MISSED_SOON, App
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
@@ -46,7 +46,7 @@ def stream(app: App, windows: int, per_window: int, seed: int, pace_s: float = 0
 
 
 def test_two_workers_one_killed_in_mid_stream_and_restarted_count_exactly(app_of: Callable[..., App]) -> None:
-    app = app_of()
+    app = app_of(kafka=MISSED_SOON)
     app.start("a")
     doomed = app.start("b")
     end = BASE + 3 * MINUTE
@@ -86,7 +86,7 @@ def test_fetch_sizes_and_paths_change_nothing(app_of: Callable[..., App], raw: s
 
 
 def test_a_stopped_worker_wakes_up_as_a_zombie_and_changes_nothing(app_of: Callable[..., App]) -> None:
-    app = app_of()
+    app = app_of(kafka=MISSED_SOON)
     first = app.start()
     load, rng = app.load(), random.Random(5)
     for i in range(3000):
@@ -228,7 +228,7 @@ def test_results_come_once_for_every_complete_window(app_of: Callable[..., App])
     from sketchstream_connectors import kafka_topics
     from sketchstream_connectors.kafka_sealed import Log
 
-    app = app_of(extra='[output]\nresults_topic = "PLACE"')
+    app = app_of(kafka=MISSED_SOON, extra='[output]\nresults_topic = "PLACE"')
     topic = f"{app.group}.results"
     app.config_file.write_text(app.config_file.read_text().replace("PLACE", topic))
     kafka_topics.create(app.connection, kafka_topics.Names(app.group, app.topic, app.names.sealed, results=topic))
