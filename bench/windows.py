@@ -230,6 +230,8 @@ def snapshots(rounds: int) -> None:
         while worker.progress().running < partitions or worker.progress().records < 20_000_000:
             worker.step(0.01)
         counters, taken = worker.metrics.counters, dict.fromkeys(intervals, 0)
+        others = time.process_time() - time.thread_time()
+        first, captures = counters["snapshots"], worker.metrics.sums["capture_seconds"]
         for _ in range(rounds):
             for name, (every, seconds) in intervals.items():
                 worker.settings = replace(worker.settings, snapshot_every_s=every)
@@ -243,8 +245,16 @@ def snapshots(rounds: int) -> None:
                 rates[name].append((counters["records"] - records) / (last - began))
                 waits[name].append(longest)
                 taken[name] += counters["snapshots"] - saved
+        number = counters["snapshots"] - first
+        own = (worker.metrics.sums["capture_seconds"] - captures) / number
+        others = (time.process_time() - time.thread_time() - others) / number
         worker.close()
         connection.close()
+    print(
+        f"a snapshot of {slots} slots costs {own * 1000:.1f} ms of the worker's thread and {others * 1000:.1f} ms of "
+        f"processor in others: {partitions * (own + others) / default:.1%} of one processor for {partitions} "
+        f"partitions every {default:.0f} s"
+    )
     bare = statistics.median(rates["none"])
     for name in intervals:
         rate = statistics.median(rates[name])
