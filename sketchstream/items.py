@@ -11,7 +11,7 @@ is 2.7 times faster than packing them whole.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -30,6 +30,9 @@ CHUNK = 4096
 """Objects of a list that are packed at a time."""
 
 _WANTED = "items must be integers, strings or bytes"
+_MISSING = "drop missing values first"
+_FLOAT = "make floats integers or text first: equal items must be equal bit by bit"
+_COLUMN = "; choose one column"
 _CODES: dict[Kind, int] = {"int": 0, "str": 1, "bytes": 2}
 
 
@@ -134,6 +137,8 @@ class Items:
             return _from_arrow(source)
         if isinstance(source, (str, bytes, bytearray, memoryview)) or not hasattr(source, "__array__"):
             msg = f"{_WANTED}, in a list, an array or (buffer, offsets); found one {type(source).__name__}"
+            if isinstance(source, Iterable) and not isinstance(source, (str, bytes, bytearray, memoryview, Mapping)):
+                msg += ": make it a list, list(...)"
             raise ItemError(msg)
         return _from_array(np.asarray(source))
 
@@ -260,7 +265,10 @@ def _kind_of(item: object, position: int) -> Kind:
         return "bytes"
     if isinstance(item, (int, np.integer)) and not isinstance(item, (bool, np.bool_)):
         return "int"
-    msg = f"{_WANTED}, found {type(item).__name__} at position {position}"
+    hint = ""
+    if item is None or isinstance(item, (float, np.floating)):
+        hint = f"; {_MISSING if item is None or np.isnan(item) else _FLOAT}"
+    msg = f"{_WANTED}, found {type(item).__name__} at position {position}{hint}"
     raise ItemError(msg)
 
 
@@ -370,7 +378,7 @@ def _bytes_of(buffer: object) -> npt.NDArray[np.uint8]:
 def _from_array(array: npt.NDArray[Any]) -> Items:
     """A batch from a numpy array."""
     if array.ndim != 1:
-        msg = f"items must be a one-dimensional array, found {_shape(array)}"
+        msg = f"items must be a one-dimensional array, found {_shape(array)}{_COLUMN if array.ndim > 1 else ''}"
         raise ItemError(msg)
     if isinstance(array, np.ma.MaskedArray):
         msg = "items must not be a masked array; drop the masked entries first (array.compressed())"
@@ -386,7 +394,10 @@ def _from_array(array: npt.NDArray[Any]) -> Items:
         if len(array) == 0:
             return Items("str" if kind in "UT" else "bytes" if kind == "S" else "int", ())
         return Items(_kind_of(array[:1].tolist()[0], 0), (Objects(array),))
-    msg = f"{_WANTED}, found an array of {array.dtype}"
+    if len(array) == 0:  # an empty list is of floats for numpy
+        return Items("int", ())
+    hint = f"; {_FLOAT}" if kind == "f" else ""
+    msg = f"{_WANTED}, found an array of {array.dtype}{hint}"
     raise ItemError(msg)
 
 
@@ -403,7 +414,7 @@ def _from_arrow(source: Any) -> Items:
             before += len(chunk)
         return Items.concat(batches)
     if not isinstance(source, pa.Array):
-        msg = f"{_WANTED}, in an Arrow array; found {type(source).__name__}"
+        msg = f"{_WANTED}, in an Arrow array; found {type(source).__name__}{_COLUMN}"
         raise ItemError(msg)
     return _from_arrow_array(source, 0)
 
@@ -414,10 +425,12 @@ def _from_arrow_array(array: Any, before: int) -> Items:
 
     if array.null_count:
         position = before + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
-        msg = f"{_WANTED}, found null at position {position}"
+        msg = f"{_WANTED}, found null at position {position}; {_MISSING}"
         raise ItemError(msg)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if str(array.type) in ("string_view", "binary_view"):  # pyarrow 15 cannot ask for them otherwise
+        array = array.cast(pa.large_string() if str(array.type) == "string_view" else pa.large_binary())
     n, offset, found = len(array), array.offset, array.type
     if pa.types.is_integer(found):
         if found != pa.int64():

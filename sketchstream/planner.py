@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from sketchstream.errors import EstimateError, SpecError
-from sketchstream.spec import OpenDomain, ProfileSpec, whole
+from sketchstream.spec import OpenDomain, ProfileSpec, require_spec, whole
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -290,6 +290,7 @@ def _with(spec: ProfileSpec, **changes: Any) -> ProfileSpec:
 
 def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: int, runs: int) -> None:
     """Refuse expectations that cannot be."""
+    require_spec(spec)
     if not isinstance(items, (int, float)) or isinstance(items, bool) or not 1 <= items <= 1e12:
         msg = f"items must be the number of distinct items expected, from 1 to 10^12, found {items!r:.40}"
         raise SpecError(msg)

@@ -529,6 +529,9 @@ def stack(parts: Sequence[object]) -> Stack:
     Raises:
         MergeError: nothing to stack, releases mixed with states, specs or keys that differ, or one sketch twice.
     """
+    if isinstance(parts, _Published):  # for callers without a type checker
+        msg = "stack takes a list of parts, found one alone"
+        raise MergeError(msg)
     flat: list[Release | SealedState] = []
     for part in parts:
         if isinstance(part, Stack):

@@ -29,7 +29,7 @@ from sketchstream.published import (
     require_same,
     well_formed,
 )
-from sketchstream.spec import Epsilon, Item, ProfileSpec, exact_epsilon
+from sketchstream.spec import Epsilon, Item, ProfileSpec, exact_epsilon, require_spec
 
 if TYPE_CHECKING:
     from sketchstream.domains import Index
@@ -95,6 +95,9 @@ class Sketch:
         """
         from sketchstream.privacy.ledger import Ledger, Promise
 
+        require_spec(spec)
+        if key is not None:
+            _require_key(key)
         index = _index(spec, key, keep)
         budget = None if max_epsilon is None else exact_epsilon(max_epsilon, "max_epsilon")
         layer = _new_layer(spec, spec.epsilon)
@@ -267,6 +270,8 @@ class Sketch:
         from sketchstream import wire
         from sketchstream.privacy.ledger import Ledger
 
+        if key is not None:
+            _require_key(key)
         header, body = wire.unpack(data, key)
         if header["kind"] != "sketch":
             msg = "these bytes were published; an open sketch was expected"
@@ -279,6 +284,9 @@ class Sketch:
                     msg = "the sketch was made with another spec"
                     raise FormatError(msg)
                 own = spec
+            if own.needs_key and key is None:
+                msg = "the sketch needs the hash key it was created with: give a Key, or --key-file"
+                raise KeyMismatchError(msg)
             if header.get("key_id") != (key.id if key is not None and own.needs_key else None):
                 msg = "the sketch was made with another hash key; give the one it was created with"
                 raise KeyMismatchError(msg)
@@ -322,6 +330,15 @@ class Sketch:
             key_id=self._key_id,
             ledger=self.ledger.published(),
         )
+
+
+def _require_key(key: object) -> None:
+    """For callers without a type checker."""
+    from sketchstream.hashing import Key
+
+    if not isinstance(key, Key):
+        msg = f"key must be a Key, made by Key.generate() or read by Key.load(path), found {type(key).__name__}"
+        raise KeyMismatchError(msg)
 
 
 def _index(spec: ProfileSpec, key: Key | None, keep: Keep | None) -> Index:
@@ -376,6 +393,9 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
         MergeError: nothing to merge, different specs, keys or sets of slots, a sketch with itself, or two descendants
             of one state.
     """
+    if isinstance(parts, (Sketch, SealedState)):  # for callers without a type checker
+        msg = "merge takes a list of parts, found one alone"
+        raise MergeError(msg)
     if not parts:
         msg = "nothing to merge: give at least one SealedState"
         raise MergeError(msg)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -54,11 +54,12 @@ def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
     rational between 1e-6 and 50.
     """
     wanted = f"{name} must be a positive rational number such as '1', '0.1' or '1/2'"
+    value = _python_number(value)
     if isinstance(value, bool) or not isinstance(value, (int, str, float, Fraction, Decimal)):
         msg = f"{wanted}, found {type(value).__name__}"
         raise SpecError(msg)
     try:
-        text = repr(float(value)) if isinstance(value, float) else value  # numpy floats too
+        text = repr(value) if isinstance(value, float) else value
         _require_short(text)
         exact = Fraction(text)
     except (ValueError, ZeroDivisionError, OverflowError):
@@ -74,6 +75,20 @@ def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
         msg = f"{name} above 50 protects nobody and is refused, found {value}"
         raise SpecError(msg)
     return exact
+
+
+def _python_number(value: Any) -> Any:
+    """Numbers of numpy as Python's; floats by their shortest decimal form, which depends on their width."""
+    if isinstance(value, np.integer):
+        return int(value)
+    return float(str(value)) if isinstance(value, np.floating) else value
+
+
+def require_spec(spec: object) -> None:
+    """For callers without a type checker."""
+    if not isinstance(spec, ProfileSpec):
+        msg = f"spec must be a ProfileSpec, found {type(spec).__name__}"
+        raise SpecError(msg)
 
 
 def _require_short(written: object) -> None:
@@ -124,7 +139,13 @@ class ClosedDomain:
             raise SpecError(msg)
         kept: tuple[Item, ...] | None = None
         if items is not None:
-            kept = tuple(items)
+            if isinstance(items, (str, bytes, Set, Mapping)):
+                msg = f"items of a ClosedDomain must be a list, whose order never changes, found {type(items).__name__}"
+                raise SpecError(msg)
+            kept = tuple(item.item() if isinstance(item, np.generic) else item for item in items)
+            if not kept:
+                msg = "items of a ClosedDomain must not be empty"
+                raise SpecError(msg)
             for position, item in enumerate(kept):
                 if isinstance(item, bool) or not isinstance(item, (int, str, bytes)):
                     msg = f"items must be int, str or bytes, found {type(item).__name__} at position {position}"

@@ -190,6 +190,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("sketchstream: interrupted", err=True)
         return exits.INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return exits.USAGE
     except Exception as error:
         if os.environ.get("SKETCHSTREAM_TRACEBACK"):
             traceback.print_exc()

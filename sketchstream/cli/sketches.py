@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from sketchstream.errors import SealedError, StoreError
+from sketchstream.errors import FormatError, KeyMismatchError, SealedError, StoreError
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
@@ -46,8 +46,19 @@ def read_header(path: Path) -> Mapping[str, Any]:
     """The header of any sketch file, its checksum verified."""
     from sketchstream import wire
 
-    header: Mapping[str, Any] = wire.unpack(read_bytes(path))[0]
+    data = read_bytes(path)
+    with named(path):
+        header: Mapping[str, Any] = wire.unpack(data)[0]
     return header
+
+
+@contextlib.contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Errors of a file's bytes and keys begin with its name."""
+    try:
+        yield
+    except (FormatError, KeyMismatchError) as error:
+        raise type(error)(f"{path}: {error}") from None
 
 
 def read_published(path: Path, purpose: str) -> Published:
@@ -55,13 +66,15 @@ def read_published(path: Path, purpose: str) -> Published:
     from sketchstream import published, wire
 
     data = read_bytes(path)
-    if wire.unpack(data)[0]["kind"] == "sketch":
+    with named(path):
+        found = published.read(data) if wire.unpack(data)[0]["kind"] != "sketch" else None
+    if found is None:
         msg = (
             f"{path} is an open sketch, and {purpose} takes only what was published: run `sketchstream seal` on it "
             "(which ends it), or `sketchstream release` (a look, which costs privacy)"
         )
         raise SealedError(msg)
-    return published.read(data)
+    return found
 
 
 def require_free(path: Path) -> None:
@@ -111,8 +124,10 @@ def open_sketch(path: Path, key_file: Path | None) -> Sketch:
     from sketchstream.sketch import Sketch
 
     data = read_bytes(path)
+    key = load_key(key_file)
     try:
-        return Sketch.from_bytes(data, load_key(key_file))
+        with named(path):
+            return Sketch.from_bytes(data, key)
     except SealedError:
         msg = f"{path} was published already and cannot be changed: this command takes an open sketch"
         raise SealedError(msg) from None
@@ -142,7 +157,8 @@ def interrupted(path: Path) -> Release | SealedState | None:
     from sketchstream import published, wire
 
     data = read_bytes(path)
-    header = wire.unpack(data)[0]
+    with named(path):
+        header = wire.unpack(data)[0]
     final = header["kind"] == "sealed-state" or (header["kind"] == "release" and header["final"])
     if not final or path.stat().st_mode & 0o077:
         return None

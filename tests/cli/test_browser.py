@@ -32,7 +32,8 @@ FLAGS = [
     "--disable-sync",
     "--hide-scrollbars",
 ]
-FRAME = """<!doctype html><meta charset="utf-8"><style>:root {{ color-scheme: light dark }} iframe {{ border: 0 }}</style>
+FRAME = """<!doctype html><meta charset="utf-8">
+<style>:root {{ color-scheme: light dark }} iframe {{ border: 0 }}</style>
 <iframe width="{width}" height="1000" srcdoc="{inner}"></iframe>"""
 SCRIPT = """
 <script>

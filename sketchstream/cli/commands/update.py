@@ -5,6 +5,7 @@ In: an open sketch and files of events. Out: the sketch's file, replaced in one 
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -59,7 +60,9 @@ def command(
     r"""Add events to an open sketch, from files or, as -, from standard input.
 
     An event that cannot be used (no item, wrong type, a weight beyond the sketch's, an item outside its domain) is left
-    out by itself; its neighbours count. If a file cannot be read to its end, nothing of any file is added.
+    out by itself; its neighbours count. How many were left out is not protected, so only --diagnostics exact says it:
+    try that with data that may be seen, before the real ones. If a file cannot be read to its end, nothing of any file
+    is added.
 
     \b
     Examples:
@@ -76,6 +79,8 @@ def command(
         sketches.replace(sketch, opened, predecessor)
     if diagnostics == "exact":
         click.echo(f"{left_out} events could not be read (an exact number, which nothing protects)", err=True)
+    elif sys.stderr.isatty():
+        click.echo("added; how many events could not be used is not said (--diagnostics exact)", err=True)
 
 
 def _add(sketch: Sketch, source: Path, layout: Layout, threads: int) -> int:
