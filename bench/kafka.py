@@ -374,7 +374,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, three rounds")
     parser.add_argument("--records", type=int, help="records a topic (default 1,500,000)")
     parser.add_argument("--rounds", type=int, help="rounds (default 5)")
-    parser.add_argument("--shapes", nargs="+", default=SHAPES)
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=SHAPES, help="some of the parts")
     parser.add_argument("--bootstrap", help="a broker that runs already")
     parser.add_argument("--produce", nargs=5, help=argparse.SUPPRESS)
     parser.add_argument("--member", nargs=6, help=argparse.SUPPRESS)
