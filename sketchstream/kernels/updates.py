@@ -4,8 +4,10 @@ In: plain arrays and numbers, checked by the callers. Out: arrays filled in plac
 Source: Aumasson & Bernstein 2012 (SipHash); Datar & Muthukrishnan 2002 (domain sampling).
 
 The state is far larger than a cache, so an update is a cache miss, and what counts is how many misses are under way at
-once. Hashed ints run through a pipeline: a group is hashed in vector registers, the slots of the group before it are
-prefetched, the group LAG items back is added. Other items are located block by block into scratch and then added with
+once. Hashed ints run through a pipeline: a group is hashed in vector registers while, spread evenly among its
+instructions, the slots of the group before it are prefetched and the events LAG items back are added. Spread they must
+be: a processor looks some 200 instructions ahead, fewer than the hash of a group has, so that misses asked for in one
+burst are over before the next. Other items are located block by block into scratch and then added with
 prefetch. Loops index slices, never `x[s + j]`: numba's support for negative indices would turn the latter into a
 gather; where an index must be computed it is unsigned. Scratch that held items or slots is cleared. Kernels that call
 each other live in this one file, because numba's disk cache notices an edit of a function's own file only.
@@ -14,6 +16,7 @@ Little-endian machines only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
@@ -33,9 +36,9 @@ BLOCK = 8192
 """Items whose weights are checked, or that are located, at a time."""
 GROUP = 16
 """Items that are hashed at a time, in vector registers."""
-RING = 512
+RING = 128
 """Slots in flight in the pipeline; a power of two."""
-LAG = 192
+LAG = 96
 """Items between the hash of one and its addition; fewer do not hide a miss, more leave the first-level cache."""
 AHEAD = 128
 """Distance of the prefetch where slots are known already; below 64 it hurts."""
@@ -144,8 +147,12 @@ _ROUND = (
 """SipRound: what to do, to which word, with which word or by how many bits."""
 
 
-def _rounds(builder: Any, states: list[list[Any]], times: int) -> None:
-    """SipRounds on several states, step by step in turn."""
+Between = Iterator[None]
+"""Writes one piece of other work each time it is asked to."""
+
+
+def _rounds(builder: Any, states: list[list[Any]], times: int, between: Between) -> None:
+    """SipRounds on several states, step by step in turn, with other work in between."""
     rotate = _get_or_insert(builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fshl.v{_LANES}i64")
     for step, to, by in _ROUND * times:
         for v in states:
@@ -153,26 +160,31 @@ def _rounds(builder: Any, states: list[list[Any]], times: int) -> None:
                 v[to] = builder.call(rotate, [v[to], v[to], _constant(by)])
             else:
                 v[to] = (builder.add if step == "add" else builder.xor)(v[to], v[by])
+            next(between, None)
 
 
-def _absorb(builder: Any, states: list[list[Any]], words: list[Any]) -> None:
+def _absorb(builder: Any, states: list[list[Any]], words: list[Any], between: Between) -> None:
     """One word into each state."""
     for v, word in zip(states, words, strict=True):
         v[3] = builder.xor(v[3], word)
-    _rounds(builder, states, 2)
+    _rounds(builder, states, 2, between)
     for v, word in zip(states, words, strict=True):
         v[0] = builder.xor(v[0], word)
 
 
-def _finish(builder: Any, states: list[list[Any]]) -> list[Any]:
+def _finish(builder: Any, states: list[list[Any]], between: Between) -> list[Any]:
     """The hash that each state stands for."""
     for v in states:
         v[2] = builder.xor(v[2], _constant(0xFF))
-    _rounds(builder, states, 4)
+    _rounds(builder, states, 4, between)
     return [builder.xor(builder.xor(v[0], v[1]), builder.xor(v[2], v[3])) for v in states]
 
 
-def _hashed_ints(context: Any, builder: Any, kinds: Any, args: Any, store: Any) -> Any:
+_STEPS = GROUP // _LANES * 8 * len(_ROUND)
+"""Steps of the hash of a group, after each of which other work can be done."""
+
+
+def _hashed_ints(context: Any, builder: Any, kinds: Any, args: Any, store: Any, between: Between) -> None:
     """Hash GROUP int64 and hand each vector of hashes to `store(number of its first item, hashes)`."""
     start = _start(builder, args[2], args[3])
     for first in range(0, GROUP, _LANES * _TOGETHER):
@@ -183,11 +195,31 @@ def _hashed_ints(context: Any, builder: Any, kinds: Any, args: Any, store: Any) 
             pointer = _lanes_of(builder, _address(context, builder, kinds[0], args[0], position))
             words.append(builder.load(pointer, align=8))
         states = [list(start) for _ in words]
-        _absorb(builder, states, words)
-        _absorb(builder, states, [_constant(8 << 56)] * len(words))
-        for place, hashes in zip(places, _finish(builder, states), strict=True):
+        _absorb(builder, states, words, between)
+        _absorb(builder, states, [_constant(8 << 56)] * len(words), between)
+        for place, hashes in zip(places, _finish(builder, states, between), strict=True):
             store(place, hashes)
-    return context.get_dummy_value()
+
+
+def _stored_slots(context: Any, builder: Any, kinds: Any, args: Any, between: Between) -> None:
+    """The slots of a group of items: items, at, key0, key1, out, to, per_level, last_level."""
+    lanes = ir.FunctionType(_VECTOR, [_VECTOR, ir.IntType(1)])
+    zeros = _get_or_insert(builder.module, lanes, f"llvm.cttz.v{_LANES}i64")
+    low, half = _constant(0xFFFFFFFF), _constant(32)
+    per_level = builder.and_(_splat(builder, args[6]), low)
+    cap = _splat(builder, builder.shl(ir.Constant(_I64, 1), args[7]))
+
+    def store(place: int, hashes: Any) -> None:
+        upper = builder.mul(builder.lshr(hashes, half), per_level)
+        lower = builder.lshr(builder.mul(builder.and_(hashes, low), per_level), half)
+        in_level = builder.lshr(builder.add(upper, lower), half)
+        level = builder.call(zeros, [builder.or_(hashes, cap), ir.IntType(1)(1)])
+        slots = builder.add(builder.mul(builder.and_(level, low), per_level), in_level)
+        position = builder.add(args[5], ir.Constant(_I64, place))
+        pointer = _address(context, builder, kinds[4], args[4], position)
+        builder.store(slots, _lanes_of(builder, pointer), align=8)
+
+    _hashed_ints(context, builder, kinds, args, store, between)
 
 
 @_intrinsic
@@ -200,7 +232,8 @@ def _hash_group(typingctx: Any, items: Any, at: Any, key0: Any, key1: Any, out: 
             pointer = _address(context, builder, signature.args[4], args[4], position)
             builder.store(hashes, _lanes_of(builder, pointer), align=8)
 
-        return _hashed_ints(context, builder, signature.args, args, store)
+        _hashed_ints(context, builder, signature.args, args, store, iter(()))
+        return context.get_dummy_value()
 
     return types.void(items, at, key0, key1, out, to), codegen
 
@@ -212,26 +245,107 @@ def _slot_group(
     """out[to:to + GROUP] = slots of items[at:at + GROUP]; per_level below 2^31, so that no product overflows."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        zeros = _get_or_insert(
-            builder.module, ir.FunctionType(_VECTOR, [_VECTOR, ir.IntType(1)]), f"llvm.cttz.v{_LANES}i64"
-        )
-        low, half = _constant(0xFFFFFFFF), _constant(32)
-        per_level = builder.and_(_splat(builder, args[6]), low)
-        cap = _splat(builder, builder.shl(ir.Constant(_I64, 1), args[7]))
-
-        def store(place: int, hashes: Any) -> None:
-            upper = builder.mul(builder.lshr(hashes, half), per_level)
-            lower = builder.lshr(builder.mul(builder.and_(hashes, low), per_level), half)
-            in_level = builder.lshr(builder.add(upper, lower), half)
-            level = builder.call(zeros, [builder.or_(hashes, cap), ir.IntType(1)(1)])
-            slots = builder.add(builder.mul(builder.and_(level, low), per_level), in_level)
-            position = builder.add(args[5], ir.Constant(_I64, place))
-            pointer = _address(context, builder, signature.args[4], args[4], position)
-            builder.store(slots, _lanes_of(builder, pointer), align=8)
-
-        return _hashed_ints(context, builder, signature.args, args, store)
+        _stored_slots(context, builder, signature.args, args, iter(()))
+        return context.get_dummy_value()
 
     return types.void(items, at, key0, key1, out, to, per_level, last_level), codegen
+
+
+def _ask_for(builder: Any, pointer: Any) -> None:
+    """Prefetch the cache line of an address, to be written."""
+    byte = builder.bitcast(pointer, ir.IntType(8).as_pointer())
+    declared = ir.FunctionType(ir.VoidType(), [byte.type, _I32, _I32, _I32])
+    function = _get_or_insert(builder.module, declared, "llvm.prefetch.p0")
+    builder.call(function, [byte, _I32(1), _I32(3), _I32(1)])
+
+
+def _long(builder: Any, value: Any) -> Any:
+    """A signed integer as 64 bits."""
+    return value if value.type.width == _I64.width else builder.sext(value, _I64)
+
+
+def _short(builder: Any, value: Any, kind: Any) -> Any:
+    """64 bits cut to an integer type."""
+    return value if kind.width == _I64.width else builder.trunc(value, kind)
+
+
+def _bad_lanes(builder: Any, pointer: Any, max_weight: Any) -> Any:
+    """One bit for each of _LANES weights that is outside -max_weight..max_weight."""
+    kind = ir.VectorType(pointer.type.pointee, _LANES)
+    weights = builder.load(builder.bitcast(pointer, kind.as_pointer()), align=kind.element.width // 8)
+    if kind.element.width < _I64.width:
+        weights = builder.sext(weights, _VECTOR)
+    limit = _splat(builder, max_weight)
+    shifted = builder.add(weights, limit)
+    return builder.bitcast(builder.icmp_unsigned(">", shifted, builder.add(limit, limit)), ir.IntType(_LANES))
+
+
+@_intrinsic
+def _pass_group(
+    typingctx: Any,
+    items: Any,
+    at: Any,
+    key0: Any,
+    key1: Any,
+    ring: Any,
+    to: Any,
+    per_level: Any,
+    last_level: Any,
+    asked: Any,
+    first: Any,
+    state: Any,
+    weights: Any,
+    max_weight: Any,
+    sign: Any,
+) -> Any:
+    """One step of the pipeline: hash a group, and meanwhile ask for the slots of another and add a third.
+
+    As `_slot_group` into ring[to:to + GROUP]; prefetches the slots ring[asked:asked + GROUP]; then
+    state[ring[first + i]] += sign * weights[at - LAG + i], wrapping (weights None: sign). Returns how many of
+    weights[at:at + GROUP] are outside -max_weight..max_weight, as bits: 0 if none is.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds = signature.args
+        slots = context.make_array(kinds[4])(context, builder, args[4]).data
+        counters = context.make_array(kinds[10])(context, builder, args[10]).data
+        weighted = isinstance(kinds[11], types.Array)
+        if weighted:
+            begin = builder.sub(args[1], ir.Constant(_I64, LAG))
+            values = _address(context, builder, kinds[11], args[11], begin)
+
+        def counter(group: Any, i: int) -> Any:
+            position = builder.add(group, ir.Constant(_I64, i))
+            return builder.gep(counters, [builder.load(builder.gep(slots, [position]))])
+
+        def work() -> Between:
+            for piece in range(2 * GROUP):
+                i = piece // 2
+                if piece % 2 == 0:
+                    _ask_for(builder, counter(args[8], i))
+                else:
+                    weight = args[13]
+                    if weighted:
+                        value = builder.load(builder.gep(values, [ir.Constant(_I64, i)]))
+                        weight = builder.mul(_long(builder, value), weight)
+                    pointer = counter(args[9], i)
+                    old = builder.load(pointer)
+                    builder.store(builder.add(old, _short(builder, weight, old.type)), pointer)
+                for _ in range(_STEPS // (2 * GROUP)):
+                    yield
+
+        _stored_slots(context, builder, kinds, args, work())
+        bad = ir.Constant(ir.IntType(_LANES), 0)
+        if weighted:
+            for place in range(0, GROUP, _LANES):
+                position = builder.add(args[1], ir.Constant(_I64, place))
+                pointer = _address(context, builder, kinds[11], args[11], position)
+                bad = builder.or_(bad, _bad_lanes(builder, pointer, args[12]))
+        return builder.zext(bad, _I64)
+
+    return types.int64(
+        items, at, key0, key1, ring, to, per_level, last_level, asked, first, state, weights, max_weight, sign
+    ), codegen
 
 
 @_intrinsic
@@ -254,12 +368,12 @@ def _hash_words(typingctx: Any, words: Any, at: Any, count: Any, key0: Any, key1
                     position = builder.add(row, ir.Constant(_I64, place))
                     pointer = _address(context, builder, signature.args[0], args[0], position)
                     loaded.append(builder.load(_lanes_of(builder, pointer), align=8))
-                _absorb(builder, states, loaded)
+                _absorb(builder, states, loaded, iter(()))
                 for one, state in zip(kept, states, strict=True):
                     for pointer, value in zip(one, state, strict=True):
                         builder.store(value, pointer)
             states = [[builder.load(pointer) for pointer in one] for one in kept]
-            for place, hashes in zip(places, _finish(builder, states), strict=True):
+            for place, hashes in zip(places, _finish(builder, states, iter(())), strict=True):
                 target = _address(context, builder, signature.args[5], args[5], ir.Constant(_I64, place))
                 builder.store(hashes, _lanes_of(builder, target), align=8)
         return context.get_dummy_value()
@@ -272,11 +386,7 @@ def _prefetch(typingctx: Any, array: Any, position: Any) -> Any:
     """Ask for the cache line of array[position], to be written."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _address(context, builder, signature.args[0], args[0], args[1])
-        byte = builder.bitcast(pointer, ir.IntType(8).as_pointer())
-        declared = ir.FunctionType(ir.VoidType(), [byte.type, _I32, _I32, _I32])
-        function = _get_or_insert(builder.module, declared, "llvm.prefetch.p0")
-        builder.call(function, [byte, _I32(1), _I32(3), _I32(1)])
+        _ask_for(builder, _address(context, builder, signature.args[0], args[0], args[1]))
         return context.get_dummy_value()
 
     return types.void(array, position), codegen
@@ -748,52 +858,57 @@ def add_shared(state: Any, events: U64, modulus: Any, sign: Any, done: I64) -> N
 
 
 @kernel
-def _add_hashed(state: Any, items: I64, weights: Any, route: Any, modulus: Any, sign: Any, ring: U64) -> None:
-    """The pipeline for hashed ints; all events are valid."""
-    n = len(items)
-    many = len(weights) > 0
-    last = np.zeros(GROUP, np.int64)
-    for at in range(0, n + GROUP + LAG, GROUP):
-        if at < n:
-            place = np.int64(np.uint64(at) & _RING_MASK)
-            if n - at >= GROUP:
-                _slot_group(items, at, route.key0, route.key1, ring, place, route.per_level, route.last_level)
-            else:
-                last[: n - at] = items[at:]
-                _slot_group(last, 0, route.key0, route.key1, ring, place, route.per_level, route.last_level)
-                last[:] = 0
-        if GROUP <= at < n + GROUP:
-            first = np.uint64(at - GROUP) & _RING_MASK
-            for i in range(np.uint64(0), np.uint64(GROUP)):
-                _prefetch(state, ring[first + i])
-        if at < LAG:
-            continue
-        begin = np.uint64(at - LAG)
-        first = begin & _RING_MASK
-        count = np.uint64(max(min(n - (at - LAG), GROUP), 0))
-        if modulus == 0 and not many:
-            for i in range(np.uint64(0), count):
-                state[ring[first + i]] += sign
-        elif modulus == 0:
-            for i in range(np.uint64(0), count):
-                state[ring[first + i]] += sign * np.int64(weights[begin + i])
-        else:
-            one = _modular(1, modulus, sign)
-            for i in range(np.uint64(0), count):
-                slot = ring[first + i]
-                if many:
-                    one = _modular(weights[begin + i], modulus, sign)
-                total = np.int64(state[slot]) + one
-                state[slot] = total - modulus if total >= modulus else total
-
-
-@kernel
 def _bad_weights(weights: Any, max_weight: Any) -> Any:
     """Number of weights outside -max_weight..max_weight."""
     bad = 0
     for i in range(len(weights)):
         bad += (np.int64(weights[i]) > max_weight) | (np.int64(weights[i]) < -max_weight)
     return bad
+
+
+@kernel
+def _add_hashed(
+    state: Any, items: I64, weights: Any, route: Any, max_weight: Any, modulus: Any, sign: Any, ring: U64
+) -> Any:
+    """The pipeline for hashed ints: adds whole groups, up to the first with a bad weight; returns how many items."""
+    many = len(weights) > 0
+    whole = len(items) - len(items) % GROUP
+    added = 0
+    for at in range(0, min(LAG, whole), GROUP):
+        if many and max_weight > 0 and _bad_weights(weights[at : at + GROUP], max_weight) > 0:
+            whole = at
+            break
+        _slot_group(items, at, route.key0, route.key1, ring, at, route.per_level, route.last_level)
+        for i in range(np.uint64(at), np.uint64(at + GROUP)):
+            _prefetch(state, ring[i])
+    for at in range(LAG, whole, GROUP):
+        to = np.int64(np.uint64(at) & _RING_MASK)
+        asked = np.int64(np.uint64(at - GROUP) & _RING_MASK)
+        first = np.int64(np.uint64(added) & _RING_MASK)
+        key0, key1, per_level, last_level = route.key0, route.key1, route.per_level, route.last_level
+        if modulus > 0:
+            bad = _bad_weights(weights[at : at + GROUP], max_weight) if many and max_weight > 0 else 0
+            _slot_group(items, at, key0, key1, ring, to, per_level, last_level)
+            for i in range(np.uint64(to), np.uint64(to + GROUP)):
+                _prefetch(state, ring[i])
+            _add(state, ring[first : first + GROUP], weights[added : added + GROUP], modulus, sign)
+        elif many:
+            bad = _pass_group(
+                *(items, at, key0, key1, ring, to, per_level, last_level, asked, first, state),
+                *(weights, max_weight, sign),
+            )
+        else:
+            bad = _pass_group(
+                *(items, at, key0, key1, ring, to, per_level, last_level, asked, first, state), *(None, 0, sign)
+            )
+        added += GROUP
+        if bad != 0 and max_weight > 0:
+            whole = at
+            break
+    for at in range(added, whole, GROUP):
+        first = np.int64(np.uint64(at) & _RING_MASK)
+        _add(state, ring[first : first + GROUP], weights[at : at + GROUP], modulus, sign)
+    return whole
 
 
 @kernel
@@ -833,29 +948,32 @@ def _keep(slots: U64, weights: Any, scratch: Any, size: Any, max_weight: Any, mo
 def update_ints(
     state: Any, items: I64, weights: Any, route: Any, max_weight: Any, modulus: Any, sign: Any, mode: Any, done: I64
 ) -> Any:
-    """Add a batch of ints, block by block; done[0] counts the events gone by. False: the next block is invalid."""
+    """Add a batch of ints, run by run; done[0] counts the events gone by. False: the next ones hold an invalid one."""
     n = len(items)
-    piped = route.way == HASHED and route.per_level < _VECTOR_LIMIT
+    piped = route.way == HASHED and route.per_level < _VECTOR_LIMIT and weights.flags.c_contiguous
     slots = _aligned(max(min(n, BLOCK), RING))
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
     size = np.uint64(len(state))
     good = True
-    for start in range(0, n, BLOCK):
+    start = 0
+    while start < n:
+        if piped:
+            passed = _add_hashed(state, items[start:], weights[start:], route, max_weight, modulus, sign, slots[:RING])
+            done[0] += passed
+            start += passed
         stop = min(start + BLOCK, n)
         part = weights[start:stop]
-        if piped and (max_weight == 0 or _bad_weights(part, max_weight) == 0):
-            _add_hashed(state, items[start:stop], part, route, modulus, sign, slots[:RING])
-        else:
-            block = slots[: stop - start]
-            locate_ints(items[start:stop], route, block)
-            kept = _keep(block, part, scratch, size, max_weight, mode)
-            if kept < 0:
-                good = False
-                break
-            if kept < stop - start and len(part) > 0:
-                part = scratch[:kept]
-            _add(state, block[:kept], part, modulus, sign)
+        block = slots[: stop - start]
+        locate_ints(items[start:stop], route, block)
+        kept = _keep(block, part, scratch, size, max_weight, mode)
+        if kept < 0:
+            good = False
+            break
+        if kept < stop - start and len(part) > 0:
+            part = scratch[:kept]
+        _add(state, block[:kept], part, modulus, sign)
         done[0] += stop - start
+        start = stop
     slots[:] = 0
     scratch[:] = 0
     return good

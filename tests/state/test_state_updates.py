@@ -78,7 +78,7 @@ def test_a_batch_adds_what_the_twin_adds(name, kind, dtype, modulus):
         assert np.array_equal(state, applied(start, slots, weights, modulus))
 
 
-@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 191, 192, 193, 511, 8191, 8192, 8193, 20_000])
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 95, 96, 97, 111, 112, 113, 511, 8191, 8192, 8193, 20_000])
 def test_batches_of_every_length_run_through_the_pipeline(n):
     index = Index.build(OpenDomain(slots=300, levels=3), KEY)
     rng = np.random.default_rng(n)
@@ -90,6 +90,43 @@ def test_batches_of_every_length_run_through_the_pipeline(n):
         expected = np.zeros(index.slots, np.int64)
         np.add.at(expected, slots, 1 if given_weights is None else given_weights)
         assert np.array_equal(state, expected)
+
+
+BAD_PLACES = [[0], [15, 16], [95], [96], [97], [111, 112], [300, 301], [8191], [8192], [9000, 17_400], [19_999]]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("places", BAD_PLACES, ids=str)
+def test_a_bad_weight_anywhere_in_the_pipeline_stops_it_there(places, dtype):
+    index = Index.build(OpenDomain(slots=300, levels=3), KEY)
+    rng = np.random.default_rng(len(places))
+    items, weights = rng.integers(0, 10**6, 20_000), rng.integers(-3, 4, 20_000).astype(dtype)
+    slots = index.locate(Items.of(items))
+    limits = np.iinfo(dtype)
+    for bad in (4, -4, limits.max, limits.min):
+        weights[places] = bad
+        state = np.arange(index.slots, dtype=np.int32)
+        with pytest.raises(WeightError, match=f"position {places[0]} "):
+            index.apply(state, Items.of(items), weights, max_weight=3)
+        assert np.array_equal(state, np.arange(index.slots))
+        index.apply(state, Items.of(items), weights, max_weight=3, invalid="noop")
+        kept = np.where(np.abs(weights.astype(float)) <= 3, weights, 0)
+        expected = np.arange(index.slots, dtype=np.int64)
+        np.add.at(expected, slots, kept)
+        assert np.array_equal(state, expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_weights_may_be_every_other_number_of_an_array(threads, monkeypatch):
+    monkeypatch.setattr(batching, "SMALL", 1000)
+    index = Index.build(OpenDomain(slots=100_000, levels=3), KEY)
+    rng = np.random.default_rng(6)
+    items, wide = rng.integers(0, 10**6, 30_000), rng.integers(-3, 4, 60_000)
+    expected = np.zeros(index.slots, np.int32)
+    np.add.at(expected, index.locate(Items.of(items)), wide[::2])
+    state = np.zeros(index.slots, np.int32)
+    index.apply(state, Items.of(items), wide[::2], max_weight=3, threads=threads)
+    assert np.array_equal(state, expected)
 
 
 def test_counters_wrap_in_both_directions_and_come_back():
