@@ -1,7 +1,7 @@
 """Mistakes that only a live cluster can show, before a worker starts.
 
-In: a connection and a configuration. Out: warnings, one line each. Touches: nothing; a sample of the input is read and
-thrown away, and no item of it is shown or kept.
+In: a connection and a configuration. Out: warnings, one line each. Touches: one transactional id of ours that belongs
+to no partition; a sample of the input is read and thrown away, and no item of it is shown or kept.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 
 from sketchstream.errors import BrokerError
 from sketchstream.stream.placement import belongs
-from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection
+from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, ours
 from sketchstream_connectors.kafka_pointer import LARGEST
 from sketchstream_connectors.kafka_sealed import Log
-from sketchstream_connectors.kafka_topics import Names, acls, create
+from sketchstream_connectors.kafka_topics import Names, Right, create, rights, wanted
 from sketchstream_connectors.kafka_worker import decoder_of
 from sketchstream_connectors.records import from_client_records
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from sketchstream.stream.config import Config
 
 SAMPLE = 500
+OPERATIONS = ("read", "write", "delete", "alter", "describe_configs")
+PROBE = "validate"
+"""Ends the transactional id that is tried; those of partitions end in a number."""
 UNBOUNDED_MS = 2**62
 STATE_ERASED_MS = 26 * 60_000
 """Superseded snapshots leave the disk within about 26 minutes: a silent partition's last rewriting, retention check."""
@@ -37,12 +40,18 @@ def check(connection: Connection, config: Config, names: Names) -> list[str]:
         ConfigError: the input topic does not exist.
         BrokerError: the cluster does not answer.
     """
-    found = [f"topic {c.topic}: {c.text}" for c in create(connection, names, dry_run=True) if c.kind == "wrong"]
-    found += _timestamps_and_retention(connection, config, names)
-    found += _brokers(connection)
-    found += _sample(connection, config, names)
-    found += _access(connection, names)
-    found += _group(connection, names)
+    found = list(_access(connection, names))
+    try:
+        wanted(connection, names)
+        found += [f"topic {c.topic}: {c.text}" for c in create(connection, names, dry_run=True) if c.kind == "wrong"]
+        found += _timestamps_and_retention(connection, config, names)
+        found += _brokers(connection)
+        found += _sample(connection, config, names)
+        found += _group(connection, names)
+    except BrokerError as error:
+        if not found:
+            raise
+        found.append(f"nothing more could be checked: {error}")
     return found
 
 
@@ -79,11 +88,18 @@ def _timestamps_and_retention(connection: Connection, config: Config, names: Nam
 def _brokers(connection: Connection) -> Iterator[str]:
     """Limits of the brokers that pointers and transactions run into."""
     from kafka.admin import ConfigResource, ConfigResourceType
+    from kafka.errors import ClusterAuthorizationFailedError
 
-    with connection.admin.client("asking for the brokers' settings") as client:
-        node = client.describe_cluster()["brokers"][0]
-        number = node.get("broker_id", node.get("node_id"))
-        found = client.describe_configs([ConfigResource(ConfigResourceType.BROKER, str(number))], config_filter="all")
+    try:
+        with connection.admin.client("asking for the brokers' settings") as client:
+            node = client.describe_cluster()["brokers"][0]
+            number = node.get("broker_id", node.get("node_id"))
+            resource = ConfigResource(ConfigResourceType.BROKER, str(number))
+            found = client.describe_configs([resource], config_filter="all")
+    except BrokerError as error:
+        if isinstance(error.__cause__, ClusterAuthorizationFailedError):
+            return  # operators may ask that, workers need not
+        raise
     settings = next(iter(found["broker"].values()))
     limits = {"offset.metadata.max.bytes": LARGEST, "transaction.max.timeout.ms": TRANSACTION_TIMEOUT_MS}
     for name, needed in limits.items():
@@ -136,41 +152,95 @@ def _sample(connection: Connection, config: Config, names: Names) -> Iterator[st
         )
 
 
-def _access(connection: Connection, names: Names) -> Iterator[str]:
-    """Whether the cluster has access rules, and none of them names what a worker needs."""
-    from kafka.admin import ACLFilter, ACLOperation, ACLPermissionType, ResourcePatternFilter, ResourceType
-    from kafka.admin._acls import ACLResourcePatternType
+def missing_rights(connection: Connection, names: Names) -> list[Right]:
+    """What a worker may not do under this connection's principal; nothing where the cluster asks nobody for rights.
 
+    Brokers say what the asking principal may do with topics and groups that it may see; of the others, the right that
+    lets it see them is named only. For transactional ids one of ours is tried that belongs to no partition, so that no
+    worker is fenced.
+    """
+    missing: list[Right] = []
+    allowed: dict[tuple[str, str], set[str] | None] = {}
+    tried: dict[str, bool] = {}
+    for right in rights(names):
+        place = (right.kind, right.name)
+        if right.kind == "transactional_id":
+            tried.setdefault(right.name, _may_fence(connection, right.name + PROBE))
+            if not tried[right.name]:
+                missing.append(right)
+            continue
+        hidden = place in allowed and allowed[place] is None
+        if place not in allowed:
+            allowed[place] = _allowed(connection, *place)
+        if not hidden and right.operation not in (allowed[place] or ()):
+            missing.append(right)
+    return missing
+
+
+def _allowed(connection: Connection, kind: str, name: str) -> set[str] | None:
+    """Operations on one topic or group that the brokers allow us, in small letters; None where we may not see it."""
+    from kafka.errors import GroupAuthorizationFailedError, UnknownTopicOrPartitionError
+
+    if kind == "group":
+        try:
+            found = connection.admin.ask_group(name)
+        except BrokerError as error:
+            if isinstance(error.__cause__, GroupAuthorizationFailedError):
+                return None
+            raise
+        if "NotFound" in str(found.get("error")):  # not joined by anybody yet: nobody says what may be done with it
+            return {"read"} if _may_join(connection, name) else set()
+    else:
+        with connection.admin.client(f"asking what is allowed with topic {name!r}") as client:
+            (found,) = client.describe_topics([name])
+        if found["error_code"] == UnknownTopicOrPartitionError.errno:
+            return set(OPERATIONS)  # what is missing is the topic, not a right
+    said = found.get("authorized_operations")
+    return None if not said else {str(operation).lower() for operation in said}
+
+
+def _may_join(connection: Connection, group: str) -> bool:
+    """Whether we may be a member of a group that has none: asked by leaving it as somebody who is not in it."""
+    from kafka.admin import MemberToRemove
+    from kafka.errors import GroupAuthorizationFailedError
+
+    stranger = MemberToRemove(group_instance_id=f"{group}-{PROBE}")
     try:
-        with connection.admin.client("asking for access rules") as client:
-            everything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
-            rules, _ = client.describe_acls(
-                ACLFilter(
-                    principal=None,
-                    host="*",
-                    operation=ACLOperation.ANY,
-                    permission_type=ACLPermissionType.ANY,
-                    resource_pattern=everything,
-                )
-            )
-    except BrokerError:
-        return  # no authorizer, or not allowed to ask: nothing to say
-    if not rules:
-        return
-    have = {(rule.resource_pattern.resource_type.name.lower(), rule.resource_pattern.resource_name) for rule in rules}
-    for kind, name, _, operations in acls(names):
-        if kind != "cluster" and (kind, name) not in have and (kind, "*") not in have:
-            yield f"no access rule names {kind} {name!r}; a worker needs {', '.join(operations)}"
+        with connection.admin.client("asking what is allowed with the group") as client:
+            found = client.remove_group_members(group, [stranger])
+    except BrokerError as error:
+        return not isinstance(error.__cause__, GroupAuthorizationFailedError)
+    return GroupAuthorizationFailedError.__name__ not in str(found)
+
+
+def _may_fence(connection: Connection, transactional_id: str) -> bool:
+    """Whether a transactional id can be taken."""
+    from kafka.errors import TransactionalIdAuthorizationFailedError
+
+    producer = connection.producer(transactional_id=transactional_id, metrics_enabled=False)
+    try:
+        with ours("trying a transactional id"):
+            producer.init_transactions()
+    except BrokerError as error:
+        if isinstance(error.__cause__, TransactionalIdAuthorizationFailedError):
+            return False
+        raise
+    finally:
+        producer.close(timeout=2)
+    return True
+
+
+def _access(connection: Connection, names: Names) -> Iterator[str]:
+    """Rights that a worker will miss."""
+    for right in missing_rights(connection, names):
+        kind = right.kind.replace("_", " ")
+        which = f"{right.name!r}" if right.pattern == "literal" else f"{right.name!r} and whatever follows"
+        yield f"{kind} {which}: the right to {right.operation} is missing; with it a worker {right.why}"
 
 
 def _group(connection: Connection, names: Names) -> Iterator[str]:
     """Offsets of other topics in our group: another application uses its name."""
-    # On a new cluster the first question makes the offsets topic, and the coordinator comes a moment later.
-    found = connection.admin._ask(
-        "asking for the group's offsets", lambda client: client.list_group_offsets({names.group: None})
-    )
-    offsets = found[names.group]
-    others = sorted({tp.topic for tp in offsets} - {names.input})
+    others = sorted({tp.topic for tp in connection.admin.committed(names.group)} - {names.input})
     if others:
         yield (
             f"group {names.group!r} has offsets of other topics ({', '.join(others[:3])}): another application uses "

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -87,6 +88,9 @@ ADMIN_DEFAULTS: Mapping[str, Option] = {**RECONNECT, "request_timeout_ms": 10_00
 ADMIN_PATIENCE_MS = 20_000
 TRANSACTION_TIMEOUT_MS = 60_000
 
+_LOOKED_UP = re.compile(r"FindCoordinatorResponse error for (?:GROUP|TRANSACTION)/(.*?): ?$")
+"""What the client says where not even a coordinator was named to us; only whose is of use."""
+
 _Answer = TypeVar("_Answer")
 
 
@@ -130,7 +134,7 @@ def spelled(error: Exception) -> str:
 
     name = type(error).__name__
     named = [part for one in error.args if one for part in (one if isinstance(one, set | list | tuple) else [one])]
-    text = ", ".join(str(one) for one in named)
+    text = _LOOKED_UP.sub(r"\1", ", ".join(str(one) for one in named))
     for kind, what in (
         (errors.TopicAuthorizationFailedError, "topic"),
         (errors.GroupAuthorizationFailedError, "group"),
@@ -141,7 +145,7 @@ def spelled(error: Exception) -> str:
             text = f"not allowed to touch {what} {text}".rstrip()
     if not text:
         text = str(getattr(error, "description", None) or "").rstrip(".")
-    text = text.replace(f"{name}: ", "").replace(name, "").strip()
+    text = text.replace(f"{name}: ", "").replace(name, "").strip(" :")
     return f"{text:.300} ({name})" if text else name
 
 
@@ -502,12 +506,16 @@ class Admin:
     def configs(self, topic: str) -> dict[str, str]:
         """All settings of a topic, defaults included."""
         from kafka.admin import ConfigResource, ConfigResourceType
+        from kafka.errors import TopicAuthorizationFailedError
 
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
         found = self._ask(
             f"asking for the settings of {topic!r}",
             lambda client: client.describe_configs([resource], config_filter="all"),
         )["topic"][topic]
+        if not found:  # how the client says that it was refused
+            with ours(f"asking for the settings of {topic!r}"):
+                raise TopicAuthorizationFailedError(topic)
         return {str(name): str(entry["value"]) for name, entry in found.items()}
 
     def grow(self, topic: str, partitions: int) -> None:

@@ -310,9 +310,10 @@ class KafkaStore:
                 msg = f"no leader answers for partition {partition} of {name!r}"
                 raise BrokerError(msg)
             if ends[partition] > 0:
-                trace = traces.newest_trace(self._connection, self._state_topic, partition)
-                if self._accept_loss and trace is not None and trace.topic_id != self._input.topic_id:
-                    return self._begin_anew(partition, fence, trace.revision)
+                if self._accept_loss:
+                    trace = traces.newest_trace(self._connection, self._state_topic, partition)
+                    if trace is not None and trace.topic_id != self._input.topic_id:
+                        return self._begin_anew(partition, fence, trace.revision)
                 msg = (
                     f"partition {partition} of {self._topic!r} has no committed offset, but {name!r} holds {what} of "
                     f"it: the group's offsets expired or were deleted; {ADVICE}"

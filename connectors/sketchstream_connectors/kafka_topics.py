@@ -133,16 +133,60 @@ def _problems(connection: Connection, topic: Wanted) -> list[str]:
     ]
 
 
-def acls(names: Names) -> Iterator[tuple[str, str, str, Sequence[str]]]:
-    """What a worker's principal must be allowed: (resource type, name, pattern, operations)."""
-    yield "topic", names.input, "literal", ("read", "describe", "describe_configs")
-    yield "topic", names.state, "literal", ("read", "write", "describe", "describe_configs", "alter", "delete")
-    for name in (names.sealed, names.results):
-        if name:
-            yield "topic", name, "literal", ("read", "write", "describe", "describe_configs", "alter")
+@dataclass(frozen=True)
+class Right:
+    """One thing that a worker's principal must be allowed, and what for.
+
+    Args:
+        kind: topic, group or transactional_id.
+        name: of the resource; `pattern` "prefixed": of all that begin so.
+        operation: as access rules call it. Reading or writing implies describing.
+        why: what it is needed for.
+    """
+
+    kind: str
+    name: str
+    pattern: str
+    operation: str
+    why: str
+
+
+def rights(names: Names) -> Iterator[Right]:
+    """What a worker's principal must be allowed, and nothing more; tests/kafka/test_kafka_rights.py proves the list."""
+    yield Right("topic", names.input, "literal", "read", "reads events, and commits positions")
+    yield Right("topic", names.input, "literal", "describe_configs", "lets `validate` compare retentions")
+    grow = "gives the topic partitions when the input gets more; without it `topics create` must"
+    yield Right("topic", names.state, "literal", "read", "takes partitions over")
+    yield Right("topic", names.state, "literal", "write", "commits snapshots")
+    yield Right("topic", names.state, "literal", "delete", "erases superseded snapshots")
+    yield Right("topic", names.state, "literal", "describe_configs", "checks that the topic forgets nothing")
+    yield Right("topic", names.state, "literal", "alter", grow)
+    if names.sealed:
+        yield Right("topic", names.sealed, "literal", "read", "knows how far others have published")
+        yield Right("topic", names.sealed, "literal", "write", "publishes")
+        yield Right(
+            "topic", names.sealed, "literal", "describe_configs", "lets `validate` see that nothing is forgotten"
+        )
+        yield Right("topic", names.sealed, "literal", "alter", grow)
+    if names.results:
+        yield Right("topic", names.results, "literal", "read", "knows which results are out")
+        yield Right("topic", names.results, "literal", "write", "publishes results")
     for name in (names.dead_letter, names.late):
         if name:
-            yield "topic", name, "literal", ("write", "describe")
-    yield "group", names.group, "literal", ("read", "describe", "delete")
-    yield "transactional_id", f"{names.group}-{names.input}-", "prefixed", ("write", "describe")
-    yield "cluster", "kafka-cluster", "literal", ("idempotent_write", "describe")
+            yield Right("topic", name, "literal", "write", "sends refused records")
+    yield Right("group", names.group, "literal", "read", "is a member of the group")
+    yield Right("transactional_id", fence_prefix(names), "prefixed", "write", "takes partitions, and commits")
+
+
+def fence_prefix(names: Names) -> str:
+    """What every transactional id of a configuration begins with."""
+    return f"{names.group}-{names.input}-"
+
+
+def acls(names: Names) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+    """The same by resource: (resource type, name, pattern, operations)."""
+    by_resource: dict[tuple[str, str, str], list[str]] = {}
+    for right in rights(names):
+        by_resource.setdefault((right.kind, right.name, right.pattern), []).append(right.operation)
+    for (kind, name, pattern), operations in by_resource.items():
+        yield kind, name, pattern, operations

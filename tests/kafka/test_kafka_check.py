@@ -13,6 +13,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 from kafka_app import App
 
+from sketchstream_connectors import kafka_check
 from sketchstream_connectors.kafka_check import check
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
@@ -89,6 +90,11 @@ def test_records_that_hold_no_item_are_noticed(app: App) -> None:
     text = found(app)
     assert "hold no item" in text
     assert "text 1" not in text
+
+
+def test_limits_of_the_brokers_are_noticed(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_check, "LARGEST", 5000)  # the brokers take 4,096
+    assert "offset.metadata.max.bytes is 4096, workers need at least 5000" in found(app)
 
 
 def test_a_shared_group_is_noticed(app: App) -> None:

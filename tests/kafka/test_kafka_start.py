@@ -90,6 +90,11 @@ def test_secrets_are_not_shown_broker_free() -> None:
             "asking: not allowed to touch group reach (GroupAuthorizationFailedError); `sketchstream topics acls` "
             "lists what a worker must be allowed",
         ),
+        (
+            errors.TransactionalIdAuthorizationFailedError("FindCoordinatorResponse error for TRANSACTION/g-t-0: "),
+            "asking: not allowed to touch transactional id g-t-0 (TransactionalIdAuthorizationFailedError); "
+            "`sketchstream topics acls` lists what a worker must be allowed",
+        ),
         (errors.KafkaError(errors.KafkaTimeoutError("late")), "asking: KafkaTimeoutError: late (KafkaError)"),
         (errors.KafkaError(), "asking: KafkaError"),
     ],

@@ -410,6 +410,17 @@ def test_where_losses_are_accepted_a_topic_made_again_begins_one_new_revision(ap
         time.sleep(0.2)
 
 
+def test_pointers_of_another_cluster_halt(app: App) -> None:
+    app.fill()
+    store = app.store()
+    store.take(0)
+    store._admin._cluster_id = "another"
+    store.commit(0, snapshot(10, {"a": b"1"}))
+    for accept in (False, True):
+        with pytest.raises(DataLossError, match="written in another cluster"):
+            app.store(accept_loss=accept).take(0)
+
+
 def test_deleted_offsets_of_the_same_topic_halt_whatever_is_accepted(app: App) -> None:
     app.fill()
     store = app.store(accept_loss=True)

@@ -69,11 +69,11 @@ def _ask(config: Config) -> tuple[int, float | None, dict[str, Any]]:
     from sketchstream_connectors import kafka_check, kafka_topics
 
     with clusters.connected(config) as connection:
+        for text in kafka_check.check(connection, config, clusters.names(config)):
+            click.echo(f"sketchstream: warning: {text}", err=True)
         given, _ = kafka_topics.wanted(connection, clusters.names(config))
         retention = int(connection.admin.configs(given.name).get("retention.ms", "-1"))
         changes = kafka_topics.create(connection, clusters.names(config), dry_run=True)
-        for text in kafka_check.check(connection, config, clusters.names(config)):
-            click.echo(f"sketchstream: warning: {text}", err=True)
     advice = "run `sketchstream topics create`"
     state = {"created": f"missing: {advice}", "grown": f"too few partitions: {advice}"}
     topics = {one.topic: state.get(one.kind, one.text if one.kind == "wrong" else "ready") for one in changes}
