@@ -131,14 +131,12 @@ class Spread:
     Args:
         cell: (S+1,) of Lam_t (index 0: of the number of items). tail: (S+1,) of the items with a count of at least 1+t.
         cell_all, tail_all: their covariances with the number of items.
-        noise_all: the part of tail[0] that is noise, not hashing.
     """
 
     cell: Floats
     tail: Floats
     cell_all: Floats
     tail_all: Floats
-    noise_all: float
 
 
 def spreads(level: Level, model: Model) -> Spread:
@@ -159,16 +157,16 @@ def spreads(level: Level, model: Model) -> Spread:
     lam = model.numbers * level.share
     reach = model.tails[1:] * level.share
 
-    def both(score: Floats, own: Floats) -> tuple[Floats, Floats, Floats]:
+    def both(score: Floats, own: Floats) -> tuple[Floats, Floats]:
         noise, noise_all = level.estimator.joint(score, every, p)
         mean = score @ p
         hashed = m * ((score * score) @ p - mean**2) - own
         hashed_all = m * ((score * every) @ p - mean * float(every @ p)) - own
-        return m * m * noise + np.maximum(hashed, 0.0), m * m * noise_all + hashed_all, m * m * noise
+        return m * m * noise + np.maximum(hashed, 0.0), m * m * noise_all + hashed_all
 
-    cell, cell_all, _ = both(cells, lam)
-    tail, tail_all, noise = both(climb, reach)
-    return Spread(cell, tail, cell_all, tail_all, float(noise[0]))
+    cell, cell_all = both(cells, lam)
+    tail, tail_all = both(climb, reach)
+    return Spread(cell, tail, cell_all, tail_all)
 
 
 def merged(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats, Floats]:
@@ -194,10 +192,11 @@ class Part:
     """What is known of one part.
 
     Args:
-        every: all levels. levels: those that say something of single counts.
+        observed: what was published. every: all levels. levels: those that say something of single counts.
         curve: of the number of items. model: non-negative law of items.
     """
 
+    observed: Observed
     every: list[Level]
     levels: list[Level]
     curve: Curve
@@ -232,7 +231,7 @@ def read_part(observed: Observed, span: int) -> Part:
             "tell how many; take more slots or more levels"
         )
         raise EstimateError(msg)
-    return Part(levels, useful, found, model)
+    return Part(observed, levels, useful, found, model)
 
 
 def _first(levels: Sequence[Level], shape: Model, items: float) -> Model:
@@ -283,8 +282,7 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
             return Fit(np.zeros(n + 1), np.zeros(0), np.zeros(0)), 0.0, opened_bands.bands(found, n)
     fit, population = _whole(found, light, beyond, n)
     if parts[0].unit == "event":
-        band = opened_bands.events(found)
-        fit = _with_total(fit, float(band.low[0] + band.high[0]) / 2.0 / population, n)
+        fit = _with_total(fit, float(opened_bands.weight_of(found).value[0]) / population, n)
     return fit, population, opened_bands.bands(found, n)
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from sketchstream.estimate import intervals
-from sketchstream.estimate.intervals import Uncertainty, cell_mean
-from sketchstream.estimate.linear import Band, Circle, Line, Score
-from sketchstream.estimate.observed import Floats
+from sketchstream.estimate.intervals import Region, Uncertainty
+from sketchstream.estimate.linear import Band, Ends, Line, Moments, Score, blended, linear
+from sketchstream.estimate.observed import FAR, Floats, Observed
 from sketchstream.estimate.opened import Level, Model, Part, Spread, linearised, merged, spreads
 from sketchstream.estimate.opened_count import Curve
 
@@ -164,19 +164,21 @@ class Mean(Band):
 
 
 @dataclass(frozen=True)
-class Entropy(Band):
-    """Entropy, which the number of items limits; nothing more is known where the total may be 0."""
+class Entropy:
+    """Entropy over an ellipse around events and sum of t ln t; the number of items limits it.
 
+    Args:
+        centres: (c, 2) events and sums, for each way the counts may lie in wide cells. covariance: (2, 2).
+    """
+
+    centres: Floats
+    covariance: Floats
     reach: Reach
-    total: Band
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """Ends of the interval."""
         most = math.log(max(self.reach.items(z)[1], 1.0))
-        low, high = super().ends(z)
-        if self.total.ends(z)[0][0] <= 0.0:
-            return np.zeros(1), np.array([most])
-        return np.clip(low, 0.0, most), np.minimum(high, most)
+        return Region(self.centres, self.covariance, partial(intervals.entropy, most)).ends(z)
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,6 @@ class Known:
         cells: of Lam_t, index 0 of the number of items. tails: of the items with a count of at least 1+t.
         cell_all, tail_all: their covariances with the number of items.
         pull: for each of all levels, what one more empty slot (as a share) takes from the number of items.
-        hashed: variance of the number of items without its noise.
     """
 
     cells: Bent
@@ -195,7 +196,6 @@ class Known:
     cell_all: Floats
     tail_all: Floats
     pull: list[float]
-    hashed: float
 
 
 def of_part(part: Part) -> Known:
@@ -224,12 +224,10 @@ def of_part(part: Part) -> Known:
         bands.append(Bent(value, value, variance, bend if model.items > 0.0 else np.zeros_like(bend)))
         joints.append(joint)
     factors = {id(level): w / level.share for level, w in zip(levels, first[:, 0], strict=True)}
-    noise = sum(factors[id(level)] ** 2 * e.noise_all for level, e in zip(levels, each, strict=True))
     pull = [
         factors.get(id(level), 0.0) * math.exp(min(model.items * level.share / level.m, 50.0)) for level in part.every
     ]
-    hashed = max(float(variances[1][0]) - noise, 0.0)
-    return Known(bands[0], bands[1], joints[0], joints[1], pull, hashed)
+    return Known(bands[0], bands[1], joints[0], joints[1], pull)
 
 
 def _merged(
@@ -247,44 +245,37 @@ def bands(found: Sequence[Part], n: int) -> Uncertainty:
     cells, tails = _sum([one.cells for one in known]), _sum([one.tails for one in known])
     cell_all = np.sum([one.cell_all for one in known], axis=0)
     items, items_variance = float(tails.low[0]), float(tails.variance[0])
-    wrapped = any(isinstance(level.estimator, Circle) for part in found for level in part.every)
-    counts = np.arange(float(cells.low.size))
-    total = _score(found, counts) if wrapped else events(found)
-    n_events = max(_middle(total), 1e-9)
+    wrapped = found[0].observed.unit == "item"
+    events = _wrapped(found) if wrapped else _events(found)
+    total, noise = events.total, events.covariance[0, 0]
+    n_events = max(float(events.centres[0, 0]), 1e-9)
     heavy = _heavy_tails(found, n)
     reach = _reach(tails, heavy, n, tuple(part.curve for part in found), None if wrapped else total)
     mean = n_events / max(sum(part.curve.value for part in found), 1.0)
-    if wrapped:
-        mean_variance = float(_score(found, counts - mean).variance[0])
-    else:
-        mean_variance = mean**2 * sum(one.hashed for one in known)
-        for one, part in zip(known, found, strict=True):
-            for level, pull in zip(part.every, one.pull, strict=True):
-                taken = partial(_ratio_score, mean * pull)
-                variance = float(level.estimator.functional(taken, cell_mean).variance[0])
-                mean_variance += level.m**2 * max(variance, 0.0)
-    further = math.sqrt(mean_variance / max(items_variance, 1e-12)) / max(mean, 1e-12)
+    joint = _with_score(found) if wrapped else _with_events(found, known)
+    far = noise - 2.0 * mean * joint + mean**2 * items_variance
+    further = math.sqrt(max(far, 0.01 * mean**2 * items_variance) / max(items_variance, 1e-12)) / max(mean, 1e-12)
     longer = _longer(cells, heavy, n)
-    joint = np.zeros(n + 1)
-    joint[: min(cell_all.size, n + 1)] = cell_all[: n + 1]
+    joint_all = np.zeros(n + 1)
+    joint_all[: min(cell_all.size, n + 1)] = cell_all[: n + 1]
     whole = reach.low.size - 1
 
     def shared(band: Band, joint: Floats) -> Quotient:
         ratio = band.low / max(items, 1.0)
         return Quotient(ratio, band.high / max(items, 1.0), band.variance, joint, max(items, 1.0), items_variance)
 
-    noise, rest = float(total.variance[0]), np.array([1.0 - float(cells.low[1]) / n_events])
-    scalars: dict[str, Band] = {
+    once = np.stack([np.full(len(events.centres), float(cells.low[1])), events.centres[:, 0]], axis=1)
+    scalars: dict[str, Ends] = {
         "total": total,
         "mean": Mean(total.low / max(items, 1.0), total.high / max(items, 1.0), total.variance, reach, total, further),
-        "one_hit_ratio": shared(longer.at(1), joint[1:2]),
-        "coverage": Quotient(rest, rest, cells.variance[1:2] + noise, np.array([noise]), n_events, noise),
-        "entropy": _entropy(found, total, n_events, reach),
+        "one_hit_ratio": shared(longer.at(1), joint_all[1:2]),
+        "coverage": Region(once, np.diag([float(cells.variance[1]), noise]), _complement),
+        "entropy": Entropy(events.centres, events.covariance, reach),
     }
     bound = "the total weight" if not wrapped else "that at which the emptiest level would be full"
     unbounded = any(math.isinf(part.curve.ends(1.96)[1]) for part in found)
     return Uncertainty(
-        shared(longer, joint),
+        shared(longer, joint_all),
         longer,
         reach,
         shared(Band(reach.low[whole:], reach.high[whole:], reach.variance[whole:]), np.zeros(1)),
@@ -293,91 +284,130 @@ def bands(found: Sequence[Part], n: int) -> Uncertainty:
     )
 
 
-def _middle(band: Band) -> float:
-    """The middle of a band of one number."""
-    return float(band.low[0] + band.high[0]) / 2.0
+def _complement(part: Floats, whole: Floats) -> Floats:
+    """1 - part / whole."""
+    return 1.0 - intervals.share(part, whole)
 
 
-def _ratio_score(factor: float, t: Floats) -> Floats:
-    """t, plus `factor` for an empty slot."""
-    return np.asarray(t + factor * (t < 0.5))
+@dataclass(frozen=True)
+class Events:
+    """Total weight, and with the sum of t ln t over the items what the entropy is made of.
 
-
-def events(found: Sequence[Part]) -> Band:
-    """Total weight: collisions do not touch it, so every level counts, crowded or not."""
-    each = []
-    for part in found:
-        for level in part.every:
-            band = level.estimator.functional(intervals.identity, cell_mean, float(1 << 30))
-            each.append(Band(band.low, band.high, np.maximum(band.variance, 0.0)).scaled(level.m))
-    return _added(each)
-
-
-def _entropy(found: Sequence[Part], total: Band, n_events: float, reach: Reach) -> Entropy:
-    """Ln N - S/N with S = sum t ln t Lam_t: light items by the recursion, heavy ones as they stand in the slots.
-
-    Where cells are wide: from everything at their lower ends, in the middle, at their upper ends.
+    Args:
+        total: of the weight.
+        centres: (c, 2) weight and sum, the first row in the middle of wide cells, the others for the ways the counts
+            may lie in them. covariance: (2, 2).
     """
-    size = found[0].model.intensity.size
-    light = _score(found, intervals.xlogx(np.arange(float(size))))
-    variance = float(light.variance[0])
-    ends, noise = np.zeros((3, 2)), 0.0
-    lines = [
-        (part, level, level.estimator) for part in found for level in part.every if isinstance(level.estimator, Line)
-    ]
-    for part, level, line in lines:
-        seen = sum(one.share for one in part.clear)
-        factor = 1.0 / seen if any(one is level for one in part.clear) else 0.0
-        beside = float(np.arange(size) @ part.model.intensity) * level.share / level.m  # light events in a slot
-        ends += level.m * _sums(line, partial(_heavy_score, size, beside), factor)
-    ends[:, 1] += float(light.low[0])
-    if lines:
-        slope = 1.0 + float(ends[1, 1]) / n_events
-        for part, level, line in lines:
-            seen = sum(one.share for one in part.clear)
-            factor = 1.0 / seen if any(one is level for one in part.clear) else 0.0
-            beside = float(np.arange(size) @ part.model.intensity) * level.share / level.m
-            score = partial(_surprise_score, slope, factor, size, beside)
-            noise += level.m**2 * max(float(line.functional(score, score).variance[0]), 0.0)
-    else:
-        ends[:, 0], noise = n_events, float(total.variance[0]) * (1.0 + float(ends[1, 1]) / n_events) ** 2
-    values = [math.log(max(n, 1.0)) - s / max(n, 1.0) for n, s in ends]
-    return Entropy(
-        np.array([min(values)]), np.array([max(values)]), np.array([(noise + variance) / n_events**2]), reach, total
+
+    total: Band
+    centres: Floats
+    covariance: Floats
+
+
+def together(observed: Observed, levels: Sequence[int]) -> Observed:
+    """Levels as one closed domain: for what collisions do not touch, and with one horizon for all."""
+    return replace(
+        observed,
+        open_domain=False,
+        slots=(sum(observed.slots[j] for j in levels),),
+        hashed_into=(),
+        shares=(1.0,),
+        values=observed.values[list(levels)].sum(axis=0)[None, :],
+        parts=observed.parts * len(levels),
     )
 
 
-def _sums(line: Line, heavy: Score, factor: float) -> Floats:
-    """(3, 2) total and sum of `heavy` times a factor, per slot, with wide cells at their lower ends, middles, ends."""
-    out = np.zeros((3, 2))
-    for i, place in enumerate((intervals.identity, cell_mean, _cell_end)):
-        for j, score in enumerate((intervals.identity, heavy)):
-            if j == 0 or factor > 0.0:
-                c = line.coefficients(score, partial(_placed, score, place), 0.0)[0]
-                sums = np.array([float(c.sum())])
-                out[i, j] = float(line._centred(np.array([float(c @ line.cells.slots)]), sums)[0])
-    out[:, 1] *= factor
+def _whole(parts: Sequence[Observed], n: int, scores: Sequence[Score]) -> Moments:
+    """Sums (not shares) of scores over the slots of parts, with a covariance that cannot be too small."""
+    moments = []
+    for part in parts:
+        line = linear(part)
+        own = line.moments(scores)
+        typical = intervals.model(part, line, n).moments(scores, line.horizon).covariance
+        trusted = np.linalg.eigvalsh(own.covariance - typical / 4.0)[0] >= 0.0
+        moments.append(replace(own, covariance=own.covariance if trusted else typical))
+    return blended(moments, [float(part.slots[0]) for part in parts])
+
+
+def weight_of(found: Sequence[Part]) -> Moments:
+    """Total weight: collisions do not touch it, so every level counts, crowded or not."""
+    every = [together(part.observed, range(part.observed.levels)) for part in found]
+    return _whole(every, found[0].model.intensity.size - 1, (intervals.identity,))
+
+
+def _events(found: Sequence[Part]) -> Events:
+    """Unit event: light items by the recursion, heavy ones as they stand in the slots of clear levels."""
+    size = found[0].model.intensity.size
+    all_ = weight_of(found)
+    span = np.array([0.0, float(all_.outer[0] @ all_.mass) + all_.tail])
+    low = float(all_.inner[0] @ all_.mass)
+    total = Band(all_.value[:1] + low, all_.value[:1] + span[1:], all_.covariance[0, :1])
+    light = _score(found, intervals.xlogx(np.arange(float(size))))
+    value, covariance = np.zeros(4), np.zeros((4, 4))
+    value[intervals.EVENTS], value[intervals.SURPRISE] = all_.value[0], float(light.low[0])
+    covariance[intervals.EVENTS, intervals.EVENTS] = all_.covariance[0, 0]
+    covariance[intervals.SURPRISE, intervals.SURPRISE] = float(light.variance[0])
+    heavy = []
+    for part in found:
+        clear = [j for j, level in enumerate(part.every) if any(level is one for one in part.clear)]
+        shares = np.array([part.every[j].share for j in clear])
+        seen = float(shares.sum())
+        load = np.array([part.every[j].share / part.every[j].m for j in clear])
+        beside = float(np.arange(size) @ part.model.intensity) * float(shares @ load) / seen
+        scores = (*intervals.SCORES[:3], partial(_heavy_score, size, beside))
+        one = _whole([together(part.observed, clear)], size - 1, scores)
+        seen_value, scale = one.value / seen, np.diag([0.0, 0.0, 1.0, 1.0 / seen])
+        value[intervals.SURPRISE] += seen_value[intervals.SURPRISE]
+        own = scale @ one.covariance @ scale
+        own[intervals.EVENTS, intervals.EVENTS] = 0.0
+        covariance += own
+        heavy.append(
+            replace(one, value=np.zeros(4), covariance=np.zeros((4, 4)), mass=one.mass / seen, tail=one.tail / seen)
+        )
+        split = float(one.outer[intervals.SURPRISE] ** 2 @ one.mass) if seen < 1.0 else 0.0
+        covariance[intervals.SURPRISE, intervals.SURPRISE] += split * (1.0 - seen) / seen**2
+    whole = replace(blended(heavy, [1.0] * len(heavy)), value=value, covariance=covariance)
+    pick = [intervals.EVENTS, intervals.SURPRISE]
+    ways = intervals.entropy_ways(whole, 1.0)[:, pick]
+    return Events(total, np.concatenate([value[None, pick], ways]), covariance[np.ix_(pick, pick)])
+
+
+def _wrapped(found: Sequence[Part]) -> Events:
+    """Unit item: everything by the recursion, for sums wrap."""
+    t = np.arange(float(found[0].model.intensity.size))
+    total, spread = _score(found, t), _score(found, intervals.xlogx(t))
+    both = float(_score(found, t + intervals.xlogx(t)).variance[0])
+    joint = (both - float(total.variance[0]) - float(spread.variance[0])) / 2.0
+    covariance = np.array([[float(total.variance[0]), joint], [joint, float(spread.variance[0])]])
+    return Events(total, np.array([[float(total.low[0]), float(spread.low[0])]]), covariance)
+
+
+def _with_events(found: Sequence[Part], known: Sequence[Known]) -> float:
+    """Covariance of the total weight with the number of items: both see the noise of the same slots."""
+    out = 0.0
+    for part, one in zip(found, known, strict=True):
+        for level, pull in zip(part.every, one.pull, strict=True):
+            line = level.estimator
+            assert isinstance(line, Line)
+            wide = np.flatnonzero((line.whole.low != line.whole.high) & (line.whole.low > -FAR))
+            cut = int(wide[0]) if wide.size else line.whole.low.size
+            both = line.moments((intervals.present, intervals.identity), cut).covariance
+            out += level.m**2 * pull * float(both[0, 1])
     return out
 
 
-def _placed(score: Score, place: Score, start: Floats) -> Floats:
-    """A score at a place inside a wide cell, given by its lower end."""
-    return np.asarray(score(place(start)))
-
-
-def _cell_end(start: Floats) -> Floats:
-    """Upper end of the wide cell that starts at `start` (the edges' rule: width start // 8)."""
-    return np.asarray(start + np.maximum(start // 8.0, 1.0) - 1.0)
+def _with_score(found: Sequence[Part]) -> float:
+    """The same for unit item, from the variances of sums."""
+    t = np.arange(float(found[0].model.intensity.size))
+    one, two, both = (
+        float(_score(found, score).variance[0]) for score in (t, intervals.present(t), t + intervals.present(t))
+    )
+    return (both - one - two) / 2.0
 
 
 def _heavy_score(size: int, beside: float, t: Floats) -> Floats:
     """T ln t from `size` up, less what shares the slot."""
     return np.asarray(intervals.xlogx(np.maximum(t - beside, 1.0)) * (t >= size))
-
-
-def _surprise_score(slope: float, factor: float, size: int, beside: float, t: Floats) -> Floats:
-    """What a slot with count t adds to slope N - S."""
-    return np.asarray(slope * t - factor * _heavy_score(size, beside, t))
 
 
 def _score(found: Sequence[Part], score: Floats) -> Band:

@@ -16,13 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sketchstream.estimate import kernels, likelihood
+from sketchstream.estimate import kernels, likelihood, opened_count
 from sketchstream.estimate.channels import FORMS, Response, squarem
 from sketchstream.estimate.grid import Grid
 from sketchstream.estimate.linear import Line
 from sketchstream.estimate.observed import Floats, Observed, tally
 from sketchstream.estimate.opened import Level, Model, Part
 from sketchstream.estimate.problem import TINY, Likelihood, Markov, Seen, settle, thin
+
+LEAST = 0.01
+"""Levels with less than this part of the best level's weight are left out of the likelihood."""
 
 
 @dataclass
@@ -208,7 +211,9 @@ class Opened:
 
 def fit(observed: Observed, part: Part) -> Model:
     """Items at each count by likelihood, from all levels that say something; the first law shapes what lies above S."""
-    start, levels = part.model, part.levels
+    weight = opened_count.weights(part.levels, part.model)
+    start = part.model
+    levels = [level for level, one in zip(part.levels, weight, strict=True) if one >= LEAST * weight.max()]
     span = start.intensity.size - 1
     if len(observed.epsilons) > 1 or span < 8:
         return start
