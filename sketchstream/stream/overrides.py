@@ -130,17 +130,7 @@ def _fields(loc: tuple[int | str, ...]) -> list[str]:
     from sketchstream.stream import schema
 
     model: type[BaseModel] = schema.FileTable
-    inner: dict[str, type[BaseModel]] = {
-        "input": schema.InputTable,
-        "key": schema.KeyTable,
-        "store": schema.StoreTable,
-        "output": schema.OutputTable,
-        "privacy": schema.PrivacyTable,
-        "worker": schema.WorkerTable,
-        "sketch": schema.SketchTable,
-        "domain": schema.DomainTable,
-    }
     for part in loc:
-        if isinstance(part, str) and part in inner:
-            model = inner[part]
+        if isinstance(part, str) and part in schema.TABLES:
+            model = schema.TABLES[part]
     return list(model.model_fields)

@@ -138,3 +138,16 @@ class FileTable(Table):
     privacy: PrivacyTable = PrivacyTable()
     worker: WorkerTable = WorkerTable()
     sketch: Annotated[tuple[SketchTable, ...], Field(min_length=1, max_length=64)]
+
+
+TABLES: dict[str, type[Table]] = {
+    "input": InputTable,
+    "key": KeyTable,
+    "store": StoreTable,
+    "output": OutputTable,
+    "privacy": PrivacyTable,
+    "worker": WorkerTable,
+    "sketch": SketchTable,
+    "domain": DomainTable,
+}
+"""Tables by their names, `[kafka]` apart, whose keys are Kafka's."""

@@ -13,6 +13,8 @@ import click
 import pytest
 
 from sketchstream.cli.app import COMMANDS, app
+from sketchstream.stream import schema
+from sketchstream.stream.measures import duration_ms
 
 Run = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
@@ -135,3 +137,35 @@ def test_every_document_is_in_the_index() -> None:
     for path in sorted((ROOT / "docs").rglob("*.md")):
         if path.name != "README.md":
             assert f"({path.relative_to(ROOT / 'docs')})" in index, path.name
+
+
+def test_every_key_of_the_configuration_is_explained_with_its_default() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    sections = {part.split("\n", 1)[0].strip("[] "): part for part in text.split("\n## ")[1:]}
+    assert set(sections) == {*schema.TABLES, "kafka"}
+    for name, table in schema.TABLES.items():
+        rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*?) ?\| \S.* \|$", sections[name], re.MULTILINE))
+        assert list(rows) == list(table.model_fields), name
+        for key, field in table.model_fields.items():
+            said = rows[key].strip("`")
+            if field.is_required():
+                assert said == "needed" or (name, key) == ("input", "item"), key
+            elif key in ("lateness", "max_ahead", "idle", "snapshot_every"):
+                assert duration_ms(said) == field.default, key
+            elif field.default in (None, ""):
+                assert said == "", key
+            else:
+                assert said == str(field.default).lower() or said == field.default, key
+
+
+def test_configurations_of_the_documents_are_valid(run: Run, tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "configuration.md").read_text(), re.DOTALL)
+    (tmp_path / "sketchstream.toml").write_text(block)
+    assert run("keygen", "-o", "sketch.key").code == 0
+    result = run("validate", "-c", "sketchstream.toml")
+    assert (result.code, result.err) == (0, "")
+
+
+def test_files_that_the_recipes_name_exist() -> None:
+    for name in re.findall(r"(?:tests|sketchstream|docs)/[a-z_/]+\.[a-z]+", (ROOT / "CONTRIBUTING.md").read_text()):
+        assert (ROOT / name).exists(), name
