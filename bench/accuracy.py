@@ -277,8 +277,13 @@ POPULATIONS: dict[str, tuple[Callable[[np.random.Generator, int], np.ndarray], i
     "large_zipf": (zipf(1.5, 10**6), 50_000, 50_000),
     "open_geometric": (geometric, 100_000, 0),
     "open_zipf": (zipf(1.5, 10**6), 100_000, 0),
+    "open_small": (geometric, 5_000, 0),
+    "open_small_zipf": (zipf(1.5, 10**6), 5_000, 0),
+    "open_crowded": (geometric, 8_000, 0),
 }
 """Counts of the items, how many, and how many empty slots beside them (closed domains)."""
+SKETCHES = {"open_small": (1 << 14, 4), "open_small_zipf": (1 << 14, 4), "open_crowded": (1 << 12, 4)}
+"""Slots and levels of open domains, where not 2^20 and 8."""
 
 
 @dataclass(frozen=True)
@@ -311,7 +316,7 @@ def cases() -> list[Case]:
     out = []
     for population in POPULATIONS:
         out += [Case(population, "event", form, epsilon) for form in FORMS for epsilon in ("0.25", "1")]
-        if population in ("open_geometric", "open_zipf"):
+        if population.startswith("open"):
             out.append(Case(population, "item", "bins", "2"))
         elif population not in ("spikes", "large_zipf"):
             out += [Case(population, "item", form, epsilon) for form in ("state", "bins") for epsilon in ("1", "2")]
@@ -356,7 +361,7 @@ def covered(case: Case, runs: int) -> dict:
         if case.domain == "open":
             options = {"modulus": 32} if case.unit == "item" else {}
             observed = publish(
-                hashed(items, 1 << 20, 8, rng), epsilon=case.epsilon, rng=rng, form=case.form, unit=case.unit,
+                hashed(items, *SKETCHES.get(case.population, (1 << 20, 8)), rng), epsilon=case.epsilon, rng=rng, form=case.form, unit=case.unit,
                 max_count=n, open_domain=True, **options,
             )  # fmt: skip
             known = reconstruct([observed], max_count=n, method="monotone")._known
