@@ -7,6 +7,7 @@ Source: design 6.2 (the keys).
 from __future__ import annotations
 
 import io
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -165,7 +166,8 @@ def text(profile: Profile) -> str:
         f"{row[0]:<{width}}" + "".join(f"  {value:>{size}}" for value, size in zip(row[1:], cells, strict=True))
         for row in lines
     ]
-    return "\n".join([heading(profile), head, *body, f"95% intervals; they cover {profile.covers}."])
+    said = textwrap.wrap(f"95% intervals; they cover {profile.covers}.", max(len(head), 80))
+    return "\n".join([heading(profile), head, *body, *said])
 
 
 def table(profile: Profile) -> Table:

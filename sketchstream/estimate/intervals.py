@@ -143,10 +143,10 @@ def covered(lines: Sequence[Line | Circle], own: Sequence[Moments], n: int) -> s
     first = min(int(line.whole.low[line.horizon]) for line, _ in released)
     if any(m.tail > 0.0 for _, m in released):
         return (
-            f"{said}; counts of {first:,} and more are lost in the noise: for events, mean, coverage and entropy they "
-            "are taken to thin out as those below them do, or faster"
+            f"{said}; counts of {first:,} and more cannot be told from noise: events, mean, coverage and entropy take "
+            "it that such items thin out as those below them do, or faster"
         )
-    return f"{said}; counts of {first:,} and more, of which the noise shows none, are taken as absent"
+    return f"{said}; no count of {first:,} or more shows above the noise, and none is taken to be there"
 
 
 def derived(moments: Moments, model: Floats, d: float) -> dict[str, Ends]:

@@ -388,7 +388,7 @@ class Line:
             return size
         edge, above, noise = self._edges()
         first = self._clear(edge)
-        shows = above[first:] > SHOWS * np.sqrt(noise[first:])
+        shows = decreasing(above[first:]) > SHOWS * np.sqrt(noise[first:])
         quiet = first + (shows.size if shows.all() else int(np.argmin(shows)))
         return max(self.cells.low.size, size - edge.size + quiet)
 
@@ -410,7 +410,7 @@ class Line:
         if at >= edge.size or above[clear] <= SHOWS * math.sqrt(noise[clear]):
             return ()
         start, last = float(edge[at]), float(max(edge[-1], edge[at]))
-        share = max(float(above[at]), 0.0) + SHOWS * math.sqrt(float(noise[at]))
+        share = max(float(decreasing(above[clear:])[max(at - clear, 0)]), 0.0) + SHOWS * math.sqrt(float(noise[at]))
         unit = self.tails(self.resolved - 1)
         counts = np.concatenate([np.arange(1.0, unit.low.size), edge[clear:]])
         sure = np.concatenate([unit.low[1:], above[clear:]])

@@ -50,9 +50,11 @@ class Estimate:
 
 
 def shown(value: float) -> str:
-    """A number for people: thousands separated, four digits for small ones."""
+    """A number for people: thousands separated, four digits for small ones, 0 for what is next to nothing."""
     if not math.isfinite(value):
         return str(value)
+    if abs(value) < 1e-6:
+        return "0"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}"
