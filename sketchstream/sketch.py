@@ -9,9 +9,12 @@ Source: Wu & Pagh, ICML 2024; Dwork et al., ICS 2010 (noise before the first eve
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, overload
+from functools import wraps
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, Self, TypeVar, overload
 
 import msgpack
 import numpy as np
@@ -39,6 +42,20 @@ if TYPE_CHECKING:
 
 _INT = 0
 Keep = npt.NDArray[np.bool_]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _in_turn(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A method that reads or changes the state: one such call at a time, those of other threads wait."""
+
+    @wraps(method)
+    def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        require_home(self._home, method.__name__)  # a forked child must not wait for a thread that it does not have
+        with self._turn:
+            return method(self, *args, **kwargs)
+
+    return called
 
 
 class Sketch:
@@ -47,9 +64,12 @@ class Sketch:
     Its state is differentially private at every moment: noise was laid into it before the first event. It may be
     seized once (docs/guarantee.md says exactly what that means), but its bytes are a secret all the same: two copies
     of one open state show what happened between them.
+
+    May be used by several threads: calls that read or change the state take turns. Threads that update one sketch gain
+    nothing over one; `update(threads=2)` does.
     """
 
-    __slots__ = ("_home", "_index", "_state", "key", "layers", "ledger", "origin", "spec")
+    __slots__ = ("_home", "_index", "_state", "_turn", "key", "layers", "ledger", "origin", "spec")
 
     def __init__(
         self,
@@ -64,6 +84,7 @@ class Sketch:
         self.spec = spec
         self.key = key
         self._home = process()
+        self._turn = RLock()
         self._index = index
         self._state: npt.NDArray[Any] | None = state
         self.layers = layers
@@ -127,6 +148,7 @@ class Sketch:
         """Whether the sketch was sealed or merged away."""
         return self._state is None
 
+    @_in_turn
     def update(
         self,
         items: object,
@@ -160,6 +182,7 @@ class Sketch:
             invalid=invalid,
         )
 
+    @_in_turn
     def release(self, epsilon: Epsilon) -> Release:
         """Publish a noisy histogram of the counters; the sketch stays open.
 
@@ -174,6 +197,7 @@ class Sketch:
         self.ledger = self.ledger.charge_release(cost)
         return self._publish(state, cost, final=False)
 
+    @_in_turn
     def refresh(self, epsilon: Epsilon | None = None) -> None:
         """Add a fresh layer of noise after a known look at the state, so that a later look is protected again.
 
@@ -187,6 +211,7 @@ class Sketch:
         kind.add_noise(self.spec, state, exact)
         self.layers = (*self.layers, layer)
 
+    @_in_turn
     def seal(self) -> Release | SealedState:
         """End the sketch and publish what its spec promised; the state is destroyed.
 
@@ -228,6 +253,7 @@ class Sketch:
 
         return Guarantee.of(self.spec, self.ledger)
 
+    @_in_turn
     def to_bytes(self, *, with_items: bool = True) -> bytes:
         """The open sketch, for storage. A secret, like a key: never publish, copy or back up.
 
@@ -418,24 +444,33 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
         if len({id(part) for part in sketches}) != len(sketches):
             msg = "a sketch cannot be merged with itself"
             raise MergeError(msg, ["lineage"])
-        states = [part._open_state("merge") for part in sketches]
-        _require_mergeable(sketches)
-        first = sketches[0]
-        merged = Sketch(
-            first.spec,
-            first.key,
-            first._index,
-            _sum(first.spec, states),
-            tuple(layer for part in sketches for layer in part.layers),
-            _merged_ledger([part.ledger for part in sketches]),
-            _common_origin([part.origin for part in sketches]),
-        )
-        for part, state in zip(sketches, states, strict=True):
-            state.fill(0)
-            part._state = None
-        return merged
+        with ExitStack() as turns:
+            for part in sorted(sketches, key=id):  # always in one order: two merges must not wait for each other
+                require_home(part._home, "merge")
+                turns.enter_context(part._turn)
+            return _merge_open(sketches)
     msg = "merge takes SealedStates or open Sketches, not both; histograms cannot be merged (stack, or publish='state')"
     raise MergeError(msg)
+
+
+def _merge_open(sketches: list[Sketch]) -> Sketch:
+    """The open sketch that open sketches become."""
+    states = [part._open_state("merge") for part in sketches]
+    _require_mergeable(sketches)
+    first = sketches[0]
+    merged = Sketch(
+        first.spec,
+        first.key,
+        first._index,
+        _sum(first.spec, states),
+        tuple(layer for part in sketches for layer in part.layers),
+        _merged_ledger([part.ledger for part in sketches]),
+        _common_origin([part.origin for part in sketches]),
+    )
+    for part, state in zip(sketches, states, strict=True):
+        state.fill(0)
+        part._state = None
+    return merged
 
 
 def _require_mergeable(parts: Sequence[SealedState] | Sequence[Sketch]) -> None:
