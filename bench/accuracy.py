@@ -361,8 +361,8 @@ def covered(case: Case, runs: int) -> dict:
         if case.domain == "open":
             options = {"modulus": 32} if case.unit == "item" else {}
             observed = publish(
-                hashed(items, *SKETCHES.get(case.population, (1 << 20, 8)), rng), epsilon=case.epsilon, rng=rng, form=case.form, unit=case.unit,
-                max_count=n, open_domain=True, **options,
+                hashed(items, *SKETCHES.get(case.population, (1 << 20, 8)), rng), epsilon=case.epsilon, rng=rng,
+                form=case.form, unit=case.unit, max_count=n, open_domain=True, grouped=True, **options,
             )  # fmt: skip
             known = reconstruct([observed], max_count=n, method="monotone")._known
         else:
