@@ -1,7 +1,7 @@
 """Records of a Kafka topic, as one member of a consumer group.
 
 In: a connection, a topic, what turns records into items. Out: the events of `sketchstream.stream.ports.Source`.
-Touches: one consumer and its group membership, an admin connection, one background thread that watches.
+Touches: one consumer and its group membership, an admin connection, the thread of its watch.
 
 The position of every partition is ours, not the client's: partitions are announced paused and without a position, the
 worker seeks them to what its store says, and a partition that is kept over a rebalance goes on where it was. A chunk
@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedE
 from sketchstream.stream.ports import Assigned, Chunk, Decoded, PartitionError, RawRecord, Revoked, SourceEvent
 from sketchstream_connectors import raw_fetch
 from sketchstream_connectors.kafka_client import Admin, Connection, ours
+from sketchstream_connectors.kafka_watch import Watch
 
 if TYPE_CHECKING:
     from kafka import ConsumerGroupMetadata, KafkaConsumer, TopicPartition
@@ -34,14 +34,10 @@ log = logging.getLogger("sketchstream.kafka")
 
 CHUNKS_A_POLL = 16
 RECORDS_A_POLL = 4000
-WATCH_EVERY_S = 5.0
-STALLED_AFTER_S = 45.0
 RECREATE_EVERY_S = 120.0
 REFETCHES = 3
-TOPIC_CHECK_S = 15.0
 TRUNCATED_AFTER_S = 30.0
 METADATA_TIMEOUT_S = 20.0
-OWNERS_CHECK_S = 10.0
 
 
 @dataclass
@@ -105,7 +101,7 @@ class KafkaSource:
         except BaseException:
             self._admin.close()
             raise
-        self._watch = _Watch(self)
+        self._watch = Watch(self, connection)
 
     # ------------------------------------------------------------------------------------------- the consumer
 
@@ -183,6 +179,19 @@ class KafkaSource:
     def owns(self, partition: int) -> bool:
         """Whether this partition was announced and not taken away: any thread may ask."""
         return partition in self._announced
+
+    def waiting(self) -> Mapping[int, int]:
+        """Partitions that are read, and the position of each: any thread may ask."""
+        positions = self._positions.copy()
+        return {p: positions[p] for p in self._announced - self._paused if p in positions}
+
+    def doubt_topic(self) -> None:
+        """The topic may be another one than before: the next poll looks. Any thread may call this."""
+        self._suspicious = True
+
+    def ask_for_another_consumer(self, reason: str) -> None:
+        """The next poll opens a new consumer, if the last one is old enough. Any thread may call this."""
+        self._recreate = reason
 
     def condemn(self, error: FencedError) -> None:
         """Another process has our group.instance.id: the next poll raises. Any thread may call this."""
@@ -569,94 +578,3 @@ def _listener(source: KafkaSource) -> object:
             source._on_lost(lost)
 
     return Listener()
-
-
-class _Watch:
-    """A thread that notices what the client does not say: a topic recreated, a partition that is never fetched.
-
-    It only asks and leaves notes; the worker's thread acts on them.
-    """
-
-    def __init__(self, source: KafkaSource) -> None:
-        self._source = source
-        self._admin = Admin(source._connection, patience_ms=5_000)
-        self._progress: dict[int, float] = {}
-        self._suspect: dict[int, int] = {}
-        self._unowned: set[int] = set()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sketchstream-kafka-watch", daemon=True)
-        self._thread.start()
-
-    def progress(self, partition: int) -> None:
-        """A chunk came, or the partition was resumed."""
-        self._progress[partition] = time.monotonic()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stopped.set()
-        self._thread.join(timeout=10)
-        self._admin.close()
-
-    def _run(self) -> None:
-        topic_checked = owners_checked = time.monotonic()
-        while not self._stopped.wait(WATCH_EVERY_S):
-            try:
-                if time.monotonic() - topic_checked > TOPIC_CHECK_S:
-                    self._check_topic()
-                    topic_checked = time.monotonic()
-                if time.monotonic() - owners_checked > OWNERS_CHECK_S:
-                    self._check_owners()
-                    owners_checked = time.monotonic()
-                self._check_progress()
-            except (BrokerError, FencedError) as error:
-                log.info("event=watch_failed error=%s", type(error.__cause__ or error).__name__)
-            except Exception as error:  # a watcher must not die of a race with what it watches
-                log.warning("event=watch_failed error=%s", type(error).__name__)
-
-    def _check_topic(self) -> None:
-        """A topic that was deleted, or deleted and made again, has nothing to do with the positions that we hold."""
-        source = self._source
-        found = self._admin.topic(source.topic)
-        source._suspicious = found is None or found.topic_id != source.topic_id
-
-    def _check_owners(self) -> None:
-        """A partition that nobody in a settled group owns, in two looks: one member joins anew, and all is dealt again.
-
-        Seen with kafka-python when a leader knew no partitions yet; notes/kafka_faults.md 3 has other ways.
-        """
-        source = self._source
-        given = self._admin.topic(source.topic)
-        with self._admin.client("asking for the group's members") as client:
-            group = client.describe_groups([source._connection.group])[source._connection.group]
-        owned: set[int] = set()
-        for member in group["members"]:
-            assignment = member["member_assignment"] or {}
-            for part in assignment.get("assigned_partitions", ()):
-                if part["topic"] == source.topic:
-                    owned.update(part["partitions"])
-        settled = group["group_state"] == "Stable" and given is not None
-        unowned = set(range(given.partitions)) - owned if settled and given is not None else set()
-        before, self._unowned = self._unowned, unowned
-        first = min((member["member_id"] for member in group["members"]), default="")
-        if unowned & before and first == source.group_metadata().member_id:
-            log.warning("event=partitions_unowned topic=%s partitions=%s", source.topic, sorted(unowned & before))
-            source._recreate = "partitions have no owner"
-
-    def _check_progress(self) -> None:
-        """A partition below the last stable offset for a long time, in two looks: the consumer is replaced."""
-        source, now = self._source, time.monotonic()
-        silent = [
-            p
-            for p in source._announced - source._paused
-            if p in source._positions and now - self._progress.get(p, now) > STALLED_AFTER_S
-        ]
-        ends = self._admin.offsets(source.topic, silent, "stable") if silent else {}
-        before, self._suspect = self._suspect, {}
-        for p in silent:
-            position = source._positions.get(p)
-            if position is None or ends.get(p, -1) <= position:
-                self.progress(p)
-                continue
-            self._suspect[p] = position
-            if before.get(p) == position:
-                source._recreate = f"partition {p} makes no progress"
