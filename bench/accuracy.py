@@ -1,6 +1,6 @@
 """Accuracy of every estimator on real streams and stress sets: one command, one results file, a summary, plots.
 
-    python bench/accuracy.py                 everything (about two hours on two quiet cores)
+    python bench/accuracy.py                 everything, on as many processes as there are cores (--jobs)
     python bench/accuracy.py --quick         few sets, few seeds: minutes
     python bench/accuracy.py --part profiles | forms | opened | coverage [--seeds N] [--runs N]
     python bench/accuracy.py --part coverage --cells closed      cells whose name contains a text; the others stay
@@ -19,11 +19,13 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -184,42 +186,51 @@ def real_sets(quick: bool) -> dict[str, np.ndarray]:
 FORMS = ("state", "cumulative", "bins")
 
 
-def forms(seeds: int, quick: bool) -> list[dict]:
+def forms(seeds: int, quick: bool, jobs: int) -> list[dict]:
     """L1 from a published histogram against L1 from the bare state of the same sketch, cost = epsilon."""
-    rows = []
+    tasks = []
     for name in ("twitter_1m",) if quick else ("twitter_1m", "twitter_10m", "python_names", "subtlex", "linux_names"):
         try:
             counts = data.load(name)
         except data.Unavailable:
             continue
         for items in (500, 5_000, 75_000):
-            rng = np.random.default_rng(hash_name(name) + items)
-            h = capped(counts, items, rng)
-            truth = np.bincount(h, minlength=N + 1) / h.size
-            for epsilon in ("0.1", "0.25", "0.5", "1", "2"):
-                every: dict[str, list[tuple[float, float, float]]] = {form: [] for form in FORMS}
-                for seed in range(seeds):
-                    for form in FORMS:
-                        draw = np.random.default_rng([seed, hash_name(name)])
-                        observed = publish([h], epsilon=epsilon, rng=draw, form=form, max_count=N)
-                        f, _, seconds = estimate(observed, "likelihood")
-                        every[form].append((np.abs(f - truth).sum(), np.abs(naive(observed, N) - truth).sum(), seconds))
-                means = {form: np.mean(runs, axis=0) for form, runs in every.items()}
-                row = {"set": name, "d": int(h.size), "epsilon": epsilon, "seeds": seeds}
-                for form in FORMS:
-                    row[form] = float(means[form][0])
-                    row[form + "_to_state"] = float(means[form][0] / means["state"][0])
-                    row[form + "_to_naive"] = float(means[form][0] / means[form][1])
-                    row[form + "_seconds"] = float(means[form][2])
-                rows.append(row)
-                print(
-                    f"{name:14} d={h.size:>6} eps={epsilon:4} cumulative/state {row['cumulative_to_state']:.2f}  "
-                    f"bins/state {row['bins_to_state']:.2f}  to naive {row['cumulative_to_naive']:.2f} "
-                    f"{row['bins_to_naive']:.2f}  seconds {row['state_seconds']:.2f} {row['cumulative_seconds']:.2f} "
-                    f"{row['bins_seconds']:.2f}",
-                    flush=True,
-                )
-    return rows
+            h = capped(counts, items, np.random.default_rng(hash_name(name) + items))
+            tasks += [(name, h, epsilon, seeds) for epsilon in ("0.1", "0.25", "0.5", "1", "2")]
+    return list(together(jobs, forms_of, tasks))
+
+
+def forms_of(name: str, h: np.ndarray, epsilon: str, seeds: int) -> dict:
+    """One row of `forms`: means over the seeds."""
+    truth = np.bincount(h, minlength=N + 1) / h.size
+    every: dict[str, list[tuple[float, float, float]]] = {form: [] for form in FORMS}
+    for seed in range(seeds):
+        for form in FORMS:
+            draw = np.random.default_rng([seed, hash_name(name)])
+            observed = publish([h], epsilon=epsilon, rng=draw, form=form, max_count=N)
+            f, _, seconds = estimate(observed, "likelihood")
+            every[form].append((np.abs(f - truth).sum(), np.abs(naive(observed, N) - truth).sum(), seconds))
+    means = {form: np.mean(runs, axis=0) for form, runs in every.items()}
+    row = {"set": name, "d": int(h.size), "epsilon": epsilon, "seeds": seeds}
+    for form in FORMS:
+        row[form] = float(means[form][0])
+        row[form + "_to_state"] = float(means[form][0] / means["state"][0])
+        row[form + "_to_naive"] = float(means[form][0] / means[form][1])
+        row[form + "_seconds"] = float(means[form][2])
+    print(
+        f"{name:14} d={h.size:>6} eps={epsilon:4} cumulative/state {row['cumulative_to_state']:.2f}  "
+        f"bins/state {row['bins_to_state']:.2f}  to naive {row['cumulative_to_naive']:.2f} "
+        f"{row['bins_to_naive']:.2f}  seconds {row['state_seconds']:.2f} {row['cumulative_seconds']:.2f} "
+        f"{row['bins_seconds']:.2f}",
+        flush=True,
+    )
+    return row
+
+
+def together(jobs: int, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """Results of the tasks in their order, `jobs` of them at a time, each in a process of its own."""
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(function, *zip(*tasks, strict=True))
 
 
 NUMBERS = ("distinct", "f1", "at_least.2", "at_least.5", "at_least.10", "mean", "total", "entropy", "one_hit_ratio", "coverage")  # noqa: E501  # fmt: skip
@@ -379,24 +390,21 @@ def covered(case: Case, runs: int) -> dict:
     }  # fmt: skip
 
 
-def coverage(runs: int, quick: bool, wanted: str, path: Path) -> None:
+def coverage(runs: int, quick: bool, wanted: str, path: Path, jobs: int) -> None:
     """Coverage of every cell whose name contains `wanted`, written as it comes; other cells keep what they had.
 
     Closed domains need no estimate: their intervals are the same for every method (a test holds that), and an
     interval that is widened to hold its estimate only covers more. Open ones stand around the method's own model;
     `monotone` is taken.
     """
-    for case in cases():
-        if wanted not in str(case) or (quick and str(case) not in QUICK):
-            continue
-        start = time.process_time()
-        row = covered(case, runs)
+    todo = [case for case in cases() if wanted in str(case) and (not quick or str(case) in QUICK)]
+    for case, row in zip(todo, together(jobs, covered, [(case, runs) for case in todo]), strict=True):
         with alone(path):
             before = [one for one in stored(path).get("coverage", []) if {**one, **case.row()} != one]
             write({**stored(path), "coverage": [*before, row]}, path)
         print(
             f"{case!s:44} " + " ".join(f"{name} {100 * row[name]:.1f}" for name in NUMBERS)
-            + f"  mean +-{100 * row['mean_half_width']:.2g}%  {time.process_time() - start:.0f} s",
+            + f"  mean +-{100 * row['mean_half_width']:.2g}%",
             flush=True,
         )  # fmt: skip
 
@@ -687,33 +695,33 @@ def main() -> None:
     parser.add_argument("--sets", default="")
     parser.add_argument("--epsilons", default=",".join(EPSILONS))
     parser.add_argument("--part", default="profiles,forms,opened,coverage")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
     parser.add_argument("--cells", default="", help="coverage: only cells whose name contains this text")
     parser.add_argument("--runs", type=int, default=None, help="runs of the parts opened and coverage")
     options = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / ("quick.json" if options.quick else "accuracy.json")
-    results = stored(path)
     seeds = options.seeds or (3 if options.quick else 20)
     wanted = set(options.part.split(","))
     epsilons = options.epsilons.split(",")
     picked = set(filter(None, options.sets.split(",")))
     if "profiles" in wanted:
-        rows = []
-        for name, h in real_sets(options.quick).items():
-            if not picked or name in picked:
-                rows += run(name, h, epsilons, seeds, "state", None, "real")
-        for name, h in data.stress(np.random.default_rng(1), 100_000).items():
-            if (not picked or name in picked) and not (options.quick and name not in ("spikes", "zipf_1.5")):
-                rows += run(name, h, epsilons, seeds, "state", None, "stress")
-        results["profiles"] = rows
-        save({"profiles": results["profiles"]}, path)
+        sets = [(name, h, "real") for name, h in real_sets(options.quick).items()]
+        made = data.stress(np.random.default_rng(1), 100_000).items()
+        sets += [(name, h, "stress") for name, h in made if not options.quick or name in ("spikes", "zipf_1.5")]
+        tasks = [
+            (name, h, [epsilon], seeds, "state", None, kind)
+            for name, h, kind in sets
+            for epsilon in epsilons
+            if not picked or name in picked
+        ]
+        save({"profiles": [row for rows in together(options.jobs, run, tasks) for row in rows]}, path)
     if "forms" in wanted:
-        results["forms"] = forms(seeds, options.quick)
-        save({"forms": results["forms"]}, path)
+        save({"forms": forms(seeds, options.quick, options.jobs)}, path)
     if "opened" in wanted:
         opened(options.runs or (4 if options.quick else 40), options.quick, path)
     if "coverage" in wanted:
-        coverage(options.runs or (100 if options.quick else 2000), options.quick, options.cells, path)
+        coverage(options.runs or (100 if options.quick else 2000), options.quick, options.cells, path, options.jobs)
     summary(stored(path), RESULTS / ("quick.md" if options.quick else "accuracy.md"))
 
 
