@@ -6,18 +6,15 @@ At epsilon 30 the counts must be exact. The year of flights, with a killed worke
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from sketchstream_connectors.devbroker import DevCluster
 
 pytestmark = pytest.mark.kafka
 Run = Callable[..., Any]
@@ -52,17 +49,6 @@ epsilon = "30"
 domain = {{ items_file = "users.txt" }}
 max_count = 20
 """
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[str]:
-    """`bootstrap.servers` of the cluster that the environment names, or of a node of our own."""
-    given = os.environ.get("SKETCHSTREAM_TEST_KAFKA")
-    if given:
-        yield given
-        return
-    with DevCluster(1) as cluster:
-        yield cluster.bootstrap
 
 
 @pytest.fixture

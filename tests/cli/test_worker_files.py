@@ -116,7 +116,7 @@ def test_no_window_in_a_range_is_said(run: Run, sealed: Path) -> None:
         (["--from", "yesterday"], 2, "--from must be a time"),
         (["--to", "2013-01-01T00:00"], 2, "with its offset"),
         (["--all", "--merge"], 2, "exclude each other"),
-        (["--all", "--plot", "p.png"], 2, "--plot draws one profile"),
+        (["--all", "--plot", "p.png"], 2, "--plot and --html show one profile"),
     ],
 )
 def test_malformed_questions(run: Run, sealed: Path, options: list[str], code: int, text: str) -> None:
@@ -245,3 +245,10 @@ def test_reset_of_a_store_in_use_is_refused(run: Run, sealed: Path, tmp_path: Pa
         store.close()
     assert result.code == 1
     assert "in use" in result.complaint
+
+
+def test_a_worker_whose_windows_need_more_than_its_memory_does_not_start(run: Run, sealed: Path) -> None:
+    sealed.write_text(f'{sealed.read_text()}\n[worker]\nmemory_limit = "10B"\n')
+    result = run("worker", "-c", sealed)
+    assert result.code == 2
+    assert "more than worker.memory_limit = 10 B" in result.complaint

@@ -1,13 +1,11 @@
 """A real broker's batches: both paths hand out the same records and positions, at every fetch size, after every seek.
 
-In: the broker of `SKETCHSTREAM_TEST_KAFKA`, or one of its own. Out: nothing. Touches: Java, free ports of 127.0.0.1.
+In: the broker of all tests. Out: nothing. Touches: Java, free ports of 127.0.0.1.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,33 +13,21 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from sketchstream_connectors import raw_fetch
-from sketchstream_connectors.devbroker import DevCluster
 
 pytestmark = pytest.mark.kafka
 Row = tuple[int, int, bytes | None, bytes | None]
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[str]:
-    """`bootstrap.servers`."""
-    given = os.environ.get("SKETCHSTREAM_TEST_KAFKA")
-    if given:
-        yield given
-        return
-    with DevCluster(1) as cluster:
-        yield cluster.bootstrap
-
-
-@pytest.fixture(scope="module")
-def filled(broker: str) -> TopicPartition:
+def filled(kafka: str) -> TopicPartition:
     """One partition with every codec, null and empty keys, headers, commits and aborts, a large record."""
     topic = f"raw-{secrets.token_hex(4)}"
-    admin = KafkaAdminClient(bootstrap_servers=broker)
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
     admin.create_topics([NewTopic(topic, 1, 1)])
     admin.close()
     for number, codec in enumerate([None, "gzip", "snappy", "lz4", "zstd"]):
         producer = KafkaProducer(
-            bootstrap_servers=broker, compression_type=codec, transactional_id=f"{topic}-{number}", linger_ms=5
+            bootstrap_servers=kafka, compression_type=codec, transactional_id=f"{topic}-{number}", linger_ms=5
         )
         producer.init_transactions()
         for attempt in range(4):
@@ -57,18 +43,18 @@ def filled(broker: str) -> TopicPartition:
             else:
                 producer.commit_transaction()
         producer.close()
-    plain = KafkaProducer(bootstrap_servers=broker)
+    plain = KafkaProducer(bootstrap_servers=kafka)
     plain.send(topic, b"z" * 300_000, b"large")
     plain.close()
     return TopicPartition(topic, 0)
 
 
 def read(
-    broker: str, partition: TopicPartition, path: raw_fetch.Path, position: int, fetch_bytes: int, isolation: str
+    kafka: str, partition: TopicPartition, path: raw_fetch.Path, position: int, fetch_bytes: int, isolation: str
 ) -> tuple[list[Row], int]:
     """Everything from a position on, and the position afterwards."""
     consumer = KafkaConsumer(
-        bootstrap_servers=broker,
+        bootstrap_servers=kafka,
         enable_auto_commit=False,
         auto_offset_reset="none",
         isolation_level=isolation,
@@ -102,13 +88,13 @@ def read(
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("fetch_bytes", [1 << 10, 1 << 16, 50 << 20])
 def test_both_paths_read_a_real_partition_alike(
-    broker: str, filled: TopicPartition, fetch_bytes: int, isolation: str
+    kafka: str, filled: TopicPartition, fetch_bytes: int, isolation: str
 ) -> None:
     for position in (0, 7, 400):
-        stock = read(broker, filled, "stock", position, fetch_bytes, isolation)
-        raw = read(broker, filled, "raw", position, fetch_bytes, isolation)
+        stock = read(kafka, filled, "stock", position, fetch_bytes, isolation)
+        raw = read(kafka, filled, "raw", position, fetch_bytes, isolation)
         assert raw == stock
     committed = 5 * 3 * 60 + 1
-    everything, _ = read(broker, filled, "raw", 0, fetch_bytes, isolation)
+    everything, _ = read(kafka, filled, "raw", 0, fetch_bytes, isolation)
     assert len(everything) == (committed if isolation == "read_committed" else committed + 5 * 60)
     assert everything[-1][2:] == (b"large", b"z" * 300_000)

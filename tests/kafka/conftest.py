@@ -1,12 +1,11 @@
 """Real brokers for tests: one node for the session, three nodes on demand. A missing broker is a failure.
 
 In: the environment (`SKETCHSTREAM_TEST_KAFKA=host:port` uses a cluster that runs already instead of the one node).
-Out: fixtures `kafka`, `own_broker`, `guarded`, `cluster3`, `topic_name`. Touches: Java processes of its own.
+Out: fixtures `own_broker`, `guarded`, `cluster3`, `topic_name`. Touches: Java processes of its own.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
@@ -25,17 +24,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in Path(str(item.path)).parents and "broker_free" not in item.name:
             item.add_marker(pytest.mark.kafka)
-
-
-@pytest.fixture(scope="session")
-def kafka() -> Iterator[str]:
-    """`bootstrap.servers` of one node (TEST_KAFKA's or ours) that no test stops."""
-    given = os.environ.get("SKETCHSTREAM_TEST_KAFKA")
-    if given:
-        yield given
-        return
-    with DevCluster(1) as cluster:
-        yield cluster.bootstrap
 
 
 @pytest.fixture(scope="session")

@@ -49,6 +49,7 @@ def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str) -> 
     # The client's own debug lines hold whole requests, records among them.
     logging.getLogger("kafka").setLevel(max(logging.WARNING, logging.getLogger().level))
     config = clusters.load(config_file)
+    config.check_memory(partitions=1)
     harden()
     run(config, fail_fast=fail_fast, leave=leave)
 
