@@ -38,6 +38,7 @@ from sketchstream.stream.ports import (
     Source,
     StateStore,
 )
+from sketchstream.stream.silence import Silence
 from sketchstream.stream.slots import Committed, Inline, Progress, Settings, Slot, SystemClock
 from sketchstream.stream.tracks import Ints
 from sketchstream.stream.windows import iso
@@ -97,9 +98,8 @@ class Worker:
         self._polls = 0
         self._polled_at = self._clock.monotonic()
         self._began = self._clock.monotonic()
-        self._idle_at = 0.0
         self._losses = {plan.name: float(plan.loss) for plan in rules.sketches}
-        self._marks: dict[int, tuple[int, float]] = {}
+        self._silence = None if settings.idle_ms is None else Silence(settings.idle_ms, rules.lateness_ms)
         self._counted = (-1, 0)
         self._closed = False
         self._leftover: dict[int, Future[Any]] = {}
@@ -232,7 +232,8 @@ class Worker:
                 continue
             slot.state = None
             self._release(slot)
-            self._marks.pop(partition, None)
+            if self._silence is not None:
+                self._silence.forget(partition)
             _say(logging.INFO, "revoked", partition=partition)
 
     def _release(self, slot: Slot) -> None:
@@ -611,56 +612,14 @@ class Worker:
         slot.tokens_at = now
 
     def _idle(self, now: float) -> None:
-        """Move the watermarks of partitions that are caught up and silent; see design.md 7."""
-        if self.settings.idle_ms is None:
+        """Move the watermarks of silent partitions, and seal what they have passed."""
+        if self._silence is None:
             return
-        idle_s = self.settings.idle_ms / 1000
-        if now - self._idle_at < min(max(idle_s / 10, 0.2), 10.0):
-            return
-        self._idle_at = now
-        if not any(slot.status == "running" for slot in self._slots.values()):
-            return
-        marks = self._source.high_watermarks()
-        for partition, end in marks.items():
-            if self._marks.get(partition, (-1, 0.0))[0] != end:
-                self._marks[partition] = (end, now)
-        for gone in self._marks.keys() - marks.keys():
-            del self._marks[gone]
-        silent: list[Slot] = []
-        for slot in self._slots.values():
-            state, mark = slot.state, marks.get(slot.partition)
-            slot.lag = None if state is None or mark is None else max(0, mark - state.position)
-            caught_up = slot.status == "running" and not slot.throttled and state is not None and mark == state.position
-            if not caught_up or state is None or slot.quiet_position != state.position:
-                slot.quiet_since = now if caught_up else None
-                slot.quiet_position = state.position if state is not None else -1
-                continue
-            if slot.quiet_since is None:
-                slot.quiet_since = now
-            elif now - slot.quiet_since >= idle_s:
-                silent.append(slot)
-        if not silent:
-            return
-        all_silent = len(self._marks) == self._source.partition_count() and all(
-            now - since >= idle_s for _, since in self._marks.values()
-        )
-        limit: int = self._clock.now_ms() - self.settings.idle_ms
-        through = None if all_silent else self._publisher.frontiers()
-        for slot in silent:
-            assert slot.state is not None
-            target = limit
-            if through is not None:
-                # a partition that has published through t had a watermark of t + lateness
-                others = [
-                    one.published_through
-                    for one in through.values()
-                    if one.partition != slot.partition and one.revision == slot.state.revision
-                ]
-                reached = max(others, default=NO_TIME)
-                if reached == NO_TIME:
-                    continue
-                target = min(limit, reached + self.rules.lateness_ms)
-            if slot.state.advance(target):
+        slots = list(self._slots.values())
+        for slot, watermark in self._silence.watermarks(
+            slots, self._source, self._publisher, now, self._clock.now_ms()
+        ):
+            if slot.state is not None and slot.state.advance(watermark):
                 self._seal(slot)
 
     def _seal(self, slot: Slot, *, everything: bool = False) -> None:
