@@ -265,10 +265,11 @@ class Profile:
         """Frequency quantile among the items that occurred, ends from the ends of the k+ numbers."""
         value = self._crossing(self._tails, float(self._tails[1]), q)
         _, low, high = self.tail_ends(z).T
+        few = max(float(low[1]), 1e-9) if high[1] > 0.0 else 0.0  # hardly an item may be there, and that a heavy one
         return Estimate(
             value,
             min(value, self._crossing(low, float(high[1]), q)),
-            max(value, self._crossing(high, float(low[1]), q)),
+            max(value, self._crossing(high, few, q)),
         )
 
     def _crossing(self, tails: Floats, items: float, q: float) -> float:

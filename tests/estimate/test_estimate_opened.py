@@ -128,6 +128,15 @@ def test_an_empty_sketch_has_no_absurd_entropy():
         assert profile.mean.high <= profile.total.high
 
 
+def test_a_quantile_of_items_that_may_not_be_there_may_be_anything():
+    rng = np.random.default_rng(11)
+    for _ in range(10):
+        profile = reconstruct([seen(geometric(50), 1 << 12, 2, rng, epsilon="0.25")], method="monotone", max_count=12)
+        assert profile.distinct.low == 0.0
+        found = profile.quantile(0.5)
+        assert found.low <= 2.0 <= found.high
+
+
 def test_intervals_widen_with_their_level_and_lie_around_the_value():
     profile = reconstruct([seen(geometric(5_000), 1 << 13, 4, np.random.default_rng(8))], max_count=12)
     for name in ("distinct", "at_least.2", "at_least.5", "mean", "entropy", "one_hit_ratio", "coverage", "above"):
