@@ -24,6 +24,10 @@ COVERS = (
     "the noise (of the counters and of the publication), the collisions of items in slots and their random split into "
     "levels"
 )
+AVERAGE = (
+    "; histograms that were added are read as one sketch with their average number of items a slot: right where they "
+    "hold similar numbers of items, too low a number of items where some hold several times more than others"
+)
 BOUNDED = "; where the slots set no upper limit to the number of items, that limit is "
 
 
@@ -273,6 +277,7 @@ def bands(found: Sequence[Part], n: int) -> Uncertainty:
         "entropy": Entropy(events.centres, events.covariance, reach),
     }
     bound = "the total weight" if not wrapped else "that at which the emptiest level would be full"
+    added = any(part.observed.slots != part.observed.hashed_into for part in found)
     unbounded = any(math.isinf(part.curve.ends(1.96)[1]) for part in found)
     return Uncertainty(
         shared(longer, joint_all),
@@ -280,7 +285,7 @@ def bands(found: Sequence[Part], n: int) -> Uncertainty:
         reach,
         shared(Band(reach.low[whole:], reach.high[whole:], reach.variance[whole:]), np.zeros(1)),
         scalars,
-        COVERS + (BOUNDED + bound if unbounded else ""),
+        COVERS + (AVERAGE if added else "") + (BOUNDED + bound if unbounded else ""),
     )
 
 
