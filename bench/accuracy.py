@@ -600,7 +600,8 @@ def covered_table(rows: list[dict]) -> list[str]:
     lines = [f"## Coverage of the 95% intervals, in %, {rows[0]['runs']:,} runs each", "",
              "Bold: outside 93 to 97. Where wide bins or a tail lost in the noise leave the mean open, the interval "
              "holds every way it may be, and covers more than 95%. `mean +-` is the median half width of the mean's "
-             "interval, in % of the truth.", "",
+             "interval, in % of the truth. Where the truth is the least or the largest possible value (`ones`: mean "
+             "1, all seen once) an interval of possible values can miss to one side only, so it covers 97.5%.", "",
              "| domain | counts | unit | form | epsilon | layers | parts | " + " | ".join(NUMBERS) + " | mean +- |",
              "|---" * (len(NUMBERS) + 8) + "|"]  # fmt: skip
     for r in rows:

@@ -219,6 +219,7 @@ def judged(counts):
 JUDGED = ("distinct", "f1", "at_least.2", "at_least.5", "at_least.10", "mean")
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("unit", "form"), [("event", "state"), ("event", "cumulative"), ("event", "bins"), ("item", "bins")]
 )
