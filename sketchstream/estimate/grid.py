@@ -53,16 +53,17 @@ class Grid:
         return np.flatnonzero(np.diff(self.cell, prepend=-1))
 
     def gathered(self, f: Floats, n: int) -> Floats:
-        """The law with the share of each cell on one of its nodes: n if it is among them, else the middle one."""
+        """The law with the share of each cell on one of its nodes: n if it is among them, else their mean."""
         if self.parts is None:
             return f
-        first = self.first
-        place = (first + np.append(first[1:], self.low.size)) // 2
+        first, whole = self.first, np.maximum(np.add.reduceat(f, self.first), 1e-300)
+        inside = np.arange(self.low.size) - first[self.cell]
+        place = first + np.rint(np.add.reduceat(f * inside, first) / whole).astype(np.int64)
         top = int(np.searchsorted(self.low, n))
         if top < self.low.size and self.low[top] == n:
             place[self.cell[top]] = top
         out = np.zeros(self.low.size)
-        out[place] = np.add.reduceat(f, first)
+        out[place] = whole
         return out
 
 

@@ -21,6 +21,8 @@ from sketchstream.estimate.observed import Floats, Observed
 from sketchstream.estimate.problem import Likelihood
 
 FOLDS = 5
+WITHIN = 100
+"""Most cycles of accelerated EM that look for atoms inside wide bins."""
 WIDE = np.power(10.0, np.arange(1.0, -6.5, -0.5))
 HEAD = (1.0, 1e-1, 1e-2, 1e-3, 1e-5)
 
@@ -139,11 +141,20 @@ def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
 
     flat = np.asarray(grid.width / grid.width.sum())
     taus = problem.d * np.power(10.0, np.arange(0.0, -8.25, -0.5))[:, None] * np.ones(problem.m)
-    unrestricted = grid.gathered(problem.path(flat, taus, flat)[-1], n)
+    unrestricted = problem.path(flat, taus, flat)[-1]
+    if grid.parts is not None:  # the path moved whole bins; EM finds where in them
+
+        def update(f: Floats) -> tuple[Floats, float]:
+            value, ratio, _ = problem.score(f / f.sum())
+            moved = f * ratio
+            return np.asarray(moved / moved.sum()), value
+
+        unrestricted = grid.gathered(channels.squarem(unrestricted, update, 1e-2, WITHIN), n)
     rough = max((one.evidence for one in fits if one.strength >= 1.0), default=best)
     known = 10.0 * min(max((0.15 - settings.information) / 0.08, 0.0), 1.0)
     bonus = max(known, min(10.0, best - rough))
-    atoms = sparse.candidate(problem, unrestricted, n, epsilon, settings.least, bonus, best - 12.0)
+    loose = grid.parts is not None
+    atoms = sparse.candidate(problem, unrestricted, n, epsilon, settings.least, bonus, best - 12.0, loose)
 
     if atoms is None or atoms.score < best + 30.0:
         for kind in smooth.KINDS[2:] if settings.brief else smooth.KINDS[1:]:

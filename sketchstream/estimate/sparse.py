@@ -21,6 +21,11 @@ MOST = 60
 FINE = 40
 """Up to so many atoms are pruned one at a time; more go in bunches first."""
 
+FEW = 12
+"""Up to so many atoms are moved before they are pruned."""
+Scored = Callable[[Ints, Floats, int], "Atoms"]
+"""Atoms at places with about these masses, refitted by some steps."""
+
 
 @dataclass(frozen=True)
 class Atoms:
@@ -79,9 +84,16 @@ def refit(problem: Likelihood, at: Ints, mass: Floats, steps: int) -> tuple[Floa
 
 
 def candidate(
-    problem: Likelihood, unrestricted: Floats, n: float, epsilon: float, least: float, bonus: float, worth: float
+    problem: Likelihood,
+    unrestricted: Floats,
+    n: float,
+    epsilon: float,
+    least: float,
+    bonus: float,
+    worth: float,
+    loose: bool = False,
 ) -> Atoms | None:
-    """Prune the unrestricted maximum while the score improves.
+    """Prune the unrestricted maximum while the score improves, then move what is left.
 
     Args:
         problem: the data.
@@ -91,6 +103,7 @@ def candidate(
         least: share below which an atom is noise.
         bonus: nats added to the score.
         worth: stop early if not even free pruning could reach this score.
+        loose: atoms stand somewhere inside wide bins: few of them are moved first, and pruned again in the end.
 
     Returns: None if there are too many atoms, or too little to gain.
     """
@@ -106,12 +119,27 @@ def candidate(
         return Atoms(at, mass, value, value - (at.size - 1) * price - float(toll[at].sum()) + bonus)
 
     best = scored(at, unrestricted[at], 8)
+    if loose and best.at.size <= FEW:
+        best = _placed(best, problem.m, scored)
     if best.value + bonus < worth:
         return None
     reach = 4.0 / epsilon + 1.0
     best = _coarse(best, nodes, reach, lambda at, mass: scored(at, mass, 3))
     if best.score + 0.5 * (best.value + bonus - best.score) < worth:  # not even at half of the atoms' price
         return None
+    pruned = _pruned(best, nodes, reach, worth - bonus, scored)
+    if pruned is None or pruned.at.size > MOST:
+        return None
+    best = _placed(scored(pruned.at, pruned.mass, 12), problem.m, scored)
+    if loose:
+        again = _pruned(best, nodes, reach, -math.inf, scored)
+        if again is not None and again.at.size < best.at.size:
+            best = _placed(again, problem.m, scored)
+    return best
+
+
+def _pruned(best: Atoms, nodes: Floats, reach: float, worth: float, scored: Scored) -> Atoms | None:
+    """Drop a light atom, or merge two close ones, while the score improves; None once the value is below `worth`."""
     while best.at.size > 1:
         at, mass = best.at, best.mass
         trials = []
@@ -126,11 +154,13 @@ def candidate(
         if found.score <= best.score:
             break
         best = found
-        if best.value + bonus < worth:
+        if best.value < worth:
             return None
-    if best.at.size > MOST:
-        return None
-    best = scored(best.at, best.mass, 12)
+    return best
+
+
+def _placed(best: Atoms, m: int, scored: Scored) -> Atoms:
+    """Move single atoms by one node while value and score improve."""
     moved = True
     for _ in range(20):
         if not moved:
@@ -139,7 +169,7 @@ def candidate(
         for i in range(best.at.size):
             for move in (-1, 1):
                 place = int(best.at[i]) + move
-                if 0 <= place < problem.m and place not in best.at:
+                if 0 <= place < m and place not in best.at:
                     at = best.at.copy()
                     at[i] = place
                     one = scored(at, best.mass, 4)

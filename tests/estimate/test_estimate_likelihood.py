@@ -157,7 +157,9 @@ def test_wide_bins_are_the_sums_of_the_nodes_in_them():
     assert Pooled(grid, 0.5, seen).expected(f) == pytest.approx(np.bincount(grid.cell, nodes))
     atoms = grid.gathered(f, 600)
     assert np.bincount(grid.cell, atoms) == pytest.approx(np.bincount(grid.cell, f))
-    assert np.flatnonzero(atoms).tolist() == [0, 1, 3, 6, int(np.searchsorted(grid.low, 600))]
+    top = int(np.searchsorted(grid.low, 600))
+    middle = [round(float(np.average(i, weights=f[i]))) for i in (np.array([2, 3]), np.array([4, 5, 6, 7]))]
+    assert np.flatnonzero(atoms).tolist() == [0, 1, *middle, top]
 
 
 def test_the_path_in_wide_bins_ends_at_the_unrestricted_maximum_over_their_shares():
@@ -184,6 +186,14 @@ def test_bins_find_a_spike_at_the_largest_count_inside_a_wide_bin(epsilon):
         p = reconstruct([seen], max_count=300)
         assert p.fractions[300] + p.above.value == pytest.approx(truth[300], abs=0.1 * truth[300])
         assert p.fractions[280:300].sum() == pytest.approx(truth[280:300].sum(), abs=0.1 * truth[300])
+
+
+@pytest.mark.parametrize(("epsilon", "limit"), [("0.1", 0.1), ("2", 0.01)])
+def test_bins_find_spikes_anywhere_inside_wide_bins(epsilon, limit):
+    h = np.random.default_rng(16).choice([1, 5, 20, 100], 60_000)  # 100 lies in the bin 91..101
+    seen = publish([h], epsilon=epsilon, rng=np.random.default_rng(17), form="bins", max_count=300)
+    p = reconstruct([seen], max_count=300)
+    assert np.abs(p.fractions - np.bincount(h, minlength=301) / h.size).sum() < limit
 
 
 def test_unrestricted_maximum_matches_thousands_of_em_steps():
