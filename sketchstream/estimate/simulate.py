@@ -22,7 +22,6 @@ from sketchstream.estimate.observed import (
     Observed,
     Unit,
 )
-from sketchstream.kernels import kernel
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
 
 
@@ -45,32 +44,6 @@ def hashed(items: npt.NDArray[Any], slots: int, levels: int, rng: np.random.Gene
     place = rng.integers(0, m, items.size)
     cell = np.bincount(level * m + place, items, m * levels)
     return [part.astype(np.int64) for part in cell.reshape(levels, m)]
-
-
-def thrown(counts: Ints, numbers: Ints, slots: int, levels: int, rng: np.random.Generator) -> list[Ints]:
-    """As `hashed`, for so many items of each count: 10^8 items in about a second."""
-    m = slots // levels
-    out = np.zeros((levels, m), dtype=np.int64)
-    throw(counts, numbers, rng.integers(0, 1 << 63, dtype=np.int64), out)
-    return list(out)
-
-
-@kernel
-def throw(counts: Ints, numbers: Ints, seed: Any, out: Ints) -> None:
-    """Add each item's count to a slot; levels and slots from splitmix64. counts, numbers: (k,), out: (levels, m)."""
-    levels, m = out.shape
-    state = np.uint64(seed)
-    for i in range(counts.size):
-        for _ in range(numbers[i]):
-            state += np.uint64(0x9E3779B97F4A7C15)
-            x = state
-            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            x = x ^ (x >> np.uint64(31))
-            level = 0
-            while level < levels - 1 and (x >> np.uint64(level)) & np.uint64(1):
-                level += 1
-            out[level, ((x >> np.uint64(32)) * np.uint64(m)) >> np.uint64(32)] += counts[i]
 
 
 def _moved(
