@@ -197,6 +197,23 @@ def test_every_method_gives_the_same_intervals_widened_to_hold_its_value(method)
         )
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"form": "cumulative", "layers": 2}, {"form": "bins", "unit": "item", "modulus": 16}]
+)
+def test_noise_drawn_by_groups_has_the_law_of_noise_drawn_by_slots(options):
+    rng, h = np.random.default_rng(12), padded(items(700), 300)
+    edges = np.arange(-3, 12) if options.get("unit") != "item" else np.arange(16)
+
+    def draw(grouped):
+        seen = publish([h], epsilon=1, rng=rng, grouped=grouped, **options)
+        return [seen.values[0][seen.edges == edge].sum() for edge in edges]
+
+    one, other = (np.array([draw(grouped) for _ in range(400)], dtype=float) for grouped in (False, True))
+    spread = one.std(axis=0)
+    assert (np.abs(one.mean(axis=0) - other.mean(axis=0)) < 5 * spread * np.sqrt(2 / 400)).all()
+    assert other.std(axis=0) == pytest.approx(spread, rel=0.25)
+
+
 def covered(draw, wanted, n, method="monotone"):
     """Share of runs whose interval, as a user sees it, holds the truth, for each number."""
     hits = dict.fromkeys(wanted, 0)
