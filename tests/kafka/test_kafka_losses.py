@@ -80,6 +80,7 @@ def stopped(app: App, worker: Worker) -> dict[int, int]:
     return ends
 
 
+@pytest.mark.slow
 def test_records_trimmed_before_they_were_read_leave_partial_windows(app_of: Callable[..., App]) -> None:
     app = app_of()
     worker = app.start()
