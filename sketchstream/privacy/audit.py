@@ -166,6 +166,8 @@ def _steps(quick: bool) -> Iterator[Step]:
             f"laws: randomized response {epsilon} on Z_{modulus}",
             lambda m=modulus, e=epsilon: [_response(m, e, samples)],  # type: ignore[misc]
         )
+    for sigma2 in (Fraction(1, 4), Fraction(22, 7), Fraction(1001**2)):
+        yield f"laws: discrete Gaussian {sigma2}", lambda s=sigma2: [_gaussian(s, samples)]  # type: ignore[misc]
     for mechanism in bounds.mechanisms():
         yield f"bounds: {mechanism.name}", lambda m=mechanism: [_bound(m, trials)]  # type: ignore[misc]
 
@@ -419,6 +421,16 @@ def _response(modulus: int, epsilon: Fraction, samples: int) -> Finding:
     noise.randomized_response(out, modulus, epsilon)
     law = laws.RandomizedResponse(modulus, epsilon)
     return _law("laws", f"randomized response, epsilon {epsilon}, modulus {modulus}", out.astype(np.int64), law)
+
+
+def _gaussian(sigma2: Fraction, samples: int) -> Finding:
+    """Discrete Gaussian draws of the product's sampler."""
+    from sketchstream import noise
+    from sketchstream.noise import laws
+
+    out = np.zeros(samples, np.int64)
+    noise.discrete_gaussian(out, sigma2)
+    return _law("laws", f"discrete Gaussian, sigma^2 {sigma2}", out, laws.DiscreteGaussian(sigma2))
 
 
 def _bound(mechanism: bounds.Mechanism, trials: int) -> Finding:

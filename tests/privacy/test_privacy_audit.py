@@ -41,7 +41,7 @@ def test_the_audit_passes_on_the_product_and_reports_each_thing_it_tried() -> No
     assert told[-1] == ("done", len(told) - 1, len(told) - 1)
     sections = [finding.section for finding in report.findings]
     counts = {name: sections.count(name) for name in sections}
-    assert counts == {"ledger": 3, "neighbours": 11, "seals": 9, "releases": 15, "laws": 9, "bounds": 11}
+    assert counts == {"ledger": 3, "neighbours": 11, "seals": 9, "releases": 15, "laws": 12, "bounds": 11}
     assert json.loads(json.dumps(report.to_dict()))["passed"] is True
     assert "passed" in str(report)
 
@@ -115,6 +115,12 @@ def test_a_sampler_with_half_the_noise_is_refused(monkeypatch: Patch) -> None:
     assert {"laws: discrete Laplace, epsilon 1", "bounds: bare state, event"} <= found
     assert "bounds: release given the state, bins" in found
     assert "bounds: bare state, item" not in found
+
+
+def test_a_gaussian_that_is_a_tenth_too_narrow_is_refused(monkeypatch: Patch) -> None:
+    draw = noise.discrete_gaussian
+    monkeypatch.setattr(noise, "discrete_gaussian", lambda out, sigma2: draw(out, sigma2 * 81 / 100), raising=False)
+    assert "laws: discrete Gaussian, sigma^2 22/7" in failures("laws: discrete Gaussian")
 
 
 def test_a_randomized_response_that_never_returns_zero_shift_is_refused(monkeypatch: Patch) -> None:
