@@ -150,8 +150,8 @@ class ClosedDomain:
                 if isinstance(item, bool) or not isinstance(item, (int, str, bytes)):
                     msg = f"items must be int, str or bytes, found {type(item).__name__} at position {position}"
                     raise SpecError(msg)
-                if isinstance(item, int) and not -(1 << 63) <= item < 1 << 64:
-                    msg = f"an int item must fit in 64 bits, found a larger one at position {position}; pass it as str"
+                if isinstance(item, int) and not -(1 << 63) <= item < 1 << 63:
+                    msg = f"an int item must fit in 64 bits with its sign; pass the one at position {position} as str"
                     raise SpecError(msg)
             if len({(type(item), item) for item in kept}) != len(kept):
                 msg = "items of a ClosedDomain must differ, found an item twice"

@@ -86,6 +86,7 @@ def test_whole_numbers_of_numpy_are_numbers() -> None:
         (lambda: ss.ClosedDomain(items="abc"), SpecError, "must be a list"),
         (lambda: ss.ClosedDomain(items={"a", "b"}), SpecError, "whose order never changes, found set"),
         (lambda: ss.ClosedDomain(items=[]), SpecError, "must not be empty"),
+        (lambda: ss.ClosedDomain(items=[1, 2**63]), SpecError, "position 1 as str"),
         (lambda: ss.Sketch.create({"epsilon": 1}), SpecError, "spec must be a ProfileSpec, found dict"),
         (lambda: ss.Sketch.create(OPEN, "key"), KeyMismatchError, r"Key\.load\(path\), found str"),
         (lambda: ss.Sketch.create(OPEN), KeyMismatchError, "needs a hash key"),
