@@ -60,7 +60,7 @@ def close_windows(app: App, minute: int) -> None:
     app.load().close_windows(BASE + minute * MINUTE)
 
 
-def wait_for(true: Callable[[], object], app: App, seconds: float = 90) -> None:
+def wait_for(true: Callable[[], object], app: App, seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, app.logs()
