@@ -7,11 +7,11 @@ The state is far larger than a cache, so an update is a cache miss, and what cou
 once. Hashed ints run through a pipeline: a group is hashed in vector registers while, spread evenly among its
 instructions, the slots of the group before it are prefetched and the events LAG items back are added. Spread they must
 be: a processor looks some 200 instructions ahead, fewer than the hash of a group has, so that misses asked for in one
-burst are over before the next. Other items are located block by block into scratch and then added with
-prefetch. Loops index slices, never `x[s + j]`: numba's support for negative indices would turn the latter into a
-gather; where an index must be computed it is unsigned. Scratch that held items or slots is cleared. Kernels that call
-each other live in this one file, because numba's disk cache notices an edit of a function's own file only.
-Little-endian machines only.
+burst are over before the next. The batch is prefetched too: beside so many misses the processor's own reading ahead
+falls behind. Other items are located block by block into scratch and then added with prefetch. Loops index slices,
+never `x[s + j]`: numba's support for negative indices would turn the latter into a gather; where an index must be
+computed it is unsigned. Scratch that held items or slots is cleared. Kernels that call each other live in this one
+file, because numba's disk cache notices an edit of a function's own file only. Little-endian machines only.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ RING = 128
 """Slots in flight in the pipeline; a power of two."""
 LAG = 96
 """Items between the hash of one and its addition; fewer do not hide a miss, more leave the first-level cache."""
+STREAM = 128
+"""Distance at which the batch itself is prefetched; without it the batch is read late, or not ahead at all."""
 AHEAD = 128
 """Distance of the prefetch where slots are known already; below 64 it hurts."""
 SPANS = 1024
@@ -251,12 +253,19 @@ def _slot_group(
     return types.void(items, at, key0, key1, out, to, per_level, last_level), codegen
 
 
-def _ask_for(builder: Any, pointer: Any) -> None:
-    """Prefetch the cache line of an address, to be written."""
+def _ask_for(builder: Any, pointer: Any, write: int) -> None:
+    """Prefetch the cache line of an address, to be written (1) or read (0)."""
     byte = builder.bitcast(pointer, ir.IntType(8).as_pointer())
     declared = ir.FunctionType(ir.VoidType(), [byte.type, _I32, _I32, _I32])
     function = _get_or_insert(builder.module, declared, "llvm.prefetch.p0")
-    builder.call(function, [byte, _I32(1), _I32(3), _I32(1)])
+    builder.call(function, [byte, _I32(write), _I32(3), _I32(1)])
+
+
+def _ask_ahead(context: Any, builder: Any, kind: Any, array: Any, at: Any, piece: int) -> None:
+    """Prefetch the part of a batch's array that lies STREAM items after a group at `at`, in GROUP pieces."""
+    if piece * kind.dtype.bitwidth % 512 == 0:
+        position = builder.add(at, ir.Constant(_I64, STREAM + piece))
+        _ask_for(builder, _address(context, builder, kind, array, position), 0)
 
 
 def _long(builder: Any, value: Any) -> Any:
@@ -322,10 +331,12 @@ def _pass_group(
             for piece in range(2 * GROUP):
                 i = piece // 2
                 if piece % 2 == 0:
-                    _ask_for(builder, counter(args[8], i))
+                    _ask_for(builder, counter(args[8], i), 1)
+                    _ask_ahead(context, builder, kinds[0], args[0], args[1], i)
                 else:
                     weight = args[13]
                     if weighted:
+                        _ask_ahead(context, builder, kinds[11], args[11], args[1], i)
                         value = builder.load(builder.gep(values, [ir.Constant(_I64, i)]))
                         weight = builder.mul(_long(builder, value), weight)
                     pointer = counter(args[9], i)
@@ -386,7 +397,7 @@ def _prefetch(typingctx: Any, array: Any, position: Any) -> Any:
     """Ask for the cache line of array[position], to be written."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _ask_for(builder, _address(context, builder, signature.args[0], args[0], args[1]))
+        _ask_for(builder, _address(context, builder, signature.args[0], args[0], args[1]), 1)
         return context.get_dummy_value()
 
     return types.void(array, position), codegen
