@@ -269,7 +269,10 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
     if method == "likelihood":
         from sketchstream.estimate import opened_likelihood
 
-        found = [replace(part, model=opened_likelihood.fit(one, part)) for one, part in zip(parts, found, strict=True)]
+        found = [
+            replace(part, model=_counted(opened_likelihood.fit(one, part), part.curve.value))
+            for one, part in zip(parts, found, strict=True)
+        ]
     models = [part.model for part in found]
     light, beyond = np.sum([model.intensity for model in models], axis=0), sum(model.beyond for model in models)
     if method == "inverse":
@@ -284,6 +287,11 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
     if parts[0].unit == "event":
         fit = _with_total(fit, float(opened_bands.weight_of(found).value[0]) / population, n)
     return fit, population, opened_bands.bands(found, n)
+
+
+def _counted(model: Model, items: float) -> Model:
+    """The law of one estimate over the number of items of another: the curve's is the one whose error is known."""
+    return model.scaled(items / model.items) if model.items > 0.0 else model
 
 
 def _with_total(fit: Fit, mean: float, n: int) -> Fit:
