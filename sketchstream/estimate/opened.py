@@ -35,6 +35,8 @@ STEPS = 3
 """Steps of the first law."""
 RANGE = 512
 """Counts beyond this are taken as they stand in the slots: heavier items hardly ever share one."""
+SHORT = 32
+"""Counts resolved at least, however few are asked for: which are asked for must not change what is said of them."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,8 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
     """
     from sketchstream.estimate import opened_bands
 
-    span = min([min(n + 1, RANGE)] + [int(min(linear(part).resolved, FAR)) for part in parts])
+    least = 1 if method == "inverse" else SHORT  # unregularised cells lose ground with every one more
+    span = min([min(max(n + 1, least), RANGE)] + [int(min(linear(part).resolved, FAR)) for part in parts])
     found = [read_part(part, span) for part in parts]
     if method == "likelihood":
         from sketchstream.estimate import opened_likelihood
@@ -285,7 +288,7 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
             return Fit(np.zeros(n + 1), np.zeros(0), np.zeros(0)), 0.0, opened_bands.bands(found, n)
     fit, population = _whole(found, light, beyond, n)
     if parts[0].unit == "event":
-        fit = _with_total(fit, float(opened_bands.weight_of(found).value[0]) / population, n)
+        fit = _with_total(fit, float(opened_bands.weight_of(found).value[0]) / population, n, max(n, span))
     return fit, population, opened_bands.bands(found, n)
 
 
@@ -294,23 +297,30 @@ def _counted(model: Model, items: float) -> Model:
     return model.scaled(items / model.items) if model.items > 0.0 else model
 
 
-def _with_total(fit: Fit, mean: float, n: int) -> Fit:
-    """Heavy counts moved so that the law has the total that every level together shows.
+def _with_total(fit: Fit, mean: float, n: int, span: int) -> Fit:
+    """Heavy counts moved so that the law has the total that all levels together show.
 
-    Where items lie above n, crowded levels hide which; their sum is known exactly all the same.
+    Where items lie above the counts resolved, up to `span`, crowded levels hide which; their sum is known exactly all
+    the same. Only those above are moved, unless the rest is more than the total already.
     """
     rest = mean - float(np.arange(n + 1.0) @ fit.fractions)
-    have = float(fit.heavy @ fit.heavy_shares)
-    if fit.above != 0.0 and (have <= 0.0 or rest <= (n + 1.0) * fit.above):
-        return Fit(fit.fractions, np.array([rest / fit.above]), np.array([fit.above]))
-    if have <= 0.0:
-        return fit
-    room = have - (n + 1.0) * fit.above
-    if room <= 0.0:
-        return Fit(fit.fractions, fit.heavy * (rest / have), fit.heavy_shares)
-    return Fit(
-        fit.fractions, n + 1.0 + (fit.heavy - n - 1.0) * ((rest - (n + 1.0) * fit.above) / room), fit.heavy_shares
-    )
+    heavy, shares = fit.heavy, fit.heavy_shares
+    far = heavy > span
+    left = rest - float(heavy[~far] @ shares[~far])
+    if far.any() and left > (span + 1.0) * float(shares[far].sum()) > 0.0:
+        moved = heavy.copy()
+        moved[far] = _moved(heavy[far], shares[far], left, span + 1.0)
+        return Fit(fit.fractions, moved, shares)
+    above, have = float(shares.sum()), float(heavy @ shares)
+    if above != 0.0 and (have <= 0.0 or rest <= (n + 1.0) * above):
+        return Fit(fit.fractions, np.array([rest / above]), np.array([above]))
+    return fit if have <= 0.0 else Fit(fit.fractions, _moved(heavy, shares, rest, n + 1.0), shares)
+
+
+def _moved(heavy: Floats, shares: Floats, total: float, least: float) -> Floats:
+    """Counts of at least `least` stretched away from it until they have a total."""
+    have, floor = float(heavy @ shares), least * float(shares.sum())
+    return heavy * (total / have) if have <= floor else least + (heavy - least) * ((total - floor) / (have - floor))
 
 
 def _whole(found: Sequence[Part], light: Floats, beyond: float, n: int) -> tuple[Fit, float]:
@@ -335,15 +345,13 @@ def _whole(found: Sequence[Part], light: Floats, beyond: float, n: int) -> tuple
     mass = dense.sum() + weight.sum()
     if beyond != 0.0 and mass > 0.0:
         fractions[span + 1 :] = dense * (beyond / mass / population)
-        keep = weight > 0.0
-        if span > n:  # one resolved count beyond n
-            at, weight = np.append(at, n + 1.0), np.append(weight * (beyond / mass), light[-1])
-            return Fit(fractions, at[np.append(keep, True)], weight[np.append(keep, True)] / population), population
-        return Fit(fractions, at[keep], weight[keep] * (beyond / mass / population)), population
-    extra = beyond + (float(light[n + 1 :].sum()) if span > n else 0.0)
-    if extra == 0.0:
-        return Fit(fractions, np.zeros(0), np.zeros(0)), population
-    return Fit(fractions, np.array([max(n, span) + 1.0]), np.array([extra / population])), population
+        at, weight = at[weight > 0.0], weight[weight > 0.0] * (beyond / mass)
+    elif beyond != 0.0:
+        at, weight = np.array([max(n, span) + 1.0]), np.array([beyond])
+    else:
+        at, weight = np.zeros(0), np.zeros(0)
+    near = n + 1 + np.flatnonzero(light[n + 1 :])  # resolved counts beyond n
+    return Fit(fractions, np.append(near, at), np.append(light[near], weight) / population), population
 
 
 def _cells(level: Level) -> Cells:

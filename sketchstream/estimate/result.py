@@ -262,29 +262,36 @@ class Profile:
         return min(max(math.log(total) - spread / total, 0.0), math.log(max(self._most, 1.0)))
 
     def _quantile(self, q: float, z: float) -> Estimate:
-        """Frequency quantile among the items that occurred, ends from the ends of the k+ numbers."""
+        """Frequency quantile among the items that occurred, ends from the ends of the k+ numbers.
+
+        Beyond max_count no k+ number is known: an end there is the first count above, or the largest that was seen.
+        """
+        first, last = self.max_count + 1.0, float(self._fit.heavy.max(initial=self.max_count + 1.0))
         value = self._crossing(self._tails, float(self._tails[1]), q)
+        if value is None:
+            value = self._above(q)
         _, low, high = self.tail_ends(z).T
         few = max(float(low[1]), 1e-9) if high[1] > 0.0 else 0.0  # hardly an item may be there, and that a heavy one
+        least, most = self._crossing(low, float(high[1]), q), self._crossing(high, few, q)
         return Estimate(
-            value,
-            min(value, self._crossing(low, float(high[1]), q)),
-            max(value, self._crossing(high, few, q)),
+            value, min(value, first if least is None else least), max(value, last if most is None else most)
         )
 
-    def _crossing(self, tails: Floats, items: float, q: float) -> float:
-        """Smallest count t >= 1 with at most (1-q) of the items above t."""
+    def _crossing(self, tails: Floats, items: float, q: float) -> float | None:
+        """Smallest count t >= 1 with at most (1-q) of the items above t; None if it is beyond max_count."""
         if items <= 0:
             return 0.0
-        limit = (1.0 - q) * items * (1.0 + 1e-12) + 1e-12
-        below = np.flatnonzero(tails[2:] <= limit)
-        if below.size:
-            return float(below[0] + 1)
+        below = np.flatnonzero(tails[2:] <= _at_most(q, items))
+        return float(below[0] + 1) if below.size else None
+
+    def _above(self, q: float) -> float:
+        """The quantile where it is beyond max_count, from the heavy counts."""
         heavy, share = self._fit.heavy, self._fit.heavy_shares
         if heavy.size == 0:
             return float(self.max_count)
-        left = tails[-1] * (1.0 - np.cumsum(share) / share.sum())
-        return float(heavy[min(int(np.argmax(left <= limit)), heavy.size - 1)])
+        left = self._tails[-1] * np.append(1.0 - np.cumsum(share[:-1]) / share.sum(), 0.0)
+        first = int(np.argmax(left <= _at_most(q, float(self._tails[1]))))  # there is one: nothing is left at the end
+        return float(np.rint(heavy[first]))
 
     # Exports -----------------------------------------------------------------------------------------------------
 
@@ -357,3 +364,8 @@ def _estimate(value: float, band: Ends, z: float, least: float, most: float) -> 
     """The estimate with its interval, widened to contain the value."""
     low, high = _ends(band, z, least, most)
     return Estimate(float(value), float(min(low[0], value)), float(max(high[0], value)))
+
+
+def _at_most(q: float, items: float) -> float:
+    """How many of the items may lie above a quantile."""
+    return (1.0 - q) * items * (1.0 + 1e-12) + 1e-12

@@ -137,6 +137,19 @@ def test_a_quantile_of_items_that_may_not_be_there_may_be_anything():
         assert found.low <= 2.0 <= found.high
 
 
+@pytest.mark.parametrize("options", [{"unit": "item", "modulus": 32, "epsilon": 2, "form": "bins"}, {"form": "state"}])
+def test_what_is_said_does_not_depend_on_how_many_counts_are_asked_for(options):
+    counts = np.minimum(np.random.default_rng(3).geometric(0.2, 20_000), 20)
+    observed = seen(counts, 1 << 16, 1, np.random.default_rng(12), **{**options, "max_count": 31})
+    few, many = (reconstruct([observed], max_count=n) for n in (5, 31))
+    assert list(few._fit.heavy) == sorted(few._fit.heavy)
+    for q in (0.5, 0.9, 0.99):
+        assert few.quantile(q).value == many.quantile(q).value
+        assert few.quantile(q).low <= np.quantile(counts, q) <= few.quantile(q).high
+    assert few.at_least(5).value == pytest.approx(many.at_least(5).value)
+    assert few.total.value == pytest.approx(many.total.value, rel=1e-6)
+
+
 def test_intervals_widen_with_their_level_and_lie_around_the_value():
     profile = reconstruct([seen(geometric(5_000), 1 << 13, 4, np.random.default_rng(8))], max_count=12)
     for name in ("distinct", "at_least.2", "at_least.5", "mean", "entropy", "one_hit_ratio", "coverage", "above"):
