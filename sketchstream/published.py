@@ -376,7 +376,7 @@ class Stack(_Published):
         return sum(part.slots for part in self.parts)
 
     def observed(self) -> list[Observed]:
-        """One histogram for each combination of noise layers and costs."""
+        """One histogram for each combination of noise layers, costs and, in open domains, numbers of items a slot."""
         groups: dict[Any, list[Any]] = {}
         for part in self.parts:
             cost = part.cost if isinstance(part, Release) else None
@@ -384,15 +384,24 @@ class Stack(_Published):
             crowd = part.slots if isinstance(part.spec.domain, OpenDomain) else None
             groups.setdefault((canonical_law(part.layers), cost, crowd), []).append(part)
         out = []
-        for (law, cost, _), parts in groups.items():
-            digest = hashlib.blake2b(b"".join(sorted(part.digest for part in parts)), digest_size=16).digest()
-            if cost is None:
-                out.append(kind.observed_state(self.spec, law, [part.state for part in parts], digest))
-            else:
-                noised = np.sum([part.noised for part in parts], axis=0)
-                slots = sum(part.slots for part in parts)
-                out.append(kind.observed_release(self.spec, law, slots, noised, cost, parts=len(parts), digest=digest))
+        for (law, cost, crowd), parts in groups.items():
+            if crowd is None or len(parts) == 1:
+                out.append(self._added(law, cost, parts))
+                continue
+            from sketchstream.estimate.opened import alike
+
+            for chosen in alike([self._added(law, cost, [part]) for part in parts]):
+                out.append(self._added(law, cost, [parts[i] for i in chosen]))
         return out
+
+    def _added(self, law: Any, cost: Fraction | None, parts: Sequence[Any]) -> Observed:
+        """Parts with equal noise as one histogram."""
+        digest = hashlib.blake2b(b"".join(sorted(part.digest for part in parts)), digest_size=16).digest()
+        if cost is None:
+            return kind.observed_state(self.spec, law, [part.state for part in parts], digest)
+        noised = np.sum([part.noised for part in parts], axis=0)
+        slots = sum(part.slots for part in parts)
+        return kind.observed_release(self.spec, law, slots, noised, cost, parts=len(parts), digest=digest)
 
     def guarantee(self) -> Guarantee:
         """What is protected, and how much, in words and numbers: that of the worst part."""

@@ -13,6 +13,7 @@ closed domains apply.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,6 +34,10 @@ USEFUL = 5.0
 """Levels with more items than this per slot are left out: their weight would be nothing."""
 STEPS = 3
 """Steps of the first law."""
+SIMILAR = 1.1
+"""Ratio of two numbers of items up to which parts are read as one: an error of a thousandth of the items."""
+GROUPS = 6
+"""Groups of similar parts at most; the ratio grows until there are no more."""
 RANGE = 512
 """Counts beyond this are taken as they stand in the slots: heavier items hardly ever share one."""
 SHORT = 32
@@ -257,6 +262,38 @@ def nonnegative(raw: Floats) -> Model:
     tails = total - np.concatenate([[0.0], np.cumsum(raw[1:])])
     tails = decreasing(tails).clip(0.0, total)
     return Model(np.concatenate([[0.0], -np.diff(tails)]), float(tails[-1]))
+
+
+def alike(parts: Sequence[Observed]) -> list[list[int]]:
+    """Which parts to add: those whose numbers of items a slot cannot be told apart, or hardly differ.
+
+    What is added is read as one sketch with the average load, which is exact for equal loads; for a load l whose
+    coefficient of variation is v, the number of items comes out l v^2 / 2 too low.
+
+    Args:
+        parts: of equal noise and equal slots, one for each publication.
+    """
+    found = []
+    for part in parts:
+        try:
+            curve = read_part(part, SHORT).curve
+            found.append((curve.value, (curve.ends(1.0)[1] - curve.ends(1.0)[0]) / 2.0))
+        except EstimateError:
+            found.append((math.inf, 0.0))
+    order = sorted(range(len(parts)), key=lambda i: found[i])
+    ratio = SIMILAR
+    while True:
+        groups: list[list[int]] = []
+        for i in order:
+            items, sd = found[i]
+            least, its = found[groups[-1][0]] if groups else (-math.inf, 0.0)
+            if items <= ratio * least or items - least <= 4.0 * math.hypot(sd, its):
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+        if len(groups) <= GROUPS:
+            return groups
+        ratio *= 1.1
 
 
 def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, float, Uncertainty]:

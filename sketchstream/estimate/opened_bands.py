@@ -24,10 +24,7 @@ COVERS = (
     "the noise (of the counters and of the publication), the collisions of items in slots and their random split into "
     "levels"
 )
-AVERAGE = (
-    "; histograms that were added are read as one sketch with their average number of items a slot: right where they "
-    "hold similar numbers of items, too low a number of items where some hold several times more than others"
-)
+AVERAGE = "; histograms with similar numbers of items a slot were added and are read as one"
 BOUNDED = "; where the slots set no upper limit to the number of items, that limit is "
 
 

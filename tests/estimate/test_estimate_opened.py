@@ -10,7 +10,7 @@ import pytest
 import sketchstream as ss
 from sketchstream.errors import EstimateError
 from sketchstream.estimate import METHODS, opened_count, reconstruct
-from sketchstream.estimate.opened import read_part
+from sketchstream.estimate.opened import alike, read_part
 from sketchstream.estimate.simulate import hashed, publish
 from sketchstream.estimate.thrown import thrown
 
@@ -135,6 +135,33 @@ def test_a_quantile_of_items_that_may_not_be_there_may_be_anything():
         assert profile.distinct.low == 0.0
         found = profile.quantile(0.5)
         assert found.low <= 2.0 <= found.high
+
+
+def test_a_stack_of_unequal_parts_counts_each_by_its_own_load():
+    """Added up, parts with loads 1:2:4:8 show 17% too few items."""
+    key, rng = ss.Key.generate(), np.random.default_rng(21)
+    spec = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=1 << 14, levels=1))
+    parts, start = [], 0
+    for size in (2_000, 4_000, 8_000, 16_000):
+        sketch = ss.Sketch.create(spec, key, origin=ss.Origin(partition=len(parts)))
+        sketch.update(np.repeat(np.arange(start, start + size), rng.geometric(0.4, size)))
+        parts.append(sketch.seal())
+        start += size
+    stacked = ss.stack(parts)
+    assert [one.parts for one in stacked.observed()] == [1, 1, 1, 1]
+    distinct = stacked.profile(max_count=12).distinct
+    assert distinct.low <= 30_000 <= distinct.high
+    assert distinct.value == pytest.approx(30_000, rel=0.04)
+
+
+def test_equal_parts_are_added_and_many_groups_are_few():
+    rng = np.random.default_rng(22)
+    equal = [seen(geometric(3_000), 1 << 13, 2, rng) for _ in range(8)]
+    assert [sorted(group) for group in alike(equal)] == [list(range(8))]
+    sizes = [int(200 * 1.3**i) for i in range(16)]
+    groups = alike([seen(geometric(size), 1 << 13, 2, rng) for size in sizes])
+    assert 4 <= len(groups) <= 6
+    assert sorted(i for group in groups for i in group) == list(range(16))
 
 
 @pytest.mark.parametrize("options", [{"unit": "item", "modulus": 32, "epsilon": 2, "form": "bins"}, {"form": "state"}])
