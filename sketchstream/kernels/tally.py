@@ -6,6 +6,7 @@ Source: specs of the profile, sections 2.3 (half circles of wrapping counters) a
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
@@ -18,9 +19,13 @@ I64 = npt.NDArray[np.int64]
 Counters = npt.NDArray[np.signedinteger[Any]]
 
 _WIDTH = 1 << 17
-"""Counters around 0 that a release counts value by value, whatever the edges."""
+"""Counters around 0 that are counted value by value in a first pass."""
 _WIDEST = 1 << 22
-"""Range of counters that `value_counts` counts in a table; beyond it sorts."""
+"""Range of counters that `value_counts` counts in a table where many lie far from 0; beyond it sorts."""
+_FAR = 16
+"""More than one counter in so many outside the first table asks for one that fits them."""
+_PAIR = 1 << 22
+"""Counters from which on two threads count a half each: one alone does not draw what the memory gives."""
 
 
 @kernel
@@ -82,17 +87,37 @@ def _outside(state: Any, low: Any, width: Any, out: Any) -> Any:
     return found
 
 
+def _counted(state: Counters, low: int, width: int, edges: I64) -> tuple[I64, I64]:
+    """(width,) counters at each value from low on, and (E+1,) others by the edges at or below them."""
+
+    def part(some: Counters) -> tuple[I64, I64]:
+        table, outer = np.zeros((4, width), np.int64), np.zeros(len(edges) + 1, np.int64)
+        _tally(some, low, table, edges, outer)
+        return table.sum(axis=0), outer
+
+    if len(state) < _PAIR:
+        return part(state)
+    with ThreadPoolExecutor(1, "sketchstream-tally") as other:
+        there = other.submit(part, state[: len(state) // 2])
+        inner, outer = part(state[len(state) // 2 :])
+        more, beyond = there.result()
+    return inner + more, outer + beyond
+
+
+def _near(size: int) -> tuple[int, int]:
+    """Lowest value and width of the first table for so many counters."""
+    width = min(_WIDTH, 1 << max(8, size.bit_length()))
+    return -(width // 2), width
+
+
 class _Below:
     """How many counters lie below any of the given edges, from one pass over the state."""
 
     def __init__(self, state: Counters, edges: I64) -> None:
-        width = min(_WIDTH, 1 << max(8, len(state).bit_length()))
-        self._low = -(width // 2)
+        self._low, width = _near(len(state))
         self._edges = np.unique(edges)
-        table = np.zeros((4, width), np.int64)
-        outer = np.zeros(len(self._edges) + 1, np.int64)
-        _tally(state, self._low, table, self._edges, outer)
-        self._inner = np.concatenate([[0], np.cumsum(table.sum(axis=0))])
+        inner, outer = _counted(state, self._low, width, self._edges)
+        self._inner = np.concatenate([[0], np.cumsum(inner)])
         self._outer = np.cumsum(outer)
 
     def __call__(self, edges: I64) -> I64:
@@ -138,14 +163,15 @@ def value_counts(state: Counters) -> tuple[I64, I64]:
     flat = np.ascontiguousarray(state).reshape(-1)
     if not len(flat):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    low, high = int(flat.min()), int(flat.max())
-    width = min(high - low + 1, _WIDEST, max(1 << 10, 4 * len(flat)))
-    if width < high - low + 1:
-        low = max(low, min(-(width // 2), high - width + 1))
-    table = np.zeros((4, width), np.int64)
-    outer = np.zeros(1, np.int64)
-    _tally(flat, low, table, np.empty(0, np.int64), outer)
-    inner = table.sum(axis=0)
+    nowhere = np.empty(0, np.int64)
+    low, width = _near(len(flat))
+    inner, outer = _counted(flat, low, width, nowhere)
+    if outer[0] > len(flat) // _FAR:
+        low, high = int(flat.min()), int(flat.max())
+        width = min(high - low + 1, _WIDEST, max(1 << 10, 4 * len(flat)))
+        if width < high - low + 1:
+            low = max(low, min(-(width // 2), high - width + 1))
+        inner, outer = _counted(flat, low, width, nowhere)
     present = np.flatnonzero(inner)
     values, counts = present + low, inner[present]
     if outer[0]:

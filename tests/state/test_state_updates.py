@@ -406,6 +406,24 @@ def test_bins_count_every_counter_once(dtype, bits):
     assert kernels.release_counts(residues, np.arange(32), "bins", 32).tolist() == bin_counts(residues, range(32))
 
 
+@pytest.mark.parametrize("extra", [0, 1])
+def test_two_threads_count_large_states_exactly(extra):
+    """Above 2^22 counters; also where a few, or most, lie outside the first table."""
+    rng = np.random.default_rng(9)
+    size = (1 << 22) + extra
+    near = rng.geometric(0.3, size).astype(np.int32)
+    few = near.copy()
+    few[:: 1 << 15] = np.iinfo(np.int32).min
+    for state in (near, few, near * (1 << 12), near * (1 << 20)):
+        values, counts = kernels.value_counts(state)
+        wanted_values, wanted_counts = np.unique(state, return_counts=True)
+        assert values.tolist() == wanted_values.tolist()
+        assert counts.tolist() == wanted_counts.tolist()
+        edges = np.array([-5, 0, 1, 3, 1 << 20], np.int64)
+        wanted = np.diff(np.append(np.searchsorted(np.sort(state), edges), size))
+        assert kernels.release_counts(state, edges, "bins").tolist() == wanted.tolist()
+
+
 def test_cumulative_counts_need_counters_of_their_width():
     with pytest.raises(SpecError, match="32 bits"):
         kernels.release_counts(np.zeros(3, np.int64), np.array(EDGES), "cumulative", 0, 32)
