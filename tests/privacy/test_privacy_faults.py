@@ -240,16 +240,20 @@ def test_a_killed_worker_never_publishes_two_views_of_one_window(
     lines = [json.dumps({"ts": START + hour * HOUR + 1000 + n, "user": user}) for n, (hour, user) in enumerate(events)]
     (folder / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
     interrupted = 0
-    for _, here in each_step(zygote, folder, "worker", "-c", "c.toml", stride=stride):
-        before = bodies(here)
-        assert zygote.run("worker", "-c", "c.toml", folder=here) == 0
-        after = bodies(here)
-        assert sorted(after) == [(START, START + HOUR), (START + HOUR, START + 2 * HOUR)]
-        for window, found in after.items():
-            assert len(found | before.get(window, set())) == 1, "two different publications of one window"
-            (body,) = found
-            one = published.read(body)
-            assert not isinstance(one, published.Stack)
-            assert one.ledger.loss() == 1
-        interrupted += 0 < len(before) < 2 or (bool(before) and before != after)
+    for attempt in range(3 if stride == 1 else 1):  # threads take turns as they like: no run is sure to die in between
+        if interrupted:
+            break
+        again = shutil.copytree(folder, tmp_path / f"attempt{attempt}" / "worker")
+        for _, here in each_step(zygote, again, "worker", "-c", "c.toml", stride=stride):
+            before = bodies(here)
+            assert zygote.run("worker", "-c", "c.toml", folder=here) == 0
+            after = bodies(here)
+            assert sorted(after) == [(START, START + HOUR), (START + HOUR, START + 2 * HOUR)]
+            for window, found in after.items():
+                assert len(found | before.get(window, set())) == 1, "two different publications of one window"
+                (body,) = found
+                one = published.read(body)
+                assert not isinstance(one, published.Stack)
+                assert one.ledger.loss() == 1
+            interrupted += 0 < len(before) < 2 or (bool(before) and before != after)
     assert interrupted > 0 or stride > 1
