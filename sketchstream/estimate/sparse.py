@@ -18,6 +18,8 @@ from sketchstream.estimate.problem import Likelihood
 
 MOST_AT_FIRST = 100
 MOST = 60
+MANY = 50
+"""Of so many atoms or fewer all but one may have to go; more, and the search ends early where it promises nothing."""
 FINE = 40
 """Up to so many atoms are pruned one at a time; more go in bunches first."""
 
@@ -125,8 +127,8 @@ def candidate(
         return None
     reach = 4.0 / epsilon + 1.0
     best = _coarse(best, nodes, reach, lambda at, mass: scored(at, mass, 3))
-    if best.score + 0.5 * (best.value + bonus - best.score) < worth:  # not even at half of the atoms' price
-        return None
+    if at.size > MANY and best.score + 0.5 * (best.value + bonus - best.score) < worth:
+        return None  # not even at half of the price of the atoms that are left
     pruned = _pruned(best, nodes, reach, worth - bonus, scored)
     if pruned is None or pruned.at.size > MOST:
         return None
