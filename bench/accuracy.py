@@ -32,13 +32,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import data
+from thrown import thrown
 
 from sketchstream.estimate import reconstruct
 from sketchstream.estimate.intervals import Uncertainty, closed
 from sketchstream.estimate.linear import normal_quantile
 from sketchstream.estimate.observed import Observed
 from sketchstream.estimate.simulate import hashed, publish
-from sketchstream.estimate.thrown import thrown
 
 RESULTS = Path(__file__).resolve().parent / "results"
 N = 300

@@ -7,6 +7,7 @@ Source: Wu & Pagh, ICML 2024 (the program OPT'); Dwork et al., ICS 2010 (linear 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.linalg import circulant
@@ -22,6 +23,19 @@ def noise_circulant(epsilon: float, r: int, n: int) -> np.ndarray:
     for offset in range(-r, r + 1):
         column[offset % size] += q[offset + r]
     return circulant(column)
+
+
+def on_circle(g: np.ndarray, epsilons: Sequence[float]) -> np.ndarray:
+    """The inverse on Z_p of discrete Laplace layers taken modulo p = len(g), by FFT and closed-form eigenvalues.
+
+    Source: profile specification 5.2; exact, no truncation.
+    """
+    w = 2.0 * np.pi * np.arange(g.size // 2 + 1) / g.size
+    eigenvalues = np.ones_like(w)
+    for epsilon in epsilons:
+        a = math.exp(-epsilon)
+        eigenvalues *= (1.0 - a) ** 2 / ((1.0 - a) ** 2 + 4.0 * a * np.sin(w / 2.0) ** 2)
+    return np.fft.irfft(np.fft.rfft(g) / eigenvalues, g.size)
 
 
 def program(g: np.ndarray, epsilon: float, r: int, n: int, norm: float) -> tuple[np.ndarray, float]:

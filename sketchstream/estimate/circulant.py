@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from sketchstream.errors import EstimateError
 from sketchstream.estimate import fit as fits
@@ -40,16 +39,6 @@ def eigenvalues(epsilon: float, r: int, n: int) -> Floats:
     z = (1.0 + a - 2.0 * far) / (1.0 - a)
     top = 1.0 - a * a - 2.0 * far * np.cos((r + 1) * w) + 2.0 * a * far * np.cos(r * w)
     return np.asarray(top / (z * ((1.0 - a) ** 2 + 4.0 * a * np.sin(w / 2.0) ** 2)))
-
-
-def unfold(x: npt.NDArray[np.int64], n: int, epsilon: float, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Counters clipped to 0..n made to follow the unclipped law: Lemma 4.1, by memorylessness of the noise."""
-    out = np.array(x, dtype=np.int64)
-    p = -math.expm1(-epsilon)
-    top, bottom = out == n, out == 0
-    out[top] += rng.geometric(p, int(top.sum())) - 1
-    out[bottom] -= rng.geometric(p, int(bottom.sum())) - 1
-    return out
 
 
 def solve(g: Floats, epsilon: float, r: int, n: int, norm: float) -> Floats:

@@ -8,41 +8,12 @@ Source: profile specification 5.2; Dwork et al., ICS 2010 (randomized response);
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from sketchstream.errors import EstimateError
 from sketchstream.estimate import fit as fits
-from sketchstream.estimate import laws
 from sketchstream.estimate.linear import Circle, Line
-from sketchstream.estimate.observed import Floats, Observed
-
-
-def on_line(g: Floats, epsilons: Sequence[float]) -> Floats:
-    """The stencil of all layers applied to a noisy profile on consecutive counters. (m,) -> (m,).
-
-    Counters outside the array count as empty.
-    """
-    return np.convolve(g, laws.stencil(epsilons), "same") if g.size >= 2 * len(epsilons) + 1 else _short(g, epsilons)
-
-
-def _short(g: Floats, epsilons: Sequence[float]) -> Floats:
-    """The stencil on an array shorter than itself."""
-    k = len(epsilons)
-    return np.convolve(g, laws.stencil(epsilons))[k : k + g.size]
-
-
-def on_circle(g: Floats, epsilons: Sequence[float]) -> Floats:
-    """The inverse on Z_p of discrete Laplace noise taken modulo p, p = len(g): exactly unbiased for counts < p."""
-    p = g.size
-    return np.asarray(np.fft.irfft(np.fft.rfft(g) / laws.circle_eigenvalues(epsilons, p), p))
-
-
-def of_response(g: Floats, epsilons: Sequence[float]) -> Floats:
-    """The inverse of randomized response on Z_p, p = len(g)."""
-    eigenvalue = laws.response_eigenvalue(epsilons, g.size)
-    return np.asarray((g - (1.0 - eigenvalue) / g.size) / eigenvalue)
+from sketchstream.estimate.observed import Observed
 
 
 def reconstruct(observed: Observed, n: int) -> fits.Fit:

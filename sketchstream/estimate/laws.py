@@ -33,19 +33,6 @@ def stencil(epsilons: Sequence[float]) -> Floats:
     return taps
 
 
-def circle_eigenvalues(epsilons: Sequence[float], p: int) -> Floats:
-    """(p//2+1,) eigenvalues of the wrapped noise of all layers on Z_p, in the order of numpy's rfft.
-
-    Source: profile specification 5.2; exact, no truncation.
-    """
-    w = 2.0 * np.pi * np.arange(p // 2 + 1) / p
-    out = np.ones_like(w)
-    for epsilon in epsilons:
-        a = decay(epsilon)
-        out *= math.expm1(-epsilon) ** 2 / ((1.0 - a) ** 2 + 4.0 * a * np.sin(w / 2.0) ** 2)
-    return out
-
-
 def response_eigenvalue(epsilons: Sequence[float], p: int) -> float:
     """L, the eigenvalue off zero of randomized response on Z_p, over all layers."""
     out = 1.0

@@ -22,9 +22,9 @@ MANY = 50
 """Of so many atoms or fewer all but one may have to go; more, and the search ends early where it promises nothing."""
 FINE = 40
 """Up to so many atoms are pruned one at a time; more go in bunches first."""
-
 FEW = 12
 """Up to so many atoms are moved before they are pruned."""
+
 Scored = Callable[[Ints, Floats, int], "Atoms"]
 """Atoms at places with about these masses, refitted by some steps."""
 
@@ -126,7 +126,7 @@ def candidate(
     if best.value + bonus < worth:
         return None
     reach = 4.0 / epsilon + 1.0
-    best = _coarse(best, nodes, reach, lambda at, mass: scored(at, mass, 3))
+    best = _coarse(best, nodes, reach, scored)
     if at.size > MANY and best.score + 0.5 * (best.value + bonus - best.score) < worth:
         return None  # not even at half of the price of the atoms that are left
     pruned = _pruned(best, nodes, reach, worth - bonus, scored)
@@ -192,7 +192,7 @@ def _merged(at: Ints, mass: Floats, nodes: Floats, pairs: Sequence[int]) -> tupl
     return np.delete(at, gone), np.delete(mass, gone)
 
 
-def _coarse(best: Atoms, nodes: Floats, reach: float, scored: Callable[[Ints, Floats], Atoms]) -> Atoms:
+def _coarse(best: Atoms, nodes: Floats, reach: float, scored: Scored) -> Atoms:
     """Prune bunches of atoms while the score improves, down to FINE: neighbours merged, the lightest dropped."""
     width = 1.0
     while width <= reach and best.at.size > FINE:
@@ -200,7 +200,7 @@ def _coarse(best: Atoms, nodes: Floats, reach: float, scored: Callable[[Ints, Fl
         for i in np.flatnonzero(np.diff(nodes[best.at]) <= width):
             if not pairs or i > pairs[-1] + 1:
                 pairs.append(int(i))
-        one = scored(*_merged(best.at, best.mass, nodes, pairs)) if pairs else best
+        one = scored(*_merged(best.at, best.mass, nodes, pairs), 3) if pairs else best
         if one.score > best.score:
             best = one
         else:
@@ -208,7 +208,7 @@ def _coarse(best: Atoms, nodes: Floats, reach: float, scored: Callable[[Ints, Fl
     some = best.at.size // 3
     while some > 1 and best.at.size > FINE:
         kept = np.sort(np.argsort(best.mass)[some:])
-        one = scored(best.at[kept], best.mass[kept])
+        one = scored(best.at[kept], best.mass[kept], 3)
         if one.score > best.score:
             best, some = one, min(some, one.at.size // 3)
         else:
