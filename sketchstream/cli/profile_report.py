@@ -25,8 +25,6 @@ SHORTEST: Final = 5
 """The reach is drawn up to this count at least, and up to the last count with `SEEN` items."""
 SEEN: Final = 0.5
 POINTS: Final = 200
-LEAST: Final = 1e-6
-"""Smaller numbers are shown as 0."""
 
 
 def page(profile: Profile, source: str, facts: Mapping[str, Any] | None = None) -> str:
@@ -138,17 +136,12 @@ def _other_table(profile: Profile, intervals: bool) -> report.Table:
     rows = []
     for name, title in titles.items():
         one = profile.interval(name)
-        rows.append((title, _plain(one.value), f"{_plain(one.low)} to {_plain(one.high)}" if intervals else "-"))
+        rows.append((title, shown(one.value), f"{shown(one.low)} to {shown(one.high)}" if intervals else "-"))
     return report.Table("What follows from it", ("number", "estimate", "95% interval"), rows)
 
 
 def _ends(low: float, high: float, intervals: bool) -> str:
     return show.interval(low, high) if intervals else "-"
-
-
-def _plain(value: float) -> str:
-    """A number for people; what is far too small to matter is 0."""
-    return shown(value) if value >= LEAST else "0"
 
 
 def _origin_table(profile: Profile, source: str, known: Mapping[str, Any]) -> report.Table:

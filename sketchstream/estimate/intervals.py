@@ -26,6 +26,7 @@ from sketchstream.estimate.linear import (
     expected,
     linear,
     settled,
+    trusted,
 )
 from sketchstream.estimate.observed import Floats, Observed
 
@@ -157,9 +158,7 @@ def derived(moments: Moments, model: Floats, d: float) -> dict[str, Ends]:
 
     def region(x: int, y: int, number: Callable[[Floats, Floats], Floats], centres: Floats) -> Region:
         pick = np.ix_([x, y], [x, y])
-        own, typical = moments.covariance[pick], model[pick]
-        trusted = np.linalg.eigvalsh(own - typical / 4.0)[0] >= 0.0
-        return Region(centres[:, [x, y]] * d, (own if trusted else typical) * d**2, number)
+        return Region(centres[:, [x, y]] * d, trusted(moments.covariance[pick], model[pick]) * d**2, number)
 
     variance = moments.covariance[EVENTS, EVENTS]
     total = Band(ways[:1, EVENTS], ways[2:, EVENTS], np.array([variance]))
@@ -210,8 +209,3 @@ def entropy_ways(moments: Moments, d: float) -> Floats:
     one, many = far.copy(), far.copy()
     one[:, SURPRISE], many[:, SURPRISE] = events * largest, events * math.log(moments.nearest)
     return np.asarray(value + np.concatenate([least + one, most + many]))
-
-
-def cell_mean(start: Floats) -> Floats:
-    """Typical count in the wide cell that starts at `start` (the edges' rule: width start // 8)."""
-    return np.asarray(start + np.maximum(start // 8.0 - 1.0, 0.0) / 2.0)

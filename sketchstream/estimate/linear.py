@@ -20,7 +20,7 @@ from sketchstream.estimate.observed import FAR, Cells, Floats, Ints, Observed, t
 
 Score = Callable[[Floats], Floats]
 SHOWS = 1.96
-"""A k+ share of wide bins is told from nothing if it lies this many standard deviations above it."""
+"""Standard deviations to either side that hold 95%: what lies further off is told from nothing."""
 RARE = 0.025
 """Expected items at which the continuation of a tail ends."""
 
@@ -299,33 +299,6 @@ class Line:
         noise = self._noise(count, np.ones_like(count), count) / self.d**2
         return edge, value, noise
 
-    def functional(self, b: Score, typical: Score | None = None, beyond: float = 0.0) -> Band:
-        """(1/d) sum of b(h) over the slots, with b continued to negative counts by b(0).
-
-        Args:
-            b: vectorised over float counts >= 0; monotone beyond the unit range if `typical` is given.
-            typical: mean of b over the counts in a wide cell, by its lower end; without it the lower end itself.
-            beyond: width of the bracket at the unbounded last cell, as a count; 0 leaves it out.
-
-        Returns: Band of one number; variance includes a term for the noise in wide cells.
-        """
-        c, e, low, high = self.coefficients(b, typical, beyond)
-        slots = self.cells.slots
-        value, noise = float(c @ slots) / self.d, 0.0
-        if self.form == "cumulative":
-            noise = self.v * float((np.diff(c) ** 2).sum())
-        elif self.form == "bins":
-            mean = float(c.mean())
-            value = mean + float((c - mean) @ slots) / self.d
-            noise = self.v * float(((c - mean) ** 2).sum())
-        variance = (float((c * c - e) @ slots) + noise) / self.d**2
-        heavy = np.maximum(slots, 0.0)
-        return Band(
-            np.array([value + float(low @ heavy) / self.d]),
-            np.array([value + float(high @ heavy) / self.d]),
-            np.array([variance]),
-        )
-
     def moments(self, scores: Sequence[Score], horizon: int | None = None) -> Moments:
         """(1/d) sum of b(h) for each score, together: what ratios and entropy are made of.
 
@@ -425,40 +398,6 @@ class Line:
             events += share * start
         return events, start, start * math.exp(reach)
 
-    def coefficients(self, b: Score, typical: Score | None, beyond: float) -> tuple[Floats, Floats, Floats, Floats]:
-        """C and E on the cells, and how far b may lie below and above C within each wide cell."""
-        cells, k = self.cells, self.k
-        size = cells.low.size
-        c, e, low, high = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
-        single = cells.low == cells.high
-        y = cells.low[single].astype(np.float64)
-        cc, ee = np.zeros(y.size), np.zeros(y.size)
-        for j, tap in zip(range(-k, k + 1), self.taps, strict=True):
-            value = b(np.maximum(y - j, 0.0))
-            cc += tap * value
-            ee += tap * value * value
-        c[single], e[single] = cc, ee
-        at = b(np.array([0.0, 1.0]))
-        lower = cells.low <= -FAR
-        c[lower], e[lower] = at[0], at[0] ** 2
-        if k == 1:
-            pooled = cells.high <= 0
-            a = self.a
-            c[pooled] = (at[0] - a * at[1]) / (1.0 - a)
-            e[pooled] = (at[0] ** 2 - a * at[1] ** 2) / (1.0 - a)
-        wide = ~single & ~lower
-        if wide.any():
-            start = cells.low[wide].astype(np.float64)
-            end = cells.high[wide].astype(np.float64)
-            end[-1:] = np.where(cells.high[wide][-1:] >= FAR, start[-1:] + beyond, end[-1:])
-            middle = b(start) if typical is None else typical(start)
-            c[wide] = middle
-            e[wide] = middle**2
-            ends = np.stack([b(start), b(end)])
-            low[wide] = np.minimum(ends.min(axis=0) - middle, 0.0)
-            high[wide] = np.maximum(ends.max(axis=0) - middle, 0.0)
-        return c, e, low, high
-
 
 class Circle:
     """Linear estimates on Z_p (unit item, randomized response) from one level."""
@@ -550,11 +489,6 @@ class Circle:
         covariance = ((c * self.slots) @ c.T - (b * weight) @ b.T + self.v * centred @ centred.T) / self.d**2
         return Moments(value, covariance, np.zeros(0), np.zeros((len(scores), 0)), np.zeros((len(scores), 0)))
 
-    def functional(self, b: Score, typical: Score | None = None, beyond: float = 0.0) -> Band:
-        """(1/d) sum of b(h) over the slots."""
-        assert typical is None or beyond >= 0
-        return self.estimate(b(np.arange(self.p, dtype=np.float64))[None, :])
-
 
 def linear(observed: Observed, level: int = 0) -> Line | Circle:
     """The linear estimates that fit the unit."""
@@ -617,6 +551,11 @@ def settled(band: Band, model: Band) -> Band:
     """
     own = np.where(band.variance >= 0.25 * model.variance, band.variance, model.variance)
     return Band(band.low, band.high, np.maximum(own, 0.0))
+
+
+def trusted(own: Floats, typical: Floats) -> Floats:
+    """`settled` for a covariance, in the order of matrices. (m, m), (m, m) -> (m, m)."""
+    return own if np.linalg.eigvalsh(own - typical / 4.0)[0] >= 0.0 else typical
 
 
 def normal_quantile(level: float) -> float:

@@ -13,8 +13,6 @@ from sketchstream.estimate import fit as fits
 from sketchstream.estimate.linear import Circle, Line, decreasing
 from sketchstream.estimate.observed import Observed
 
-__all__ = ["decreasing", "reconstruct"]
-
 
 def reconstruct(observed: Observed, n: int) -> fits.Fit:
     """Monotone k+ shares of one closed domain, differenced."""

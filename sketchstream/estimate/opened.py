@@ -25,8 +25,7 @@ from sketchstream.estimate import fit as fits
 from sketchstream.estimate import kernels, opened_count
 from sketchstream.estimate.fit import Fit
 from sketchstream.estimate.intervals import Uncertainty
-from sketchstream.estimate.linear import Circle, Line, linear
-from sketchstream.estimate.monotone import decreasing
+from sketchstream.estimate.linear import Circle, Line, decreasing, linear
 from sketchstream.estimate.observed import FAR, Cells, Floats, Observed
 from sketchstream.estimate.opened_count import CROWDED, Curve
 

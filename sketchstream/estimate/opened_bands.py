@@ -15,7 +15,7 @@ import numpy as np
 
 from sketchstream.estimate import intervals
 from sketchstream.estimate.intervals import Region, Uncertainty
-from sketchstream.estimate.linear import Band, Ends, Line, Moments, Score, blended, linear
+from sketchstream.estimate.linear import SHOWS, Band, Ends, Line, Moments, Score, blended, linear, trusted
 from sketchstream.estimate.observed import FAR, Floats, Observed
 from sketchstream.estimate.opened import Level, Model, Part, Spread, linearised, merged, spreads
 from sketchstream.estimate.opened_count import Curve
@@ -275,7 +275,7 @@ def bands(found: Sequence[Part], n: int) -> Uncertainty:
     }
     bound = "the total weight" if not wrapped else "that at which the emptiest level would be full"
     added = any(part.observed.slots != part.observed.hashed_into for part in found)
-    unbounded = any(math.isinf(part.curve.ends(1.96)[1]) for part in found)
+    unbounded = any(math.isinf(part.curve.ends(SHOWS)[1]) for part in found)
     return Uncertainty(
         shared(longer, joint_all),
         longer,
@@ -326,8 +326,7 @@ def _whole(parts: Sequence[Observed], n: int, scores: Sequence[Score]) -> Moment
         line = linear(part)
         own = line.moments(scores)
         typical = intervals.model(part, line, n).moments(scores, line.horizon).covariance
-        trusted = np.linalg.eigvalsh(own.covariance - typical / 4.0)[0] >= 0.0
-        moments.append(replace(own, covariance=own.covariance if trusted else typical))
+        moments.append(replace(own, covariance=trusted(own.covariance, typical)))
     return blended(moments, [float(part.slots[0]) for part in parts])
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sketchstream.estimate.linear import SHOWS
 from sketchstream.estimate.observed import Floats
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def curve(levels: Sequence[Level], shape: Model) -> Curve:
 
 def overcrowded(levels: Sequence[Level], found: Curve) -> bool:
     """Whether every level is surely crowded, and none says how much."""
-    low, high = found.ends(1.96)
+    low, high = found.ends(SHOWS)
     return math.isinf(high) and low > CROWDED * max(level.m / level.share for level in levels)
 
 
