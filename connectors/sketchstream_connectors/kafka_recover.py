@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgpack
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
-from sketchstream.stream.recover import Finding, mark_diverged
+from sketchstream.stream.manifest import mark_diverged
+from sketchstream.stream.recover import Finding
 from sketchstream_connectors import kafka_blobs as blobs
 from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, Topic, ours
 from sketchstream_connectors.kafka_pointer import Pointer

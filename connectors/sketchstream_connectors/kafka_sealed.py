@@ -14,11 +14,12 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError
-from sketchstream.stream.ports import NO_TIME, Frontier, SealedEntry
+from sketchstream.stream import marks
+from sketchstream.stream.ports import Frontier, SealedEntry
 from sketchstream_connectors.kafka_client import Connection, ours
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ log = logging.getLogger("sketchstream.kafka")
 CHUNK_BYTES = 512 * 1024 - 2048
 FORMAT = b"1"
 SEALED, FRONTIER = "sealed", "frontier"
-MARKS = ("partial_through", "partial_from", "diverged_through", "diverged_from")
-"""Of a frontier, written only where they are set."""
 READ_TIMEOUT_S = 60.0
 
 Headers = list[tuple[str, bytes]]
@@ -68,7 +67,7 @@ def frontier_record(frontier: Frontier) -> tuple[bytes, bytes, Headers]:
         "partitions": frontier.partitions,
         "sequence": frontier.sequence,
     }
-    value |= {name: getattr(frontier, name) for name in MARKS if getattr(frontier, name) != NO_TIME}
+    value |= marks.set_numbers(frontier.partial, frontier.diverged)
     headers: Headers = [("content-type", b"application/json"), ("ss-format", FORMAT)]
     return key.encode(), json.dumps(value, separators=(",", ":")).encode(), headers
 
@@ -105,14 +104,15 @@ def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier 
     """A frontier again; None if the value is not one."""
     try:
         said = json.loads(value or b"")
-        marks = {name: int(said.get(name, NO_TIME)) for name in MARKS}
-        plain = Frontier(
+        partial, diverged = marks.read({name: int(said[name]) for name in marks.NAMES if name in said})
+        return Frontier(
             *named,
             published_through=int(said["published_through"]),
             partitions=int(said["partitions"]),
             sequence=int(said["sequence"]),
+            partial=partial,
+            diverged=diverged,
         )
-        return replace(plain, **marks)  # type: ignore[arg-type]
     except (ValueError, KeyError, TypeError):
         return None
 

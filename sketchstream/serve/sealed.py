@@ -287,8 +287,8 @@ class SealedReader:
                     of=of,
                     published=of - len(missing),
                     missing=tuple(missing),
-                    partial=any(one.partial(window[1]) for one in own.values()),
-                    diverged=any(one.diverged(window[1]) for one in own.values()),
+                    partial=any(one.partial.covers(window[1]) for one in own.values()),
+                    diverged=any(one.diverged.covers(window[1]) for one in own.values()),
                     repartitioned=any(part.repartitioned for part in here.values())
                     or len({part.origin.partitions_open for part in here.values()}) > 1,
                     parts=tuple(here[partition] for partition in sorted(here)),

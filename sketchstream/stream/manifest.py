@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, ProfileSpec
-from sketchstream.stream.ports import NO_TIME, Frontier, Plain, Restored, SealedEntry, Snapshot
+from sketchstream.stream import marks
+from sketchstream.stream.marks import Mark
+from sketchstream.stream.ports import Frontier, Plain, Restored, SealedEntry, Snapshot
 from sketchstream.stream.tracks import OpenWindow, Outgoing, Rules, Track
+from sketchstream.stream.windows import NO_TIME
 
 if TYPE_CHECKING:
     from sketchstream.stream.partition import PartitionState
@@ -41,10 +44,8 @@ def write(state: PartitionState) -> Snapshot:
             )
         sketches[track.name] = {
             "through": track.through,
-            "partial": track.partial,
-            "partial_from": track.partial_from,
-            "diverged": track.diverged,
-            "diverged_from": track.diverged_from,
+            **_mark_fields("partial", track.partial),
+            **_mark_fields("diverged", track.diverged),
             "sequence": track.sequence,
             "announced": track.announced,
             "retired": track.plan is None,
@@ -135,7 +136,7 @@ def read(rules: Rules, partition: int, restored: Restored, partitions: int) -> P
         for one in _tables(manifest["outbox"]):
             _restore_outgoing(state, one, restored.blobs)
         for one in _tables(manifest["frontiers"]):
-            frontier = Frontier(**one)
+            frontier = _frontier(one)
             state._frontiers[frontier.sketch] = frontier
     state._changed = bool(state._pending_frontiers)
     state.set_partitions(partitions)
@@ -144,9 +145,8 @@ def read(rules: Rules, partition: int, restored: Restored, partitions: int) -> P
 
 def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
     track = state.tracks.get(name) or Track(name, None)
-    track.through, track.partial = _int(fields["through"]), _int(fields["partial"])
-    track.partial_from = _int(fields.get("partial_from", NO_TIME))
-    track.diverged, track.diverged_from = (_int(fields.get(name, NO_TIME)) for name in ("diverged", "diverged_from"))
+    track.through = _int(fields["through"])
+    track.partial, track.diverged = _mark(fields, "partial"), _mark(fields, "diverged")
     track.sequence, track.announced = _int(fields["sequence"]), _int(fields["announced"])
     for one in _tables(fields["windows"]):
         start, end = _int(one["start"]), _int(one["end"])
@@ -255,11 +255,33 @@ def _frontier_fields(frontier: Frontier) -> Plain:
         "published_through": frontier.published_through,
         "partitions": frontier.partitions,
         "sequence": frontier.sequence,
-        "partial_through": frontier.partial_through,
-        "partial_from": frontier.partial_from,
-        "diverged_through": frontier.diverged_through,
-        "diverged_from": frontier.diverged_from,
+        **marks.numbers(frontier.partial, frontier.diverged),
     }
+
+
+def _frontier(fields: dict[str, Any]) -> Frontier:
+    partial, diverged = marks.read({name: _int(fields[name]) for name in marks.NAMES if name in fields})
+    plain = {name: value for name, value in fields.items() if name not in marks.NAMES}
+    return Frontier(**plain, partial=partial, diverged=diverged)
+
+
+def _mark_fields(name: str, mark: Mark) -> dict[str, int]:
+    """A track's mark as a snapshot has it."""
+    return {name: mark.through, f"{name}_from": mark.after}
+
+
+def _mark(fields: Mapping[str, Any], name: str) -> Mark:
+    """A track's mark; older snapshots do not know every one."""
+    return Mark(_int(fields.get(f"{name}_from", NO_TIME)), _int(fields.get(name, NO_TIME)))
+
+
+def mark_diverged(manifest: dict[str, Any]) -> None:
+    """The open windows of a snapshot may hold records that the input has lost; see `PartitionState.rewind`."""
+    for track in manifest["sketches"].values():
+        ends = [window["end"] for window in track["windows"]]
+        if ends:
+            mark = _mark(track, "diverged").stretched(track["through"], max(ends))
+            track.update(_mark_fields("diverged", mark))
 
 
 def new_name() -> str:

@@ -25,7 +25,7 @@ from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, ProfileSpec
 from sketchstream.stream import manifest
 from sketchstream.stream.placement import belongs, kept
-from sketchstream.stream.ports import NO_TIME, Chunk, Decoded, Frontier, Restored, SealedEntry, Snapshot
+from sketchstream.stream.ports import Chunk, Decoded, Frontier, Restored, SealedEntry, Snapshot
 from sketchstream.stream.tracks import (
     NO_INTS,
     Admitted,
@@ -38,7 +38,7 @@ from sketchstream.stream.tracks import (
     Track,
     fitted,
 )
-from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS
+from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME
 
 __all__ = ["Outcome", "PartitionState", "Rules"]
 
@@ -483,10 +483,8 @@ class PartitionState:
             published_through=track.through,
             partitions=self.partitions,
             sequence=track.sequence,
-            partial_through=track.partial,
-            partial_from=track.partial_from,
-            diverged_through=track.diverged,
-            diverged_from=track.diverged_from,
+            partial=track.partial,
+            diverged=track.diverged,
         )
 
     @property

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.stream.marks import UNMARKED, Mark
+
 if TYPE_CHECKING:
     from sketchstream.items import Items
-
-NO_TIME = int(np.iinfo(np.int64).min)
-"""An event time that could not be read; also the watermark before any record. Milliseconds since 1970 otherwise."""
 
 Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
 """What a manifest is made of: msgpack can write it, and nothing in it is code."""
@@ -310,9 +309,8 @@ class Frontier:
         published_through: ms; every window with end <= this is published, or had no records here.
         partitions: of the input, as seen now.
         sequence: grows with every new frontier of this (sketch, revision, partition): readers take the largest.
-        partial_from, partial_through: windows that end after the one and by the other may lack records, from before
-            the start or lost; NO_TIME as `partial_through`: none.
-        diverged_from, diverged_through: likewise, windows that may hold records that the log does not have any more.
+        partial: windows that may lack records, from before the start or lost.
+        diverged: windows that may hold records that the log does not have any more.
     """
 
     sketch: str
@@ -321,18 +319,8 @@ class Frontier:
     published_through: int
     partitions: int
     sequence: int
-    partial_through: int = NO_TIME
-    partial_from: int = NO_TIME
-    diverged_through: int = NO_TIME
-    diverged_from: int = NO_TIME
-
-    def partial(self, end: int) -> bool:
-        """Whether a window that ends then may lack records."""
-        return self.partial_from < end <= self.partial_through
-
-    def diverged(self, end: int) -> bool:
-        """Whether a window that ends then may hold records that the log has lost."""
-        return self.diverged_from < end <= self.diverged_through
+    partial: Mark = UNMARKED
+    diverged: Mark = UNMARKED
 
 
 class Publisher(Protocol):

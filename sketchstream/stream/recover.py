@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from sketchstream.errors import DataLossError, StoreError
 from sketchstream.stream import store as stores
-from sketchstream.stream.ports import NO_TIME, Snapshot
+from sketchstream.stream.manifest import mark_diverged
+from sketchstream.stream.ports import Snapshot
 
 Outcome = Literal["healthy", "unstarted", "adopt", "accept", "lost", "reset"]
 
@@ -127,12 +128,3 @@ def _move(store: stores.DirectoryStore, found: Finding) -> None:
         found.partition,
         Snapshot(found.partition, found.position, manifest, {}, kept, found.revision, header["fingerprint"], True),
     )
-
-
-def mark_diverged(manifest: dict[str, Any]) -> None:
-    """The open windows of a snapshot may hold records that the input has lost; see `PartitionState.rewind`."""
-    for track in manifest["sketches"].values():
-        ends = [window["end"] for window in track["windows"]]
-        if ends and track.get("diverged", NO_TIME) == NO_TIME:
-            track["diverged_from"] = track["through"]
-        track["diverged"] = max([track.get("diverged", NO_TIME), *ends])

@@ -18,15 +18,14 @@ from pathlib import Path
 
 from sketchstream import files
 from sketchstream.errors import DataLossError, FormatError, StoreError
-from sketchstream.stream.ports import NO_TIME, Frontier, Publisher, SealedEntry
+from sketchstream.stream import marks
+from sketchstream.stream.ports import Frontier, Publisher, SealedEntry
 from sketchstream.stream.windows import iso
 
 SEALED_NAME = re.compile(r"p(\d{5,})\.sealed")
 FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
 REVISION_NAME = re.compile(r"r(\d{1,9})")
-_FIELDS = ("partial_through", "partition", "partitions", "published_through", "revision", "sequence", "sketch")
-_MARKS = ("partial_from", "diverged_from", "diverged_through")
-"""Written only where they are set."""
+_FIELDS = ("partition", "partitions", "published_through", "revision", "sequence", "sketch")
 
 
 def encode_frontier(frontier: Frontier) -> bytes:
@@ -37,7 +36,7 @@ def encode_frontier(frontier: Frontier) -> bytes:
         3
     """
     fields = {name: getattr(frontier, name) for name in _FIELDS}
-    fields |= {name: getattr(frontier, name) for name in _MARKS if getattr(frontier, name) != NO_TIME}
+    fields |= {"partial_through": frontier.partial.through} | marks.set_numbers(frontier.partial, frontier.diverged)
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -51,14 +50,16 @@ def decode_frontier(data: bytes) -> Frontier:
         fields = json.loads(data)
         sketch = fields.pop("sketch")
         numbers = {name: fields.pop(name) for name in _FIELDS if name != "sketch"}
-        numbers |= {name: fields.pop(name) for name in _MARKS if name in fields}
+        marked = {name: fields.pop(name) for name in marks.NAMES if name in fields}
     except (ValueError, KeyError, AttributeError, TypeError):
-        numbers, sketch, fields = {}, None, {}
-    bad = any(isinstance(value, bool) or not isinstance(value, int) for value in numbers.values())
-    if not isinstance(sketch, str) or not numbers or bad or fields:
+        numbers, marked, sketch, fields = {}, {}, None, {}
+    found = [*numbers.values(), *marked.values()]
+    bad = any(isinstance(value, bool) or not isinstance(value, int) for value in found)
+    if not isinstance(sketch, str) or "partial_through" not in marked or bad or fields:
         msg = "these bytes are not a frontier of this version"
         raise FormatError(msg)
-    return Frontier(sketch=sketch, **numbers)
+    partial, diverged = marks.read(marked)
+    return Frontier(sketch=sketch, **numbers, partial=partial, diverged=diverged)
 
 
 def start_name(start_ms: int) -> str:

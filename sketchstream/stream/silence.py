@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from sketchstream.stream.ports import NO_TIME, Publisher, Source
+from sketchstream.stream.ports import Publisher, Source
 from sketchstream.stream.slots import Slot
+from sketchstream.stream.windows import NO_TIME
 
 
 class Silence:

@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from sketchstream.items import Items
 from sketchstream.sketch import Sketch
+from sketchstream.stream.marks import UNMARKED, Mark
 from sketchstream.stream.placement import Partitioner
 from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.ports import NO_TIME, Decoded, SealedEntry
+from sketchstream.stream.ports import Decoded, SealedEntry
+from sketchstream.stream.windows import NO_TIME
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
@@ -93,26 +95,20 @@ class Track:
     plan: SketchPlan | None
     windows: dict[int, OpenWindow] = field(default_factory=dict)
     through: int = NO_TIME
-    partial: int = NO_TIME
-    partial_from: int = NO_TIME
-    diverged: int = NO_TIME
-    diverged_from: int = NO_TIME
+    partial: Mark = UNMARKED
+    diverged: Mark = UNMARKED
     sequence: int = 0
     announced: int = NO_TIME
     reached: int = NO_TIME
     last: OpenWindow | None = None
 
     def mark_partial(self, end: int) -> None:
-        """Windows that are not sealed and end by then may lack records; what was sealed before is as it was."""
-        if self.partial == NO_TIME:
-            self.partial_from = self.through
-        self.partial = max(self.partial, end)
+        """Windows that are not sealed and end by then may lack records."""
+        self.partial = self.partial.stretched(self.through, end)
 
     def mark_diverged(self, end: int) -> None:
         """Windows that are not sealed and end by then may hold records that the log has lost."""
-        if self.diverged == NO_TIME:
-            self.diverged_from = self.through
-        self.diverged = max(self.diverged, end)
+        self.diverged = self.diverged.stretched(self.through, end)
 
     def aligned(self) -> bool:
         """Whether every open window is one that the calendar would make."""

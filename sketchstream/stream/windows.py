@@ -24,6 +24,9 @@ from sketchstream.errors import ConfigError
 
 Times = npt.NDArray[np.int64]
 
+NO_TIME = int(np.iinfo(np.int64).min)
+"""An event time that could not be read; also the watermark before any record. Milliseconds since 1970 otherwise."""
+
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000

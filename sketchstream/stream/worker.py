@@ -21,7 +21,6 @@ from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
 from sketchstream.stream.metrics import Gauges, Metrics, PartitionGauge
 from sketchstream.stream.partition import Outcome, PartitionState, Rules
 from sketchstream.stream.ports import (
-    NO_TIME,
     Assigned,
     Chunk,
     Clock,
@@ -41,7 +40,7 @@ from sketchstream.stream.ports import (
 from sketchstream.stream.silence import Silence
 from sketchstream.stream.slots import Committed, Inline, Progress, Settings, Slot, SystemClock
 from sketchstream.stream.tracks import Ints
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows import NO_TIME, iso
 
 __all__ = ["Progress", "Settings", "SystemClock", "Worker"]
 

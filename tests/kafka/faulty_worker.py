@@ -1,22 +1,21 @@
-"""A worker that ends or stops itself at a named step: `faulty_worker.py STEP TIMES kill|stop CONFIG`.
+"""A worker that ends or stops itself at a named step.
 
-`TIMES`: at the how-many-th time that the step is reached. `stop` is SIGSTOP for the whole process: the test wakes it.
+In: the step, at the how-many-th time that it is reached, and `kill` or `stop`. Out: nothing. Touches: the process that
+it is installed in. `stop` is SIGSTOP for the whole process: the test wakes it.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 
 from sketchstream import faults
-from sketchstream.cli.app import run
 
 
-def main() -> int:
-    step, times, how, config = sys.argv[1:]
-    left, lock = [int(times)], threading.Lock()
+def install(step: str, times: int, how: str) -> None:
+    """End or stop this process when it reaches the step for the `times`-th time."""
+    left, lock = [times], threading.Lock()
 
     def hook(reached: str) -> None:
         if reached != step:
@@ -28,8 +27,3 @@ def main() -> int:
                 os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
 
     faults.install(hook)
-    return run(["worker", "-c", config])
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

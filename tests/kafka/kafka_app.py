@@ -6,7 +6,9 @@ processes of its own (each in its own folder and process group), topics of its o
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import secrets
@@ -20,11 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from worker_nest import Forked, Nest
 
 from sketchstream.published import Release, SealedState, read
 from sketchstream.stream.config import Config
 from sketchstream.stream.placement import kept
-from sketchstream.stream.ports import NO_TIME, Frontier, SealedEntry
+from sketchstream.stream.ports import Frontier, SealedEntry
+from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors import kafka_topics
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_sealed import KafkaSealedSource, Log, read_key
@@ -36,6 +40,14 @@ MISSED_SOON = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
 """For tests that wait until the group misses a worker."""
 
 Truth = Mapping[int, Counter]  # window start -> occurrences by item
+
+
+@functools.cache
+def nest() -> Nest:
+    """The process that forks workers, one for the whole run of the tests."""
+    made = Nest()
+    atexit.register(made.close)
+    return made
 
 
 class Nobody:
@@ -64,7 +76,7 @@ class Worker:
     """A worker process."""
 
     name: str
-    process: subprocess.Popen
+    process: subprocess.Popen | Forked
     log: Path
 
     def kill(self) -> None:
@@ -150,22 +162,35 @@ class App:
     # ------------------------------------------------------------------------------------------- workers
 
     def start(
-        self, name: str | None = None, program: Sequence[str] = ("-m", "sketchstream.cli", "worker", "-c")
+        self, name: str | None = None, *, options: Sequence[str] = (), fault: Sequence[str] = (), fresh: bool = False
     ) -> Worker:
-        """A worker process in a folder and process group of its own; `program` gets the configuration last."""
+        """A worker process in a folder and process group of its own.
+
+        Args:
+            name: of its folder.
+            options: of `sketchstream worker`, further ones.
+            fault: step, times and kind, see `faulty_worker`.
+            fresh: started as a shell would, in place of forked off a process that has everything imported.
+        """
         name = name or f"w{len(self.workers)}"
         home = self.folder / name
         home.mkdir(exist_ok=True)
         log = home / f"{secrets.token_hex(3)}.log"
-        with log.open("w") as output:
-            process = subprocess.Popen(
-                [sys.executable, *(str(HERE / p) if p.endswith(".py") else p for p in program), str(self.config_file)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=home,
-                start_new_session=True,
-            )
+        arguments = ["worker", *options, "-c", str(self.config_file)]
+        if fresh:
+            assert not fault
+            with log.open("w") as output:
+                process: subprocess.Popen | Forked = subprocess.Popen(
+                    [sys.executable, "-m", "sketchstream.cli", *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=home,
+                    start_new_session=True,
+                )
+        else:
+            log.touch()
+            process = nest().fork(arguments, home, log, fault)
         worker = Worker(name, process, log)
         self.workers.append(worker)
         return worker

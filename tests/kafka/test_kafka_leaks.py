@@ -58,7 +58,7 @@ def test_neither_topics_nor_logs_nor_offsets_hold_an_item_or_its_count(kafka: st
             load.send(f"other-{i}", BASE + 1000 + i)
         load.send({"not": MARK}, BASE + 5000, partition=0, count=False)  # a payload that is no item
         load.flush()
-        worker = app.start(program=("-m", "sketchstream.cli", "worker", "--log-level", "debug", "-c"))
+        worker = app.start(options=("--log-level", "debug"))
         load.close_windows(BASE + 3 * MINUTE)
         app.wait_published(BASE + MINUTE)
         assert worker.terminate() == 0

@@ -9,6 +9,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from sketchstream.errors import BrokerError, DataLossError
+from sketchstream.stream.marks import Mark
 from sketchstream.stream.ports import Frontier, RawRecord, SealedEntry
 from sketchstream_connectors import kafka_sealed
 from sketchstream_connectors.kafka_client import Connection
@@ -53,11 +54,11 @@ def test_readers_get_what_was_published(connection: Connection, topic: str) -> N
     publisher = KafkaPublisher(connection, topic)
     big = secrets.token_bytes(1_300_000)
     publisher.publish(1, [entry(1, big), entry(1, b"day", sketch="daily")], [Frontier("hourly", 0, 1, 3_600_000, 3, 1)])
-    publisher.publish(2, [entry(2, b"")], [Frontier("hourly", 0, 2, 7_200_000, 3, 5, partial_through=3_600_000)])
+    publisher.publish(2, [entry(2, b"")], [Frontier("hourly", 0, 2, 7_200_000, 3, 5, partial=Mark(through=3_600_000))])
     source = KafkaSealedSource(connection, topic)
     assert sorted(source.frontiers(), key=lambda f: f.partition) == [
         Frontier("hourly", 0, 1, 3_600_000, 3, 1),
-        Frontier("hourly", 0, 2, 7_200_000, 3, 5, partial_through=3_600_000),
+        Frontier("hourly", 0, 2, 7_200_000, 3, 5, partial=Mark(through=3_600_000)),
     ]
     assert sorted(source.entries("hourly"), key=lambda e: e.partition) == [entry(1, big), entry(2, b"")]
     assert source.sketches() == ["daily", "hourly"]

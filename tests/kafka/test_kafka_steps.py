@@ -44,7 +44,7 @@ def app(kafka: str, tmp_path: Path) -> Iterator[App]:
 @pytest.mark.parametrize(("step", "how"), CASES)
 def test_a_worker_that_fails_at_this_step_loses_and_repeats_nothing(app: App, step: str, how: str) -> None:
     times = "2" if step == "take.fenced" else "4" if step.startswith("commit") else "2"
-    faulty = app.start("faulty", program=["faulty_worker.py", step, times, how])
+    faulty = app.start("faulty", fault=(step, times, how))
     load, rng = app.load(), random.Random(9)
     other = None
     for w in range(4):

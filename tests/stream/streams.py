@@ -14,8 +14,8 @@ from sketchstream.published import Release, SealedState, read
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
 from sketchstream.stream.partition import PartitionState, Rules
 from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.ports import NO_TIME, Chunk, RawRecord
-from sketchstream.stream.windows import Calendar, Width
+from sketchstream.stream.ports import Chunk, RawRecord
+from sketchstream.stream.windows import NO_TIME, Calendar, Width
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

@@ -18,7 +18,8 @@ import pytest
 
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, StoreError
 from sketchstream.items import Ints, Items
-from sketchstream.stream.ports import NO_TIME, Assigned, Chunk, Ended, PartitionError
+from sketchstream.stream.ports import Assigned, Chunk, Ended, PartitionError
+from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors import files
 from sketchstream_connectors.files import FileSource, Layout, batches, pieces
 

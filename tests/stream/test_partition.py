@@ -19,7 +19,8 @@ from sketchstream.items import Items
 from sketchstream.published import Release, SealedState, read
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.placement import belongs, kept
-from sketchstream.stream.ports import NO_TIME, Chunk, Restored
+from sketchstream.stream.ports import Chunk, Restored
+from sketchstream.stream.windows import NO_TIME
 
 sys.path.insert(0, str(Path(__file__).parent))
 from streams import (
@@ -393,7 +394,7 @@ def test_an_added_sketch_begins_with_the_next_window() -> None:
     state.capture()
     _, frontiers = state.outbox()
     hours = next(one for one in frontiers if one.sketch == "hours")
-    assert hours.partial_through == EPOCH + HOUR
+    assert hours.partial.through == EPOCH + HOUR
     assert ("hours", EPOCH) not in finish(state)
     assert ("hours", EPOCH + HOUR) in published(state)
 
@@ -423,7 +424,7 @@ def test_a_removed_sketch_finishes_its_windows() -> None:
     state.capture()
     back = {one.sketch: one for one in state.outbox()[1]}["hours"]
     assert back.sequence > frontiers["hours"].sequence
-    assert back.partial_through == back.published_through == EPOCH + 2 * HOUR
+    assert back.partial.through == back.published_through == EPOCH + 2 * HOUR
 
 
 def test_a_changed_width_leaves_open_windows_alone() -> None:
@@ -616,4 +617,4 @@ def test_after_a_start_in_mid_stream_the_first_windows_are_partial(cuts: list[in
     feed(state, s, cuts)
     state.capture()
     (frontier,) = state.outbox()[1]
-    assert frontier.partial_through == EPOCH + 2 * MINUTE
+    assert frontier.partial.through == EPOCH + 2 * MINUTE

@@ -14,8 +14,9 @@ import pytest
 from sketchstream.errors import DataLossError, FormatError, MergeError, StoreError
 from sketchstream.published import SealedState, Stack
 from sketchstream.serve.sealed import DirectorySealed, SealedReader
+from sketchstream.stream.marks import Mark
 from sketchstream.stream.partition import PartitionState, Rules
-from sketchstream.stream.ports import NO_TIME, Frontier, SealedEntry
+from sketchstream.stream.ports import Frontier, SealedEntry
 from sketchstream.stream.results import Both, DirectoryPublisher, decode_frontier, encode_frontier, read_frontiers
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -91,7 +92,7 @@ def test_windows_count_the_most_partitions_that_anything_speaks_of(tmp_path: Pat
 def test_a_first_window_may_be_partial(tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path)
     entries, (frontier,) = sealed(0, [1], of=1)
-    publisher.publish(0, entries, [replace(frontier, partial_through=EPOCH + MINUTE)])
+    publisher.publish(0, entries, [replace(frontier, partial=Mark(through=EPOCH + MINUTE))])
     (window,) = reader(tmp_path).windows("minutes")
     assert window.partial
     assert not window.complete
@@ -251,7 +252,7 @@ def test_results_may_be_read_by_anyone(tmp_path: Path) -> None:
 
 
 def test_frontiers_round_trip_and_others_are_refused(tmp_path: Path) -> None:
-    frontier = Frontier("a.b", 3, 17, EPOCH, 20, 5, NO_TIME)
+    frontier = Frontier("a.b", 3, 17, EPOCH, 20, 5)
     assert decode_frontier(encode_frontier(frontier)) == frontier
     fields = json.loads(encode_frontier(frontier))
     for broken in (
