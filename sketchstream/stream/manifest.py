@@ -126,10 +126,11 @@ def read(rules: Rules, partition: int, restored: Restored, partitions: int) -> P
             rules, partition, restored.position, _int(manifest["partitions"]), _int(manifest["revision"])
         )
         state.watermark = _int(manifest["watermark"])
-        state._partial = bool(manifest["partial"])
         saved = _table(manifest["sketches"])
         for name, fields in saved.items():
             _restore_track(state, name, _table(fields), restored.blobs)
+        if manifest["partial"]:
+            state.lack()
         for plan in rules.sketches:
             if plan.name not in saved:
                 _begin(state, plan)

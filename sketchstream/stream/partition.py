@@ -329,7 +329,7 @@ class PartitionState:
         return self._masks[name]
 
     def skip(self, position: int) -> None:
-        """Go on at a later position: the records between are lost, and all windows that they may belong to are partial.
+        """Go on at a later position: the records between are lost, see `lack`.
 
         Raises:
             ValueError: the position is not a later one.
@@ -339,15 +339,20 @@ class PartitionState:
             raise ValueError(msg)
         self.position = position
         self._changed = True
-        if self.watermark == NO_TIME:
-            self._partial = True
+        self.lack()
+
+    def lack(self) -> None:
+        """Records before `position` are missing: whatever is open may lack some, and all that is passed from now on.
+
+        The first record that is read ends it: its window, and those before it, are the last ones marked.
+        """
+        self._partial = True
         for track in self.tracks.values():
-            ends = [window.end for window in track.windows.values()]
-            if track.plan is not None and self.watermark != NO_TIME:
-                ends.append(track.plan.calendar.window(self.watermark)[1])
-            if ends:
-                track.mark_partial(max(ends))
-            self._announce(track)
+            if track.windows:
+                before = track.partial
+                track.mark_partial(max(window.end for window in track.windows.values()))
+                if track.partial != before:
+                    self._announce(track)
 
     def rewind(self, position: int) -> None:
         """Go on at an earlier position, where the log was cut off: open windows may hold records that it has lost.
@@ -366,13 +371,13 @@ class PartitionState:
             self._announce(track)
 
     def _note_partial(self, first_time: int) -> None:
-        """After a start in mid-stream, the windows up to the first record's may lack records."""
+        """Records are read again after some were missing: windows up to the first one's, or to now, may lack some."""
         if not self._partial:
             return
         self._partial = False
         for track in self.tracks.values():
             if track.plan is not None:
-                track.mark_partial(track.plan.calendar.window(first_time)[1])
+                track.mark_partial(track.plan.calendar.window(max(first_time, self.watermark))[1])
 
     # ------------------------------------------------------------------------------------------- sealing
 
@@ -447,6 +452,8 @@ class PartitionState:
                 if window.end <= through:
                     self._seal_window(track, window)
                     n += 1
+            if self._partial:
+                track.mark_partial(through)
             track.through = through
             track.last = None
             self._announce(track)

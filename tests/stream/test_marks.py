@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sketchstream.stream import marks
@@ -16,7 +18,9 @@ from sketchstream.stream.results import decode_frontier, encode_frontier
 from sketchstream_connectors.kafka_sealed import frontier_record, read_frontier
 
 sys.path.insert(0, str(Path(__file__).parent))
-from streams import EPOCH, rules
+from streams import EPOCH, MINUTE, Stream, rules
+
+pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 
 PARTIAL, DIVERGED = Mark(10, 30), Mark(20, 40)
 
@@ -53,14 +57,70 @@ def test_marks_are_published_as_they_always_were(partial: Mark, diverged: Mark, 
     assert marks.read(marks.numbers(partial, diverged)) == (partial, diverged)
 
 
+def read_on(state: PartitionState, *seconds: int) -> Mark:
+    """Read records of these times, and what the frontier says then; all that is due is sealed."""
+    times = EPOCH + np.array(seconds, np.int64) * 1000
+    n = times.size
+    offset = state.position
+    stream = Stream(np.arange(n), times, times, np.ones(n, bool), np.zeros(n, bool))
+    chunk = stream.chunk(0, n)
+    state.apply(replace(chunk, from_position=offset, next_position=offset + n, offsets=chunk.offsets + offset))
+    frontier = announced(state)
+    return UNMARKED if frontier is None else frontier.partial
+
+
+def announced(state: PartitionState) -> Frontier | None:
+    """The newest frontier of the one sketch."""
+    return {**state._frontiers, **state._pending_frontiers}.get("minutes")
+
+
+def at_hand(*, restored: bool = False) -> PartitionState:
+    """Minutes 0 and 1 are open, the watermark is in minute 1, and then records are lost."""
+    common = rules(lateness_ms=2 * MINUTE)
+    state = PartitionState.fresh(common, 0, 0, 1)
+    read_on(state, 10, 70)
+    if not restored:
+        state.skip(10)
+        return state
+    snapshot = state.capture()
+    manifest = {**snapshot.manifest, "position": 10, "partial": True}  # as `recover --accept-loss` leaves it
+    return PartitionState.restore(common, 0, Restored(10, manifest, snapshot.blobs), 1)
+
+
 def test_marks_of_frontiers_that_wait_are_restored_every_time_anew() -> None:
-    state = PartitionState.fresh(rules(), 0, 0, 1)
-    state.watermark = EPOCH
-    state.skip(5)
+    state = at_hand()
     snapshot = state.capture()
     frontiers = state.outbox()[1]
-    assert frontiers
-    assert all(one.partial.covers(EPOCH + 1) for one in frontiers)
+    assert [one.partial.through for one in frontiers] == [EPOCH + 2 * MINUTE]
     for _ in range(2):
-        again = PartitionState.restore(rules(), 0, Restored(5, snapshot.manifest, snapshot.blobs), 1)
+        again = PartitionState.restore(state.rules, 0, Restored(10, snapshot.manifest, snapshot.blobs), 1)
         assert again.outbox()[1] == frontiers
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_after_lost_records_every_window_up_to_the_next_record_may_lack_some(restored: bool) -> None:
+    mark = read_on(at_hand(restored=restored), 310, 400, 1000)
+    covered = [minute for minute in range(15) if mark.covers(EPOCH + (minute + 1) * MINUTE)]
+    assert covered == [0, 1, 2, 3, 4, 5], "those that were open, those that were passed, and that of the next record"
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_an_old_record_after_a_loss_does_not_hide_that_newer_windows_lack_some(restored: bool) -> None:
+    mark = read_on(at_hand(restored=restored), 20, 1000)
+    assert [minute for minute in range(15) if mark.covers(EPOCH + (minute + 1) * MINUTE)] == [0, 1]
+
+
+@pytest.mark.parametrize("lost", ["trimmed", "recovered", "begun in mid-stream"])
+def test_a_silent_partition_says_that_what_it_passes_may_lack_lost_records(lost: str) -> None:
+    if lost == "begun in mid-stream":
+        state = PartitionState.fresh(rules(lateness_ms=2 * MINUTE), 0, 10, 1, partial=True)
+    else:
+        state = at_hand(restored=lost == "recovered")
+    state.advance(EPOCH + 10 * MINUTE)
+    state.seal()
+    frontier = announced(state)
+    assert frontier is not None
+    assert frontier.published_through == EPOCH + 8 * MINUTE
+    assert all(frontier.partial.covers(EPOCH + n * MINUTE) for n in range(1, 9))
+    assert not frontier.partial.covers(EPOCH + 9 * MINUTE), "as far as is known now"
+    assert read_on(state, 700, 2000).covers(EPOCH + 12 * MINUTE), "the window of the next record too"
