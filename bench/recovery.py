@@ -61,14 +61,14 @@ def take_all(bootstrap: str, folder: Path, partitions: int) -> None:
         for i in range(20_000):
             load.send(f"user-{i % 5000}", BASE + i)
         load.flush()
-        first = app.start()
+        first = app.start(fresh=True)
         wait_for(lambda: running(first) >= partitions)
         time.sleep(4)
         empty = process(first)
         first.terminate()
         times = []
         for _ in range(3):
-            worker = app.start()
+            worker = app.start(fresh=True)
             wait_for(lambda: worker.says("event=partition_taken") >= 1)  # noqa: B023
             began = time.monotonic()
             wait_for(lambda: running(worker) >= partitions)  # noqa: B023
@@ -92,7 +92,7 @@ def kill_one(bootstrap: str, folder: Path, rounds: int) -> None:
     for number in range(rounds):
         app = App(bootstrap, folder / str(number), partitions=4, sketch=SKETCH, input=INPUT, key=True)
         try:
-            first, second = app.start(), app.start()
+            first, second = app.start(fresh=True), app.start(fresh=True)
             load = app.load()
             for i in range(5000):
                 load.send(f"user-{i}", BASE + i)

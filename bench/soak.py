@@ -97,7 +97,7 @@ def main() -> None:
         producer = subprocess.Popen([sys.executable, "-c", PRODUCER, app.bootstrap, app.topic, str(minutes * 60)])
         rows: list[tuple[float, float, float, float]] = []
         try:
-            worker = app.start()
+            worker = app.start(fresh=True)
             began = time.monotonic()
             while time.monotonic() - began < minutes * 60:
                 time.sleep(30)

@@ -1,7 +1,7 @@
 """Real brokers for tests: one node for the session, three nodes on demand. A missing broker is a failure.
 
 In: the environment (`SKETCHSTREAM_TEST_KAFKA=host:port` uses a cluster that runs already instead of the one node).
-Out: fixtures `own_broker`, `guarded`, `cluster3`, `topic_name`. Touches: Java processes of its own.
+Out: fixtures `own_broker`, `cluster3`, `topic_name`. Touches: Java processes of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sketchstream_connectors.devbroker import PASSWORD, DevCluster
+from sketchstream_connectors.devbroker import PASSWORD, SASL_USER, DevCluster
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # for `kafka_app`, which its tests import
@@ -28,20 +28,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def own_broker() -> Iterator[DevCluster]:
-    """One node with TLS and SASL listeners that tests may stop, kill and restart; they leave it running."""
-    with DevCluster(1, tls=True) as cluster:
-        yield cluster
+    """One node with TLS and SASL listeners that tests may stop, kill and restart; they leave it running.
 
-
-@pytest.fixture(scope="session")
-def guarded() -> Iterator[DevCluster]:
-    """One node that asks access rules what the users of its SASL listener may do, and that deletes old data at once.
-
-    Whoever comes over its plain listener may do everything.
+    It deletes old data at once. It asks access rules what the users of its SASL listener may do, all but `alice`;
+    whoever comes over the other listeners may do everything.
     """
-    users = dict.fromkeys(("worker", "other"), PASSWORD)
-    quick = {"log.retention.check.interval.ms": 500, "log.initial.task.delay.ms": 500}
-    with DevCluster(1, tls=True, users=users, access=True, properties=quick) as cluster:
+    users = dict.fromkeys((SASL_USER, "worker", "other"), PASSWORD)
+    settings: dict[str, str | int] = {
+        "super.users": f"User:ANONYMOUS;User:{SASL_USER}",
+        "log.retention.check.interval.ms": 500,
+        "log.initial.task.delay.ms": 500,
+    }
+    with DevCluster(1, tls=True, users=users, access=True, properties=settings) as cluster:
         yield cluster
 
 

@@ -33,9 +33,9 @@ OPTIONS = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.use
 
 
 @pytest.fixture
-def admin(guarded: DevCluster) -> Iterator[KafkaAdminClient]:
+def admin(own_broker: DevCluster) -> Iterator[KafkaAdminClient]:
     """Somebody who may do everything."""
-    client = KafkaAdminClient(bootstrap_servers=guarded.bootstrap)
+    client = KafkaAdminClient(bootstrap_servers=own_broker.bootstrap)
     yield client
     everything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
     client.delete_acls([ACLFilter(None, "*", ACLOperation.ANY, ACLPermissionType.ANY, everything)])
@@ -43,14 +43,14 @@ def admin(guarded: DevCluster) -> Iterator[KafkaAdminClient]:
 
 
 @pytest.fixture
-def app(guarded: DevCluster, tmp_path: Path) -> Iterator[App]:
+def app(own_broker: DevCluster, tmp_path: Path) -> Iterator[App]:
     """An application with every kind of topic, whose workers log in as `worker`."""
-    made = App(guarded.bootstrap, tmp_path / "app", partitions=2, kafka={"metadata.max.age.ms": 1000})
+    made = App(own_broker.bootstrap, tmp_path / "app", partitions=2, kafka={"metadata.max.age.ms": 1000})
     names = names_of(made)
     kafka_topics.create(made.connection, names)
-    options = {**OPTIONS, "sasl.password": PASSWORD, "ssl.ca.location": str(guarded.certificate)}
+    options = {**OPTIONS, "sasl.password": PASSWORD, "ssl.ca.location": str(own_broker.certificate)}
     lines = "".join(f"'{name}' = '{value}'\n" for name, value in options.items())
-    text = made.config_file.read_text().replace(guarded.bootstrap, guarded.sasl_bootstrap)
+    text = made.config_file.read_text().replace(own_broker.bootstrap, own_broker.sasl_bootstrap)
     text = text.replace(
         "[input]", f"{lines}[input]\nlate_topic = '{names.late}'\ndead_letter_topic = '{names.dead_letter}'"
     )

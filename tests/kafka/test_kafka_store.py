@@ -105,9 +105,9 @@ def app(kafka: str, topic_name: Callable[[str], str]) -> Iterator[App]:
 
 
 @pytest.fixture
-def brisk(guarded: DevCluster, topic_name: Callable[[str], str]) -> Iterator[App]:
+def brisk(own_broker: DevCluster, topic_name: Callable[[str], str]) -> Iterator[App]:
     """On a broker that looks for old data twice a second."""
-    yield from opened(guarded.bootstrap, topic_name)
+    yield from opened(own_broker.bootstrap, topic_name)
 
 
 def opened(bootstrap: str, topic_name: Callable[[str], str]) -> Iterator[App]:
@@ -255,7 +255,7 @@ def test_a_clean_blob_that_holds_back_the_cut_is_written_again(app: App) -> None
 
 
 def test_what_a_silent_partition_superseded_stays_on_the_disk_until_its_snapshot_is_written_again(
-    brisk: App, guarded: DevCluster
+    brisk: App, own_broker: DevCluster
 ) -> None:
     from kafka.admin import ConfigResource, ConfigResourceType
 
@@ -270,7 +270,7 @@ def test_what_a_silent_partition_superseded_stays_on_the_disk_until_its_snapshot
     store.commit(0, snapshot(10, {"old": secrets.token_bytes(20_000)}))
     (superseded,) = {value[:64] for key, value in brisk.state_records() if key.endswith(b"old")}
     store.commit(0, snapshot(20, {"new": b"live"}))
-    folder = guarded.nodes[1].directory / "data" / f"{brisk.names.state}-0"
+    folder = own_broker.nodes[1].directory / "data" / f"{brisk.names.state}-0"
 
     def on_disk() -> bool:
         return any(superseded in path.read_bytes() for path in folder.glob("*.log*"))
