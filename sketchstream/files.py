@@ -4,16 +4,19 @@ In: a path and bytes. Out: a durable file, mode 0600 unless it is published. Tou
 
 An open sketch, a key and a snapshot are secrets; what was published is not. A name is taken only after its bytes are
 on the disk, so a crash at any moment leaves the old file or the new one, and at worst a hidden temporary beside it,
-which `sweep` removes.
+which `sweep` removes. A writer holds a lock on its temporary, which ends with its process: that is how a temporary that
+somebody is still writing is told from one that was left.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 from sketchstream import faults
@@ -23,6 +26,7 @@ SECRET = 0o600
 PUBLIC = 0o644
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{16}\.sketchstream-tmp", re.DOTALL)
 _NAME_CHARACTERS = 64
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -48,18 +52,15 @@ def write_durably(
             refuses; the place is then as it was.
     """
     where = Path(path)
-    temporary = where.with_name(f".{where.name[:_NAME_CHARACTERS]}.{secrets.token_hex(8)}.sketchstream-tmp")
     try:
-        try:
-            _fill(temporary, data, mode)
+        with _temporary(where, mode) as (temporary, descriptor):
+            _fill(descriptor, data)
             faults.reach(f"{step}:written")
             if replace:
                 temporary.replace(where)
             else:
                 _name(temporary, where)
             faults.reach(f"{step}:named")
-        finally:
-            temporary.unlink(missing_ok=True)
         sync_folder(where.parent)
         faults.reach(f"{step}:synced")
     except FileExistsError as error:
@@ -116,17 +117,49 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def sweep(path: Path) -> int:
-    """Remove what killed writers of this file left beside it, secrets among it; the caller holds the file's lock.
+def sweep(path: Path, *, secret: bool = True) -> int:
+    """Remove what killed writers of this file left beside it; what a living process is writing stays.
+
+    Args:
+        path: of the file.
+        secret: overwrite the bytes of what is removed, as `remove_durably` does; not where they have a name already.
 
     Returns:
         How many temporaries were removed.
+
+    Raises:
+        StoreError: the operating system refuses.
     """
     start = path.name[:_NAME_CHARACTERS]
-    found = [one for one in path.parent.iterdir() if written_for(one) == start and not one.is_symlink()]
-    for one in found:
-        remove_durably(one, secret=True)
-    return len(found)
+    try:
+        with os.scandir(path.parent) as found:
+            left = [Path(one.path) for one in found if written_for(Path(one.path)) == start]
+        removed = sum(_remove_left(one, secret=secret) for one in left)
+        if removed:
+            sync_folder(path.parent)
+    except OSError as error:
+        raise _store_error(path, error, "remove what was left of") from error
+    return removed
+
+
+def _remove_left(temporary: Path, *, secret: bool) -> bool:
+    """Remove a temporary whose writer is gone; False if it is being written, or that cannot be told."""
+    try:
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:  # removed meanwhile, a symbolic link, somebody else's
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if secret and os.fstat(descriptor).st_nlink == 1:  # two names: its writer was killed after it had named it
+            _erase(descriptor)
+        temporary.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno in _NO_LOCKS or isinstance(error, BlockingIOError):
+            return False
+        raise
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def written_for(temporary: Path) -> str | None:
@@ -135,16 +168,42 @@ def written_for(temporary: Path) -> str | None:
     return None if found is None else found[1]
 
 
-def _fill(path: Path, data: bytes | bytearray | memoryview, mode: int) -> None:
-    """Create exclusively, write everything, sync."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+@contextlib.contextmanager
+def _temporary(where: Path, mode: int) -> Iterator[tuple[Path, int]]:
+    """An empty file beside `where`, made exclusively and locked; gone afterwards, unless it got a name."""
+    while True:
+        path = where.with_name(f".{where.name[:_NAME_CHARACTERS]}.{secrets.token_hex(8)}.sketchstream-tmp")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        try:
+            if not _lock(descriptor):
+                continue
+            try:
+                yield path, descriptor
+            finally:
+                path.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a temporary that was just made; False if a sweep came between, which removes it."""
     try:
-        rest = memoryview(data).cast("B")
-        while len(rest):
-            rest = rest[os.write(descriptor, rest[: 1 << 30]) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return os.fstat(descriptor).st_nlink > 0
+
+
+def _fill(descriptor: int, data: bytes | bytearray | memoryview) -> None:
+    """Write everything, sync."""
+    rest = memoryview(data).cast("B")
+    while len(rest):
+        rest = rest[os.write(descriptor, rest[: 1 << 30]) :]
+    os.fsync(descriptor)
 
 
 def _name(temporary: Path, where: Path) -> None:
@@ -164,13 +223,18 @@ def _overwrite(path: Path) -> None:
     """Zeros over a file's bytes, synced."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        left = os.fstat(descriptor).st_size
-        zeros = bytes(min(left, 1 << 20))
-        while left > 0:
-            left -= os.write(descriptor, zeros[: min(left, len(zeros))])
-        os.fsync(descriptor)
+        _erase(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _erase(descriptor: int) -> None:
+    """Zeros from where the file stands to its end, synced."""
+    left = os.fstat(descriptor).st_size
+    zeros = bytes(min(left, 1 << 20))
+    while left > 0:
+        left -= os.write(descriptor, zeros[: min(left, len(zeros))])
+    os.fsync(descriptor)
 
 
 def _store_error(path: Path, error: OSError, verb: str) -> StoreError:

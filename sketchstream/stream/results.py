@@ -6,6 +6,10 @@ In: sealed entries and frontiers. Out: files that anyone may read. Touches: the 
     <sketch>/r<revision>/frontier.p00000.json       how far partition 0 has published
 
 A sealed file never changes: the same bytes may come again, other bytes are an incident.
+
+Whoever is killed while it writes leaves a temporary. What it was writing is in a committed outbox, so the next owner of
+the partition writes the same file again, and removes what was left for exactly that file. Other partitions' files have
+other names, and a temporary that a living process writes is locked: neither is touched.
 """
 
 from __future__ import annotations
@@ -76,6 +80,7 @@ class DirectoryPublisher:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
+        self._swept: set[Path] = set()
 
     def _folder(self, sketch: str, revision: int) -> Path:
         return self.root / sketch / f"r{revision}"
@@ -98,6 +103,7 @@ class DirectoryPublisher:
         folder = self._folder(entry.sketch, entry.revision) / start_name(entry.window[0])
         files.make_folder(folder)
         path = folder / f"p{entry.partition:05d}.sealed"
+        files.sweep(path, secret=False)
         try:
             files.write_durably(path, entry.body, mode=files.PUBLIC, step="sealed")
         except StoreError as error:
@@ -114,6 +120,9 @@ class DirectoryPublisher:
         folder = self._folder(frontier.sketch, frontier.revision)
         files.make_folder(folder)
         path = folder / f"frontier.p{frontier.partition:05d}.json"
+        if path not in self._swept:  # once: beside it is a folder for every window
+            files.sweep(path, secret=False)
+            self._swept.add(path)
         try:
             if decode_frontier(path.read_bytes()).sequence >= frontier.sequence:
                 return
