@@ -61,7 +61,10 @@ def two_pass_columns(rho: Floats, u: Floats, out: Floats) -> None:
 
 @kernel
 def gram(rows: Floats, out: Floats) -> None:
-    """Out = rows' rows. rows: (m, k), out: (k, k). One thread: BLAS's threads cost more than they gain here."""
+    """Out = rows' rows. rows: (m, k), out: (k, k). One thread: BLAS's threads cost more than they gain here.
+
+    The inner loop starts at 0, or numba would guard each index against wrapping around and leave it scalar.
+    """
     m, k = rows.shape
     out[:] = 0.0
     whole = m - m % 4
@@ -70,18 +73,18 @@ def gram(rows: Floats, out: Floats) -> None:
         for a in range(k):
             x0, x1, x2, x3 = r0[a], r1[a], r2[a], r3[a]
             to = out[a]
-            for b in range(a, k):
+            for b in range(a + 1):
                 to[b] += x0 * r0[b] + x1 * r1[b] + x2 * r2[b] + x3 * r3[b]
     for i in range(whole, m):
         row = rows[i]
         for a in range(k):
             x0 = row[a]
             to = out[a]
-            for b in range(a, k):
+            for b in range(a + 1):
                 to[b] += x0 * row[b]
     for a in range(k):
         for b in range(a):
-            out[a, b] = out[b, a]
+            out[b, a] = out[a, b]
 
 
 @kernel
