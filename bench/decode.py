@@ -79,7 +79,7 @@ def stock(data: bytes, each: Callable[[Any], object] | None) -> int:
 
 def ours(data: bytes, decoder: Any) -> int:
     """Batches to items."""
-    from sketchstream_connectors.records import read_batches
+    from sketchstream_connectors.batches import read_batches
 
     n = 0
     for piece in read_batches(data, 0):

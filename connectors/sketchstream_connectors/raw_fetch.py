@@ -21,7 +21,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sketchstream.errors import ConfigError, CorruptRecordError, MissingExtraError
-from sketchstream_connectors.records import ClientRecord, Records, from_client_records, read_batches
+from sketchstream_connectors.batches import read_batches
+from sketchstream_connectors.records import ClientRecord, Records, from_client_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,8 +19,9 @@ from json_texts import broken_texts, texts
 
 from sketchstream.errors import ConfigError
 from sketchstream.items import Ints, Items, Spans
+from sketchstream_connectors.batches import parse_batches
 from sketchstream_connectors.fields import UNREADABLE_TIME, Decoded, Decoder, ask_msgpack
-from sketchstream_connectors.records import Records, from_client_records, parse_batches
+from sketchstream_connectors.records import Records, from_client_records
 
 NOTHING = object()
 

@@ -23,7 +23,8 @@ from kafka.net.transport import KafkaTCPTransport
 from kafka.structs import TopicPartition
 
 from sketchstream.errors import ConfigError, MissingExtraError
-from sketchstream_connectors import raw_fetch, records
+from sketchstream_connectors import batches as batch_reader
+from sketchstream_connectors import compression, raw_fetch, records
 from sketchstream_connectors.raw_fetch import Chunk, as_chunks, attach
 
 PARTITION = TopicPartition("t", 0)
@@ -130,8 +131,8 @@ def test_a_response_larger_than_a_chunk_comes_in_several(batches: list[Batch], s
     for batch in batches:
         log.add(batch)
         log.add(Batch((Record(0, 0, None, bytes(size)),), 0))
-    whole = records.parse_batches(log.data, 0)
-    original = records.read_batches
+    whole = batch_reader.parse_batches(log.data, 0)
+    original = batch_reader.read_batches
 
     def small(*args: Any, **options: Any) -> Any:
         return original(*args, **options, chunk_bytes=size)
@@ -217,11 +218,11 @@ def test_a_missing_codec_package_is_the_clients_error(monkeypatch: pytest.Monkey
     def absent(_data: memoryview) -> bytes:
         raise ImportError
 
-    monkeypatch.setattr(records, "_zstd", absent)
+    monkeypatch.setattr(compression, "_zstd", absent)
     log = Log()
     log.add(Batch((Record(0, 0, None, b"a" * 50),), 0, codec=4))
     with pytest.raises(MissingExtraError, match=r"sketchstream\[kafka\]"):
-        records.parse_batches(log.data, 0)
+        batch_reader.parse_batches(log.data, 0)
     bench = Bench({PARTITION: log}, raw=True, committed=True, fetch_bytes=1 << 20)
     bench.seek(0)
     bench.respond()

@@ -21,8 +21,9 @@ from kafka.record import MemoryRecords
 from kafka.structs import TopicPartition
 
 from sketchstream.errors import CorruptRecordError
-from sketchstream_connectors import records as module
-from sketchstream_connectors.records import Records, from_client_records, join, parse_batches, read_batches
+from sketchstream_connectors import compression
+from sketchstream_connectors.batches import parse_batches, read_batches
+from sketchstream_connectors.records import Records, from_client_records, join
 
 PARTITION = TopicPartition("t", 0)
 
@@ -265,7 +266,7 @@ def test_compressed_data_that_are_broken_are_corrupt(codec: int) -> None:
 
 
 def test_compressed_data_that_grow_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(compression, "MAX_BATCH_BYTES", 100_000)
     for codec in (1, 2, 3, 4):
         small = Batch((Record(0, 0, None, bytes(90_000)),), 0, codec=codec).encode(0)
         assert len(parse_batches(small, 0)) == 1
