@@ -20,7 +20,7 @@ from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemErr
 from sketchstream.items import Ints, Items
 from sketchstream.stream.ports import Assigned, Chunk, Ended, PartitionError
 from sketchstream.stream.windows import NO_TIME
-from sketchstream_connectors import files
+from sketchstream_connectors import file_blocks, file_rows
 from sketchstream_connectors.files import FileSource, Layout, batches, pieces
 
 ROWS: list[dict[str, Any]] = [
@@ -135,8 +135,8 @@ def test_lines_and_packed_maps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "msgpack"])
 def test_positions_resume_anywhere(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(files, "ROWS", 3)
+    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(file_rows, "ROWS", 3)
     rows = [{"u": i, "n": 1, "t": 1000 * i} for i in range(40)]
     path = tmp_path / f"x.{suffix}"
     if suffix == "msgpack":
@@ -207,8 +207,8 @@ def test_missing_files_and_impossible_layouts(tmp_path: Path) -> None:
 
 
 def test_endless_lines_are_not_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LONGEST_BYTES", 1000)
-    monkeypatch.setattr(files, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(file_blocks, "LONGEST_BYTES", 1000)
+    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 100)
     path = tmp_path / "x.jsonl"
     path.write_bytes(b'{"u": 1}\n' + b"x" * 5000)
     with pytest.raises(FormatError, match="byte 9"):
@@ -298,9 +298,9 @@ CRASH = """
     from sketchstream import faults
     from sketchstream.stream.config import Config
     from sketchstream.stream.launch import file_worker
-    from sketchstream_connectors import files
+    from sketchstream_connectors import file_blocks
 
-    files.BLOCK_BYTES = 2048
+    file_blocks.BLOCK_BYTES = 2048
     base, text = Path(sys.argv[1]), Path(sys.argv[2]).read_text()
 
     def run(folder, at):
