@@ -27,8 +27,7 @@ from sketchstream_connectors import kafka_blobs as blobs
 from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, Topic, ours
 from sketchstream_connectors.kafka_pointer import Pointer
 from sketchstream_connectors.kafka_sealed import Log
-from sketchstream_connectors.kafka_store import transactional_id
-from sketchstream_connectors.kafka_topics import Names
+from sketchstream_connectors.kafka_topics import Names, transactional_id
 from sketchstream_connectors.kafka_traces import newest_revision, trace_headers
 
 if TYPE_CHECKING:

@@ -11,11 +11,20 @@ from dataclasses import dataclass, field
 
 from sketchstream.errors import ConfigError
 from sketchstream_connectors.kafka_client import Connection, Topic
-from sketchstream_connectors.kafka_store import state_topic
 
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 STATE = {**FOR_EVER, "segment.bytes": str(16 * 2**20), "segment.ms": "600000", "file.delete.delay.ms": "1000"}
 LIKE_INPUT = ("retention.ms", "retention.bytes")
+
+
+def state_topic(group: str, topic: str) -> str:
+    """Name of the internal topic."""
+    return f"{group}.{topic}.state"
+
+
+def transactional_id(group: str, topic: str, partition: int) -> str:
+    """The fence of one partition."""
+    return f"{group}-{topic}-{partition}"
 
 
 @dataclass(frozen=True)

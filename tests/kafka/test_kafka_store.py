@@ -20,7 +20,8 @@ from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_pointer import Pointer
 from sketchstream_connectors.kafka_publish import KafkaPublisher
 from sketchstream_connectors.kafka_recover import reset
-from sketchstream_connectors.kafka_store import KafkaStore, transactional_id
+from sketchstream_connectors.kafka_store import KafkaStore
+from sketchstream_connectors.kafka_topics import transactional_id
 
 SECRET = b"marked-state-that-must-not-be-readable"
 

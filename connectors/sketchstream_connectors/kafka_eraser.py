@@ -1,0 +1,57 @@
+"""The eraser: a thread that cuts superseded snapshots off the state topic (DeleteRecords).
+
+In: offsets below which nothing is needed any more. Out: nothing. Touches: the state topic, an admin connection, a
+thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from sketchstream_connectors.kafka_client import Admin, Connection
+
+log = logging.getLogger("sketchstream.kafka")
+
+ERASE_EVERY_S = 1.0
+
+
+class Eraser:
+    """A thread that cuts superseded snapshots off the state topic (DeleteRecords); late is better than wrong."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._admin = Admin(connection, patience_ms=10_000)
+        self._topic = topic
+        self._wanted: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sketchstream-kafka-eraser", daemon=True)
+        self._thread.start()
+
+    def erase(self, partition: int, before: int) -> None:
+        """Everything of this partition before that offset is superseded."""
+        with self._lock:
+            self._wanted[partition] = max(before, self._wanted.get(partition, 0))
+
+    def _run(self) -> None:
+        done: dict[int, int] = {}
+        while not self._stopped.wait(ERASE_EVERY_S):
+            self._round(done)
+        self._round(done)
+
+    def _round(self, done: dict[int, int]) -> None:
+        with self._lock:
+            due = {p: o for p, o in self._wanted.items() if o > done.get(p, 0)}
+        if not due:
+            return
+        try:
+            self._admin.delete_before(self._topic, due)
+            done.update(due)
+        except Exception as error:  # a thread that died would leave superseded states readable for ever
+            log.warning("event=erase_delayed topic=%s error=%s", self._topic, type(error.__cause__ or error).__name__)
+
+    def close(self) -> None:
+        """One last round, and the end."""
+        self._stopped.set()
+        self._thread.join(timeout=15)
+        self._admin.close()

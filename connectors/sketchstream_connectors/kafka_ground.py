@@ -1,0 +1,110 @@
+"""The topics that a store stands on: that they are there, are those that were known, keep what is written, have room.
+
+In: names of topics. Out: what the cluster says of them, or an error that says what to do. Touches: an admin connection;
+the state and sealed topics, which get more partitions when the input did.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from sketchstream.errors import BrokerError, ConfigError, DataLossError
+from sketchstream_connectors.kafka_client import Admin, Topic
+from sketchstream_connectors.kafka_topics import FOR_EVER
+
+log = logging.getLogger("sketchstream.kafka")
+
+KNOWN_FOR_S = 5.0
+GROW_TIMEOUT_S = 5.0
+ADVICE = "`sketchstream recover` says what can be done, `sketchstream reset` starts a new revision"
+
+
+class Ground:
+    """The input, the state topic and perhaps the sealed topic of a store.
+
+    Args:
+        admin: of the store.
+        topic: the input.
+        state: the state topic.
+        sealed: the sealed topic.
+        accept_loss: an input that was made again is the input.
+
+    Raises:
+        ConfigError: a topic is missing, or has settings under which state would be lost.
+    """
+
+    def __init__(self, admin: Admin, topic: str, state: str, sealed: str | None, *, accept_loss: bool) -> None:
+        self._admin = admin
+        self._accept_loss = accept_loss
+        self.sealed = sealed
+        self.input = self._existing(topic)
+        self.state = self._existing(state)
+        self._check_settings()
+
+    def _existing(self, name: str) -> Topic:
+        found = self._admin.topic(name)
+        if found is None:
+            msg = f"topic {name!r} does not exist; `sketchstream topics create -c FILE` makes the topics that are ours"
+            raise ConfigError(msg)
+        return found
+
+    def _check_settings(self) -> None:
+        """A state topic that forgets would lose the state of a partition that is silent for a while."""
+        configs = self._admin.configs(self.state.name)
+        wrong = [f"{k} is {configs.get(k)}, must be {v}" for k, v in FOR_EVER.items() if configs.get(k) != v]
+        if wrong:
+            msg = f"the state topic {self.state.name!r} would lose snapshots: {'; '.join(wrong)}"
+            raise ConfigError(msg)
+
+    def check_input(self) -> None:
+        """The input topic is the one we know; its id changes when it is deleted and made again."""
+        name = self.input.name
+        found = self._admin.topic(name, max_age_s=KNOWN_FOR_S)
+        if found is not None and found.topic_id == self.input.topic_id:
+            return
+        what = "was deleted" if found is None else "was deleted and made again (its topic id changed)"
+        if self._accept_loss:
+            msg = f"the input topic {name!r} {what}: its partitions are begun anew"
+            raise BrokerError(msg)
+        msg = f"the input topic {name!r} {what}; {ADVICE}"
+        raise DataLossError(msg)
+
+    def adopt_input(self) -> None:
+        """Where that is accepted, the topic of that name that is there now is the input, whatever was before."""
+        if not self._accept_loss:
+            return
+        found = self._admin.topic(self.input.name)
+        if found is None:
+            msg = f"the input topic {self.input.name!r} was deleted: waiting for it to be made again"
+            raise BrokerError(msg)
+        self.input = found
+
+    def check_room(self, partition: int) -> None:
+        """State and sealed topics have the partition; they are grown when the input was."""
+        for name in (self.state.name, self.sealed):
+            found = self._admin.topic(name, max_age_s=KNOWN_FOR_S) if name else None
+            if name is not None and (found is None or found.partitions <= partition):
+                self._grow(name, partition)
+
+    def _grow(self, name: str, partition: int) -> None:
+        """As many partitions as the input has now; several workers may do this at once."""
+        given = self._admin.topic(self.input.name)
+        cause: BrokerError | None = None
+        try:
+            if given is not None:
+                self._admin.grow(name, given.partitions)
+                log.info("event=topic_grown topic=%s partitions=%d", name, given.partitions)
+        except BrokerError as error:  # not allowed, or another worker was first
+            cause = error
+        deadline = time.monotonic() + GROW_TIMEOUT_S
+        while time.monotonic() < deadline:
+            found = self._admin.topic(name)
+            if found is not None and found.partitions > partition and found.leaders.get(partition, -1) >= 0:
+                return
+            time.sleep(0.1)
+        msg = (
+            f"topic {name!r} has no partition {partition} and could not be given one; run "
+            "`sketchstream topics create -c FILE`"
+        )
+        raise DataLossError(msg) from cause
