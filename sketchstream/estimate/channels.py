@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from sketchstream.estimate import grid as grids
-from sketchstream.estimate import kernels, laws
+from sketchstream.estimate import kernels, laws, realised
 from sketchstream.estimate.fit import Fit
 from sketchstream.estimate.grid import Grid
 from sketchstream.estimate.observed import Cells, Floats, Observed, tally
@@ -122,7 +122,13 @@ class Composite:
 
     def step(self, f: Floats) -> Floats:
         """One EM step: the posterior mean of the realised profile, renormalised."""
-        out = f * self.score(f)[1]
+        _, mu = self._solve(f)
+        ratio, start = np.zeros(self.m), 0
+        for (channel, seen), y in zip(self.parts, self._y, strict=True):
+            here = mu[start : start + y.size]
+            ratio += seen.d * channel.adjoint(realised.held(seen, here, y) / here)
+            start += y.size
+        out = f * ratio
         return np.asarray(out / out.sum())
 
     def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> Floats:

@@ -21,6 +21,8 @@ from sketchstream.estimate.observed import Floats, Observed
 from sketchstream.estimate.problem import Likelihood
 
 FOLDS = 5
+SHORT = 3
+"""Fewer cells than these leave smooth models and atoms nothing to say."""
 WITHIN = 100
 """Most cycles of accelerated EM that look for atoms inside wide bins."""
 WIDE = np.power(10.0, np.arange(1.0, -6.5, -0.5))
@@ -99,7 +101,7 @@ def estimate(problem: Likelihood, grid: Grid, settings: Settings, rng: np.random
     if m == 1:
         return np.ones(1), problem.value(np.ones(1))
     flat = grid.width / grid.width.sum()
-    if m < 8 or problem.d < 50:
+    if m < SHORT or problem.d < 50:
         start = Start(np.asarray(flat), [], np.zeros(0), None, 0.0, problem.value(np.asarray(flat)))
     else:
         start = begin(problem, grid, settings)

@@ -26,11 +26,9 @@ class Pooled(Markov):
         self.first, self.bin = grid.first, grid.cell
         self._clear(grid.first.size)
 
-    def score(self, f: Floats) -> tuple[float, Floats, Floats]:
-        """l(f), the ratio s o A u (so that dl/df = ratio - d and the EM step is f o ratio / d), and mu of the bins."""
-        value, mu = self._solve(f)
-        weight = self.seen.d * self.v * np.exp(self.y)[self.bin]
-        return value, self.s * self.spread(weight), mu
+    def back(self, u: Floats) -> Floats:
+        """What the nodes get of u on the bins. (B,) -> (m,)."""
+        return super().back(u[self.bin])
 
     def expected(self, f: Floats) -> Floats:
         """Expected slots in each bin. (B,)."""

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.estimate import kernels
+from sketchstream.estimate import kernels, realised
 from sketchstream.estimate.grid import Grid
 from sketchstream.estimate.observed import Floats
 
@@ -134,8 +134,11 @@ class Markov:
     def score(self, f: Floats) -> tuple[float, Floats, Floats]:
         """l(f), the ratio s o A u (so that dl/df = ratio - d and the EM step is f o ratio / d), and mu."""
         value, mu = self._solve(f)
-        weight = self.seen.d * self.v * np.exp(self.y)
-        return value, self.s * self.spread(weight), mu
+        return value, self.back(np.exp(self.y)), mu
+
+    def back(self, u: Floats) -> Floats:
+        """What the nodes get of u on the published cells: the ratio if u is what was seen over what was expected."""
+        return np.asarray(self.s * self.spread(self.seen.d * self.v * u))
 
     def value(self, f: Floats) -> float:
         """l(f)."""
@@ -156,8 +159,8 @@ class Markov:
 
     def step(self, f: Floats) -> Floats:
         """One EM step: the posterior mean of the realised profile, renormalised."""
-        _, ratio, _ = self.score(f)
-        out = f * ratio
+        _, mu = self._solve(f)
+        out = f * self.back(realised.held(self.seen, mu, self.y) / mu)
         return np.asarray(out / out.sum())
 
     def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> Floats:
