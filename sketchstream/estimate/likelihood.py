@@ -36,7 +36,8 @@ class Settings:
     Args:
         n: largest count resolved. epsilon: weakest layer. information: sd of a k+ share.
         least: share below which an atom of the sparse candidate is taken for noise.
-        brief: fewer models, paths and folds, where each evaluation is dear.
+        brief: fewer paths and folds, where each evaluation is dear.
+        plain: fewer models, where not much is asked of them.
     """
 
     n: int
@@ -44,6 +45,7 @@ class Settings:
     information: float
     least: float
     brief: bool = False
+    plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def _one(parts: Sequence[Observed], n: int) -> tuple[Fit, float]:
     problem, grid = channels.likelihood(parts, n)
     epsilon = min(min(part.epsilons) for part in parts)
     d = float(sum(part.slots[0] for part in parts))
-    settings = Settings(n, epsilon, _information(parts, d), _least(parts, d))
+    dear = parts[0].unit == "event" and (len(parts) > 1 or len(parts[0].epsilons) > 1)  # no tridiagonal inverse
+    settings = Settings(n, epsilon, _information(parts, d), _least(parts, d), brief=dear)
     f, evidence = estimate(problem, grid, settings, generator(parts))
     return channels.spread_out(parts, grid, f, n), evidence
 
@@ -159,11 +162,11 @@ def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
     atoms = sparse.candidate(problem, unrestricted, n, epsilon, settings.least, bonus, best - 12.0, loose)
 
     if atoms is None or atoms.score < best + 30.0:
-        for kind in smooth.KINDS[2:] if settings.brief else smooth.KINDS[1:]:
+        for kind in smooth.KINDS[2:] if settings.plain else smooth.KINDS[1:]:
             for one, _, plain in ladders:
                 model = smooth.build(kind, basis, one, (0, last), nodes)
                 fits += smooth.ladder(problem, model, start=plain[:2][-1].c)
-        for _, model, _ in ladders if not settings.brief else []:
+        for _, model, _ in ladders if not settings.plain else []:
             fits += smooth.cliffs(problem, model, fits, epsilon)
     f, weights = smooth.average(fits)
     evidence = np.array([one.evidence for one in fits])

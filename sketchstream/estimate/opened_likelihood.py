@@ -223,7 +223,7 @@ def fit(observed: Observed, part: Part) -> Model:
     grid = Grid(low, np.ones(top + 2, dtype=np.int64), np.zeros(top + 2))
     floors = [_floor(observed, level, grid, most) for level in levels]
     problem = Opened(grid, floors, most)
-    settings = likelihood.Settings(top + 1, min(observed.epsilons), 0.0, 1e-5, brief=True)
+    settings = likelihood.Settings(top + 1, min(observed.epsilons), 0.0, 1e-5, brief=True, plain=True)
     f, _ = likelihood.estimate(problem, grid, settings, likelihood.generator([observed]))
     intensity = np.zeros(span + 1)
     intensity[1 : top + 1] = most * f[1 : top + 1]
