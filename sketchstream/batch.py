@@ -8,8 +8,11 @@ what went in is taken out again: counters wrap, so subtracting the same events r
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
@@ -23,10 +26,11 @@ State: TypeAlias = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
 
 SMALL = 1 << 15
-"""A slab of fewer items is not worth a second thread."""
+"""A batch of fewer events, or a state with room for fewer beside it, is not worth a second thread."""
 _LARGE = 1 << 20
-_EVENT_BYTES = 8
-"""Bytes of an event that waits for the owner of its slot; a slab takes a fifth of the state beside it."""
+_SLOT_BYTES = 8
+"""Bytes of a slot that was located; those of two threads take a fifth of the state beside it at most."""
+Pieces: TypeAlias = Iterable[tuple[int, Ints | Spans]]
 
 
 def locate(piece: Ints | Spans, route: Any, out: npt.NDArray[np.uint64]) -> None:
@@ -46,7 +50,8 @@ class Batch:
     Attributes:
         max_weight: 0 if any weight will do.
         modulus: 0 if counters wrap.
-        done: (1,) events that are in, counted by the kernels themselves, so that an interrupt finds it right.
+        done: (2, 1) events that have gone by in each thread, counted by the kernels themselves, so that an interrupt
+            finds it right.
     """
 
     state: State
@@ -56,19 +61,74 @@ class Batch:
     max_weight: int
     modulus: int
     invalid: Invalid
-    done: I64 = field(default_factory=lambda: np.zeros(1, np.int64))
+    done: I64 = field(default_factory=lambda: np.zeros((2, 1), np.int64))
 
     def apply(self, threads: int) -> None:
         """Add the batch, or raise and leave the state as it was."""
-        slab = min(_LARGE, self.state.nbytes // (5 * _EVENT_BYTES))
+        room = min(_LARGE, self.state.nbytes // (5 * _SLOT_BYTES))
+        pair = threads == 2 and min(len(self.items), room) >= SMALL
         try:
-            if threads == 2 and min(len(self.items), slab) >= SMALL:
-                self._run_pair(slab)
-            else:
-                self._run()
+            with closing(self.items.pieces()) as pieces:  # packed pieces are cleared here, when no thread reads them
+                if pair:
+                    self._add_pair(pieces, room)
+                else:
+                    self._add_alone(pieces)
         except BaseException:
-            self._undo()
+            for owner in (0, 1) if pair else (None,):
+                self._undo(owner)
             raise
+
+    def _add_alone(self, pieces: Pieces) -> None:
+        """Add piece after piece in this thread."""
+        for position, piece in pieces:
+            if not self._add(piece, position, None):
+                self._refuse(piece, position)
+
+    def _add_pair(self, pieces: Pieces, room: int) -> None:
+        """Add piece after piece in two threads, each of which owns half of the slots and adds to those alone.
+
+        Hashed ints are given to both: to hash one twice costs less than to hand its slot over. Of other items each
+        thread locates half, at most `room` of them at a time.
+        """
+        from sketchstream import kernels
+
+        piped = self.items.kind == "int" and self.route.way == kernels.HASHED and not self.modulus
+        found = np.empty(0 if piped else room, np.uint64)
+        try:
+            with ThreadPoolExecutor(1, "sketchstream-update") as other:  # leaving it waits for the other thread
+                for position, piece in pieces:
+                    if piped:
+                        self._both(other, piece, position, partial(self._add, piece, position))
+                        continue
+                    for first in range(0, len(piece), room):
+                        part = piece.cut(first, first + room)
+                        self._add_located(other, part, position + first, found[: len(part)])
+        finally:
+            found[:] = 0
+
+    def _add_located(
+        self, other: ThreadPoolExecutor, piece: Ints | Spans, position: int, found: npt.NDArray[np.uint64]
+    ) -> None:
+        """Locate half of a piece in each thread, then add what each owns of it."""
+        from sketchstream import kernels
+
+        half = len(piece) // 2
+        there = other.submit(locate, piece.cut(0, half), self.route, found[:half])
+        locate(piece.cut(half, len(piece)), self.route, found[half:])
+        there.result()
+        weights = self.weights[position : position + len(piece)]
+        numbers = (self.max_weight, self.modulus, 1, self._mode)
+        self._both(
+            *(other, piece, position),
+            lambda owner: kernels.update_located(self.state, found, weights, *numbers, self.done[owner], owner),
+        )
+
+    def _both(self, other: ThreadPoolExecutor, piece: Ints | Spans, position: int, add: Callable[[int], bool]) -> None:
+        """Let both owners add a piece; both look at all of it, so that both find the same block invalid."""
+        there = other.submit(add, 0)
+        good = add(1)
+        if not (there.result() and good):
+            self._refuse(piece, position)
 
     @property
     def _mode(self) -> int:
@@ -77,40 +137,33 @@ class Batch:
 
         return {"error": kernels.ERROR, "skip": kernels.SKIP, "noop": kernels.NOOP}[self.invalid]
 
-    def _run(self) -> None:
-        """Add the batch in this thread."""
-        for position, piece in self.items.pieces():
-            if not self._add(piece, position, len(piece), 1):
-                self._refuse(piece, position)
-
-    def _undo(self) -> None:
-        """Take out what went in."""
-        left = int(self.done[0])
+    def _undo(self, owner: int | None) -> None:
+        """Take out what went in, of one thread."""
+        left = int(self.done[owner or 0, 0])
         if left == 0:
             return
         for position, piece in self.items.pieces():
-            self._add(piece, position, min(len(piece), left - position), -1)
+            self._add(piece.cut(0, left - position), position, owner, sign=-1)
             if position + len(piece) >= left:
                 break
 
-    def _add(self, piece: Ints | Spans, position: int, n: int, sign: int) -> bool:
-        """Add (or take out) the first n events of a piece; false if the next block must not be added."""
+    def _add(self, piece: Ints | Spans, position: int, owner: int | None, sign: int = 1) -> bool:
+        """Add (or take out) the events of a piece, or those of one owner; false if the next block is invalid."""
         from sketchstream import kernels
 
-        weights = self.weights[position : position + n]
-        counted = self.done if sign > 0 else np.zeros(1, np.int64)
-        last = (weights, self.route, self.max_weight, self.modulus, sign, self._mode, counted)
+        weights = self.weights[position : position + len(piece)]
+        counted = self.done[owner or 0] if sign > 0 else np.zeros(1, np.int64)
+        last = (weights, self.route, self.max_weight, self.modulus, sign, self._mode, counted, owner)
         if isinstance(piece, Ints):
-            return bool(kernels.update_ints(self.state, piece.values[:n], *last))
-        return bool(kernels.update_spans(self.state, piece.buffer, piece.starts[:n], piece.ends[:n], *last))
+            return bool(kernels.update_ints(self.state, piece.values, *last))
+        return bool(kernels.update_spans(self.state, piece.buffer, piece.starts, piece.ends, *last))
 
     def _refuse(self, piece: Ints | Spans, position: int) -> NoReturn:
-        """Find the first invalid event after those that are in, and say where it is."""
+        """Find the first invalid event after those that went by, and say where it is."""
         from sketchstream import kernels
 
-        start = int(self.done[0])
-        for first in range(start - position, len(piece), kernels.BLOCK):
-            rest = piece.take(np.arange(first, min(len(piece), first + kernels.BLOCK)))
+        for first in range(max(int(self.done[0, 0]) - position, 0), len(piece), kernels.BLOCK):
+            rest = piece.cut(first, first + kernels.BLOCK)
             slots = np.empty(len(rest), np.uint64)
             locate(rest, self.route, slots)
             wrong_item = (slots == kernels.NOWHERE) & (self.invalid == "error")
@@ -131,92 +184,3 @@ class Batch:
             "nothing was applied"
         )
         raise WeightError(msg)
-
-    def _run_pair(self, slab: int) -> None:
-        """Add the batch slab by slab in two threads, of which each owns half of the slots."""
-        halves = (_Half(self, (slab + 1) // 2), _Half(self, (slab + 1) // 2))
-        try:
-            with ThreadPoolExecutor(1, "sketchstream-update") as other:  # leaving it waits for the other thread
-                for position, piece in self.items.pieces():
-                    if len(piece) >= SMALL:
-                        for first in range(0, len(piece), slab):
-                            self._add_slab(other, halves, piece, position, first, min(first + slab, len(piece)))
-                    elif not self._add(piece, position, len(piece), 1):
-                        self._refuse(piece, position)
-        except BaseException:
-            for half in halves:
-                half.take_out()
-            raise
-        finally:
-            for half in halves:
-                half.clear()
-
-    def _add_slab(
-        self,
-        other: ThreadPoolExecutor,
-        halves: tuple[_Half, _Half],
-        piece: Ints | Spans,
-        position: int,
-        first: int,
-        last: int,
-    ) -> None:
-        """Add the items first..last of a piece: each thread locates one half, then adds what it owns in both."""
-        middle = (first + last) // 2
-        there = other.submit(halves[0].share, piece, position, first, middle)
-        good = halves[1].share(piece, position, middle, last)
-        if not (there.result() and good):
-            self._refuse(piece, position)
-        left = other.submit(_add_owned, halves, 0)
-        _add_owned(halves, 1)
-        left.result()
-        self.done[0] += last - first
-
-
-class _Half:
-    """The located half of a slab: events of owner 0 from the left, of owner 1 from the right."""
-
-    def __init__(self, batch: Batch, room: int) -> None:
-        self.batch = batch
-        self.events = np.empty(room, np.uint64)
-        self.bounds = np.array([0, room - 1], np.int64)
-        self.added = np.zeros((2, 1), np.int64)
-        self.before = -1
-
-    def share(self, piece: Ints | Spans, position: int, first: int, last: int) -> bool:
-        """Locate the items first..last of a piece and sort them by owner; false if one is invalid."""
-        from sketchstream import kernels
-
-        batch = self.batch
-        self.added[:] = 0
-        self.before = int(batch.done[0])
-        self.bounds[:] = 0, len(self.events) - 1
-        weights = batch.weights[position + first : position + last]
-        size = np.uint64(len(batch.state))
-        rest = (weights, batch.route, size, batch.max_weight, batch.modulus, batch._mode, self.events, self.bounds)
-        if isinstance(piece, Ints):
-            return bool(kernels.share_ints(piece.values[first:last], *rest))
-        return bool(kernels.share_spans(piece.buffer, piece.starts[first:last], piece.ends[first:last], *rest))
-
-    def add(self, owner: int, sign: int) -> None:
-        """Add (or take out) what one owner has here."""
-        from sketchstream import kernels
-
-        mine = slice(0, int(self.bounds[0])) if owner == 0 else slice(int(self.bounds[1]) + 1, None)
-        counted = self.added[owner] if sign > 0 else np.zeros(1, np.int64)
-        kernels.add_shared(self.batch.state, self.events[mine], self.batch.modulus, sign, counted)
-
-    def take_out(self) -> None:
-        """Take out what went in of a slab that is not complete (the batch has counted complete ones)."""
-        for owner in range(2):
-            if self.added[owner, 0] and self.before == self.batch.done[0]:
-                self.add(owner, -1)
-
-    def clear(self) -> None:
-        """Forget the events."""
-        self.events[:] = 0
-
-
-def _add_owned(halves: tuple[_Half, _Half], owner: int) -> None:
-    """Add what one owner has in both halves of a slab."""
-    for half in halves:
-        half.add(owner, 1)

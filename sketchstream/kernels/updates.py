@@ -8,15 +8,17 @@ once. Hashed ints run through a pipeline: a group is hashed in vector registers 
 instructions, the slots of the group before it are prefetched and the events LAG items back are added. Spread they must
 be: a processor looks some 200 instructions ahead, fewer than the hash of a group has, so that misses asked for in one
 burst are over before the next. The batch is prefetched too: beside so many misses the processor's own reading ahead
-falls behind. Other items are located block by block into scratch and then added with prefetch. Loops index slices,
-never `x[s + j]`: numba's support for negative indices would turn the latter into a gather; where an index must be
-computed it is unsigned. Scratch that held items or slots is cleared. Kernels that call each other live in this one
-file, because numba's disk cache notices an edit of a function's own file only. Little-endian machines only.
+falls behind. Other items are located block by block into scratch and then added with prefetch. Of two threads each
+owns half of the slots and is given every event: to hash an item twice costs less than to hand its slot over, and two
+processors never want the same cache line. Loops index slices, never `x[s + j]`: numba's support for negative indices
+would turn the latter into a gather; where an index must be computed it is unsigned. Scratch that held items or slots is
+cleared. Kernels that call each other live in this one file, because numba's disk cache notices an edit of a function's
+own file only. Little-endian machines only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
@@ -50,6 +52,10 @@ LONGEST = 9
 """Words of SipHash (8 bytes each, the last one partly filled) of a string that is hashed in vector registers."""
 OWNER_BIT = np.uint64(10)
 """Two threads share the slots by this bit: stretches of 1024 slots, so that no cache line has two owners."""
+BURST = 8
+"""Events that a thread which owns half of the slots adds while it hashes a group."""
+QUEUE = 2048
+"""Room for the events of such a thread; those in flight move to its start when it is full."""
 
 SLOT_BITS = 33
 """Bits of a slot number in a packed event; its weight is above them."""
@@ -186,7 +192,11 @@ _STEPS = GROUP // _LANES * 8 * len(_ROUND)
 """Steps of the hash of a group, after each of which other work can be done."""
 
 
-def _hashed_ints(context: Any, builder: Any, kinds: Any, args: Any, store: Any, between: Between) -> None:
+Each = Callable[[int, Any], None]
+"""Takes the number of a group's first item of a vector, and the vector."""
+
+
+def _hashed_ints(context: Any, builder: Any, kinds: Any, args: Any, store: Each, between: Between) -> None:
     """Hash GROUP int64 and hand each vector of hashes to `store(number of its first item, hashes)`."""
     start = _start(builder, args[2], args[3])
     for first in range(0, GROUP, _LANES * _TOGETHER):
@@ -203,25 +213,35 @@ def _hashed_ints(context: Any, builder: Any, kinds: Any, args: Any, store: Any, 
             store(place, hashes)
 
 
-def _stored_slots(context: Any, builder: Any, kinds: Any, args: Any, between: Between) -> None:
-    """The slots of a group of items: items, at, key0, key1, out, to, per_level, last_level."""
+def _found_slots(
+    context: Any, builder: Any, kinds: Any, args: Any, spread: tuple[Any, Any], each: Each, between: Between
+) -> None:
+    """The slots of a group of items, vector by vector: items, at, key0, key1; spread: per_level, last_level."""
     lanes = ir.FunctionType(_VECTOR, [_VECTOR, ir.IntType(1)])
     zeros = _get_or_insert(builder.module, lanes, f"llvm.cttz.v{_LANES}i64")
     low, half = _constant(0xFFFFFFFF), _constant(32)
-    per_level = builder.and_(_splat(builder, args[6]), low)
-    cap = _splat(builder, builder.shl(ir.Constant(_I64, 1), args[7]))
+    per_level = builder.and_(_splat(builder, spread[0]), low)
+    cap = _splat(builder, builder.shl(ir.Constant(_I64, 1), spread[1]))
 
-    def store(place: int, hashes: Any) -> None:
+    def place_of(place: int, hashes: Any) -> None:
         upper = builder.mul(builder.lshr(hashes, half), per_level)
         lower = builder.lshr(builder.mul(builder.and_(hashes, low), per_level), half)
         in_level = builder.lshr(builder.add(upper, lower), half)
         level = builder.call(zeros, [builder.or_(hashes, cap), ir.IntType(1)(1)])
-        slots = builder.add(builder.mul(builder.and_(level, low), per_level), in_level)
+        each(place, builder.add(builder.mul(builder.and_(level, low), per_level), in_level))
+
+    _hashed_ints(context, builder, kinds, args, place_of, between)
+
+
+def _stored_slots(context: Any, builder: Any, kinds: Any, args: Any, between: Between) -> None:
+    """The slots of a group of items: items, at, key0, key1, out, to, per_level, last_level."""
+
+    def store(place: int, slots: Any) -> None:
         position = builder.add(args[5], ir.Constant(_I64, place))
         pointer = _address(context, builder, kinds[4], args[4], position)
         builder.store(slots, _lanes_of(builder, pointer), align=8)
 
-    _hashed_ints(context, builder, kinds, args, store, between)
+    _found_slots(context, builder, kinds, args, (args[6], args[7]), store, between)
 
 
 @_intrinsic
@@ -278,14 +298,23 @@ def _short(builder: Any, value: Any, kind: Any) -> Any:
     return value if kind.width == _I64.width else builder.trunc(value, kind)
 
 
-def _bad_lanes(builder: Any, pointer: Any, max_weight: Any) -> Any:
-    """One bit for each of _LANES weights that is outside -max_weight..max_weight."""
+def _plus(builder: Any, pointer: Any, value: Any) -> None:
+    """Add 64 bits to the counter at an address, wrapping."""
+    old = builder.load(pointer)
+    builder.store(builder.add(old, _short(builder, value, old.type)), pointer)
+
+
+def _weight_lanes(builder: Any, pointer: Any) -> Any:
+    """_LANES weights from an address on, as 64 bits each."""
     kind = ir.VectorType(pointer.type.pointee, _LANES)
     weights = builder.load(builder.bitcast(pointer, kind.as_pointer()), align=kind.element.width // 8)
-    if kind.element.width < _I64.width:
-        weights = builder.sext(weights, _VECTOR)
+    return weights if kind.element.width == _I64.width else builder.sext(weights, _VECTOR)
+
+
+def _bad_lanes(builder: Any, pointer: Any, max_weight: Any) -> Any:
+    """One bit for each of _LANES weights that is outside -max_weight..max_weight."""
     limit = _splat(builder, max_weight)
-    shifted = builder.add(weights, limit)
+    shifted = builder.add(_weight_lanes(builder, pointer), limit)
     return builder.bitcast(builder.icmp_unsigned(">", shifted, builder.add(limit, limit)), ir.IntType(_LANES))
 
 
@@ -340,8 +369,7 @@ def _pass_group(
                         value = builder.load(builder.gep(values, [ir.Constant(_I64, i)]))
                         weight = builder.mul(_long(builder, value), weight)
                     pointer = counter(args[9], i)
-                    old = builder.load(pointer)
-                    builder.store(builder.add(old, _short(builder, weight, old.type)), pointer)
+                    _plus(builder, pointer, weight)
                 for _ in range(_STEPS // (2 * GROUP)):
                     yield
 
@@ -356,6 +384,102 @@ def _pass_group(
 
     return types.int64(
         items, at, key0, key1, ring, to, per_level, last_level, asked, first, state, weights, max_weight, sign
+    ), codegen
+
+
+def _moved_up(builder: Any, events: Any, wanted: Any, pointer: Any) -> Any:
+    """Store the wanted lanes of a vector side by side from an address on (all _LANES are written); their number."""
+    if _TOGETHER > 1:
+        kind = ir.FunctionType(_VECTOR, [_VECTOR, _VECTOR, wanted.type])
+        compress = _get_or_insert(builder.module, kind, f"llvm.x86.avx512.mask.compress.v{_LANES}i64")
+        builder.store(builder.call(compress, [events, events, wanted]), _lanes_of(builder, pointer), align=8)
+        bits = builder.bitcast(wanted, ir.IntType(_LANES))
+        return builder.zext(builder.ctpop(bits), _I64)
+    count: Any = ir.Constant(_I64, 0)
+    for lane in range(_LANES):
+        builder.store(builder.extract_element(events, _I32(lane)), builder.gep(pointer, [count]))
+        count = builder.add(count, builder.zext(builder.extract_element(wanted, _I32(lane)), _I64))
+    return count
+
+
+@_intrinsic
+def _pass_owned(
+    typingctx: Any,
+    items: Any,
+    at: Any,
+    key0: Any,
+    key1: Any,
+    per_level: Any,
+    last_level: Any,
+    weights: Any,
+    max_weight: Any,
+    owner: Any,
+    queue: Any,
+    came: Any,
+    asked: Any,
+    first: Any,
+    state: Any,
+    sign: Any,
+) -> Any:
+    """One step of the pipeline of a thread that owns half of the slots: as `_pass_group`, with fewer additions.
+
+    Hashes items[at:at + GROUP] and puts those of this owner at queue[came:], which needs room for GROUP + _LANES, as
+    slot | weight << SLOT_BITS (weights None: 1). Meanwhile asks for the slots of queue[asked:asked + BURST] and adds
+    queue[first:first + BURST]; state None: neither. Returns how many events it put; NOWHERE: a weight is bad.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds = signature.args
+        weighted = isinstance(kinds[6], types.Array)
+        events = context.make_array(kinds[9])(context, builder, args[9]).data
+        bad: Any = ir.Constant(ir.IntType(_LANES), 0)
+        count: Any = ir.Constant(_I64, 0)
+
+        def event(burst: Any, i: int) -> Any:
+            return builder.load(builder.gep(events, [builder.add(burst, ir.Constant(_I64, i))]))
+
+        def work() -> Between:
+            counters = context.make_array(kinds[13])(context, builder, args[13]).data
+
+            def counter(packed: Any) -> Any:
+                return builder.gep(counters, [builder.and_(packed, ir.Constant(_I64, int(_SLOT)))])
+
+            for piece in range(2 * BURST):
+                i = piece // 2
+                if piece % 2 == 0:
+                    _ask_for(builder, counter(event(args[11], i)), 1)
+                    _ask_ahead(context, builder, kinds[0], args[0], args[1], i * GROUP // BURST)
+                    if weighted:
+                        _ask_ahead(context, builder, kinds[6], args[6], args[1], i * GROUP // BURST)
+                else:
+                    packed = event(args[12], i)
+                    weight = builder.mul(builder.ashr(packed, ir.Constant(_I64, SLOT_BITS)), args[14])
+                    _plus(builder, counter(packed), weight)
+                for _ in range(_STEPS // (2 * BURST)):
+                    yield
+
+        def put(place: int, slots: Any) -> None:
+            nonlocal bad, count
+            packed = builder.or_(slots, _constant(1 << SLOT_BITS))
+            if weighted:
+                position = builder.add(args[1], ir.Constant(_I64, place))
+                pointer = _address(context, builder, kinds[6], args[6], position)
+                bad = builder.or_(bad, _bad_lanes(builder, pointer, args[7]))
+                values = _weight_lanes(builder, pointer)
+                packed = builder.or_(slots, builder.shl(values, _constant(SLOT_BITS)))
+            mine = builder.and_(builder.lshr(slots, _constant(int(OWNER_BIT))), _constant(1))
+            wanted = builder.icmp_unsigned("==", mine, _splat(builder, args[8]))
+            target = builder.gep(events, [builder.add(args[10], count)])
+            count = builder.add(count, _moved_up(builder, packed, wanted, target))
+
+        alone = isinstance(kinds[13], types.NoneType)
+        _found_slots(context, builder, kinds, args, (args[4], args[5]), put, iter(()) if alone else work())
+        none = builder.icmp_unsigned("==", bad, bad.type(0))
+        return builder.select(none, count, ir.Constant(_I64, int(NOWHERE)))
+
+    return types.uint64(
+        *(items, at, key0, key1, per_level, last_level, weights, max_weight, owner, queue, came, asked, first),
+        *(state, sign),
     ), codegen
 
 
@@ -808,7 +932,9 @@ def locate_spans(buffer: Bytes, starts: Any, ends: Any, route: Any, out: U64) ->
 @kernel
 def _modular(weight: Any, modulus: Any, sign: Any) -> Any:
     """The signed weight modulo `modulus`, any int64 weight."""
-    rest = np.int64(weight) % modulus
+    rest = np.int64(weight)
+    if rest >= modulus or rest < 0:
+        rest = rest + modulus if -modulus <= rest < 0 else rest % modulus
     return modulus - rest if sign < 0 and rest > 0 else rest
 
 
@@ -844,28 +970,10 @@ def _add(state: Any, slots: Any, weights: Any, modulus: Any, sign: Any) -> None:
 
 
 @kernel
-def add_shared(state: Any, events: U64, modulus: Any, sign: Any, done: I64) -> None:
-    """Add events as `_share` packs them; done[0] = 1 when all of them are in."""
-    n = len(events)
-    early = max(n - AHEAD, 0)
-    ahead = events[n - early :]
-    for part in range(2):
-        here = events[:early] if part == 0 else events[early:]
-        if modulus == 0:
-            for i in range(len(here)):
-                if part == 0:
-                    _prefetch(state, ahead[i] & _SLOT)
-                event = here[i]
-                state[event & _SLOT] += sign * (np.int64(event) >> SLOT_BITS)
-        else:
-            for i in range(len(here)):
-                if part == 0:
-                    _prefetch(state, ahead[i] & _SLOT)
-                event = here[i]
-                one = _modular(np.int64(event) >> SLOT_BITS, modulus, sign)
-                total = np.int64(state[event & _SLOT]) + one
-                state[event & _SLOT] = total - modulus if total >= modulus else total
-    done[0] = 1
+def _add_packed(state: Any, events: U64, sign: Any) -> None:
+    """Add events of the form slot | weight << SLOT_BITS, wrapping."""
+    for i in range(len(events)):
+        state[events[i] & _SLOT] += sign * (np.int64(events[i]) >> SLOT_BITS)
 
 
 @kernel
@@ -879,7 +987,14 @@ def _bad_weights(weights: Any, max_weight: Any) -> Any:
 
 @kernel
 def _add_hashed(
-    state: Any, items: I64, weights: Any, route: Any, max_weight: Any, modulus: Any, sign: Any, ring: U64
+    state: Any,
+    items: I64,
+    weights: Any,
+    route: Any,
+    max_weight: Any,
+    modulus: Any,
+    sign: Any,
+    ring: U64,
 ) -> Any:
     """The pipeline for hashed ints: adds whole groups, up to the first with a bad weight; returns how many items."""
     many = len(weights) > 0
@@ -900,8 +1015,6 @@ def _add_hashed(
         if modulus > 0:
             bad = _bad_weights(weights[at : at + GROUP], max_weight) if many and max_weight > 0 else 0
             _slot_group(items, at, key0, key1, ring, to, per_level, last_level)
-            for i in range(np.uint64(to), np.uint64(to + GROUP)):
-                _prefetch(state, ring[i])
             _add(state, ring[first : first + GROUP], weights[added : added + GROUP], modulus, sign)
         elif many:
             bad = _pass_group(
@@ -912,6 +1025,9 @@ def _add_hashed(
             bad = _pass_group(
                 *(items, at, key0, key1, ring, to, per_level, last_level, asked, first, state), *(None, 0, sign)
             )
+        if modulus > 0:
+            for i in range(np.uint64(to), np.uint64(to + GROUP)):
+                _prefetch(state, ring[i])
         added += GROUP
         if bad != 0 and max_weight > 0:
             whole = at
@@ -919,6 +1035,60 @@ def _add_hashed(
     for at in range(added, whole, GROUP):
         first = np.int64(np.uint64(at) & _RING_MASK)
         _add(state, ring[first : first + GROUP], weights[at : at + GROUP], modulus, sign)
+    return whole
+
+
+@kernel
+def _add_owned(
+    state: Any, items: I64, weights: Any, route: Any, max_weight: Any, sign: Any, queue: U64, owner: Any
+) -> Any:
+    """`_add_hashed` of the events whose slots this thread owns; the other thread hashes all of them too."""
+    many = len(weights) > 0
+    whole = len(items) - len(items) % GROUP
+    key0, key1, per_level, last_level = route.key0, route.key1, route.per_level, route.last_level
+    came: Any = 0
+    asked = added = 0
+    for at in range(0, whole, GROUP):
+        work = came >= asked + BURST and asked >= added + LAG
+        if work and many:
+            put = _pass_owned(
+                *(items, at, key0, key1, per_level, last_level, weights, max_weight, owner),
+                *(queue, came, asked, added, state, sign),
+            )
+        elif work:
+            put = _pass_owned(
+                *(items, at, key0, key1, per_level, last_level, None, max_weight, owner),
+                *(queue, came, asked, added, state, sign),
+            )
+        elif many:
+            put = _pass_owned(
+                *(items, at, key0, key1, per_level, last_level, weights, max_weight, owner),
+                *(queue, came, 0, 0, None, sign),
+            )
+        else:
+            put = _pass_owned(
+                *(items, at, key0, key1, per_level, last_level, None, max_weight, owner),
+                *(queue, came, 0, 0, None, sign),
+            )
+        if work:
+            asked += BURST
+            added += BURST
+        if put == NOWHERE:
+            whole = at
+            break
+        came += np.int64(put)
+        while came >= asked + 2 * GROUP:
+            for i in range(np.uint64(asked), np.uint64(asked + BURST)):
+                _prefetch(state, queue[i] & _SLOT)
+            asked += BURST
+            if asked > added + LAG:
+                _add_packed(state, queue[added : added + BURST], sign)
+                added += BURST
+        if came > len(queue) - 2 * GROUP:
+            for i in range(came - added):
+                queue[i] = queue[np.uint64(added + i)]
+            came, asked, added = came - added, asked - added, 0
+    _add_packed(state, queue[added:came], sign)
     return whole
 
 
@@ -956,20 +1126,49 @@ def _keep(slots: U64, weights: Any, scratch: Any, size: Any, max_weight: Any, mo
 
 
 @kernel
+def _own(slots: U64, weights: Any, scratch: Any, owner: Any) -> Any:
+    """Move the events whose slots belong to `owner` to the front (weights into `scratch`); returns their number."""
+    kept: Any = 0
+    for i in range(len(slots)):
+        slots[kept] = slots[i]
+        if len(weights) > 0:
+            scratch[kept] = weights[i]
+        kept += np.int64(((slots[i] >> OWNER_BIT) & _ONE) == owner)
+    return kept
+
+
+@kernel
 def update_ints(
-    state: Any, items: I64, weights: Any, route: Any, max_weight: Any, modulus: Any, sign: Any, mode: Any, done: I64
+    state: Any,
+    items: I64,
+    weights: Any,
+    route: Any,
+    max_weight: Any,
+    modulus: Any,
+    sign: Any,
+    mode: Any,
+    done: I64,
+    owner: Any,
 ) -> Any:
-    """Add a batch of ints, run by run; done[0] counts the events gone by. False: the next ones hold an invalid one."""
+    """Add a batch of ints, run by run; done[0] counts the events gone by. False: the next ones hold an invalid one.
+
+    owner: None; or 0 or 1: only events whose slots this thread owns, of two that are given the same batch.
+    """
     n = len(items)
     piped = route.way == HASHED and route.per_level < _VECTOR_LIMIT and weights.flags.c_contiguous
-    slots = _aligned(max(min(n, BLOCK), RING))
+    piped = piped and (owner is None or modulus == 0)
+    slots = _aligned(max(min(n, BLOCK), RING, QUEUE))
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
     size = np.uint64(len(state))
     good = True
     start = 0
     while start < n:
         if piped:
-            passed = _add_hashed(state, items[start:], weights[start:], route, max_weight, modulus, sign, slots[:RING])
+            rest, values = items[start:], weights[start:]
+            if owner is None:
+                passed = _add_hashed(state, rest, values, route, max_weight, modulus, sign, slots[:RING])
+            else:
+                passed = _add_owned(state, rest, values, route, max_weight, sign, slots[:QUEUE], np.uint64(owner))
             done[0] += passed
             start += passed
         stop = min(start + BLOCK, n)
@@ -982,9 +1181,44 @@ def update_ints(
             break
         if kept < stop - start and len(part) > 0:
             part = scratch[:kept]
+        if owner is not None:
+            kept = _own(block[:kept], part, scratch, np.uint64(owner))
+            if len(part) > 0:
+                part = scratch[:kept]
         _add(state, block[:kept], part, modulus, sign)
         done[0] += stop - start
         start = stop
+    slots[:] = 0
+    scratch[:] = 0
+    return good
+
+
+@kernel
+def update_located(
+    state: Any, found: U64, weights: Any, max_weight: Any, modulus: Any, sign: Any, mode: Any, done: I64, owner: Any
+) -> Any:
+    """As `update_ints` with an owner, for items that are located already; `found` is left as it is."""
+    n = len(found)
+    slots = _aligned(min(n, BLOCK))
+    scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
+    size = np.uint64(len(state))
+    good = True
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        part = weights[start:stop]
+        block = slots[: stop - start]
+        block[:] = found[start:stop]
+        kept = _keep(block, part, scratch, size, max_weight, mode)
+        if kept < 0:
+            good = False
+            break
+        if kept < stop - start and len(part) > 0:
+            part = scratch[:kept]
+        kept = _own(block[:kept], part, scratch, np.uint64(owner))
+        if len(part) > 0:
+            part = scratch[:kept]
+        _add(state, block[:kept], part, modulus, sign)
+        done[0] += stop - start
     slots[:] = 0
     scratch[:] = 0
     return good
@@ -1003,6 +1237,7 @@ def update_spans(
     sign: Any,
     mode: Any,
     done: I64,
+    owner: Any,
 ) -> Any:
     """As `update_ints`, for strings."""
     n = len(starts)
@@ -1021,140 +1256,12 @@ def update_spans(
             break
         if kept < stop - start and len(part) > 0:
             part = scratch[:kept]
+        if owner is not None:
+            kept = _own(block[:kept], part, scratch, np.uint64(owner))
+            if len(part) > 0:
+                part = scratch[:kept]
         _add(state, block[:kept], part, modulus, sign)
         done[0] += stop - start
-    slots[:] = 0
-    scratch[:] = 0
-    return good
-
-
-# Two threads: each locates half of the items and sorts them by the owner of their slots, then each adds what it owns.
-
-
-@kernel
-def _packed(slot: Any, weight: Any, modulus: Any) -> Any:
-    """Slot and weight of one event in one word; weights are within 30 bits, or reduced first."""
-    if modulus > 0:
-        weight = np.int64(weight) % modulus
-    return slot | (np.uint64(weight) << np.uint64(SLOT_BITS))
-
-
-@kernel
-def _share(slots: U64, weights: Any, modulus: Any, out: U64, bounds: I64) -> None:
-    """Owner 0's events to the left end of the free room, owner 1's to its right end."""
-    low = bounds[0]
-    high = bounds[1]
-    for i in range(len(slots)):
-        event = _packed(slots[i], weights[i] if len(weights) > 0 else 1, modulus)
-        right = np.int64((event >> OWNER_BIT) & _ONE)
-        out[np.uint64(low)] = event
-        out[np.uint64(high)] = event
-        low += 1 - right
-        high -= right
-    bounds[0] = low
-    bounds[1] = high
-
-
-@kernel
-def _share_hashed(items: I64, weights: Any, route: Any, modulus: Any, out: U64, bounds: I64, ring: U64) -> None:
-    """`_share` of hashed ints, a group at a time; all events are valid."""
-    n = len(items)
-    many = len(weights) > 0
-    low = bounds[0]
-    high = bounds[1]
-    last = np.zeros(GROUP, np.int64)
-    for at in range(0, n + GROUP, GROUP):
-        place = at & GROUP
-        if n - at >= GROUP:
-            _slot_group(items, at, route.key0, route.key1, ring, place, route.per_level, route.last_level)
-        elif at < n:
-            last[: n - at] = items[at:]
-            _slot_group(last, 0, route.key0, route.key1, ring, place, route.per_level, route.last_level)
-            last[:] = 0
-        if at == 0:
-            continue
-        begin = np.uint64(at - GROUP)
-        first = np.uint64(place ^ GROUP)
-        for i in range(np.uint64(0), np.uint64(min(n - (at - GROUP), GROUP))):
-            event = _packed(ring[first + i], weights[begin + i] if many else 1, modulus)
-            right = np.int64((event >> OWNER_BIT) & _ONE)
-            out[np.uint64(low)] = event
-            out[np.uint64(high)] = event
-            low += 1 - right
-            high -= right
-    bounds[0] = low
-    bounds[1] = high
-
-
-@kernel
-def share_ints(
-    items: I64,
-    weights: Any,
-    route: Any,
-    size: Any,
-    max_weight: Any,
-    modulus: Any,
-    mode: Any,
-    out: U64,
-    bounds: I64,
-) -> Any:
-    """Locate a slab of ints and sort it by owner: out[:bounds[0]] and out[bounds[1] + 1:]. False: invalid."""
-    n = len(items)
-    piped = route.way == HASHED and route.per_level < _VECTOR_LIMIT
-    slots = _aligned(max(min(n, BLOCK), 2 * GROUP))
-    scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
-    good = True
-    for start in range(0, n, BLOCK):
-        stop = min(start + BLOCK, n)
-        part = weights[start:stop]
-        if piped and (max_weight == 0 or _bad_weights(part, max_weight) == 0):
-            _share_hashed(items[start:stop], part, route, modulus, out, bounds, slots[: 2 * GROUP])
-            continue
-        block = slots[: stop - start]
-        locate_ints(items[start:stop], route, block)
-        kept = _keep(block, part, scratch, size, max_weight, mode)
-        if kept < 0:
-            good = False
-            break
-        if kept < stop - start and len(part) > 0:
-            part = scratch[:kept]
-        _share(block[:kept], part, modulus, out, bounds)
-    slots[:] = 0
-    scratch[:] = 0
-    return good
-
-
-@kernel
-def share_spans(
-    buffer: Bytes,
-    starts: Any,
-    ends: Any,
-    weights: Any,
-    route: Any,
-    size: Any,
-    max_weight: Any,
-    modulus: Any,
-    mode: Any,
-    out: U64,
-    bounds: I64,
-) -> Any:
-    """As `share_ints`, for strings."""
-    n = len(starts)
-    slots = _aligned(min(n, BLOCK))
-    scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
-    good = True
-    for start in range(0, n, BLOCK):
-        stop = min(start + BLOCK, n)
-        part = weights[start:stop]
-        block = slots[: stop - start]
-        locate_spans(buffer, starts[start:stop], ends[start:stop], route, block)
-        kept = _keep(block, part, scratch, size, max_weight, mode)
-        if kept < 0:
-            good = False
-            break
-        if kept < stop - start and len(part) > 0:
-            part = scratch[:kept]
-        _share(block[:kept], part, modulus, out, bounds)
     slots[:] = 0
     scratch[:] = 0
     return good

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -190,34 +194,33 @@ def test_a_list_that_turns_bad_is_taken_out_again():
         assert np.array_equal(state, np.arange(index.slots))
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("stage", ["share_ints", "add_shared", "update_ints"])
-def test_an_interrupt_in_the_middle_leaves_the_state_as_it_was(stage, threads, monkeypatch):
+@pytest.mark.parametrize("kind", ["int", "str"])
+@pytest.mark.parametrize(("threads", "chunk"), [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3)])
+@pytest.mark.parametrize("after", [True, False])
+def test_an_interrupt_in_the_middle_leaves_the_state_as_it_was(kind, threads, chunk, after, monkeypatch):
     monkeypatch.setattr(batching, "SMALL", 1000)
     index = Index.build(OpenDomain(slots=40_000, levels=2), KEY)
-    state = np.arange(index.slots, dtype=np.int32)
-    items = np.arange(100_000)
-    original = getattr(kernels, stage)
+    before = np.arange(index.slots, dtype=np.int32)
+    state = before.copy()
+    values = np.random.default_rng(8).zipf(1.2, 50_000) & 0xFFFF
+    parts = [Items.of(values) if kind == "int" else Items.of([str(value) for value in values])] * 2
     calls = itertools.count()
 
-    def interrupted(*args):
-        number = next(calls)
-        if number == 3:
+    def interrupted(original, *args):
+        here = next(calls) == chunk
+        if here and not after:
             raise KeyboardInterrupt
         out = original(*args)
-        if number == 0 and stage == "update_ints":
+        if here:
             raise KeyboardInterrupt
         return out
 
-    monkeypatch.setattr(kernels, stage, interrupted)
-    used = {"share_ints": 2, "add_shared": 2, "update_ints": 1}[stage] == threads
-    try:
-        index.apply(state, Items.of(items), threads=threads)
-    except KeyboardInterrupt:
-        assert used
-        assert np.array_equal(state, np.arange(index.slots))
-    else:
-        assert not used
+    for name in ("update_ints", "update_spans", "locate_spans", "update_located"):
+        monkeypatch.setattr(kernels, name, partial(interrupted, getattr(kernels, name)))
+    with pytest.raises(KeyboardInterrupt):
+        index.apply(state, Items.concat(parts), threads=threads)
+    assert next(calls) > chunk
+    assert np.array_equal(state, before)
 
 
 @pytest.mark.parametrize("invalid", ["skip", "noop"])
@@ -281,6 +284,78 @@ def test_the_largest_weights_arrive_whole_on_any_thread(threads):
         index.apply(state, Items.of(items), weights, max_weight=(1 << 30) - 1, threads=threads)
         assert np.array_equal(state[items], weights)
         assert np.count_nonzero(state) == len(items)
+
+
+@given(st.data())
+def test_two_threads_do_what_one_does(data):
+    """Lengths around every block and group, batches that one thread owns, bad weights anywhere, each way to refuse."""
+    n = data.draw(st.integers(1, 20_000))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
+    few = data.draw(st.sampled_from([1, 40, 10**9]))
+    values = rng.integers(0, few, n)
+    kind = data.draw(st.sampled_from(["int", "int", "int", "bytes"]))
+    items = Items.of(values) if kind == "int" else Items.of([b"%d" % value for value in values])
+    items = Items.concat([items, items]) if data.draw(st.booleans()) else items
+    weights = data.draw(st.sampled_from([None, np.int32, np.int64]))
+    if weights is not None:
+        weights = rng.integers(-3, 4, len(items)).astype(weights)
+        weights[rng.integers(0, len(items), data.draw(st.integers(0, 3)))] = data.draw(st.sampled_from([9, -9]))
+    modulus = data.draw(st.sampled_from([None, None, 31]))
+    index = Index.build(OpenDomain(slots=50_000, levels=4), KEY)
+    start = rng.integers(0, 31, index.slots).astype(np.int32)
+    options = {"max_weight": 3, "modulus": modulus, "invalid": data.draw(st.sampled_from(["error", "noop"]))}
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "SMALL", 1)
+        for threads in (1, 2):
+            state = start.copy()
+            try:
+                index.apply(state, items, weights, threads=threads, **options)
+                seen.append((state, ""))
+            except WeightError as error:
+                assert np.array_equal(state, start)
+                seen.append((state, str(error)))
+    assert np.array_equal(seen[0][0], seen[1][0])
+    assert seen[0][1] == seen[1][1]
+
+
+ON_A_NARROW_MACHINE = """
+import sys
+import numpy as np
+from sketchstream.kernels import updates
+updates._TOGETHER = 1
+from sketchstream import batch
+from sketchstream.domains import Index
+from sketchstream.hashing import Key
+from sketchstream.items import Items
+from sketchstream.spec import OpenDomain
+batch.SMALL = 1
+rng = np.random.default_rng(1)
+items, weights = rng.integers(0, 5000, 50_000), rng.integers(-3, 4, 50_000)
+index = Index.build(OpenDomain(slots=50_000, levels=4), Key(bytes(range(16))))
+for numbers in (None, weights):
+    for threads in (1, 2):
+        state = np.zeros(index.slots, np.int32)
+        index.apply(state, Items.of(items), numbers, max_weight=3, threads=threads)
+        print(*np.flatnonzero(state), *state[state != 0])
+"""
+
+
+@pytest.mark.statistics
+def test_machines_without_wide_vectors_count_the_same(tmp_path):
+    """The code for processors without AVX-512, compiled on this one, apart from the cache of the others."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", ON_A_NARROW_MACHINE]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    rng = np.random.default_rng(1)
+    items, weights = rng.integers(0, 5000, 50_000), rng.integers(-3, 4, 50_000)
+    index = Index.build(OpenDomain(slots=50_000, levels=4), KEY)
+    expected = []
+    for numbers in (np.ones(50_000, int), weights):
+        state = np.zeros(index.slots, np.int32)
+        np.add.at(state, index.locate(Items.of(items)), numbers)
+        expected += [" ".join(map(str, [*np.flatnonzero(state), *state[state != 0]]))] * 2
+    assert run.stdout.splitlines() == expected
 
 
 def test_two_threads_share_every_domain():
