@@ -174,8 +174,16 @@ def read_frontiers(root: Path) -> list[Frontier]:
     try:
         for path in sorted(root.glob("*/r*/frontier.p*.json")):
             if FRONTIER_NAME.fullmatch(path.name) and REVISION_NAME.fullmatch(path.parent.name):
-                out.append(decode_frontier(path.read_bytes()))
+                out.append(_read_frontier(path))
     except OSError as error:
         msg = f"cannot read {root}: {error.strerror}"
         raise StoreError(msg) from error
     return out
+
+
+def _read_frontier(path: Path) -> Frontier:
+    try:
+        return decode_frontier(path.read_bytes())
+    except FormatError as error:
+        msg = f"{path}: {error}; remove it: the owner of its partition writes it again when it publishes next"
+        raise FormatError(msg) from None

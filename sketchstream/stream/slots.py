@@ -1,4 +1,4 @@
-"""What a worker is made of: its settings, the partitions it holds, its jobs' results, where it is.
+"""What a worker is made of: its settings, the partitions it holds, where it is.
 
 In: configuration, clocks. Out: plain holders. Touches: nothing but the clocks.
 """
@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.ports import Frontier, SealedEntry, Snapshot
 
 Status = Literal["restoring", "running", "halted"]
 
@@ -83,6 +82,7 @@ class Slot:
     retry_at: float = 0.0
     failures: int = 0
     strange: int = 0
+    error: BaseException | None = field(default=None, repr=False)
     dropped_at: int = -1
     publish_at: float = 0.0
     publish_error: SketchstreamError | None = None
@@ -93,17 +93,6 @@ class Slot:
     tokens_at: float = 0.0
     throttled: bool = False
     ended: bool = False
-
-
-@dataclass(frozen=True)
-class Committed:
-    """What a commit job brought back: the snapshot is durable; publishing may have failed."""
-
-    snapshot: Snapshot
-    entries: tuple[SealedEntry, ...]
-    frontiers: tuple[Frontier, ...]
-    error: SketchstreamError | None
-    seconds: float
 
 
 class Inline(Executor):

@@ -4,6 +4,9 @@ In: a source, a store, a publisher, perhaps a sink. Out: sealed sketches and fro
 committed. Touches: what its ports touch; two worker threads for commits unless told otherwise.
 Source: design.md 7; notes/kafka_faults.md 10, 13, 14.
 
+This file acts. What is decided without acting is in `judgement`, what its threads do in `jobs`, what it looks like from
+outside in `views`.
+
 A partition is `restoring` (the store is taking it), `running`, or `halted` (paused, its state dropped; the message says
 what to do). Whatever goes wrong with a partition drops its state, lets one poll pass, and takes it again from what is
 committed; nothing of a dropped state was published. A halted partition does not stop the others.
@@ -18,41 +21,29 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
-from sketchstream.stream.metrics import Gauges, Metrics, PartitionGauge
+from sketchstream.stream import judgement, refusals, views
+from sketchstream.stream.jobs import Done, Jobs
+from sketchstream.stream.metrics import Gauges, Metrics
 from sketchstream.stream.partition import Outcome, PartitionState, Rules
 from sketchstream.stream.ports import (
     Assigned,
     Chunk,
     Clock,
     Fresh,
-    Frontier,
     PartitionError,
     Publisher,
-    RawRecord,
-    Refusal,
     Revoked,
-    SealedEntry,
     Sink,
-    Snapshot,
     Source,
     StateStore,
 )
 from sketchstream.stream.silence import Silence
-from sketchstream.stream.slots import Committed, Inline, Progress, Settings, Slot, SystemClock
-from sketchstream.stream.tracks import Ints
-from sketchstream.stream.windows import NO_TIME, iso
+from sketchstream.stream.slots import Inline, Progress, Settings, Slot, SystemClock
+from sketchstream.stream.windows import iso
 
 __all__ = ["Progress", "Settings", "SystemClock", "Worker"]
 
 log = logging.getLogger("sketchstream.worker")
-
-MAX_OUTBOX_BYTES = 64 << 20
-"""Sealed bytes of one partition that wait for publication before it is paused."""
-STRANGE_ERRORS = 5
-"""Errors of an unknown kind in a row after which a partition halts."""
-HEALTHY_SECONDS = 60.0
-LEAST_COPIES = 32 << 20
-"""Bytes of captured snapshots that may always wait for their commit; beyond, a sixteenth of the states' own memory."""
 
 
 class Worker:
@@ -91,6 +82,7 @@ class Worker:
         self._publisher = publisher
         self._sink = sink
         self._clock: Clock = clock or SystemClock()
+        self._jobs = Jobs(rules, store, publisher, sink, self._clock)
         self._progress = progress
         self._slots: dict[int, Slot] = {}
         self._stop = threading.Event()
@@ -161,7 +153,11 @@ class Worker:
         return bool(self._slots) and all(slot.ended and slot.status == "running" for slot in self._slots.values())
 
     def finish(self) -> None:
-        """Last snapshots of all running partitions, within `stop_s`; a partition that does not make it is replayed."""
+        """Last snapshots of all running partitions, within `stop_s`; a partition that does not make it is replayed.
+
+        Raises:
+            StoreError: a bounded input was read to its end, and what it gave could not be committed or published.
+        """
         deadline = self._clock.monotonic() + self.settings.stop_s
         if self.settings.close_at_end and self.finished:
             for slot in self._slots.values():
@@ -179,14 +175,16 @@ class Worker:
             if not todo or self._clock.monotonic() >= deadline:
                 break
             for slot in todo:
-                if slot.state is not None and self._flying() + slot.state.dirty_bytes > self._budget():
+                if not judgement.fits(slot, self._slots.values()):
                     for other in self._slots.values():
                         self._wait(other, deadline)
                 if slot.state is not None and slot.job is None:
                     self._save(slot)
-        for slot in self._slots.values():
-            if slot.publish_error is not None and slot.state is not None and slot.state.to_publish and slot.ended:
+        for slot in self._slots.values():  # an input that was read to its end is not done while something is missing
+            if slot.ended and slot.publish_error is not None and slot.state is not None and slot.state.to_publish:
                 raise slot.publish_error
+            if slot.ended and slot.error is not None and slot.status == "restoring":
+                raise slot.error
 
     def _wait(self, slot: Slot, deadline: float) -> None:
         """Wait for a partition's job, and take in what it brought."""
@@ -253,22 +251,7 @@ class Worker:
             del self._leftover[slot.partition]
             self._store.drop(slot.partition)
         slot.reason = "taking"
-        self._start(slot, "take", self._take_job, slot.partition, self._source.partition_count())
-
-    def _take_job(self, partition: int, partitions: int) -> PartitionState | Fresh:
-        """In a worker thread: become the owner, and rebuild the state."""
-        found = self._store.take(partition)
-        if isinstance(found, Fresh):
-            known = self._publisher.frontiers()
-            if any(one[1] == found.revision and one[2] == partition for one in known):
-                msg = (
-                    f"partition {partition}: nothing is stored, but sketches of it were published; counting again "
-                    "would publish a second noisy view of the same events. `sketchstream recover` looks for its "
-                    "snapshot, `sketchstream reset` starts a new revision"
-                )
-                raise DataLossError(msg)
-            return found
-        return PartitionState.restore(self.rules, partition, found, partitions)
+        self._start(slot, "take", self._jobs.take, slot.partition, self._source.partition_count())
 
     def _taken(self, slot: Slot, found: PartitionState | Fresh, seconds: float) -> None:
         if isinstance(found, Fresh):
@@ -293,7 +276,7 @@ class Worker:
     def _go(self, slot: Slot) -> None:
         """A partition has its state: read on."""
         assert slot.state is not None
-        slot.status, slot.reason = "running", ""
+        slot.status, slot.reason, slot.error = "running", "", None
         slot.saved_at = self._clock.monotonic()
         self._plan_rewrite(slot)
         slot.quiet_since, slot.ended = None, False
@@ -322,15 +305,15 @@ class Worker:
         state, position = slot.state, event.resume_at
         if position is None or state is None or slot.status != "running" or position == state.position:
             return False
+        self._source.pause(slot.partition)
+        self._wait(slot, self._clock.monotonic() + self.settings.stop_s)
+        if slot.state is not state:
+            return True  # a commit in flight failed: the state is taken again, and meets the gap again
+        if slot.job is not None:
+            return False
         lost = position - state.position
         _say(logging.WARNING, "loss_accepted", partition=slot.partition, position=position, offsets=lost)
         self.metrics.add("lost_offsets" if lost > 0 else "diverged_offsets", abs(lost))
-        self._source.pause(slot.partition)
-        self._wait(slot, self._clock.monotonic() + self.settings.stop_s)
-        if slot.state is not state or slot.job is not None:
-            return (
-                slot.state is not state
-            )  # a commit in flight failed: the state is taken again, and meets the gap again
         if lost > 0:
             state.skip(position)
         else:
@@ -343,26 +326,19 @@ class Worker:
         """Drop a partition's state; take it again later, or halt."""
         slot.state = None
         self._source.pause(slot.partition)
-        if isinstance(error, DataLossError):
-            self._halt(slot, str(error))
+        found = judgement.verdict(slot, error)
+        slot.strange = found.strange
+        if found.halts:
+            self._halt(slot, found.text)
             return
-        if isinstance(error, SketchstreamError):
-            slot.strange = 0
-            text = str(error)
-        else:
-            slot.strange += 1
-            text = type(error).__name__  # the text of a stranger may hold data
-            if slot.strange >= STRANGE_ERRORS:
-                self._halt(slot, f"partition {slot.partition}: {text}, {slot.strange} times in a row")
-                return
         self._release(slot)
         slot.failures += 1
         if self.settings.give_up_after is not None and slot.failures > self.settings.give_up_after:
             raise error
-        slot.status, slot.reason = "restoring", text
+        slot.status, slot.reason, slot.error = "restoring", found.text, error
         slot.dropped_at = self._polls
-        slot.retry_at = self._clock.monotonic() + min(5.0, 0.1 * 2 ** min(slot.failures - 1, 6))
-        _say(logging.WARNING, "dropped", partition=slot.partition, failures=slot.failures, reason=text)
+        slot.retry_at = self._clock.monotonic() + judgement.pause_s(slot.failures)
+        _say(logging.WARNING, "dropped", partition=slot.partition, failures=slot.failures, reason=found.text)
 
     def _halt(self, slot: Slot, reason: str) -> None:
         self._release(slot)
@@ -395,7 +371,7 @@ class Worker:
             return
         slot.failures = slot.strange = 0
         slot.quiet_since = None
-        if state.outbox_bytes > MAX_OUTBOX_BYTES:
+        if judgement.full(slot):
             self._throttle(slot)
 
     def _count(self, slot: Slot, chunk: Chunk, outcome: Outcome) -> None:
@@ -413,30 +389,13 @@ class Worker:
         add("late", outcome.late_records.size)
         for sketch, n in outcome.late.items():
             self.metrics.add_late(sketch, n)
-        if self._sink is None or chunk.raw is None:
-            return
-        refused: tuple[tuple[Refusal, Ints, str], ...] = (
-            ("late", outcome.late_records, ",".join(sorted(outcome.late))),
-            ("future", outcome.future_records, ""),
-            ("undecodable", outcome.undecodable_records, ""),
-            ("time", outcome.time_records, ""),
-        )
-        sent = 0
-        for reason, records, detail in refused:
-            if not records.size or not self._sink.takes(reason):
-                continue
-            for index in records.tolist():
-                record = chunk.raw(index)
-                if not self.settings.refused_payload:
-                    record = RawRecord(record.offset, record.timestamp_ms, None, None)
-                self._sink.send(chunk.partition, reason, record, detail)
-            add("late_sent" if reason in ("late", "future") else "dead_letters", records.size)
-            sent += records.size
-        if sent:
-            self._refill(slot)
-            slot.tokens -= sent
-            if slot.tokens < -self.settings.refused_per_s:
-                self._throttle(slot)
+        if self._sink is not None:
+            sent = refusals.send(self._sink, chunk, outcome, self.metrics, payload=self.settings.refused_payload)
+            if sent:
+                self._refill(slot)
+                slot.tokens -= sent
+                if slot.tokens < -self.settings.refused_per_s:
+                    self._throttle(slot)
 
     def _throttle(self, slot: Slot) -> None:
         if not slot.throttled:
@@ -456,46 +415,16 @@ class Worker:
         began = self._clock.monotonic()
         if state.changed():
             slot.job_bytes = state.dirty_bytes
-            snapshot = state.capture(self._partitions_now)
-            self.metrics.observe("capture_seconds", self._clock.monotonic() - began)
-            self._start(slot, "commit", self._commit_job, slot.partition, snapshot, *state.outbox())
-        else:
-            self._start(slot, "publish", self._publish_job, slot.partition, None, *state.outbox())
-        slot.saved_at = began
-
-    def _commit_job(
-        self,
-        partition: int,
-        snapshot: Snapshot,
-        entries: tuple[SealedEntry, ...],
-        frontiers: tuple[Frontier, ...],
-    ) -> Committed:
-        """In a worker thread: refused records acknowledged, then the snapshot committed, then its outbox published."""
-        began = self._clock.monotonic()
-        if self._sink is not None:
-            self._sink.flush()
-        self._store.commit(partition, snapshot)
-        seconds = self._clock.monotonic() - began
-        done = self._publish_job(partition, snapshot, entries, frontiers)
-        return Committed(snapshot, done.entries, done.frontiers, done.error, seconds)
-
-    def _publish_job(
-        self,
-        partition: int,
-        snapshot: Snapshot | None,
-        entries: tuple[SealedEntry, ...],
-        frontiers: tuple[Frontier, ...],
-    ) -> Committed:
-        """In a worker thread: publish what is committed. Its failure does not touch the state."""
-        error: SketchstreamError | None = None
-        if entries or frontiers:
             try:
-                self._publisher.publish(partition, entries, frontiers)
-            except SketchstreamError as caught:
-                error = caught
-        assert snapshot is None or snapshot.partition == partition
-        nothing = Snapshot(partition, 0, {}, {}, frozenset())
-        return Committed(snapshot or nothing, entries, frontiers, error, 0.0)
+                snapshot = state.capture(self._partitions_now)
+            except Exception as error:  # what was half sealed must go
+                self._failed(slot, error)
+                return
+            self.metrics.observe("capture_seconds", self._clock.monotonic() - began)
+            self._start(slot, "commit", self._jobs.commit, slot.partition, snapshot, state.outbox())
+        else:
+            self._start(slot, "publish", self._jobs.publish, slot.partition, state.outbox())
+        slot.saved_at = began
 
     def _collect(self) -> None:
         """Take in what finished jobs brought."""
@@ -518,7 +447,7 @@ class Worker:
             elif slot.state is not None:
                 self._committed(slot, result)
 
-    def _committed(self, slot: Slot, done: Committed) -> None:
+    def _committed(self, slot: Slot, done: Done) -> None:
         state = slot.state
         assert state is not None
         slot.failures = slot.strange = 0
@@ -527,13 +456,14 @@ class Worker:
                 self._plan_rewrite(slot)
             slot.rewriting = False
             self.metrics.add("snapshots")
-            self.metrics.add("snapshot_bytes", sum(map(len, done.snapshot.blobs.values())))
+            self.metrics.add("snapshot_bytes", done.blob_bytes)
             self.metrics.observe("snapshot_seconds", done.seconds)
         slot.publish_error = done.error
         if done.error is None:
-            state.published(done.entries, done.frontiers)
-            self.metrics.add("published", len(done.entries))
-            for entry in done.entries:
+            entries, frontiers = done.outbox
+            state.published(entries, frontiers)
+            self.metrics.add("published", len(entries))
+            for entry in entries:
                 _say(
                     logging.INFO,
                     "published",
@@ -562,29 +492,22 @@ class Worker:
             if slot.job is not None:
                 continue
             if slot.status == "restoring":
-                if slot.state is None and self._polls > slot.dropped_at and now >= slot.retry_at:
+                if judgement.takes_again(slot, now, self._polls):
                     self._take(slot)
                 continue
             if slot.status == "halted" or slot.state is None:
                 continue
-            state = slot.state
             if slot.throttled:
                 self._refill(slot)
-                if slot.tokens >= 0 and state.outbox_bytes <= MAX_OUTBOX_BYTES:
+                if judgement.flows(slot):
                     slot.throttled = False
                     self._source.resume(slot.partition)
-            waited = now - slot.saved_at
-            publish = state.to_publish and waited >= self.settings.publish_every_s and now >= slot.publish_at
-            rewrite = slot.rewrite_at is not None and now >= slot.rewrite_at
-            if not publish and not rewrite and not (state.changed() and waited >= self.settings.snapshot_every_s):
+            due = judgement.due(slot, now, self.settings)
+            if due == "nothing" or not judgement.fits(slot, self._slots.values()):
                 continue
-            # copies in flight stay small beside the states; one may always fly
-            flying = self._flying()
-            if flying and flying + state.dirty_bytes > self._budget():
-                continue
-            if rewrite:
-                slot.rewriting, slot.rewrite_at = not state.changed(), None
-                state.touch()
+            if due == "rewrite":
+                slot.rewriting, slot.rewrite_at = not slot.state.changed(), None
+                slot.state.touch()
             self._save(slot)
         self._collect()
 
@@ -594,30 +517,20 @@ class Worker:
         slot.rewrite_at = None if after is None else self._clock.monotonic() + after
         slot.rewriting = False
 
-    def _budget(self) -> int:
-        """Bytes of captured snapshots that may wait for their commit."""
-        states = sum(slot.state.state_bytes for slot in self._slots.values() if slot.state is not None)
-        return max(LEAST_COPIES, states // 16)
-
-    def _flying(self) -> int:
-        """Bytes of captured snapshots that wait for their commit now."""
-        slots = self._slots.values()
-        return sum(slot.job_bytes for slot in slots if slot.job is not None and slot.job_kind == "commit")
-
     def _refill(self, slot: Slot) -> None:
-        """Refused records that a partition may send now: up to one second's rate, refilled as time passes."""
-        now, rate = self._clock.monotonic(), self.settings.refused_per_s
-        slot.tokens = min(rate, slot.tokens + (now - slot.tokens_at) * rate)
-        slot.tokens_at = now
+        refusals.refill(slot, self._clock.monotonic(), self.settings.refused_per_s)
 
     def _idle(self, now: float) -> None:
         """Move the watermarks of silent partitions, and seal what they have passed."""
         if self._silence is None:
             return
         slots = list(self._slots.values())
-        for slot, watermark in self._silence.watermarks(
-            slots, self._source, self._publisher, now, self._clock.now_ms()
-        ):
+        try:
+            silent = list(self._silence.watermarks(slots, self._source, self._publisher, now, self._clock.now_ms()))
+        except SketchstreamError as error:  # what the others have published cannot be read: silence waits
+            _say(logging.WARNING, "silence_unknown", reason=str(error))
+            return
+        for slot, watermark in silent:
             if slot.state is not None and slot.state.advance(watermark):
                 self._seal(slot)
 
@@ -640,47 +553,12 @@ class Worker:
 
     def progress(self) -> Progress:
         """Where the worker is."""
-        counters = self.metrics.counters
-        lags = [slot.lag for slot in self._slots.values() if slot.lag is not None]
-        count = dict.fromkeys(("restoring", "running", "halted"), 0)
-        for slot in self._slots.values():
-            count[slot.status] += 1
-        return Progress(
-            records=counters["records"],
-            updates=counters["updates"],
-            bytes=counters["bytes"],
-            sealed=counters["windows_sealed"],
-            seconds=self._clock.monotonic() - self._began,
-            lag=sum(lags) if lags else None,
-            late=counters["late"],
-            **count,
-        )
+        return views.progress(self._slots.values(), self.metrics.counters, self._clock.monotonic() - self._began)
 
     def gauges(self) -> Gauges:
         """What the endpoint shows. May be called from other threads."""
         age = self._clock.monotonic() - self._polled_at
-        partitions = []
-        for slot in sorted(self._slots.copy().values(), key=lambda one: one.partition):
-            state = slot.state
-            partitions.append(
-                PartitionGauge(
-                    partition=slot.partition,
-                    status=slot.status,
-                    reason=slot.reason,
-                    position=-1 if state is None else state.position,
-                    lag=slot.lag,
-                    watermark_ms=None if state is None or state.watermark == NO_TIME else state.watermark,
-                    open_windows=0 if state is None else state.open_windows,
-                )
-            )
-        running = all(one.status == "running" for one in partitions)
-        return Gauges(
-            partitions=tuple(partitions),
-            epsilon=self._losses,
-            loop_age_seconds=age,
-            ready=bool(partitions) and running,
-            healthy=age < HEALTHY_SECONDS,
-        )
+        return views.gauges(self._slots.copy().values(), self._losses, age)
 
     def halted(self) -> dict[int, str]:
         """Halted partitions and why."""

@@ -836,7 +836,7 @@ def test_a_partition_lost_and_regained_waits_for_its_old_commit() -> None:
 
 def test_copies_in_flight_stay_small_beside_the_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight partitions want a snapshot at once: only as many are copied as the budget lets wait."""
-    from sketchstream.stream import worker as module
+    from sketchstream.stream import judgement as module
 
     monkeypatch.setattr(module, "LEAST_COPIES", 100)
     d = driver(partitions=8)
@@ -1015,7 +1015,7 @@ def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
 
 
 def test_large_outboxes_pause_their_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchstream.stream import worker as module
+    from sketchstream.stream import judgement as module
 
     monkeypatch.setattr(module, "MAX_OUTBOX_BYTES", 1000)
     d = driver(partitions=1)

@@ -1,0 +1,89 @@
+"""What the worker decides about its partitions, without doing any of it: what is due, what fits, what an error means.
+
+In: slots, settings, a time, errors. Out: decisions. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from sketchstream.errors import DataLossError, SketchstreamError
+from sketchstream.stream.slots import Settings, Slot
+
+MAX_OUTBOX_BYTES = 64 << 20
+"""Sealed bytes of one partition that wait for publication before it is paused."""
+STRANGE_ERRORS = 5
+"""Errors of an unknown kind in a row after which a partition halts."""
+LEAST_COPIES = 32 << 20
+"""Bytes of captured snapshots that may always wait for their commit; beyond, a sixteenth of the states' own memory."""
+
+Due = Literal["nothing", "save", "rewrite"]
+
+
+def due(slot: Slot, now: float, settings: Settings) -> Due:
+    """What a running partition without a job should do now."""
+    state = slot.state
+    assert state is not None
+    if slot.rewrite_at is not None and now >= slot.rewrite_at:
+        return "rewrite"
+    waited = now - slot.saved_at
+    publish = state.to_publish and waited >= settings.publish_every_s and now >= slot.publish_at
+    return "save" if publish or (state.changed() and waited >= settings.snapshot_every_s) else "nothing"
+
+
+def takes_again(slot: Slot, now: float, polls: int) -> bool:
+    """Whether a dropped partition may be taken: a poll has passed, in which a zombie learns that it is one."""
+    return slot.state is None and polls > slot.dropped_at and now >= slot.retry_at
+
+
+def full(slot: Slot) -> bool:
+    """Whether so much waits for publication that nothing more is read."""
+    return slot.state is not None and slot.state.outbox_bytes > MAX_OUTBOX_BYTES
+
+
+def flows(slot: Slot) -> bool:
+    """Whether a partition that was slowed down may be read again."""
+    return slot.tokens >= 0 and not full(slot)
+
+
+def fits(slot: Slot, slots: Collection[Slot]) -> bool:
+    """Whether one more captured snapshot stays small beside the states; one may always wait for its commit."""
+    flying = sum(one.job_bytes for one in slots if one.job is not None and one.job_kind == "commit")
+    if not flying or slot.state is None:
+        return True
+    states = sum(one.state.state_bytes for one in slots if one.state is not None)
+    return flying + slot.state.dirty_bytes <= max(LEAST_COPIES, states // 16)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an error means for its partition.
+
+    Args:
+        halts: it is not tried again.
+        text: why; never the text of an error that is not ours, which may hold data.
+        strange: errors of an unknown kind in a row, this one included.
+    """
+
+    halts: bool
+    text: str
+    strange: int = 0
+
+
+def verdict(slot: Slot, error: BaseException) -> Verdict:
+    """Judge an error of a partition."""
+    if isinstance(error, DataLossError):
+        return Verdict(True, str(error))
+    if isinstance(error, SketchstreamError):
+        return Verdict(False, str(error))
+    strange, text = slot.strange + 1, type(error).__name__
+    if strange < STRANGE_ERRORS:
+        return Verdict(False, text, strange)
+    return Verdict(True, f"partition {slot.partition}: {text}, {strange} times in a row", strange)
+
+
+def pause_s(failures: int) -> float:
+    """How long a partition waits after so many failures in a row, seconds."""
+    return float(min(5.0, 0.1 * 2 ** min(failures - 1, 6)))
