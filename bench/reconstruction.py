@@ -1,6 +1,6 @@
 """Seconds of every estimator, against its limits and its peers in the same run.
 
-    python bench/reconstruction.py [--quick]
+    python bench/reconstruction.py [--quick] [--only large | far | layers]
 
 In: made-up counts. Out: lines on stdout. Touches: nothing. CPU seconds of this process, medians of several rounds after
 one that compiles; the linear program is HiGHS on the same input.
@@ -85,16 +85,46 @@ def large(slots: int, rounds: int) -> None:
         print(f"  {name:10} {spent:.3f} s, {spent / one:.2f} passes", flush=True)
 
 
+def far(n: int, rounds: int) -> None:
+    """The likelihood at a large max_count, from every form."""
+    rng = np.random.default_rng(3)
+    print(f"likelihood, n = {n:,}, d = 500,000, epsilon 1: limit 3 s")
+    for kind in ("zipf 1.5", "even"):
+        h = counts(kind, n, 250_000, rng)
+        for form in ("state", "cumulative", "bins"):
+            seen = publish([h], epsilon=1, rng=rng, form=form, max_count=n)
+            spent = seconds(lambda seen=seen: reconstruct([seen], max_count=n), rounds)
+            print(f"  {kind:10} {form:10} {spent:.3f} s", flush=True)
+
+
+def layered(rounds: int) -> None:
+    """The likelihood of merged sketches."""
+    rng = np.random.default_rng(4)
+    print("likelihood, n = 300, d = 200,000, epsilon 1, several layers")
+    for layers in (2, 3):
+        for kind in ("geometric", "zipf 1.5"):
+            h = counts(kind, 300, 100_000, rng)
+            for form in ("state", "cumulative", "bins"):
+                seen = publish([h], epsilon=1, rng=rng, form=form, max_count=300, layers=layers)
+                spent = seconds(lambda seen=seen: reconstruct([seen], max_count=300), rounds)
+                print(f"  {layers} layers {kind:10} {form:10} {spent:.3f} s", flush=True)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", choices=["large"])
+    parser.add_argument("--only", choices=["large", "far", "layers"])
     options = parser.parse_args()
     quick = options.quick
     rounds = 3 if quick else 7
+    parts: dict[str, Callable[[], None]] = {
+        "large": lambda: large(10**7 if quick else 10**8, rounds),
+        "far": lambda: far(10**5 if quick else 10**6, 3),
+        "layers": lambda: layered(3),
+    }
     if options.only:
-        large(10**7 if quick else 10**8, rounds)
+        parts[options.only]()
         return
     rng = np.random.default_rng(1)
     print("likelihood, n = 300, d = 200,000: limit 0.3 s from a state, 0.6 s from a release")
@@ -107,7 +137,8 @@ def main() -> None:
                 print(
                     f"  {kind:10} {form:10} eps={epsilon:4} {spent:.3f} s  {spent / limit:.2f} of the limit", flush=True
                 )
-    large(10**7 if quick else 10**8, rounds)
+    for part in parts.values():
+        part()
     print("growth with n (zipf 1.5, epsilon 1, state): limit 3 s at 10^6")
     before = None
     for n in (10**3, 10**4, 10**5) if quick else (10**3, 10**4, 10**5, 10**6):
