@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
-from sketchstream import planner
 from sketchstream.estimate import simulate
 from sketchstream.estimate.linear import linear
+from sketchstream.planner import expectation
 
 OPEN = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=1 << 14, levels=4), max_count=60)
 
@@ -151,7 +151,7 @@ def test_impossible_expectations_are_refused(wrong: dict) -> None:
 
 def test_the_compound_poisson_law_is_that_of_thrown_items() -> None:
     shares = np.array([0.6, 0.3, 0.1])
-    law = planner._crowded(1.3, shares, None)
+    law = expectation.crowded(1.3, shares, None)
     rng = np.random.default_rng(3)
     thrown = np.bincount(rng.integers(0, 200_000, 260_000), rng.choice([1, 2, 3], 260_000, p=shares), 200_000)
     seen = np.bincount(thrown.astype(int), minlength=10)[:10] / 200_000

@@ -1,0 +1,98 @@
+"""The numbers worth planning for: which they are, what the assumed stream has, and how far off they will be.
+
+In: a spec, the law of counts, a reconstruction of the expected object. Out: names, values, errors, losses. Touches:
+nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sketchstream.planner.expectation import Floats
+from sketchstream.spec import ProfileSpec
+
+if TYPE_CHECKING:
+    from sketchstream.estimate.observed import Observed
+    from sketchstream.estimate.result import Profile
+
+
+REACH = (1, 2, 3, 5, 10, 20, 50, 100)
+
+
+SCALARS = ("total", "mean", "entropy", "one_hit_ratio")
+
+
+NORMAL, QUARTILE = 1.959963984540054, 0.6744897501960817
+"""Half widths of a normal law's 95% and 50% intervals."""
+
+
+def read(observed: Observed, max_count: int, method: str) -> Profile:
+    """What a published object says, by that method."""
+    from sketchstream import estimate
+
+    return estimate.reconstruct([observed], method=method, max_count=max_count)
+
+
+def names(spec: ProfileSpec, shares: Floats) -> list[str]:
+    """Numbers worth planning for: reach up to where a thousandth of the items is left, and the scalars."""
+    left = 1 - np.concatenate([[0.0], np.cumsum(shares)])
+    reach = [k for k in REACH if k <= spec.max_count and k <= shares.size and left[k - 1] > 1e-3]
+    return ["distinct", *(f"at_least.{k}" for k in reach if k > 1), *SCALARS]
+
+
+def truths(names: Sequence[str], items: float, shares: Floats) -> dict[str, float]:
+    """The numbers of the assumed stream."""
+    t = np.arange(1, shares.size + 1, dtype=np.float64)
+    mean = float(shares @ t)
+    total = items * mean
+    out = {
+        "distinct": items,
+        "total": total,
+        "mean": mean,
+        "one_hit_ratio": float(shares[0]),
+        "entropy": math.log(total) - items * float(shares @ (t * np.log(t))) / total,
+    }
+    for name in names:
+        if name.startswith("at_least."):
+            out[name] = items * float(shares[int(name[9:]) - 1 :].sum())
+    return out
+
+
+def deviation(profile: Profile, name: str) -> float:
+    """Standard deviation behind an interval.
+
+    Two levels are compared, so that brackets of wide bins, which do not depend on the level, fall out; the upper half
+    is taken, for the lower end may stand at 0.
+    """
+    wide, narrow = profile.interval(name, 0.95), profile.interval(name, 0.5)
+    return float(max(wide.high - narrow.high, narrow.low - wide.low)) / (NORMAL - QUARTILE)
+
+
+def central(spec: ProfileSpec, name: str) -> float | None:
+    """Error of a curator who keeps raw counts and adds discrete Laplace noise of epsilon_publish to the answer."""
+    if name == "distinct":
+        epsilon = float(spec.epsilon_publish)  # one item appears or not
+    elif name.startswith("at_least.") and spec.unit == "event" and spec.max_weight == 1:
+        epsilon = float(spec.epsilon_publish)  # one event crosses one threshold
+    else:
+        return None
+    a = math.exp(-epsilon)
+    return math.sqrt(2 * a) / (1 - a)
+
+
+def gain(epsilon: float) -> float:
+    """How much one more layer amplifies the worst frequency: coth(epsilon / 2)^2."""
+    return 1 / math.tanh(epsilon / 2) ** 2
+
+
+def losses(spec: ProfileSpec) -> tuple[Fraction | float, Fraction | float]:
+    """Loss of one window's publication, and with one unannounced look."""
+    from sketchstream.privacy.deployment import planned
+
+    ledger = planned(spec)
+    return ledger.loss(), ledger.loss(intrusion=True)

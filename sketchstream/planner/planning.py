@@ -1,0 +1,211 @@
+"""Planning: the errors that a spec will give, and the spec that an error needs.
+
+In: a spec and expectations. Out: a `Plan`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Literal
+
+from sketchstream.errors import EstimateError, SpecError
+from sketchstream.planner import figures
+from sketchstream.planner.expectation import count_law, expected
+from sketchstream.planner.forecast import Expected, Plan
+from sketchstream.planner.simulation import simulated as simulated_errors
+from sketchstream.spec import OpenDomain, ProfileSpec, require_spec, whole
+
+Vary = Literal["slots", "epsilon"]
+
+
+def plan(
+    spec: ProfileSpec,
+    *,
+    items: float,
+    mean: float = 3.0,
+    law: str | Sequence[float] = "geometric",
+    exponent: float = 2.0,
+    parts: int = 1,
+    merges: int = 1,
+    windows: int = 1,
+    runs: int = 0,
+    method: str = "likelihood",
+    seed: int = 0,
+) -> Plan:
+    """Expected errors of everything that a sketch will say.
+
+    Args:
+        spec: of the sketch.
+        items: distinct items expected in one window (over all parts).
+        mean: of an item's count under the geometric law.
+        law: of the counts of items that occur: "geometric", "zipf" (exponent `exponent`, up to 10^4), or shares of
+            counts 1, 2, 3, ...
+        exponent: of the Zipf law, above 1.
+        parts: partitions whose sketches are stacked.
+        merges: states merged into one (needs publish = "state").
+        windows: windows in which the same item may occur: its losses add.
+        runs: simulated runs of `method` beside the closed forms; 0: none. A run costs as much as one window.
+        method: what is simulated.
+        seed: of the simulation.
+
+    Raises:
+        SpecError: an expectation that cannot be.
+        EstimateError: the items would crowd every level.
+
+    Examples:
+        >>> spec = ProfileSpec(epsilon="1", domain=OpenDomain(slots=2**20, levels=8))
+        >>> 0.003 < plan(spec, items=1_000_000)["distinct"].relative < 0.008
+        True
+    """
+    shares = count_law(law, mean, exponent)
+    _check(spec, items, parts, merges, windows, runs)
+    published = expected(spec, items, shares, parts, merges)
+    profile = figures.read(published, spec.max_count, "inverse")
+    names = figures.names(spec, shares)
+    truths = figures.truths(names, items, shares)
+    simulated = simulated_errors(spec, items, shares, merges, runs, method, seed, truths) if runs else {}
+    numbers = {
+        name: Expected(truths[name], figures.deviation(profile, name), simulated.get(name), figures.central(spec, name))
+        for name in names
+    }
+    loss, looked = figures.losses(spec)
+    gain = math.prod(figures.gain(float(epsilon)) for _, epsilon in published.layers[1:]) if merges > 1 else 1.0
+    return Plan(
+        spec=spec,
+        items=items,
+        parts=parts,
+        merges=merges,
+        windows=windows,
+        numbers=numbers,
+        loss=loss,
+        loss_with_intrusion=looked,
+        merge_gain=gain,
+        method=method,
+        runs=runs,
+        notes=tuple(_notes(spec, numbers, loss, windows, merges, gain)),
+    )
+
+
+def required(
+    spec: ProfileSpec,
+    *,
+    target: float,
+    number: str = "distinct",
+    vary: Vary = "slots",
+    items: float,
+    **expectation: Any,
+) -> Plan:
+    """The smallest sketch, or the smallest epsilon, that gives a relative error.
+
+    Args:
+        spec: where to start; its slots, or its epsilon and epsilon_publish, are varied.
+        target: relative standard deviation wanted, for example 0.02.
+        number: "distinct", "at_least.3", ...
+        vary: "slots" (open domains; powers of two) or "epsilon" (to two digits).
+        items: distinct items expected.
+        expectation: as of `plan`.
+
+    Raises:
+        SpecError: nothing within the limits reaches the target; says the best there is.
+    """
+    if not 0 < target < 1:
+        msg = f"target must be a relative error between 0 and 1, for example 0.02, found {target!r:.20}"
+        raise SpecError(msg)
+    if vary == "slots" and not isinstance(spec.domain, OpenDomain):
+        msg = "only an open domain has slots to choose; a closed one has as many as items (vary = 'epsilon')"
+        raise SpecError(msg)
+    if vary not in ("slots", "epsilon"):
+        msg = f"vary must be 'slots' or 'epsilon', found {vary!r:.20}"
+        raise SpecError(msg)
+    best: Plan | None = None
+    for candidate in _candidates(spec, vary, items):
+        try:
+            found = plan(candidate, items=items, **expectation)
+        except EstimateError:  # every level is too crowded
+            continue
+        if number not in found.numbers:
+            msg = f"number must be one of {', '.join(found.numbers)}, found {number!r:.40}"
+            raise SpecError(msg)
+        if best is None or found[number].relative < best[number].relative:
+            best = found
+        if found[number].relative <= target:
+            return found
+    if best is None:
+        msg = f"{items:g} items crowd every level of every size within the limits; more levels are needed"
+        raise SpecError(msg)
+    at = f"{best.spec.domain.size} slots" if vary == "slots" else f"epsilon {best.spec.epsilon}"
+    msg = f"no {vary} within the limits bring {number} to {target:.2%}; the best is {best[number].relative:.2%} at {at}"
+    raise SpecError(msg)
+
+
+def _candidates(spec: ProfileSpec, vary: Vary, items: float) -> list[ProfileSpec]:
+    """Specs from cheap to dear."""
+    if vary == "slots":
+        first = max(8, int(math.log2(max(items, 2))) - 6)
+        sizes = [1 << power for power in range(first, min(first + 16, 31)) if 1 << power >= 2 * spec.levels]
+        return [_with(spec, domain=OpenDomain(slots=size, levels=spec.levels)) for size in sizes]
+    steps = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
+    grid = [Fraction(step * 10**power, 1000) for power in (0, 1, 2) for step in steps] + [Fraction(10)]
+    return [_with(spec, epsilon=epsilon, epsilon_publish=epsilon) for epsilon in grid if epsilon <= 10]
+
+
+def _with(spec: ProfileSpec, **changes: Any) -> ProfileSpec:
+    """`spec` with some fields changed."""
+    names = ("epsilon", "unit", "domain", "max_count", "max_weight", "publish", "epsilon_publish", "intrusion", "bits")
+    fields: dict[str, Any] = {name: getattr(spec, name) for name in names} | changes
+    return ProfileSpec(modulus=spec.modulus, **fields)
+
+
+def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: int, runs: int) -> None:
+    """Refuse expectations that cannot be."""
+    require_spec(spec)
+    if not isinstance(items, (int, float)) or isinstance(items, bool) or not 1 <= items <= 1e12:
+        msg = f"items must be the number of distinct items expected, from 1 to 10^12, found {items!r:.40}"
+        raise SpecError(msg)
+    if not isinstance(spec.domain, OpenDomain) and items > spec.domain.size:
+        msg = f"{items:g} items do not fit a closed domain of {spec.domain.size}"
+        raise SpecError(msg)
+    whole(parts, "parts", 1, 1 << 20)
+    whole(merges, "merges", 1, 64)
+    whole(windows, "windows", 1, 1 << 20)
+    whole(runs, "runs", 0, 10_000)
+    if merges > 1 and spec.publish != "state":
+        msg = "only states can be merged: merges above 1 need publish = 'state'"
+        raise SpecError(msg)
+    if runs and (spec.domain.size > 1 << 24 or items > 1 << 24):
+        msg = "simulated runs are for at most 2^24 slots and items; the closed forms have no such limit"
+        raise SpecError(msg)
+
+
+def _notes(
+    spec: ProfileSpec,
+    numbers: Mapping[str, Expected],
+    loss: Fraction | float,
+    windows: int,
+    merges: int,
+    gain: float,
+) -> list[str]:
+    """What a reader should know beside the table."""
+    out = []
+    unit = spec.unit
+    if windows > 1:
+        whose = "one that occurs in all of them" if unit == "item" else "a person with one event in each"
+        out.append(f"{windows} windows: {whose} loses up to {loss * windows} in all")
+    else:
+        out.append(f"an {unit} loses at most {loss}")
+    if merges > 1:
+        out.append(
+            f"merging {merges} states multiplies the noise's worst frequency by {gain:.3g}; stack partitions instead"
+        )
+    distinct = numbers["distinct"]
+    if distinct.central is not None and distinct.central > 0:
+        factor = distinct.sd / distinct.central
+        out.append(
+            f"pan-privacy costs a factor of {factor:,.0f} in the error of distinct: a curator who keeps raw counts "
+            f"would have a standard deviation of {distinct.central:.2g}"
+        )
+    if distinct.relative > 0.1 and isinstance(spec.domain, OpenDomain):
+        out.append("noise dominates: fewer slots, or a larger epsilon, would do better (`required` finds them)")
+    return out
