@@ -34,9 +34,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import data
 from thrown import thrown
 
+from sketchstream.errors import EstimateError
 from sketchstream.estimate import reconstruct
+from sketchstream.estimate.bands import normal_quantile
 from sketchstream.estimate.intervals import Uncertainty, closed
-from sketchstream.estimate.linear import normal_quantile
 from sketchstream.estimate.observed import Observed
 from sketchstream.estimate.simulate import hashed, publish
 
@@ -359,14 +360,14 @@ def drawn(case: Case, h: np.ndarray, rng: np.random.Generator, n: int) -> Observ
 
 
 def covered(case: Case, runs: int) -> dict:
-    """Share of runs in which each 95% interval holds the truth, and how wide the mean's is."""
+    """Share of runs in which each 95% interval holds the truth, how wide the mean's is, and runs that were refused."""
     draw, size, zeros = POPULATIONS[case.population]
     items = draw(np.random.default_rng(17), size).astype(np.int64)
     if case.unit == "item":
         items = np.minimum(items, 20)
     h = np.random.default_rng(18).permutation(np.concatenate([np.zeros(zeros, dtype=np.int64), items]))
     truth, n = numbers(items), 31 if case.unit == "item" else 30
-    hits, widths = dict.fromkeys(NUMBERS, 0), []
+    hits, widths, refused = dict.fromkeys(NUMBERS, 0), [], 0
     rng = np.random.default_rng([19, hash_name(str(case))])
     for _ in range(runs):
         if case.domain == "open":
@@ -375,7 +376,11 @@ def covered(case: Case, runs: int) -> dict:
                 hashed(items, *SKETCHES.get(case.population, (1 << 20, 8)), rng), epsilon=case.epsilon, rng=rng,
                 form=case.form, unit=case.unit, max_count=n, open_domain=True, grouped=True, **options,
             )  # fmt: skip
-            known = reconstruct([observed], max_count=n, method="monotone")._known
+            try:
+                known = reconstruct([observed], max_count=n, method="monotone")._known
+            except EstimateError:  # said to be too crowded: no interval
+                refused += 1
+                continue
         else:
             known = closed([drawn(case, h, rng, n)], n)
         for name in NUMBERS:
@@ -385,8 +390,8 @@ def covered(case: Case, runs: int) -> dict:
             if name == "mean":
                 widths.append((high - low) / 2 / truth["mean"])
     return {
-        **case.row(), "runs": runs, **{name: hits[name] / runs for name in NUMBERS},
-        "mean_half_width": float(np.median(widths)),
+        **case.row(), "runs": runs - refused, **{name: hits[name] / (runs - refused) for name in NUMBERS},
+        "mean_half_width": float(np.median(widths)), "refused": refused,
     }  # fmt: skip
 
 

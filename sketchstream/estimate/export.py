@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sketchstream.errors import MissingExtraError
-from sketchstream.estimate.linear import normal_quantile
+from sketchstream.estimate.bands import normal_quantile
 from sketchstream.estimate.observed import Floats
 
 if TYPE_CHECKING:

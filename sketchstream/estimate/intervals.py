@@ -14,20 +14,8 @@ from functools import partial
 import numpy as np
 
 from sketchstream.estimate import fit as fits
-from sketchstream.estimate.linear import (
-    Band,
-    Circle,
-    Ends,
-    Line,
-    Moments,
-    blend,
-    blended,
-    decreasing,
-    expected,
-    linear,
-    settled,
-    trusted,
-)
+from sketchstream.estimate.bands import Band, Ends, Moments, blend, blended, critical, decreasing, settled, trusted
+from sketchstream.estimate.linear import Circle, Line, expected, linear
 from sketchstream.estimate.observed import Floats, Observed
 
 
@@ -93,12 +81,19 @@ class Region:
     number: Callable[[Floats, Floats], Floats]
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
-        """Least and largest value within z standard deviations. (1,), (1,)."""
+        """Least and largest value within z standard deviations, less where the centres lie far apart. (1,), (1,)."""
+        values = self._within(z)
+        if len(self.centres) > 1:
+            between = np.ptp(self.number(self.centres[:, 0], self.centres[:, 1]))
+            deviation = float(np.ptp(values, axis=1).max()) / (2.0 * z)
+            values = self._within(float(critical(z, np.asarray(between / max(deviation, 1e-300)))))
+        return np.array([values.min()]), np.array([values.max()])
+
+    def _within(self, z: float) -> Floats:
+        """(c, 512) values on the ellipses of radius z around the centres."""
         spread, axes = np.linalg.eigh(self.covariance)
         shift = z * (axes * np.sqrt(np.maximum(spread, 0.0))) @ CIRCLE
-        x, y = self.centres[:, :1] + shift[0], self.centres[:, 1:] + shift[1]
-        values = self.number(x, y)
-        return np.array([values.min()]), np.array([values.max()])
+        return self.number(self.centres[:, :1] + shift[0], self.centres[:, 1:] + shift[1])
 
 
 CIRCLE = np.stack([np.cos(np.linspace(0.0, 2.0 * np.pi, 512)), np.sin(np.linspace(0.0, 2.0 * np.pi, 512))])
@@ -120,7 +115,7 @@ def closed(parts: Sequence[Observed], n: int) -> Uncertainty:
     seen = [m.moments(SCORES, line.horizon).covariance for m, line in zip(models, lines, strict=True)]
     above = Band(tails.low[-1:], tails.high[-1:], tails.variance[-1:])
     scalars = derived(blended(own, weights), np.sum([w * w * c for w, c in zip(weights, seen, strict=True)], axis=0), d)
-    return Uncertainty(shares, shares.scaled(d), tails.scaled(d), above, scalars, covered(lines, own, n))
+    return Uncertainty(shares, shares.scaled(d), tails.scaled(d), above, scalars, covered(lines, n))
 
 
 def model(part: Observed, line: Line | Circle, n: int) -> Line | Circle:
@@ -133,21 +128,31 @@ def model(part: Observed, line: Line | Circle, n: int) -> Line | Circle:
     return expected(part, 0, law, *fits.above(line.cells, n, above))
 
 
-def covered(lines: Sequence[Line | Circle], own: Sequence[Moments], n: int) -> str:
+def covered(lines: Sequence[Line | Circle], n: int) -> str:
     """What the intervals cover, in words."""
     said = "the noise (of the counters and of the publication); the slots and what they hold are taken as they are"
-    released = [(line, m) for line, m in zip(lines, own, strict=True) if line.horizon < line.whole.low.size]
-    if not released:
-        return said
-    if any(line.resolved <= n for line, _ in released):
+    if any(line.horizon < line.whole.low.size and line.resolved <= n for line in lines):
         said += "; where bins are wide, also every way the counts may lie within them"
-    first = min(int(line.whole.low[line.horizon]) for line, _ in released)
-    if any(m.tail > 0.0 for _, m in released):
+    return said + hiding(lines)
+
+
+def hiding(lines: Sequence[Line | Circle]) -> str:
+    """What noise hides of large counts, and what is taken of it, in words; empty if it hides none."""
+    released = [line for line in lines if isinstance(line, Line) and line.horizon < line.whole.low.size]
+    if not released:
+        return ""
+    first = min(int(line.whole.low[line.horizon]) for line in released)
+    items = sum(line.tail.most(line.tail_at(line.horizon)) * line.d for line in released)
+    most = f"up to {items:,.0f} items may have"
+    if all(line.hidden(line.horizon) is None for line in released):
         return (
-            f"{said}; counts of {first:,} and more cannot be told from noise: events, mean, coverage and entropy take "
-            "it that such items thin out as those below them do, or faster"
+            f"; no count of {first:,} or more shows above the noise, and none is taken to be there, though {most} one"
         )
-    return f"{said}; no count of {first:,} or more shows above the noise, and none is taken to be there"
+    return (
+        f"; {most} counts of {first:,} and more, which cannot be told from noise: events, mean, coverage and entropy "
+        "take it that such items thin out as those below them do, or faster, and are left as open as that leaves them; "
+        "k+ numbers, shares and low quantiles do not hang on it"
+    )
 
 
 def derived(moments: Moments, model: Floats, d: float) -> dict[str, Ends]:
@@ -200,12 +205,13 @@ def entropy_ways(moments: Moments, d: float) -> Floats:
     rising = slope[1] > slope[0]
     most = np.where(rising, moments.outer, moments.inner) @ moments.mass
     least = np.where(rising, moments.inner, moments.outer) @ moments.mass
-    if moments.tail == 0.0:
+    if moments.hidden is None:
         return np.asarray(value + np.stack([least, most]))
-    events = np.append(moments.tail / 4.0 ** np.arange(16), 0.0)
-    largest = np.log(np.clip(events * d, moments.nearest, moments.farthest)) + 1.0
-    far = np.zeros((events.size, 4))
-    far[:, EVENTS] = events
-    one, many = far.copy(), far.copy()
-    one[:, SURPRISE], many[:, SURPRISE] = events * largest, events * math.log(moments.nearest)
+    far = moments.hidden
+    events = np.append(far.events / 4.0 ** np.arange(16), 0.0)
+    largest = np.log(np.clip(events * d, far.nearest, far.farthest)) + 1.0
+    one = np.zeros((events.size, 4))
+    one[:, EVENTS] = events
+    many = one.copy()
+    one[:, SURPRISE], many[:, SURPRISE] = events * largest, events * math.log(far.nearest)
     return np.asarray(value + np.concatenate([least + one, most + many]))

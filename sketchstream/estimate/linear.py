@@ -7,108 +7,17 @@ Source: profile specification 5.2, 5.3, 5.5; Ghazi et al., NeurIPS 2022; varianc
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from sketchstream.estimate import laws
+from sketchstream.estimate.bands import Band, Hidden, Moments, decreasing
 from sketchstream.estimate.observed import FAR, Cells, Floats, Ints, Observed, tally
+from sketchstream.estimate.tail import Tail
 
 Score = Callable[[Floats], Floats]
-SHOWS = 1.96
-"""Standard deviations to either side that hold 95%: what lies further off is told from nothing."""
-RARE = 0.025
-"""Expected items at which the continuation of a tail ends."""
-
-
-class Ends(Protocol):
-    """Whatever says the ends of its intervals."""
-
-    def ends(self, z: float) -> tuple[Floats, Floats]:
-        """Ends of the intervals that reach z standard deviations to either side."""
-        ...
-
-
-@dataclass(frozen=True)
-class Band:
-    """Unbiased estimates known up to a bracket: low <= estimate <= high, both with the same noise.
-
-    Args:
-        low: (m,) estimates with everything in a wide bin at its lower end (equal to high in the unit range).
-        high: (m,) the same at the upper end.
-        variance: (m,) variance of the noise in both.
-    """
-
-    low: Floats
-    high: Floats
-    variance: Floats
-
-    def ends(self, z: float) -> tuple[Floats, Floats]:
-        """Ends of the intervals that reach z standard deviations to either side."""
-        width = z * np.sqrt(np.maximum(self.variance, 0.0))
-        return self.low - width, self.high + width
-
-    def at(self, k: int) -> Band:
-        """The band of one number."""
-        return Band(self.low[k : k + 1], self.high[k : k + 1], self.variance[k : k + 1])
-
-    def scaled(self, factor: float) -> Band:
-        """The band of the estimate times a positive factor."""
-        return Band(self.low * factor, self.high * factor, self.variance * factor**2)
-
-    def flipped(self, whole: float) -> Band:
-        """The band of `whole` minus the estimate."""
-        return Band(whole - self.high, whole - self.low, self.variance)
-
-
-def blend(bands: list[Band], weights: list[float]) -> Band:
-    """Weighted sum of independent bands."""
-    return Band(
-        np.sum([w * b.low for w, b in zip(weights, bands, strict=True)], axis=0),
-        np.sum([w * b.high for w, b in zip(weights, bands, strict=True)], axis=0),
-        np.sum([w * w * b.variance for w, b in zip(weights, bands, strict=True)], axis=0),
-    )
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Estimates of (1/d) sum b(h) for several scores b, and what wide bins leave open.
-
-    Args:
-        value: (m,) estimates, with everything in a wide bin at its middle and nothing beyond the horizon.
-        covariance: (m, m) of their noise.
-        mass: (w,) share of slots in each wide bin below the horizon.
-        inner, outer: (m, w) what b adds at the lower and at the upper end of each bin, per slot.
-        tail: events, per slot, that may lie beyond the horizon. nearest, farthest: least and largest count there.
-    """
-
-    value: Floats
-    covariance: Floats
-    mass: Floats
-    inner: Floats
-    outer: Floats
-    tail: float = 0.0
-    nearest: float = 1.0
-    farthest: float = 1.0
-
-
-def blended(moments: Sequence[Moments], weights: Sequence[float]) -> Moments:
-    """Weighted sum of independent moments."""
-    pairs = list(zip(moments, weights, strict=True))
-    return Moments(
-        np.sum([w * m.value for m, w in pairs], axis=0),
-        np.sum([w * w * m.covariance for m, w in pairs], axis=0),
-        np.concatenate([w * m.mass for m, w in pairs]),
-        np.concatenate([m.inner for m, _ in pairs], axis=1),
-        np.concatenate([m.outer for m, _ in pairs], axis=1),
-        sum(w * m.tail for m, w in pairs),
-        min((m.nearest for m, _ in pairs if m.tail > 0.0), default=1.0),
-        max(m.farthest for m, _ in pairs),
-    )
 
 
 class Line:
@@ -335,8 +244,8 @@ class Line:
             above = np.append(np.cumsum(seen[::-1])[::-1], 0.0)[first : cut + 1]
             mass = np.maximum(-np.diff(decreasing(above)), 0.0) / self.d
         ends = [np.stack([score(t[wide]) - score(middle[wide]) for score in scores]) for t in (at, end)]
-        hidden = self._hidden(cut) if form != "state" else ()
-        return Moments(value, ((c * seen) @ c.T - e @ seen + noise) / self.d**2, mass, ends[0], ends[1], *hidden)
+        covariance = ((c * seen) @ c.T - e @ seen + noise) / self.d**2
+        return Moments(value, covariance, mass, ends[0], ends[1], self.hidden(cut))
 
     def _undone(self, scores: Sequence[Score], counter: Floats) -> tuple[Floats, Floats]:
         """C = D_1 D_2 .. b of every score and E, the same of every product of two. (m, B), (m, m, B).
@@ -354,49 +263,31 @@ class Line:
         return c, e
 
     @cached_property
+    def tail(self) -> Tail:
+        """The counts beyond the resolved ones, and what is known of them."""
+        edge, above, noise = self._edges()
+        unit = self.tails(self.resolved - 1)
+        # next to no noise comes from the unit range to edges so far beyond it
+        blur = sum(6.0 / epsilon for epsilon in self.epsilons)
+        clear = min(int(np.searchsorted(edge, self.whole.unit_range[1] + 1 + blur)), edge.size - 1)
+        single = self.form == "cumulative"
+        return Tail(self.d, single, edge, above, noise, unit.low[1:], unit.variance[1:], clear, blur)
+
+    @cached_property
     def horizon(self) -> int:
         """Index of the first cell whose counts are beyond reach: from there on fewer items lie than noise hides."""
         size = self.whole.low.size
         if self.form == "state":
             return size
-        edge, above, noise = self._edges()
-        first = self._clear(edge)
-        shows = decreasing(above[first:]) > SHOWS * np.sqrt(noise[first:])
-        quiet = first + (shows.size if shows.all() else int(np.argmin(shows)))
-        return max(self.cells.low.size, size - edge.size + quiet)
+        return max(self.cells.low.size, size - self.tail.edge.size + self.tail.quiet)
 
-    def _clear(self, edge: Ints) -> int:
-        """Index of the first edge at which next to no noise comes from the unit range below."""
-        wide = self.whole.unit_range[1] + 1
-        return min(int(np.searchsorted(edge, wide + sum(6.0 / epsilon for epsilon in self.epsilons))), edge.size - 1)
+    def tail_at(self, cut: int) -> int:
+        """Index of a cell among those of the tail."""
+        return cut - (self.whole.low.size - self.tail.edge.size)
 
-    def _hidden(self, cut: int) -> tuple[float, ...]:
-        """Most events, per slot, that the counts beyond the horizon hold, the least and the largest of those counts.
-
-        If anything shows in wide cells, the tail goes on like a power law: from the upper end of the k+ share at the
-        horizon, with the steepest slope that the k+ shares just before it are sure to have had (a tail that gets
-        steeper, on log scales, lies below), until it holds next to no item.
-        """
-        edge, above, noise = self._edges()
-        at = cut - (self.whole.low.size - edge.size)
-        clear = self._clear(edge)
-        if at >= edge.size or above[clear] <= SHOWS * math.sqrt(noise[clear]):
-            return ()
-        start, last = float(edge[at]), float(max(edge[-1], edge[at]))
-        share = max(float(decreasing(above[clear:])[max(at - clear, 0)]), 0.0) + SHOWS * math.sqrt(float(noise[at]))
-        unit = self.tails(self.resolved - 1)
-        counts = np.concatenate([np.arange(1.0, unit.low.size), edge[clear:]])
-        sure = np.concatenate([unit.low[1:], above[clear:]])
-        sure -= SHOWS * np.sqrt(np.concatenate([unit.variance[1:], noise[clear:]]).clip(0.0))
-        before = (counts >= start / 16.0) & (counts <= start / 2.0)
-        slopes = np.log(np.maximum(sure[before], share) / share) / np.log(start / counts[before])
-        slope = max(float(slopes.max(initial=0.0)), 0.01)
-        reach = min(math.log(max(share * self.d / RARE, 1.0)) / slope, math.log(last / start))
-        power = 1.0 - slope
-        events = share * start * (reach if abs(power) < 1e-9 else math.expm1(power * reach) / power)
-        if self.form == "bins":
-            events += share * start
-        return events, start, start * math.exp(reach)
+    def hidden(self, cut: int) -> Hidden | None:
+        """What may lie in the cells from `cut` on."""
+        return None if self.form == "state" else self.tail.hidden(self.tail_at(cut))
 
 
 class Circle:
@@ -535,36 +426,3 @@ def expected(observed: Observed, level: int, law: Floats, heavy: Floats, heavy_s
     slots = tally(where, seen, cells.low.size)
     np.add.at(slots, np.searchsorted(cells.low, heavy, side="right") - 1, heavy_shares * d)
     return Line(observed, level, Cells(cells.low, cells.high, slots, d))
-
-
-def decreasing(y: Floats, weights: Floats | None = None) -> Floats:
-    """The closest non-increasing sequence in weighted least squares (pool adjacent violators). (m,) -> (m,)."""
-    from scipy.optimize import isotonic_regression
-
-    return np.asarray(isotonic_regression(y, weights=weights, increasing=False).x, dtype=np.float64)
-
-
-def settled(band: Band, model: Band) -> Band:
-    """The band with the model's variance wherever its own is less than a quarter of it.
-
-    An unbiased estimate of a variance is noisy where few slots lie near, and may be negative.
-    """
-    own = np.where(band.variance >= 0.25 * model.variance, band.variance, model.variance)
-    return Band(band.low, band.high, np.maximum(own, 0.0))
-
-
-def trusted(own: Floats, typical: Floats) -> Floats:
-    """`settled` for a covariance, in the order of matrices. (m, m), (m, m) -> (m, m)."""
-    return own if np.linalg.eigvalsh(own - typical / 4.0)[0] >= 0.0 else typical
-
-
-def normal_quantile(level: float) -> float:
-    """Z with Pr[|N(0,1)| <= z] = level."""
-    from statistics import NormalDist
-
-    if not 0.0 < level < 1.0 or math.isnan(level):
-        from sketchstream.errors import EstimateError
-
-        msg = f"level must lie between 0 and 1, found {level}"
-        raise EstimateError(msg)
-    return NormalDist().inv_cdf(0.5 + level / 2.0)

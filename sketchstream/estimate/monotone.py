@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from sketchstream.estimate import fit as fits
-from sketchstream.estimate.linear import Circle, Line, decreasing
+from sketchstream.estimate.bands import decreasing
+from sketchstream.estimate.linear import Circle, Line
 from sketchstream.estimate.observed import Observed
 
 

@@ -23,9 +23,10 @@ import numpy as np
 from sketchstream.errors import EstimateError
 from sketchstream.estimate import fit as fits
 from sketchstream.estimate import kernels, opened_count
+from sketchstream.estimate.bands import decreasing
 from sketchstream.estimate.fit import Fit
 from sketchstream.estimate.intervals import Uncertainty
-from sketchstream.estimate.linear import Circle, Line, decreasing, linear
+from sketchstream.estimate.linear import Circle, Line, linear
 from sketchstream.estimate.observed import FAR, Cells, Floats, Observed
 from sketchstream.estimate.opened_count import CROWDED, Curve
 
@@ -300,7 +301,7 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
 
     Returns: the fit (shares over items, index 0 is 0), the number of items, the bands.
     """
-    from sketchstream.estimate import opened_bands
+    from sketchstream.estimate import opened_bands, opened_events
 
     least = 1 if method == "inverse" else SHORT  # unregularised cells lose ground with every one more
     span = min([min(max(n + 1, least), RANGE)] + [int(min(linear(part).resolved, FAR)) for part in parts])
@@ -324,7 +325,7 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
             return Fit(np.zeros(n + 1), np.zeros(0), np.zeros(0)), 0.0, opened_bands.bands(found, n)
     fit, population = _whole(found, light, beyond, n)
     if parts[0].unit == "event":
-        fit = _with_total(fit, float(opened_bands.weight_of(found).value[0]) / population, n, max(n, span))
+        fit = _with_total(fit, float(opened_events.weight_of(found).value[0]) / population, n, max(n, span))
     return fit, population, opened_bands.bands(found, n)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sketchstream.estimate.linear import SHOWS
+from sketchstream.estimate.bands import SHOWS
 from sketchstream.estimate.observed import Floats
 
 if TYPE_CHECKING:
@@ -66,10 +66,8 @@ def curve(levels: Sequence[Level], shape: Model) -> Curve:
     most = HOPELESS * max(level.m / level.share for level in levels)
     step = tester.deviation(np.zeros(1))[0] / 4.0
     rough = np.concatenate([[0.0], np.geomspace(min(step, most / 2.0), most, 96)])
-    low, high = 0.0, most
-    for _ in range(40):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if tester.distance(np.array([middle]))[0] > 0.0 else (low, middle)
+    tester.calibrate(tester.root(most))
+    low = tester.root(most)
     near = low + tester.deviation(np.array([low]))[0] * np.linspace(-8.0, 8.0, 129)
     items = np.unique(np.concatenate([rough, near[(near > 0.0) & (near < most)], [low]]))
     return Curve(items, np.minimum.accumulate(tester.distance(items)))
@@ -99,6 +97,27 @@ class _Tester:
             if level.m not in tables:
                 tables[level.m] = _noise(level, shape)
         self.noise = [tables[level.m] for level in levels]
+        self.levels = levels
+
+    def root(self, most: float) -> float:
+        """The number of items at distance 0, or `most`."""
+        low, high = 0.0, most
+        for _ in range(7):  # each a sixty-fourth of what is left
+            items = np.linspace(low, high, 65)
+            above = max(int((self.distance(items[1:]) > 0.0).cumprod().sum()), 0)
+            low, high = float(items[above]), float(items[min(above + 1, 64)])
+        return low
+
+    def calibrate(self, items: float) -> None:
+        """Scale the noise to what the counters seen show, as far as the levels say something about so many items."""
+        load, weight, _ = self._weights(np.array([items]))
+        pull = (weight[0] * self.m / self.share) ** 2
+        full = -np.expm1(-load[0])
+        model = [np.interp(one, -np.expm1(-LOADS), noise) for one, noise in zip(full, self.noise, strict=True)]
+        seen = np.array([level.estimator.tails(1).variance[1] for level in self.levels])
+        factor = float(pull @ seen) / max(float(pull @ np.array(model)), 1e-300)
+        if factor >= 0.25:
+            self.noise = [factor * one for one in self.noise]
 
     def _weights(self, items: Floats) -> tuple[Floats, Floats, Floats]:
         """Loads, weights of the levels (G, L), standard deviation of the weighted estimate (G,)."""

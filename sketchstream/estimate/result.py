@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from sketchstream.errors import EstimateError
+from sketchstream.estimate.bands import Ends, normal_quantile
 from sketchstream.estimate.fit import Fit
 from sketchstream.estimate.intervals import Uncertainty, xlogx
-from sketchstream.estimate.linear import Ends, normal_quantile
 from sketchstream.estimate.observed import Floats
 
 if TYPE_CHECKING:

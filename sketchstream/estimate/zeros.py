@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from sketchstream.errors import EstimateError
+from sketchstream.estimate.bands import Band
 from sketchstream.estimate.fit import Fit
-from sketchstream.estimate.linear import Band
 from sketchstream.estimate.result import Profile
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sketchstream.estimate import METHODS, reconstruct
+from sketchstream.estimate.bands import normal_quantile
 from sketchstream.estimate.intervals import closed
-from sketchstream.estimate.linear import normal_quantile
 from sketchstream.estimate.simulate import hashed, publish
 
 pytestmark = pytest.mark.statistics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from sketchstream.estimate.simulate import hashed, publish
 
 _spec = importlib.util.spec_from_file_location("thrown", Path(__file__).parents[2] / "bench" / "thrown.py")
 bench = importlib.util.module_from_spec(_spec)
+sys.modules["thrown"] = bench  # numba's cache looks compiled functions up by module
 _spec.loader.exec_module(bench)
 
 RUNS = 300
@@ -71,6 +73,10 @@ def covered(counts, slots, levels, **options):
         ),
         pytest.param(geometric(8_000), 1 << 12, 4, {}, id="crowded", marks=pytest.mark.slow),
         pytest.param(zipf(5_000), 1 << 14, 4, {"epsilon": "0.25", "form": "state"}, id="zipf", marks=pytest.mark.slow),
+        pytest.param(zipf(5_000), 1 << 14, 4, {"form": "state"}, id="heavy items that share slots"),
+        pytest.param(
+            geometric(5_000), 1 << 14, 4, {"epsilon": 2, "form": "bins", "unit": "item", "modulus": 32}, id="items"
+        ),
     ],
 )
 def test_intervals_of_noisy_and_crowded_sketches_cover(counts, slots, levels, options):
@@ -115,6 +121,15 @@ def test_the_limit_of_the_number_of_items_is_stated_where_the_slots_set_none():
     assert profile.distinct.high >= 300
     clear = reconstruct([seen(geometric(300), 1 << 12, 2, rng)], method="monotone", max_count=12)
     assert "no upper limit" not in clear.covers
+
+
+def test_what_noise_hides_of_large_counts_is_said_and_leaves_the_mean_open():
+    rng = np.random.default_rng(6)
+    noisy = reconstruct([seen(zipf(5_000), 1 << 14, 4, rng, form="bins")], method="monotone", max_count=12)
+    assert "cannot be told from noise" in noisy.covers
+    assert noisy.mean.low <= zipf(5_000).mean() <= noisy.mean.high
+    bare = reconstruct([seen(zipf(5_000), 1 << 14, 4, rng, form="state")], method="monotone", max_count=12)
+    assert "noise:" not in bare.covers
 
 
 def test_only_a_sketch_with_every_level_overcrowded_is_refused():

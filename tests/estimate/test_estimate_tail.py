@@ -1,0 +1,92 @@
+"""What noise hides of large counts: how much is taken to be there, and that thresholds limit it."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from sketchstream.estimate.bands import Band, critical
+from sketchstream.estimate.intervals import Region, closed
+from sketchstream.estimate.linear import linear
+from sketchstream.estimate.simulate import publish
+
+Z = 1.96
+
+
+def padded(counts, zeros):
+    return np.append(np.zeros(zeros, dtype=np.int64), counts)
+
+
+def zipf(exponent, most, size):
+    return np.minimum(np.random.default_rng(17).zipf(exponent, size), most)
+
+
+@pytest.mark.parametrize("width", [0.0, 0.01, 0.5, 3.0, 1e9])
+def test_a_number_within_a_bracket_is_covered_as_often_as_a_point(width):
+    normal, found = NormalDist(), float(critical(Z, np.array(width)))
+    assert normal.cdf(found + width) - normal.cdf(-found) == pytest.approx(normal.cdf(Z) - normal.cdf(-Z), abs=1e-12)
+
+
+def test_wide_brackets_take_the_one_sided_critical_value_and_points_the_other():
+    low, high = Band(np.zeros(2), np.array([0.0, 1e6]), np.ones(2)).ends(Z)
+    one_sided = NormalDist().inv_cdf(2.0 * NormalDist().cdf(Z) - 1.0)
+    assert low == pytest.approx([-Z, -one_sided])
+    assert high == pytest.approx([Z, 1e6 + one_sided])
+
+
+def test_the_range_of_a_function_over_far_centres_takes_it_too():
+    centres = np.array([[0.0, 0.0], [1e6, 0.0]])
+    region = Region(centres, np.eye(2), lambda x, y: x + 0.0 * y)
+    one_sided = NormalDist().inv_cdf(2.0 * NormalDist().cdf(Z) - 1.0)
+    assert float(region.ends(Z)[0][0]) == pytest.approx(-one_sided, abs=1e-3)
+    assert float(Region(centres[:1], np.eye(2), lambda x, y: x + 0.0 * y).ends(Z)[0][0]) == pytest.approx(-Z, abs=1e-3)
+
+
+@pytest.mark.parametrize("far", [2_000, 300_000])
+def test_thresholds_limit_the_largest_count_and_the_limit_holds(far):
+    rng = np.random.default_rng(3)
+    h = padded(np.append(rng.geometric(0.4, 2_000), [300, 500, 900, far]), 2_000)
+    farthest = []
+    for _ in range(200):
+        tail = linear(publish([h], epsilon=1, rng=rng, form="cumulative", max_count=30)).tail
+        room = tail._room(tail.clear, tail.most(tail.clear))
+        farthest.append(room.farthest)
+        assert room.events * h.size >= 0.0
+    assert np.mean(np.array(farthest) >= far) >= 0.95
+    assert np.median(farthest) <= 100 * far
+
+
+def test_a_tail_that_shows_in_thresholds_leaves_the_total_open_by_a_small_factor_only():
+    rng, counts = np.random.default_rng(4), zipf(2.0, 10**5, 20_000)
+    h = padded(counts, 20_000)
+    ends = [
+        closed([publish([h], epsilon=1, rng=rng, form="cumulative", max_count=30)], 30).scalars["total"].ends(Z)
+        for _ in range(20)
+    ]
+    low, high = np.array(ends)[:, :, 0].T
+    assert np.mean((low <= counts.sum()) & (counts.sum() <= high)) >= 0.9
+    assert np.median(high) <= 10 * counts.sum()
+
+
+def test_a_heavy_tail_that_does_not_show_is_covered_where_the_counts_below_do_not_rule_it_out():
+    rng, counts = np.random.default_rng(5), zipf(1.5, 10**4, 500)
+    h = padded(counts, 500)
+    hits = 0
+    for _ in range(100):
+        known = closed([publish([h], epsilon="0.25", rng=rng, form="bins", max_count=30)], 30)
+        low, high = known.scalars["mean"].ends(Z)
+        hits += low[0] <= counts.mean() <= high[0]
+    assert hits >= 88
+
+
+def test_what_may_be_hidden_is_a_number_in_words():
+    rng = np.random.default_rng(6)
+    h = padded(rng.geometric(0.4, 20_000), 20_000)
+    for resolved in (30, 300):
+        light = closed([publish([h], epsilon=1, rng=rng, form="cumulative", max_count=resolved)], 30)
+        assert "none is taken to be there, though up to" in light.covers
+    few = closed([publish([padded(zipf(1.5, 10**4, 500), 500)], epsilon="0.25", rng=rng, form="bins")], 30)
+    assert "cannot be told from noise" in few.covers
+    assert "k+ numbers, shares and low quantiles do not hang on it" in few.covers
