@@ -474,6 +474,7 @@ class Admin:
                     ).items()
                 }
             except KafkaError:
+                self.close()  # it may go on asking a leader that is gone: only an answer makes it look for the new one
                 if len(wanted) == 1:
                     return {}
         answered: dict[int, int] = {}

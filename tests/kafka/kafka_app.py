@@ -116,6 +116,7 @@ class App:
     window: str = "1m"
     input: str = 'item_type = "int"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nidle = "off"'
     kafka: Mapping[str, object] = field(default_factory=dict)
+    input_topic: Mapping[str, object] | None = None
     key: bool = False
     extra: str = ""
     workers: list[Worker] = field(default_factory=list)
@@ -135,9 +136,9 @@ class App:
             # event times are the records' timestamps, and years old: retention by time would trim them at once
             settings = {"retention.ms": "-1"}
             topic = {"num_partitions": self.partitions, "replication_factor": self.replication, "configs": settings}
-            admin.create_topics({self.topic: topic})
+            admin.create_topics({self.topic: self.input_topic or topic})
             admin.wait_for_topics([self.topic])
-        kafka_topics.create(self.connection, self.names)
+        kafka_topics.create(self.connection, self.names, replication=self.replication)
         self.truth: dict[int, Counter] = defaultdict(Counter)
 
     @property
@@ -206,6 +207,22 @@ class App:
     def logs(self) -> str:
         return "\n".join(f"--- {w.name}\n{w.log.read_text(errors='replace')[-6000:]}" for w in self.workers)
 
+    def wait_running(self, worker: Worker, partitions: int | None = None, timeout_s: float = 60) -> None:
+        """Until a worker has begun to read so many partitions, by default all."""
+        deadline = time.monotonic() + timeout_s
+        while worker.says("event=running") < (partitions or self.partitions):
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.05)
+
+    def wait_committed(self, timeout_s: float = 60) -> dict[int, int]:
+        """Until all records of the input are in committed snapshots; returns the positions of its partitions' ends."""
+        ends = self.connection.admin.offsets(self.topic, range(self.partitions), "latest")
+        deadline = time.monotonic() + timeout_s
+        while {tp.partition: at.offset for tp, at in self.connection.admin.committed(self.group).items()} != ends:
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.1)
+        return ends
+
     # ---------------------------------------------------------------------------------------------- load
 
     def load(self) -> Load:
@@ -220,14 +237,20 @@ class App:
         finally:
             source.close()
 
-    def wait_published(self, through: int, timeout_s: float = 120, sketches: Iterable[str] = ("seen",)) -> None:
-        """Until every partition has published these sketches through that time."""
+    def wait_published(
+        self, through: int, timeout_s: float = 120, sketches: Iterable[str] = ("seen",), revision: int | None = None
+    ) -> None:
+        """Until every partition has published these sketches through that time, under that revision or any."""
         wanted = [(name, p) for name in sketches for p in range(self.partitions)]
         source = KafkaSealedSource(self.connection, f"{self.group}.sealed")
         deadline = time.monotonic() + timeout_s
         try:
             while True:
-                found = {(f.sketch, f.partition): f.published_through for f in source.frontiers()}
+                found = {
+                    (f.sketch, f.partition): f.published_through
+                    for f in source.frontiers()
+                    if revision is None or f.revision == revision
+                }
                 behind = [place for place in wanted if found.get(place, NO_TIME) < through]
                 if not behind:
                     return
@@ -323,6 +346,14 @@ class App:
                 manifests[record.partition].append(record.key[11:])
         log.close()
         return {p: sum(name == pointers[p].snapshot_id for name in set(manifests[p])) for p in pointers}
+
+
+def wait_forgotten(connection: Connection, timeout_s: float = 60) -> None:
+    """Until the group has no members."""
+    deadline = time.monotonic() + timeout_s
+    while connection.admin.ask_group(connection.group)["members"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 class Load:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -45,26 +47,55 @@ def check(app: App, run: Run, *, exact: bool) -> None:
         assert manifests == 1, f"partition {partition} has {manifests} manifests that a committed pointer opens"
 
 
-@pytest.mark.timeout(600)
-def test_one_minute_of_faults_on_three_brokers_counts_exactly(cluster3: DevCluster, tmp_path: Path) -> None:
-    app = App(cluster3.bootstrap, tmp_path / "app", partitions=6, replication=3, sketch=EXACT)
+Minutes = Mapping[str, tuple[Run, "Future[None]"]]  # by the name of the test
+
+
+@pytest.fixture(scope="module")
+def minutes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minutes]:
+    """One minute of faults for each of these tests that is run: at the same time, for they wait more than they work."""
+
+    def on_three_brokers(folder: Path) -> Run:
+        cluster: DevCluster = request.getfixturevalue("cluster3")
+        app = App(cluster.bootstrap, folder, partitions=6, replication=3, sketch=EXACT)
+        return Run(app, seed=1, seconds=60, cluster=cluster)
+
+    def on_one_broker(folder: Path) -> Run:
+        return Run(App(request.getfixturevalue("kafka"), folder, sketch=NOISY), seed=2, seconds=60)
+
+    tests = {
+        test_one_minute_of_faults_on_three_brokers_counts_exactly: on_three_brokers,
+        test_one_minute_of_faults_on_one_broker_draws_each_noise_once: on_one_broker,
+    }
+    selected = {item.name for item in request.session.items}
+    runs = {
+        test.__name__: make(tmp_path_factory.mktemp("minute") / "app")
+        for test, make in tests.items()
+        if test.__name__ in selected
+    }
     try:
-        run = Run(app, seed=1, seconds=60, cluster=cluster3)
-        run.run()
-        check(app, run, exact=True)
+        with ThreadPoolExecutor() as threads:
+            yield {name: (run, threads.submit(run.run)) for name, run in runs.items()}
     finally:
-        app.close()
+        for run in runs.values():
+            run.app.close()
+
+
+@pytest.fixture
+def minute(request: pytest.FixtureRequest, minutes: Minutes) -> Run:
+    """The run of this test, at its end."""
+    run, done = minutes[request.node.name]
+    done.result()
+    return run
 
 
 @pytest.mark.timeout(600)
-def test_one_minute_of_faults_on_one_broker_draws_each_noise_once(kafka: str, tmp_path: Path) -> None:
-    app = App(kafka, tmp_path / "app", sketch=NOISY)
-    try:
-        run = Run(app, seed=2, seconds=60)
-        run.run()
-        check(app, run, exact=False)
-    finally:
-        app.close()
+def test_one_minute_of_faults_on_three_brokers_counts_exactly(minute: Run) -> None:
+    check(minute.app, minute, exact=True)
+
+
+@pytest.mark.timeout(600)
+def test_one_minute_of_faults_on_one_broker_draws_each_noise_once(minute: Run) -> None:
+    check(minute.app, minute, exact=False)
 
 
 @pytest.mark.slow

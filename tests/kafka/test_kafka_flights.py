@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ def send(app: App, flights: Flights, workers: int = 2) -> None:
     producer = Producer({"bootstrap.servers": app.bootstrap, "partitioner": "murmur2_random", "linger.ms": 20})
     names = [json.dumps(name) for name in flights.tail_numbers]
     keys = [name.encode() for name in flights.tail_numbers]
-    started = [app.start() for _ in range(workers)]
+    started = [app.start(fresh=True) for _ in range(workers)]
     for i, (ts, aircraft) in enumerate(zip(flights.time_ms.tolist(), flights.aircraft.tolist(), strict=True)):
         value = f'{{"ts":{ts},"tailnum":{names[aircraft] if aircraft >= 0 else "null"}}}'
         while True:
@@ -49,7 +51,7 @@ def send(app: App, flights: Flights, workers: int = 2) -> None:
         if i == len(flights) // 2:
             producer.flush()
             started[0].kill()
-            app.start()
+            app.start(fresh=True)
     later = int(flights.time_ms[-1]) + 40 * 86_400_000
     for partition in range(app.partitions):
         producer.produce(app.topic, f'{{"ts":{later},"tailnum":null}}'.encode(), None, partition)
@@ -86,7 +88,8 @@ def run(app: App, flights: Flights, sketches: list[str]) -> list[list[dict[str, 
     end = flights.months()[-1].end_ms
     app.wait_published(end, sketches=sketches)
     print(f"published after {time.monotonic() - began:.1f} s")
-    found = [profiles(app, name) for name in sketches]
+    with ThreadPoolExecutor(2) as readers:
+        found = list(readers.map(partial(profiles, app), sketches))
     print(f"profiles after {time.monotonic() - began:.1f} s")
     return found
 

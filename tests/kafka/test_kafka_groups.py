@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from kafka import KafkaAdminClient
+from kafka_app import wait_forgotten
 
 from sketchstream.stream.ports import Assigned, Revoked
 from sketchstream_connectors.fields import Decoder
@@ -82,7 +83,7 @@ def test_evicted_members_and_a_new_one_own_every_partition(join: Callable[[], Me
     settle(old)
     for member in old:
         member.awake.clear()
-    time.sleep(4)  # nobody polls: the group forgets the old members
+    wait_forgotten(old[0].source._connection)  # nobody polls
     new = join()
     for member in old:
         member.awake.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -82,25 +83,28 @@ def test_neither_topics_nor_logs_nor_offsets_hold_an_item_or_its_count(kafka: st
 
 def test_open_snapshots_have_one_size_whatever_was_counted(kafka: str, tmp_path: Path) -> None:
     sizes = []
-    for number, items in enumerate((["quiet"], [f"loud-{i}" for i in range(5000)])):
-        app = App(
-            kafka,
-            tmp_path / f"app{number}",
-            partitions=1,
-            key=True,
-            sketch='epsilon = "1"\ndomain = { slots = 65536, levels = 2 }\nmax_count = 300',
-            input='item_type = "text"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nidle = "off"',
-        )
-        try:
-            worker, load = app.start(), app.load()
+    with contextlib.ExitStack() as stack:
+        apps: list[App] = []
+        for items in (["quiet"], [f"loud-{i}" for i in range(5000)]):
+            app = App(
+                kafka,
+                tmp_path / f"app{len(apps)}",
+                partitions=1,
+                key=True,
+                sketch='epsilon = "1"\ndomain = { slots = 65536, levels = 2 }\nmax_count = 300',
+                input='item_type = "text"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nidle = "off"',
+            )
+            stack.callback(app.close)
+            apps.append(app)
+            app.start()
+            load = app.load()
             for i in range(5000):
                 load.send(items[i % len(items)], BASE + i, partition=0)
             load.flush()
+        for app in apps:
             blobs = _wait(lambda app=app: [len(r) for r in everything(app, app.names.state) if len(r) > 200_000])
-            assert worker.alive
+            assert app.workers[0].alive
             sizes.append(set(blobs))
-        finally:
-            app.close()
     assert sizes[0] == sizes[1]
     assert len(sizes[0]) <= 2, "the first snapshot of a sketch, and all later ones"
 
@@ -112,5 +116,5 @@ def _wait(found: Callable[[], list[int]]) -> list[int]:
     while time.monotonic() < deadline:
         if len(seen := found()) >= 1:
             return seen
-        time.sleep(0.5)
+        time.sleep(0.2)
     pytest.fail("no snapshot of the open window appeared")

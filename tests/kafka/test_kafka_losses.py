@@ -69,13 +69,7 @@ def wait_for(true: Callable[[], object], app: App, seconds: float = 180) -> None
 
 def stopped(app: App, worker: Worker) -> dict[int, int]:
     """The worker, ended in order after it has read everything; positions of the ends of the input."""
-    ends = app.connection.admin.offsets(app.topic, range(app.partitions), "latest")
-
-    def committed() -> dict[int, int]:
-        found = app.connection.admin.committed(app.group)
-        return {tp.partition: committed.offset for tp, committed in found.items()}
-
-    wait_for(lambda: committed() == ends, app)
+    ends = app.wait_committed(180)
     assert worker.terminate() == 0, app.logs()
     return ends
 

@@ -163,12 +163,7 @@ def test_a_revision_is_above_everything_that_was_published(app: App) -> None:
 
 def test_nothing_is_mended_while_workers_run(app: App) -> None:
     worker = app.start()
-    for _ in range(200):
-        if worker.says("event=running") >= 2:
-            break
-        import time
-
-        time.sleep(0.1)
+    app.wait_running(worker)
     for act in (recover, reset):
         with pytest.raises(ConfigError, match="running workers"):
             act(app.connection, app.names)
@@ -186,12 +181,10 @@ def test_a_new_revision_is_counted_and_published_as_one(app: App) -> None:
     assert worker.terminate() == 0
     reset(app.connection, app.names, to="beginning")
     worker = app.start()
-    for _ in range(300):
-        found = {(e.revision, e.window[0], e.partition) for e in app.entries()}
-        if {r for r, _, _ in found} == {0, 1} and len(found) % 2 == 0:
-            break
+    app.wait_published(start + MINUTE, revision=1)
+    found = {(e.revision, e.window[0], e.partition) for e in app.entries()}
     windows = {revision: {(w, p) for r, w, p in found if r == revision} for revision in (0, 1)}
-    assert windows[0] == windows[1]
+    assert windows[0] == windows[1] != set()
     app.check_publications()
     assert worker.terminate() == 0
 

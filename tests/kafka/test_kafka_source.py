@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import CorruptRecordError, LogTruncationError, OffsetOutOfRangeError, TopicAlreadyExistsError
+from kafka_app import wait_forgotten
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.stream.ports import Assigned, Chunk, PartitionError, Revoked, SourceEvent
@@ -166,13 +167,13 @@ def test_a_partition_kept_over_a_rebalance_goes_on_where_it_was(
 def test_a_member_that_was_evicted_is_told_that_its_partitions_moved(
     opened: Callable[..., KafkaSource], kafka: str, topic: str
 ) -> None:
-    source = opened()
+    source = opened(**{"session.timeout.ms": 2000, "heartbeat.interval.ms": 400, "max.poll.interval.ms": 2500})
     events = poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
     for p in range(4):
         source.seek(p, 0)
         source.resume(p)
     source.poll(0.1)
-    time.sleep(8)  # beyond max.poll.interval: the group goes on without it
+    wait_forgotten(source._connection)  # beyond max.poll.interval: the group goes on without it
     events = poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
     assert isinstance(events[0], Revoked)
     assert events[0].partitions == (0, 1, 2, 3)

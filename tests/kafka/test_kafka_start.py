@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -106,6 +106,25 @@ def test_errors_of_the_client_say_what_and_name_themselves_once_broker_free(erro
     assert str(caught.value).count(type(error).__name__) == 1
 
 
+def test_a_leader_that_cannot_be_reached_is_looked_for_anew(
+    kafka: str, topic_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, topic = Connection({"bootstrap.servers": kafka}), topic_name("moved")
+    with connection.admin.client("creating") as client:
+        client.create_topics({topic: {"num_partitions": 2, "replication_factor": 1}})
+        client.wait_for_topics([topic])
+    assert connection.admin.offsets(topic, [0, 1], "latest") == {0: 0, 1: 0}
+
+    def refused(*_arguments: object, **_options: object) -> object:
+        raise errors.KafkaConnectionError(OSError(111, "refused"))
+
+    monkeypatch.setattr(client, "list_partition_offsets", refused)  # it knows the old leader, who does not answer
+    for _ in range(2):
+        found = connection.admin.offsets(topic, [0, 1], "latest")
+    assert found == {0: 0, 1: 0}
+    connection.close()
+
+
 @pytest.fixture
 def secured(own_broker: DevCluster, tmp_path: Path) -> Iterator[App]:
     """An application whose workers use TLS and SASL, on topics made over the plain listener."""
@@ -126,7 +145,7 @@ def secured(own_broker: DevCluster, tmp_path: Path) -> Iterator[App]:
 @pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 def test_workers_run_over_tls_and_sasl(secured: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKETCHSTREAM__KAFKA__SASL_PASSWORD", PASSWORD)
-    worker = secured.start()
+    worker = secured.start(fresh=True)
     load = secured.load()
     start = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
     for i in range(500):
@@ -139,8 +158,8 @@ def test_workers_run_over_tls_and_sasl(secured: App, monkeypatch: pytest.MonkeyP
 
 
 def test_tls_without_the_certificate_and_sasl_without_the_password_are_refused(own_broker: DevCluster) -> None:
-    quick = {"admin.bootstrap.timeout.ms": 3000, "admin.request.timeout.ms": 3000}
-    tls = {"bootstrap.servers": own_broker.tls_bootstrap, "security.protocol": "SSL", **quick}
+    quick = {"admin.bootstrap.timeout.ms": 1000, "admin.request.timeout.ms": 1000}
+    tls = {"bootstrap.servers": own_broker.tls_bootstrap, "security.protocol": "SSL"}
     wrong = {
         "bootstrap.servers": own_broker.sasl_bootstrap,
         "security.protocol": "SASL_SSL",
@@ -148,10 +167,9 @@ def test_tls_without_the_certificate_and_sasl_without_the_password_are_refused(o
         "sasl.mechanism": "PLAIN",
         "sasl.username": SASL_USER,
         "sasl.password": "wrong-password",
-        **quick,
     }
     for options in (tls, wrong):
-        connection = Connection(options)
+        connection = Connection({**options, **quick})
         with pytest.raises(BrokerError) as caught:
             connection.make_admin()
         assert "wrong-password" not in str(caught.value)
