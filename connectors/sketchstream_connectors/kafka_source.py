@@ -15,13 +15,13 @@ import logging
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError
 from sketchstream.stream.ports import Assigned, Chunk, Decoded, PartitionError, RawRecord, Revoked, SourceEvent
 from sketchstream_connectors import raw_fetch
 from sketchstream_connectors.kafka_client import Admin, Connection, ours
+from sketchstream_connectors.kafka_doubt import Doubts
 from sketchstream_connectors.kafka_watch import Watch
 
 if TYPE_CHECKING:
@@ -35,18 +35,8 @@ log = logging.getLogger("sketchstream.kafka")
 CHUNKS_A_POLL = 16
 RECORDS_A_POLL = 4000
 RECREATE_EVERY_S = 120.0
-REFETCHES = 3
 TRUNCATED_AFTER_S = 30.0
 METADATA_TIMEOUT_S = 20.0
-
-
-@dataclass
-class _Hold:
-    """A position in doubt: since when, and when the leader is asked again (never, once it said that it exists)."""
-
-    since: float
-    offset: int
-    again_at: float = 0.0
 
 
 class KafkaSource:
@@ -87,8 +77,7 @@ class KafkaSource:
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
         self._epochs: dict[int, int] = {}
-        self._refetched: dict[int, tuple[int, int]] = {}
-        self._held: dict[int, _Hold] = {}
+        self._doubts = Doubts()
         self._consumer: KafkaConsumer | None = None
         self._recreate: str | None = None
         self._recreated_at = float("-inf")
@@ -172,7 +161,7 @@ class KafkaSource:
         self._announced.clear()
         self._positions.clear()
         self._paused.clear()
-        self._held.clear()
+        self._doubts.let_go()
         self._lost.clear()
         self._open()
 
@@ -218,18 +207,13 @@ class KafkaSource:
             p = tp.partition
             if p in self._announced and p not in self._lost and p in self._positions:
                 self._place(p, self._positions[p])
-                if p in self._paused or self._waits(p):
+                if p in self._paused or self._doubts.waits(p):
                     self.consumer.pause(tp)
             else:
                 self._positions.pop(p, None)
                 self._paused.add(p)
                 self.consumer.seek(tp, 0)
                 self.consumer.pause(tp)
-
-    def _waits(self, partition: int) -> bool:
-        """Whether a partition is held back because its position is in doubt."""
-        hold = self._held.get(partition)
-        return hold is not None and hold.again_at != float("inf")
 
     def _on_lost(self, partitions: Collection[TopicPartition]) -> None:
         """The group has gone on without us: whatever we hold of these partitions is stale."""
@@ -270,8 +254,8 @@ class KafkaSource:
             self._suspicious = False
             with contextlib.suppress(BrokerError):
                 events += self._anew()
-        for p in [p for p, hold in self._held.items() if hold.again_at <= time.monotonic()]:
-            events += self._settle(p) if p in self._held else []
+        for p in self._doubts.due(time.monotonic()):
+            events += self._settle(p)
         for p in sorted(self._announced - self._paused):
             events += self._chunks(p, polled.get(self._of(p), ()))
         return events
@@ -284,7 +268,7 @@ class KafkaSource:
         new = owned - (self._announced - gone)
         self._lost.clear()
         for p in gone:
-            self._held.pop(p, None)
+            self._doubts.settled(p)
         for p in gone - new:
             self._positions.pop(p, None)
             self._paused.discard(p)
@@ -325,7 +309,7 @@ class KafkaSource:
                 )
             )
             self._positions[partition] = piece.next_position
-            self._held.pop(partition, None)
+            self._doubts.settled(partition)
             if piece.leader_epoch >= 0:
                 self._epochs[partition] = piece.leader_epoch
         self._watch.progress(partition)
@@ -361,20 +345,18 @@ class KafkaSource:
         raise error
 
     def _doubt(self, partition: int, offset: int) -> list[SourceEvent]:
-        """A broker says that a position does not exist. The leader's own bounds decide, after a while if need be.
-
-        A replica that has just come back answers so before it has caught up, and a client with old metadata asks it.
-        """
-        self._held.setdefault(partition, _Hold(time.monotonic(), offset))
+        """A broker says that a position does not exist."""
+        self._doubts.hold(partition, offset, time.monotonic())
         return self._settle(partition)
 
     def _settle(self, partition: int) -> list[SourceEvent]:
         """Halt, read on, or wait, as the leader's bounds say."""
-        hold, now = self._held[partition], time.monotonic()
-        tp = self._of(partition)
+        now = time.monotonic()
+        offset = self._doubts.asked(partition, now)
+        if offset is None:  # settled while another partition was
+            return []
         if partition in self._owned():
-            self.consumer.pause(tp)
-        hold.again_at = now + 0.5
+            self.consumer.pause(self._of(partition))
         try:
             first = self._admin.offsets(self.topic, [partition], "earliest").get(partition)
             last = self._admin.offsets(self.topic, [partition], "latest").get(partition)
@@ -383,19 +365,16 @@ class KafkaSource:
             return []
         if anew:
             return anew
-        log.warning(
-            "event=position_in_doubt partition=%d position=%d first=%s last=%s", partition, hold.offset, first, last
-        )
-        if first is not None and hold.offset < first:
-            del self._held[partition]
-            text = f"position {hold.offset} was trimmed (retention or DeleteRecords): the log begins at {first}"
-            return [self._halting(partition, text, first)]
-        if last is not None and now - hold.since > TRUNCATED_AFTER_S:
-            del self._held[partition]
-            text = f"position {hold.offset} does not exist (the log ends at {last}): the log was truncated"
-            return [self._halting(partition, text, last if last < hold.offset else None)]
-        if first is not None and last is not None and hold.offset <= last:
-            self._release(partition)
+        log.warning("event=position_in_doubt partition=%d position=%d first=%s last=%s", partition, offset, first, last)
+        found = self._doubts.judge(partition, first, last, now, TRUNCATED_AFTER_S)
+        if found is None:
+            return []
+        if not found.exists:
+            return [self._halting(partition, found.text, found.resume_at)]
+        if partition in self._owned():
+            self._place(partition, self._positions.get(partition, offset))
+            if partition not in self._paused:
+                self.consumer.resume(self._of(partition))
         return []
 
     def _truncated(self, divergent: Mapping[TopicPartition, OffsetAndMetadata | None]) -> list[SourceEvent]:
@@ -429,20 +408,11 @@ class KafkaSource:
         if found is not None:
             self.topic_id = found.topic_id
         self._epochs.clear()
-        self._held.clear()
-        self._refetched.clear()
+        self._doubts.clear()
         error = DataLossError(f"the input topic {self.topic!r} {what}; `sketchstream reset` starts a new revision")
         for p in self._announced:
             self._stop(p)
         return [PartitionError(p, error, anew=True) for p in sorted(self._announced)]
-
-    def _release(self, partition: int) -> None:
-        """The position exists: fetch from it again; how long it was in doubt is remembered until a chunk comes."""
-        self._held[partition].again_at = float("inf")
-        if partition in self._owned():
-            self._place(partition, self._positions.get(partition, self._held[partition].offset))
-            if partition not in self._paused:
-                self.consumer.resume(self._of(partition))
 
     def _halting(self, partition: int, why: str, resume_at: int | None = None) -> PartitionError:
         """Stop reading a partition, so that the others are not starved by its error."""
@@ -463,14 +433,11 @@ class KafkaSource:
             msg = f"a batch of {self.topic!r} cannot be read: {type(error).__name__}"
             raise BrokerError(msg) from error
         position = self._positions[partition]
-        at, times = self._refetched.get(partition, (position, 0))
-        times = times + 1 if at == position else 1
-        self._refetched[partition] = (position, times)
-        if times <= REFETCHES:
-            log.warning("event=batch_unreadable partition=%d attempt=%d", partition, times)
+        attempt = self._doubts.refetch(partition, position)
+        if attempt is not None:
+            log.warning("event=batch_unreadable partition=%d attempt=%d", partition, attempt)
             self._place(partition, position)
             return []
-        del self._refetched[partition]
         return [
             self._halting(partition, f"a batch at or after position {position} is corrupt ({type(error).__name__})")
         ]
@@ -486,7 +453,7 @@ class KafkaSource:
     def seek(self, partition: int, position: int) -> None:
         """Go on from here."""
         self._positions[partition] = position
-        self._held.pop(partition, None)
+        self._doubts.settled(partition)
         if partition in self._owned():
             self._place(partition, position)
 
@@ -500,7 +467,7 @@ class KafkaSource:
         """Deliver again."""
         self._paused.discard(partition)
         self._watch.progress(partition)
-        if partition in self._owned() and not self._waits(partition):
+        if partition in self._owned() and not self._doubts.waits(partition):
             self.consumer.resume(self._of(partition))
 
     def partition_count(self, *, fresh: bool = False) -> int:
