@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import ConfigError
 from sketchstream.items import Items
+from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors import field_kernels as kernels
 from sketchstream_connectors import json_kernels
 from sketchstream_connectors.json_kernels import INTEGER, MISSING, NULL, OTHER, STRING
@@ -35,8 +36,6 @@ Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 
-UNREADABLE_TIME = int(np.iinfo(np.int64).min)
-"""Event time of a record whose time cannot be read: it moves no watermark and opens no window."""
 RECORD_TIME = "record"
 
 
@@ -49,7 +48,7 @@ class Decoded:
         items: the u items; an update that is not valid has the item 0, or an empty one.
         weights: (u,) int64, or None where all are 1.
         valid: (u,) bool, whether the update is to be applied. Not valid and not null: a poison payload.
-        times: (n,) int64 event time in milliseconds, `UNREADABLE_TIME` where it cannot be read.
+        times: (n,) int64 event time in milliseconds, `NO_TIME` where it cannot be read.
         null: (n,) bool, records without an item, which are no-ops and not errors; their updates are not valid.
     """
 
@@ -191,7 +190,7 @@ class Decoder:
         unreadable = fields[:, 4] == _BAD_TIME
         if self.time == "t":
             unreadable |= ~has_time
-        times[unreadable] = UNREADABLE_TIME
+        times[unreadable] = NO_TIME
         readable = fields[:, 0] >= 0
         counts = np.where(readable, (fields[:, 1] - fields[:, 0]) // 8, 1)
         firsts = np.cumsum(counts) - counts
@@ -216,7 +215,7 @@ _BAD_TIME = 2
 
 def _record_times(records: Records) -> Ints:
     """The records' own timestamps."""
-    return np.where(records.timestamps == NO_TIMESTAMP, UNREADABLE_TIME, records.timestamps)
+    return np.where(records.timestamps == NO_TIMESTAMP, NO_TIME, records.timestamps)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,9 @@ from json_texts import broken_texts, texts
 
 from sketchstream.errors import ConfigError
 from sketchstream.items import Ints, Items, Spans
+from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.batches import parse_batches
-from sketchstream_connectors.fields import UNREADABLE_TIME, Decoded, Decoder, ask_msgpack
+from sketchstream_connectors.fields import Decoded, Decoder, ask_msgpack
 from sketchstream_connectors.records import Records, from_client_records
 
 NOTHING = object()
@@ -139,7 +140,7 @@ def test_weights_are_integers_and_one_where_there_is_none() -> None:
 def test_times_are_the_records_or_a_fields() -> None:
     values = [b'{"i":1,"ts":5}', b'{"i":1,"ts":"1970-01-01T00:00:01Z"}', b'{"i":1,"ts":1.5}', b'{"i":1}', b"{", None]
     records = records_of(values, times=[10, 20, 30, 40, 50, -1])
-    none = UNREADABLE_TIME
+    none = NO_TIME
     assert Decoder(item="i").decode(records).times.tolist() == [10, 20, 30, 40, 50, none]
     assert Decoder(item="i", time="ts").decode(records).times.tolist() == [5, 1000, none, none, none, none]
     decoded = Decoder(item="i", time="ts", weight="ts").decode(records)
@@ -186,12 +187,12 @@ def reference(value: bytes | None) -> tuple[list[int] | str | None, list[int], i
     try:
         document = msgpack.unpackb(value, raw=False, strict_map_key=False)
     except Exception:
-        return "poison", [1], UNREADABLE_TIME
+        return "poison", [1], NO_TIME
     if not isinstance(document, dict):
-        return "poison", [1], UNREADABLE_TIME
+        return "poison", [1], NO_TIME
     t = document.get("t")
     if t is not None and (not isinstance(t, int) or isinstance(t, bool) or not -(2**63) <= t < 2**63):
-        t = UNREADABLE_TIME
+        t = NO_TIME
     items, weights = document.get("i"), document.get("w")
     if items is None:
         return None, [1], t
@@ -247,7 +248,7 @@ def test_packed_maps_are_read_as_the_msgpack_library_reads_them(values: list[byt
         expected += [(number,) for number in items] if isinstance(items, list) else [items]
         weights += given_
         times.append(100 + index if t is None else t)
-        strict.append(UNREADABLE_TIME if t is None else t)
+        strict.append(NO_TIME if t is None else t)
     decoded = Decoder(format="packed", item_type="int").decode(records)
     wrapped = [(e[0] - 2**64 if e[0] >= 2**63 else e[0],) if isinstance(e, tuple) else e for e in expected]
     assert outcome(decoded) == wrapped
@@ -337,7 +338,7 @@ def test_no_records_decode_to_no_updates() -> None:
 def test_the_item_field_may_be_the_weight_and_the_time_too() -> None:
     decoded = Decoder(item="a", weight="a", time="a", item_type="int").decode(records_of([b'{"a":7}', b'{"a":"7"}']))
     assert outcome(decoded) == [(7,), "poison"]
-    assert decoded.times.tolist() == [7, UNREADABLE_TIME]
+    assert decoded.times.tolist() == [7, NO_TIME]
 
 
 def test_no_repr_shows_a_payload() -> None:
@@ -347,7 +348,7 @@ def test_no_repr_shows_a_payload() -> None:
 
 
 EIGHT = b"\xc4\x08" + bytes(8)
-NONE = UNREADABLE_TIME
+NONE = NO_TIME
 
 
 @pytest.mark.parametrize(

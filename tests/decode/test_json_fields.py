@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_texts import BAD_UTF8, GOOD_UTF8, PECULIAR, broken_texts, texts
 
+from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors import field_kernels, json_kernels
-from sketchstream_connectors.fields import UNREADABLE_TIME, Found, ask_orjson, find_fields
+from sketchstream_connectors.fields import Found, ask_orjson, find_fields
 from sketchstream_connectors.json_kernels import INTEGER, MISSING, NULL, OTHER, STRING
 
 FIELDS = ["user.id", "id", "user"]
@@ -171,7 +172,7 @@ NOT_TIMES = """
 
 @pytest.mark.parametrize("text", [*NOT_TIMES.split(), "", "2013-01-01T00:00:00\u00a0", " 2013-01-01T00:00:00Z"])
 def test_what_is_not_a_time_is_unreadable(text: str) -> None:
-    assert times_of([text.encode()]) == [UNREADABLE_TIME]
+    assert times_of([text.encode()]) == [NO_TIME]
 
 
 @given(st.binary(max_size=40))
@@ -181,13 +182,13 @@ def test_no_bytes_make_the_time_reader_fail(noise: bytes) -> None:
 
 @given(st.integers(-(1 << 64), 1 << 65))
 def test_integer_times_are_milliseconds_of_64_bits(number: int) -> None:
-    expected = number if -(1 << 63) < number < 1 << 63 else UNREADABLE_TIME
+    expected = number if -(1 << 63) < number < 1 << 63 else NO_TIME
     assert times_of([str(number).encode()], INTEGER) == [expected]
 
 
 def test_other_kinds_are_no_times() -> None:
     for kind in (MISSING, NULL, OTHER):
-        assert times_of([b"2013-01-01T00:00:00Z"], kind) == [UNREADABLE_TIME]
+        assert times_of([b"2013-01-01T00:00:00Z"], kind) == [NO_TIME]
 
 
 # ---------------------------------------------------------------------------------------------- integers, text
