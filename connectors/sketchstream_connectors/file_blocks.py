@@ -24,7 +24,9 @@ LONGEST_BYTES = 64 << 20
 """A line or a map beyond this is not one: the file has another format."""
 
 
-def records(path: Path | None, layout: Layout, position: int, wait_s: float | None) -> Iterator[Piece | None]:
+def records(
+    path: Path | None, layout: Layout, position: int, wait_s: float | None, *, growing: bool = False
+) -> Iterator[Piece | None]:
     """Pieces of a file of lines or maps; see `files.pieces`."""
     split = _maps if layout.format == "msgpack" else _lines
     decoder = layout.decoder
@@ -35,6 +37,8 @@ def records(path: Path | None, layout: Layout, position: int, wait_s: float | No
             continue
         data = rest + block if rest else block
         final = not block
+        if final and growing and path is not None and layout.format == "jsonl":
+            data = data[: _whole(data)]
         starts, ends, used = split(data, final)
         if len(data) - used > LONGEST_BYTES:
             msg = f"a record of more than {LONGEST_BYTES >> 20} MiB at byte {position + used}: is this {layout.format}?"
@@ -68,6 +72,18 @@ def _blocks(path: Path | None, position: int, wait_s: float | None) -> Iterator[
                     return
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def _whole(data: bytes) -> int:
+    """Bytes of JSON lines without the last one, if that has no end yet and is not JSON: its writer is not done."""
+    import orjson
+
+    last = data.rfind(b"\n") + 1
+    try:
+        orjson.loads(data[last:])
+    except orjson.JSONDecodeError:
+        return last
+    return len(data)
 
 
 def _lines(data: bytes, final: bool) -> tuple[Ints, Ints, int]:

@@ -4,9 +4,9 @@ In: jsonl, lines, csv, parquet, or concatenated msgpack maps (see `fields`). Out
 items. Touches: the file or standard input, reading.
 
 A file is one partition. Positions are byte offsets (jsonl, lines, msgpack) or row numbers (csv, parquet), so a worker
-that restarts goes on where its last snapshot stopped; a file that has grown since is read on. Standard input cannot be
-read again: there a restart goes on with whatever comes next, and records between the last snapshot and a crash are
-lost; use a file, or Kafka, where that matters.
+that restarts goes on where its last snapshot stopped; a file that has grown since is read on, and a last line of jsonl
+that is not whole yet is left for then. Standard input cannot be read again: there a restart goes on with whatever comes
+next, and records between the last snapshot and a crash are lost; use a file, or Kafka, where that matters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from sketchstream_connectors.file_layout import FileFormat, Ints, Layout, Piece
 __all__ = ["FileFormat", "FileSource", "Layout", "Piece", "batches", "end_of", "pieces"]
 
 
-def pieces(path: Path | None, layout: Layout, position: int = 0, wait_s: float | None = None) -> Iterator[Piece | None]:
+def pieces(
+    path: Path | None, layout: Layout, position: int = 0, wait_s: float | None = None, *, growing: bool = False
+) -> Iterator[Piece | None]:
     """The records of a file from a position on.
 
     Args:
@@ -34,6 +36,7 @@ def pieces(path: Path | None, layout: Layout, position: int = 0, wait_s: float |
         layout: how it is read.
         position: byte offset, or row for csv and parquet.
         wait_s: standard input: yield None when nothing came for so long; None: wait.
+        growing: leave a last line of jsonl that is not whole yet for the next time.
 
     Raises:
         StoreError: the file cannot be read.
@@ -45,7 +48,7 @@ def pieces(path: Path | None, layout: Layout, position: int = 0, wait_s: float |
     elif layout.format == "csv":
         yield from file_rows.csv_rows(path, layout, position)
     else:
-        yield from file_blocks.records(path, layout, position, wait_s)
+        yield from file_blocks.records(path, layout, position, wait_s, growing=growing)
 
 
 def end_of(path: Path | None, layout: Layout) -> int | None:
@@ -80,6 +83,7 @@ class FileSource:
         self._layout = layout
         self._position = 0
         self._pieces: Iterator[Piece | None] | None = None
+        self._shift = 0
         self._paused = True
         self._announced = False
         self._ended = False
@@ -95,26 +99,28 @@ class FileSource:
         begin = self._position
         try:
             if self._pieces is None:
-                self._pieces = pieces(self._path, self._layout, begin, timeout_s)
-            piece = next(self._pieces, None) if self._path is not None else next(self._pieces)
+                self._pieces, self._shift = pieces(self._path, self._layout, begin, timeout_s, growing=True), 0
+            piece = next(self._pieces)
         except StopIteration:
-            piece, self._ended = None, True
+            self._ended = True
+            return [Ended(0)]
         except (FormatError, ConfigError, StoreError, DataLossError, MissingExtraError) as error:
             self._pieces = None
             return [PartitionError(0, _halting(error))]
         if piece is None:
-            if self._path is not None or self._ended:
-                self._ended = True
-                return [Ended(0)]
             return []
-        self._position = piece.next_position
-        chunk = Chunk(0, begin, piece.next_position, piece.offsets, None, piece.decoded, piece.raw, piece.n_bytes)
-        return [chunk]
+        self._position = piece.next_position + self._shift
+        offsets = piece.offsets + self._shift
+        return [Chunk(0, begin, self._position, offsets, None, piece.decoded, piece.raw, piece.n_bytes)]
 
     def seek(self, partition: int, position: int) -> None:
-        """Go on from here."""
+        """Go on from here; of standard input, with what comes next, under this position."""
         del partition
-        self._position, self._pieces, self._ended = position, None, False
+        if self._path is None:
+            self._shift += position - self._position
+        else:
+            self._pieces = None
+        self._position, self._ended = position, False
 
     def pause(self, partition: int) -> None:
         """Deliver nothing."""
