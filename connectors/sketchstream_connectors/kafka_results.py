@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sketchstream.errors import SketchstreamError
+from sketchstream.errors import EstimateError, MergeError
 from sketchstream.serve.sealed import SealedReader, SealedWindow
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_publish import Outlet
@@ -76,7 +76,7 @@ class KafkaResults:
                 if reader is None:
                     reader = SealedReader(KafkaSealedSource(self._connection, self._config.sealed_topic or ""))
                 self.look(reader)
-            except SketchstreamError as error:
+            except Exception as error:  # the next look may do better; a thread that died would not be seen
                 log.warning("event=results_delayed error=%s", type(error).__name__)
                 reader = self._closed(reader)
         self._closed(reader)
@@ -97,7 +97,13 @@ class KafkaResults:
                 key = result_key(window)
                 if not window.complete or key in done or self._stopped.is_set():
                     continue
-                value = result_value(window, partitioned=self._config.input.partitioned_by != "none")
+                try:
+                    value = result_value(window, partitioned=self._config.input.partitioned_by != "none")
+                except (EstimateError, MergeError) as error:  # it will never be otherwise, and others come after it
+                    what = (plan.name, window.window[0], type(error).__name__)
+                    log.warning("event=result_impossible sketch=%s window_start=%d error=%s", *what)
+                    done.add(key)
+                    continue
                 headers = [("content-type", b"application/json"), ("ss-format", b"1")]
                 self._outlet.send(topic, 0, [(key.encode(), value, headers)], f"publishing a result to {topic!r}")
                 done.add(key)
