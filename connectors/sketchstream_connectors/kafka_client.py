@@ -4,7 +4,7 @@ In: the `[kafka]` table of a configuration (Kafka's own dotted names). Out: cons
 made from it, our errors instead of the client's. Touches: the network, through kafka-python.
 
 Names are Kafka's; what differs between its clients is accepted in the spellings of Java and librdkafka too. Options
-that our semantics decide are refused: see `OWNED`.
+that our semantics decide are refused: see `sketchstream.stream.checks.OWNED`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sketchstream.errors import BrokerError, ConfigError, FencedError, MissingExtraError
+from sketchstream.stream.checks import OWNED
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -29,27 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.kafka")
 
 Option = str | int | float | bool
-
-OWNED: Mapping[str, str] = {
-    "enable.auto.commit": "offsets move together with the state, in one transaction",
-    "auto.commit.interval.ms": "offsets move together with the state, in one transaction",
-    "auto.offset.reset": "a missing or trimmed position is never guessed: see `sketchstream reset`",
-    "isolation.level": "aborted records must not be counted, and pending offsets must be waited for",
-    "partition.assignment.strategy": "an eager sticky assignor is used: the cooperative one can leave partitions alone",
-    "group.protocol": "the classic protocol is the one that the client speaks",
-    "acks": "all replicas in sync must have what is published",
-    "enable.idempotence": "publications and snapshots need it",
-    "transactional.id": "there is one for each input partition: it is the fence",
-    "transaction.timeout.ms": "takeovers end a dead transaction themselves",
-    "key.deserializer": "see [input]",
-    "value.deserializer": "see [input]",
-    "key.serializer": "what we write is bytes",
-    "value.serializer": "what we write is bytes",
-    "retries": "the delivery timeout limits retries",
-    "max.poll.records": "batches are handed over whole",
-    "max.in.flight.requests.per.connection": "order and idempotence depend on it",
-}
-"""Options that are refused, and why."""
 
 ALIASES: Mapping[str, str] = {
     "ssl.ca.location": "ssl.cafile",

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 _OFFSETS = "positions are committed together with the state they belong to"
 _FENCE = "it is part of the fence that keeps two workers from counting twice"
+_INPUT = "records are decoded as [input] says"
+_BYTES = "records are written as they are"
 OWNED = {
     "enable.auto.commit": _OFFSETS,
     "auto.commit.interval.ms": _OFFSETS,
     "auto.offset.reset": "nothing is inferred to be a cold start; `sketchstream reset` moves positions",
-    "isolation.level": "read_committed is needed to read the committed position",
+    "isolation.level": "aborted records must not be counted, and pending positions must be waited for",
     "partition.assignment.strategy": "the worker brings an assignor that leaves no partition unowned",
     "group.protocol": "the classic protocol is the one this worker was tested with",
     "group.remote.assignor": "the worker brings its own assignor",
@@ -33,10 +35,13 @@ OWNED = {
     "enable.idempotence": "producers are always idempotent",
     "transactional.id": _FENCE,
     "transaction.timeout.ms": _FENCE,
-    "key.deserializer": "records are decoded as [input] says",
-    "value.deserializer": "records are decoded as [input] says",
-    "key.serializer": "records are written as they are",
-    "value.serializer": "records are written as they are",
+    "key.deserializer": _INPUT,
+    "value.deserializer": _INPUT,
+    "key.serializer": _BYTES,
+    "value.serializer": _BYTES,
+    "retries": "the delivery timeout limits retries",
+    "max.poll.records": "batches are handed over whole",
+    "max.in.flight.requests.per.connection": "order and idempotence depend on it",
 }
 """Kafka's keys that our semantics own, and why."""
 

@@ -12,10 +12,11 @@ from kafka_app import MINUTE, App
 
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.hashing import Key
+from sketchstream.stream.checks import OWNED
 from sketchstream.stream.config import Config
 from sketchstream.stream.launch import rules
 from sketchstream_connectors.devbroker import PASSWORD, SASL_USER, DevCluster
-from sketchstream_connectors.kafka_client import OWNED, Connection, ours
+from sketchstream_connectors.kafka_client import Connection, ours
 from sketchstream_connectors.kafka_worker import warm_up
 
 FORMATS = {
