@@ -417,10 +417,11 @@ def expected(observed: Observed, level: int, law: Floats, heavy: Floats, heavy_s
     seen = np.fft.irfft(np.fft.rfft(law, length) * np.fft.rfft(pmf, length), length)[:size].clip(0.0) * d
     counter = np.arange(-reach, law.size + reach)
     if observed.form == "state":
-        low = np.unique(np.concatenate([counter, np.rint(heavy).astype(np.int64)]))
+        far = np.rint(heavy).astype(np.int64)
+        low = np.concatenate([counter, np.unique(far[far > counter[-1]])])
         slots = np.zeros(low.size)
-        slots[np.searchsorted(low, counter)] = seen
-        np.add.at(slots, np.searchsorted(low, np.rint(heavy).astype(np.int64)), heavy_shares * d)
+        slots[: counter.size] = seen
+        np.add.at(slots, np.searchsorted(low, far), heavy_shares * d)
         return Line(observed, level, Cells(low, low, slots, d))
     where = np.searchsorted(cells.low, counter, side="right") - 1
     slots = tally(where, seen, cells.low.size)
