@@ -19,7 +19,7 @@ from sketchstream_connectors.devbroker import DevCluster
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 EXACT = f'epsilon = "30"\ndomain = {{ size = {ITEMS} }}\nmax_count = 300'
 NOISY = f'epsilon = "1"\ndomain = {{ size = {ITEMS} }}\nmax_count = 300\npublish = "state"\nintrusion = false'
-LONG = [(seed, seed % 3 == 2) for seed in range(100, 112)]  # a third of them at epsilon 1
+LONG = [(seed, seed % 3 == 2) for seed in range(100, 114)]  # a third of them at epsilon 1
 
 
 def check_law(rest: np.ndarray) -> None:
