@@ -7,7 +7,7 @@ Source: Imbens & Manski, Econometrica 72 (2004), for numbers that are known up t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,8 @@ import numpy as np
 
 from sketchstream.estimate.observed import Floats
 
+Score = Callable[[Floats], Floats]
+"""A function of counts, whose mean over the slots is estimated."""
 SHOWS = 1.96
 """Standard deviations to either side that hold 95%: what lies further off is told from nothing."""
 

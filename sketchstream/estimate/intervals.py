@@ -15,7 +15,8 @@ import numpy as np
 
 from sketchstream.estimate import fit as fits
 from sketchstream.estimate.bands import Band, Ends, Moments, blend, blended, critical, decreasing, settled, trusted
-from sketchstream.estimate.linear import Circle, Line, expected, linear
+from sketchstream.estimate.circle import Circle
+from sketchstream.estimate.linear import Line, expected, linear
 from sketchstream.estimate.observed import Floats, Observed
 
 

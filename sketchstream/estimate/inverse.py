@@ -12,7 +12,8 @@ import numpy as np
 
 from sketchstream.errors import EstimateError
 from sketchstream.estimate import fit as fits
-from sketchstream.estimate.linear import Circle, Line
+from sketchstream.estimate.circle import Circle
+from sketchstream.estimate.linear import Line
 from sketchstream.estimate.observed import Observed
 
 

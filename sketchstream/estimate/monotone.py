@@ -11,7 +11,8 @@ import numpy as np
 
 from sketchstream.estimate import fit as fits
 from sketchstream.estimate.bands import decreasing
-from sketchstream.estimate.linear import Circle, Line
+from sketchstream.estimate.circle import Circle
+from sketchstream.estimate.linear import Line
 from sketchstream.estimate.observed import Observed
 
 

@@ -24,9 +24,10 @@ from sketchstream.errors import EstimateError
 from sketchstream.estimate import fit as fits
 from sketchstream.estimate import kernels, opened_count
 from sketchstream.estimate.bands import decreasing
+from sketchstream.estimate.circle import Circle
 from sketchstream.estimate.fit import Fit
 from sketchstream.estimate.intervals import Uncertainty
-from sketchstream.estimate.linear import Circle, Line, linear
+from sketchstream.estimate.linear import Line, linear
 from sketchstream.estimate.observed import FAR, Cells, Floats, Observed
 from sketchstream.estimate.opened_count import CROWDED, Curve
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from sketchstream.estimate import fit as fits
 from sketchstream.estimate import intervals
-from sketchstream.estimate.bands import Band, Moments, blended, scattered, trusted
-from sketchstream.estimate.linear import Line, Score, linear
+from sketchstream.estimate.bands import Band, Moments, Score, blended, scattered, trusted
+from sketchstream.estimate.linear import Line, linear
 from sketchstream.estimate.observed import Floats, Observed, tally
 from sketchstream.estimate.opened import Level, Model, Part, linearised, merged
 
