@@ -3,6 +3,7 @@
     python bench/accuracy.py                 everything, on as many processes as there are cores (--jobs)
     python bench/accuracy.py --quick         few sets, few seeds: minutes
     python bench/accuracy.py --part profiles | forms | opened | coverage [--seeds N] [--runs N]
+    python bench/accuracy.py --part profiles --sets flights,spikes --epsilons 1,2     some rows; the others stay
     python bench/accuracy.py --part coverage --cells closed      cells whose name contains a text; the others stay
 
 In: data sets brought by bench/data.py. Out: bench/results/accuracy.json, accuracy.md, *.png. Touches: those files.
@@ -187,17 +188,19 @@ def real_sets(quick: bool) -> dict[str, np.ndarray]:
 FORMS = ("state", "cumulative", "bins")
 
 
-def forms(seeds: int, quick: bool, jobs: int) -> list[dict]:
+def forms(seeds: int, quick: bool, jobs: int, picked: set[str], epsilons: Sequence[str]) -> list[dict]:
     """L1 from a published histogram against L1 from the bare state of the same sketch, cost = epsilon."""
     tasks = []
     for name in ("twitter_1m",) if quick else ("twitter_1m", "twitter_10m", "python_names", "subtlex", "linux_names"):
+        if picked and name not in picked:
+            continue
         try:
             counts = data.load(name)
         except data.Unavailable:
             continue
         for items in (500, 5_000, 75_000):
             h = capped(counts, items, np.random.default_rng(hash_name(name) + items))
-            tasks += [(name, h, epsilon, seeds) for epsilon in ("0.1", "0.25", "0.5", "1", "2")]
+            tasks += [(name, h, epsilon, seeds) for epsilon in epsilons if epsilon != "ln3"]
     return list(together(jobs, forms_of, tasks))
 
 
@@ -533,13 +536,18 @@ def ratios(rows: list[dict]) -> list[dict]:
     return out
 
 
+def seeds_of(rows: list[dict]) -> str:
+    """How many seeds the rows are means over."""
+    return " or ".join(str(seeds) for seeds in sorted({row["seeds"] for row in rows}))
+
+
 def summary(results: dict, path: Path) -> None:
     """Tables for people, and two plots."""
     lines = ["# Accuracy", "", "Written by `python bench/accuracy.py`; every number is a mean over seeds.", ""]
     if "profiles" in results:
         found = ratios(results["profiles"])
-        seeds = results["profiles"][0]["seeds"]
         for kind, title in (("real", "Real sets, d from 20,000 up"), ("stress", "Stress sets, d = 100,000")):
+            seeds = seeds_of([row for row in results["profiles"] if row["kind"] == kind])
             lines += [
                 f"## {title}: `likelihood` against the seed's algorithm at its best norm, {seeds} seeds", "",
                 "| epsilon | sets | L1 / seed, mean | limit | worst | limit | EMD / monotone | limit | EMD / seed, median "  # noqa: E501
@@ -573,7 +581,8 @@ def summary(results: dict, path: Path) -> None:
         lines.append("")
         draw(found, path.with_name(path.stem + "_ratios.png"))
     if "forms" in results:
-        lines += ["## From a published histogram: L1 over the bare state's (mean over sets)", "",
+        lines += [f"## From a published histogram: L1 over the bare state's (mean over sets), "
+                  f"{seeds_of(results['forms'])} seeds", "",
                   "| d | epsilon | cumulative | bins | cumulative / naive | bins / naive |", "|---|---|---|---|---|---|"]  # fmt: skip  # noqa: E501
         for d in sorted({r["d"] for r in results["forms"]}):
             for epsilon in ("0.1", "0.25", "0.5", "1", "2"):
@@ -649,10 +658,21 @@ def draw(found: list[dict], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def save(results: dict, path: Path) -> None:
-    """Write these parts of the results beside the parts that are there."""
+def save(results: dict, path: Path, keys: Sequence[str] = ()) -> None:
+    """Write these parts of the results beside the parts that are there; of a part, new rows replace those they name.
+
+    Args:
+        results: rows of each part.
+        path: the results file.
+        keys: columns that name a row; without any the whole part is new.
+    """
     with alone(path):
-        write({**stored(path), **results}, path)
+        every = stored(path)
+        for part, rows in results.items():
+            new = {tuple(row[key] for key in keys) for row in rows}
+            kept = [row for row in every.get(part, []) if tuple(row[key] for key in keys) not in new]
+            every[part] = [*kept, *rows]
+        write(every, path)
 
 
 @contextmanager
@@ -721,9 +741,11 @@ def main() -> None:
             for epsilon in epsilons
             if not picked or name in picked
         ]
-        save({"profiles": [row for rows in together(options.jobs, run, tasks) for row in rows]}, path)
+        rows = [row for some in together(options.jobs, run, tasks) for row in some]
+        save({"profiles": rows}, path, ("set", "epsilon"))
     if "forms" in wanted:
-        save({"forms": forms(seeds, options.quick, options.jobs)}, path)
+        rows = forms(seeds, options.quick, options.jobs, picked, epsilons)
+        save({"forms": rows}, path, ("set", "d", "epsilon"))
     if "opened" in wanted:
         opened(options.runs or (4 if options.quick else 40), options.quick, path)
     if "coverage" in wanted:
