@@ -31,9 +31,10 @@ class Silence:
         self._looked_at = 0.0
         self._marks: dict[int, tuple[int, float]] = {}
 
-    def forget(self, partition: int) -> None:
-        """It is not ours any more: its silence begins anew."""
-        self._marks.pop(partition, None)
+    def forget(self, partitions: Collection[int]) -> None:
+        """They are not ours any more: their silence begins anew."""
+        for partition in partitions:
+            self._marks.pop(partition, None)
 
     def watermarks(
         self, slots: Collection[Slot], source: Source, publisher: Publisher, now: float, now_ms: int

@@ -270,12 +270,12 @@ def test_one_bad_partition_halts_alone() -> None:
 def test_everything_halted_or_fail_fast_ends_the_worker() -> None:
     for partitions, fast, name in ((1, False, "everything"), (3, True, "fail_fast")):
         d = driver(partitions=partitions)
-        object.__setattr__(d.worker, "settings", Settings(threads=0, fail_fast=fast))
+        d.worker._lives._settings = Settings(threads=0, fail_fast=fast)
         d.worker.step(0.0)
         d.worker.step(0.0)
         slot = d.worker._slots[0]
         with pytest.raises(DataLossError, match="trimmed"):
-            d.worker._failed(slot, DataLossError(f"{name}: offset was trimmed"))
+            d.worker._lives.fail(slot, DataLossError(f"{name}: offset was trimmed"))
 
 
 def test_published_windows_without_any_stored_state_halt() -> None:
@@ -296,9 +296,9 @@ def test_errors_of_strangers_halt_after_some_tries_and_show_no_text() -> None:
     d.run()
     slot = d.worker._slots[0]
     for _ in range(4):
-        d.worker._failed(slot, RuntimeError("payload marker-7351"))
+        d.worker._lives.fail(slot, RuntimeError("payload marker-7351"))
         assert slot.status == "restoring"
-    d.worker._failed(slot, RuntimeError("payload marker-7351"))
+    d.worker._lives.fail(slot, RuntimeError("payload marker-7351"))
     assert slot.status == "halted"
     assert "marker" not in slot.reason
     assert "RuntimeError" in slot.reason
@@ -818,8 +818,8 @@ def test_a_partition_lost_and_regained_waits_for_its_old_commit() -> None:
         send(d, i, EPOCH + i, 0)
     until(worker, lambda: worker.metrics.counters["records"] == 10)
     until(worker, lambda: store.inside[0] == 1)
-    worker._revoked((0,))
-    worker._assigned((0,))
+    worker._lives.revoke((0,))
+    worker._lives.assign((0,))
     worker.step(0.0)
     assert store.inside[0] == 1
     store.may_commit.set()
@@ -924,8 +924,8 @@ def test_no_item_reaches_logs_metrics_or_reprs(caplog: pytest.LogCaptureFixture)
     d.kill()
     d.run()
     worker = d.worker
-    worker._failed(worker._slots[0], ValueError(mark))
-    worker._failed(worker._slots[1], DataLossError("its offset is gone"))
+    worker._lives.fail(worker._slots[0], ValueError(mark))
+    worker._lives.fail(worker._slots[1], DataLossError("its offset is gone"))
     d.clock.advance(10)
     worker.step(0.0)
     seen += [record.getMessage() for record in caplog.records]
@@ -1005,7 +1005,7 @@ def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
             "sketchstream_commit_failures_total 0.0",
         ):
             assert name in text, name
-        d.worker._halt(d.worker._slots[1], "partition 1: offset trimmed")
+        d.worker._lives.halt(d.worker._slots[1], "partition 1: offset trimmed")
         assert get("/readyz") == (503, "partition 1 halted: partition 1: offset trimmed\n")
         d.clock.advance(100)
         assert get("/healthz")[0] == 503
@@ -1038,7 +1038,7 @@ def test_large_outboxes_pause_their_partition(monkeypatch: pytest.MonkeyPatch) -
 def test_chunks_of_unassigned_partitions_are_ignored() -> None:
     d = driver(partitions=1)
     d.run()
-    d.worker._revoked((0,))
+    d.worker._lives.revoke((0,))
     send(d, 1, EPOCH, 0)
     chunk = next(event for event in d.worker_source.poll(0) if isinstance(event, Chunk))
     d.worker._chunk(chunk)

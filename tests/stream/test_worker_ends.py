@@ -89,11 +89,11 @@ def test_a_loss_is_counted_once_though_its_snapshot_fails_at_first() -> None:
     state = worker._slots[0].state
     assert state is not None
     state.touch()
-    worker._save(worker._slots[0])  # in flight, and lost
+    worker._lives.save(worker._slots[0])  # in flight, and lost
     gap = PartitionError(0, BrokerError("trimmed"), resume_at=9)
     poll = source.poll
     source.poll = lambda timeout_s: [gap]  # type: ignore[method-assign]
-    assert worker._accepted(worker._slots[0], gap), "nothing is halted"
+    assert worker._lives.accept_loss(worker._slots[0], gap), "nothing is halted"
     worker._store.commit = commit  # type: ignore[method-assign]
     source.poll = poll  # type: ignore[method-assign]
     assert worker.metrics.counters["lost_offsets"] == 0, "the state that would have passed the gap is gone"
