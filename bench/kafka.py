@@ -12,7 +12,8 @@ Measured end to end by the wall clock, from the first poll to the last record: p
 Rounds are interleaved; each round makes a consumer of its own, connected before the clock starts.
 
 Scaling: one and two processes of one group, each with its share of the partitions, start together; all records over the
-time of the slowest. The peer is the same with plain byte ceilings: what the broker and the processors leave to two.
+time of the slowest, in three times as many rounds, with the same processes in all of them. The peer is the same with
+plain byte ceilings: what the broker and the processors leave to two.
 """
 
 from __future__ import annotations
@@ -190,14 +191,19 @@ def read_wide_ceiling(bootstrap: str, topic: str, records: int, _decoder: Any) -
 def counted(consumer: Any, records: int) -> float:
     """Seconds until all are counted; closes the consumer."""
     consumer._fetcher.PartitionRecords = counting_records()
+    taken = count_all(consumer, records)
+    consumer.close()
+    return taken
+
+
+def count_all(consumer: Any, records: int) -> float:
+    """Seconds until all are counted."""
     seen = 0
     start = time.perf_counter()
     while seen < records:
         for polled in consumer.poll(1000).values():
             seen += sum(entry.records for entry in polled)
-    taken = time.perf_counter() - start
-    consumer.close()
-    return taken
+    return time.perf_counter() - start
 
 
 def read_confluent(bootstrap: str, topic: str, records: int, _decoder: Any) -> float:
@@ -226,12 +232,20 @@ def read_ours(bootstrap: str, topic: str, records: int, decoder: Any) -> float:
 
 def updated(consumer: Any, records: int, decoder: Any) -> float:
     """Seconds until all are in a sketch; closes the consumer."""
-    import sketchstream as ss
     from sketchstream_connectors import raw_fetch
+
+    assert raw_fetch.attach(consumer, "raw") == "raw"
+    taken = update_all(consumer, records, decoder)
+    consumer.close()
+    return taken
+
+
+def update_all(consumer: Any, records: int, decoder: Any) -> float:
+    """Seconds until all are in a new sketch."""
+    import sketchstream as ss
 
     spec = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=2**20, levels=8))
     sketch = ss.Sketch.create(spec, ss.Key.generate())
-    assert raw_fetch.attach(consumer, "raw") == "raw"
     seen = 0
     start = time.perf_counter()
     while seen < records:
@@ -244,9 +258,7 @@ def updated(consumer: Any, records: int, decoder: Any) -> float:
                     items, weights = decoded.items.take(decoded.valid), decoded.weights
                     sketch.update(items, None if weights is None else weights[decoded.valid])
                 seen += len(chunk)
-    taken = time.perf_counter() - start
-    consumer.close()
-    return taken
+    return time.perf_counter() - start
 
 
 READERS: dict[str, Callable[[str, str, int, Any], float]] = {
@@ -262,57 +274,93 @@ READERS: dict[str, Callable[[str, str, int, Any], float]] = {
 
 
 def member(bootstrap: str, topic: str, shape: str, role: str, group: str, members: int) -> None:
-    """One of a group's processes: says when it has its share, waits for the word, prints how long it took."""
+    """One of a group's processes: says when it has its share, and prints how long it took whenever it is told to go."""
     from kafka.errors import NoOffsetForPartitionError
 
+    from sketchstream_connectors import raw_fetch
     from sketchstream_connectors.kafka_client import Connection
 
     decoder = decoder_for(shape)
     read_ours(bootstrap, topic, 1, decoder)  # compiled loops
-    consumer = Connection({"bootstrap.servers": bootstrap, "group.id": group}).consumer()
+    patient = {"max.poll.interval.ms": 3_600_000}
+    consumer = Connection({"bootstrap.servers": bootstrap, "group.id": group, **patient}).consumer()
     consumer.subscribe([topic])
     share: list[Any] = []
     while len(share) * members != PARTITIONS:
         with contextlib.suppress(NoOffsetForPartitionError):  # nothing is committed; `to_beginning` says where to start
             consumer.poll(100)
         share = list(consumer.assignment())
-    records = to_beginning(consumer, share)
+    if role == "ours":
+        assert raw_fetch.attach(consumer, "raw") == "raw"
+    else:
+        consumer._fetcher.PartitionRecords = counting_records()
     print("ready", flush=True)
-    sys.stdin.readline()
-    seconds = updated(consumer, records, decoder) if role == "ours" else counted(consumer, records)
-    print(seconds, flush=True)
+    for _ in sys.stdin:
+        records = to_beginning(consumer, share)
+        print("set", flush=True)
+        sys.stdin.readline()
+        seconds = update_all(consumer, records, decoder) if role == "ours" else count_all(consumer, records)
+        print(seconds, flush=True)
 
 
-def together(bootstrap: str, topic: str, shape: str, role: str, members: int) -> float:
-    """Seconds in which so many processes of one group read a topic."""
-    group = f"bench-{role}-{members}-{time.time_ns()}"
-    command = [sys.executable, __file__, "--member", bootstrap, topic, shape, role, group, str(members)]
-    children = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(members)
-    ]
-    for child in children:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-    for child in children:
-        assert child.stdin is not None
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    return max(float(child.communicate()[0]) for child in children)
+class Group:
+    """So many processes of one group, which read a topic when they are told to."""
+
+    def __init__(self, bootstrap: str, topic: str, shape: str, role: str, members: int) -> None:
+        group = f"bench-{role}-{members}-{time.time_ns()}"
+        command = [sys.executable, __file__, "--member", bootstrap, topic, shape, role, group, str(members)]
+        self.children = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+            for _ in range(members)
+        ]
+        assert self._hear() == ["ready\n"] * members
+
+    def _say(self, word: str) -> None:
+        for child in self.children:
+            assert child.stdin is not None
+            child.stdin.write(word + "\n")
+
+    def _hear(self) -> list[str]:
+        return [child.stdout.readline() for child in self.children if child.stdout is not None]
+
+    def read(self) -> float:
+        """Seconds until the slowest has read its share."""
+        self._say("on your marks")
+        assert self._hear() == ["set\n"] * len(self.children)
+        self._say("go")
+        return max(float(line) for line in self._hear())
+
+    def close(self) -> None:
+        """End the processes."""
+        for child in self.children:
+            child.kill()
+            child.communicate()
 
 
 def scaling(bootstrap: str, topic: str, shape: str, records: int, rounds: int) -> None:
-    """One and two processes, ours and plain ceilings, rounds interleaved."""
+    """One and two processes, ours and plain ceilings, in turn in every round; ratios are of one round's rates."""
     cases = [(role, members) for role in ("ours", "ceiling") for members in (1, 2)]
-    rates: dict[tuple[str, int], list[float]] = {case: [] for case in cases}
-    for _ in range(rounds):
-        for role, members in cases:
-            rates[role, members].append(records / together(bootstrap, topic, shape, role, members) / 1e6)
+    groups = {case: Group(bootstrap, topic, shape, *case) for case in cases}
+    for group in groups.values():
+        group.read()
+    rates = {case: np.array([0.0] * rounds) for case in cases}
+    for turn in range(rounds):
+        for case in cases if turn % 2 else cases[::-1]:
+            rates[case][turn] = records / groups[case].read() / 1e6
+    for group in groups.values():
+        group.close()
     for role in ("ours", "ceiling"):
-        one, two = (statistics.median(rates[role, members]) for members in (1, 2))
+        one, two = (float(np.median(rates[role, members])) for members in (1, 2))
         line = f"{shape:7s} scaling {role:8s} {one:7.3f} M records/s by one process, {two:7.3f} by two"
-        print(f"{line}   {two / one:.2f} x")
-    ours, ceiling = (statistics.median(rates[role, 2]) for role in ("ours", "ceiling"))
-    print(f"{shape:7s} scaling two of ours = {ours / ceiling:.2f} x two ceilings", flush=True)
+        print(f"{line}   {spread(rates[role, 2] / rates[role, 1])}")
+    ratio = spread(rates["ours", 2] / rates["ceiling", 2])
+    print(f"{shape:7s} scaling two of ours = {ratio} two ceilings", flush=True)
+
+
+def spread(ratios: np.ndarray) -> str:
+    """Median and quartiles of ratios within rounds."""
+    low, median, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+    return f"{median:.2f} x (quartiles {low:.2f} to {high:.2f} of {ratios.size} rounds)"
 
 
 # ------------------------------------------------------------------------------------------------ main
@@ -411,7 +459,7 @@ def run(bootstrap: str, records: int, rounds: int, shapes: list[str]) -> None:
         report(shape, "none", rates, stock)
     for shape in [shape for shape in ("keys", "json") if f"scaling-{shape}" in shapes]:
         load(bootstrap, f"{shape}-scaling-{mark}", shape, "none", records)
-        scaling(bootstrap, f"{shape}-scaling-{mark}", shape, records, rounds)
+        scaling(bootstrap, f"{shape}-scaling-{mark}", shape, records, 3 * rounds)
     if "codecs" in shapes:
         for codec in CODECS[1:]:
             load(bootstrap, f"json-{codec}-{mark}", "json", codec, records)

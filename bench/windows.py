@@ -35,6 +35,7 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__fi
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kafka"))
 
 HOUR_MS = 3_600_000
+NEVER = 1e9
 START_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
 KEY = Key(bytes(range(16)))
 
@@ -197,9 +198,10 @@ def stall(slots: int, rounds: int) -> None:
 
 
 def snapshots(rounds: int) -> None:
-    """Records through a worker whose snapshots go to a broker, at several intervals, in turns in one process.
+    """Records through a worker whose snapshots go to a broker, beside the same worker without any, in turn.
 
-    The records lie in memory, so nothing waits for the network but the snapshots: this is the most they can cost.
+    The records lie in memory, so nothing waits for the network but the snapshots: this is the most they can cost. What
+    one costs is measured where there are many, and the cost at the default interval follows from it.
     """
     from kafka_app import Nobody
 
@@ -208,11 +210,10 @@ def snapshots(rounds: int) -> None:
     from sketchstream_connectors.kafka_client import Connection
     from sketchstream_connectors.kafka_store import KafkaStore
 
-    default = Settings().snapshot_every_s
-    often = f"every {default:.0f} s (default)"
-    intervals = {"none": (1e9, 10.0), often: (default, default + 2), "every 1 s": (1.0, 10.0)}
-    rates: dict[str, list[float]] = {name: [] for name in intervals}
-    waits: dict[str, list[float]] = {name: [] for name in intervals}
+    default, seconds = Settings().snapshot_every_s, 4.0
+    bare: list[float] = []
+    costs: list[float] = []
+    waits: dict[float, list[float]] = {NEVER: [], 1.0: []}
     partitions, slots, group = 4, 1 << 20, f"bench-{secrets.token_hex(4)}"
     with DevCluster(1, quick=False, heap="1g") as cluster:
         connection = Connection({"bootstrap.servers": cluster.bootstrap, "group.id": group})
@@ -229,39 +230,52 @@ def snapshots(rounds: int) -> None:
         )
         while worker.progress().running < partitions or worker.progress().records < 20_000_000:
             worker.step(0.01)
-        counters, taken = worker.metrics.counters, dict.fromkeys(intervals, 0)
+        counters = worker.metrics.counters
         others = time.process_time() - time.thread_time()
         first, captures = counters["snapshots"], worker.metrics.sums["capture_seconds"]
-        for _ in range(rounds):
-            for name, (every, seconds) in intervals.items():
-                worker.settings = replace(worker.settings, snapshot_every_s=every)
-                records, saved = counters["records"], counters["snapshots"]
-                began = last = time.perf_counter()
-                longest = 0.0
-                while last - began < seconds:
-                    worker.step(0.0)
-                    now = time.perf_counter()
-                    longest, last = max(longest, now - last), now
-                rates[name].append((counters["records"] - records) / (last - began))
-                waits[name].append(longest)
-                taken[name] += counters["snapshots"] - saved
+        for number in range(rounds):
+            rates = {}
+            for every in sorted(waits, reverse=bool(number % 2)):
+                rates[every], longest, taken, lasted = run_for(worker, every, seconds)
+                waits[every].append(longest)
+                if every != NEVER:
+                    number_taken, whole = taken, lasted
+            bare.append(rates[NEVER])
+            costs.append((1 - rates[1.0] / rates[NEVER]) * whole / number_taken)
         number = counters["snapshots"] - first
         own = (worker.metrics.sums["capture_seconds"] - captures) / number
         others = (time.process_time() - time.thread_time() - others) / number
         worker.close()
         connection.close()
+    low, cost, high = np.quantile(costs, [0.25, 0.5, 0.75])
+    share = partitions / default
     print(
-        f"a snapshot of {slots} slots costs {own * 1000:.1f} ms of the worker's thread and {others * 1000:.1f} ms of "
-        f"processor in others: {partitions * (own + others) / default:.1%} of one processor for {partitions} "
-        f"partitions every {default:.0f} s"
+        f"a snapshot of {slots} slots takes {own * 1000:.1f} ms of the worker's thread and {others * 1000:.1f} ms of "
+        f"processor in others ({number} snapshots); longest step {statistics.median(waits[1.0]) * 1000:.0f} ms, "
+        f"without snapshots {statistics.median(waits[NEVER]) * 1000:.0f} ms"
     )
-    bare = statistics.median(rates["none"])
-    for name in intervals:
-        rate = statistics.median(rates[name])
-        print(
-            f"snapshots {name}: {rate / 1e6:.1f} M records/s, {rate / bare:.3f} of none; longest step "
-            f"{statistics.median(waits[name]) * 1000:.0f} ms ({taken[name]} snapshots of {slots} slots)"
-        )
+    print(
+        f"snapshots of {partitions} partitions every {default:.0f} s cost {share * cost:.2%} of the "
+        f"{statistics.median(bare) / 1e6:.1f} M records/s without any (quartiles {share * low:.2%} to "
+        f"{share * high:.2%} of {rounds} rounds in turn; {cost * 1000:.0f} ms of consumption each)"
+    )
+
+
+def run_for(worker: Worker, every: float, seconds: float) -> tuple[float, float, int, float]:
+    """Records a second, longest step, snapshots, seconds; until the last snapshot that was begun in time has ended."""
+    counters = worker.metrics.counters
+    worker.settings = replace(worker.settings, snapshot_every_s=every)
+    records, saved = counters["records"], counters["snapshots"]
+    began = last = time.perf_counter()
+    longest = 0.0
+    while last - began < seconds or any(slot.job is not None for slot in worker._slots.values()):
+        if last - began >= seconds:
+            worker.settings = replace(worker.settings, snapshot_every_s=NEVER)
+        worker.step(0.0)
+        now = time.perf_counter()
+        longest, last = max(longest, now - last), now
+    lasted = last - began
+    return (counters["records"] - records) / lasted, longest, counters["snapshots"] - saved, lasted
 
 
 def throughput(rounds: int) -> None:
@@ -307,7 +321,7 @@ def main() -> None:
     if "stall" in options.only:
         stall(1 << 20, 5 if quick else 15)
     if "snapshots" in options.only:
-        snapshots(1 if quick else 2)
+        snapshots(2 if quick else 8)
     if "throughput" in options.only:
         throughput(3 if quick else 9)
 
