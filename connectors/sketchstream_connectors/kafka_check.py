@@ -14,6 +14,7 @@ import numpy as np
 
 from sketchstream.errors import BrokerError
 from sketchstream.stream.placement import belongs
+from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, ours
 from sketchstream_connectors.kafka_pointer import LARGEST
 from sketchstream_connectors.kafka_sealed import Log
@@ -129,7 +130,7 @@ def _sample(connection: Connection, config: Config, names: Names) -> Iterator[st
         decoded = decoder.decode(records)
         total += len(records)
         poison += int(np.count_nonzero(decoded.poison))
-        unreadable += int(np.count_nonzero(decoded.times == np.iinfo(np.int64).min))
+        unreadable += int(np.count_nonzero(decoded.times == NO_TIME))
         oldest = min(oldest, int(records.timestamps.min(initial=now)))
         if config.checked and config.input.partitioner != "unchecked":
             here = belongs(decoded.items, config.input.partitioner, [partitions], partition)
