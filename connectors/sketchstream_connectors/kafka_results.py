@@ -62,6 +62,7 @@ class KafkaResults:
         self._every_s = every_s
         self._outlet = Outlet(connection, "sketchstream-results")
         self._done: set[str] | None = None
+        self._from: dict[tuple[str, int], int] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sketchstream-kafka-results", daemon=True)
         self._thread.start()
@@ -89,11 +90,13 @@ class KafkaResults:
     def look(self, reader: SealedReader) -> int:
         """Publish what is complete and not published yet; how many results that were."""
         topic = self._config.output.results_topic
-        done = self._done if self._done is not None else self._published(topic)
-        self._done = done
+        if self._done is None:
+            self._done = self._published(topic)
+            self._from.clear()
+        done = self._done
         n = 0
         for plan in self._config.sketches:
-            for window in reader.windows(plan.name):
+            for window in self._unsettled(reader, plan.name):
                 key = result_key(window)
                 if not window.complete or key in done or self._stopped.is_set():
                     continue
@@ -110,6 +113,21 @@ class KafkaResults:
                 n += 1
                 log.info("event=result sketch=%s window_start=%d", plan.name, window.window[0])
         return n
+
+    def _unsettled(self, reader: SealedReader, sketch: str) -> list[SealedWindow]:
+        """Windows of which more may come, and those that were settled since the last look.
+
+        The others are not read again: a topic holds years of them. A new revision begins anew.
+        """
+        settled = reader.settled(sketch)
+        if settled is None:
+            return reader.windows(sketch)
+        revision, through = settled
+        windows = reader.windows(sketch, self._from.get((sketch, revision)))
+        over = [window.window[0] for window in windows if window.window[1] <= through]
+        if over:
+            self._from[sketch, revision] = max(over)
+        return windows
 
     def _published(self, topic: str) -> set[str]:
         """Keys in the results topic."""

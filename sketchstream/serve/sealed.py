@@ -202,6 +202,19 @@ class SealedReader:
         """Names of sketches of which anything was published."""
         return sorted(self._source.sketches())
 
+    def settled(self, sketch: str) -> tuple[int, int] | None:
+        """Newest revision, and until when (ms) all of its partitions have published: nothing more will come there.
+
+        None: not every partition has said anything yet.
+        """
+        said = [one for one in self._source.frontiers() if one.sketch == sketch]
+        revision = max((one.revision for one in said), default=0)
+        newest = _newest([one for one in said if one.revision == revision])
+        of = max((one.partitions for one in newest.values()), default=1)
+        if any((revision, partition) not in newest for partition in range(of)):
+            return None
+        return revision, min(one.published_through for one in newest.values())
+
     def windows(
         self, sketch: str, from_ms: int | None = None, to_ms: int | None = None, *, revision: int | None = None
     ) -> list[SealedWindow]:
@@ -221,13 +234,8 @@ class SealedReader:
         def chosen(window: Span) -> bool:
             return (from_ms is None or window[0] >= from_ms) and (to_ms is None or window[1] <= to_ms)
 
-        frontiers: dict[tuple[int, int], Frontier] = {}
-        for one in self._source.frontiers():  # before the entries: a frontier never promises what is not there yet
-            if one.sketch != sketch:
-                continue
-            known = frontiers.get((one.revision, one.partition))
-            if known is None or one.sequence > known.sequence:
-                frontiers[one.revision, one.partition] = one
+        # before the entries: a frontier never promises what is not there yet
+        frontiers = _newest([one for one in self._source.frontiers() if one.sketch == sketch])
         bodies: dict[tuple[Span, int, int], bytes] = {}
         parts: dict[tuple[Span, int], dict[int, Release | SealedState]] = {}
         lineages: dict[bytes, tuple[Span, int, int]] = {}
@@ -299,6 +307,14 @@ class SealedReader:
     def close(self) -> None:
         """Close the source."""
         self._source.close()
+
+
+def _newest(said: Sequence[Frontier]) -> dict[tuple[int, int], Frontier]:
+    """The last frontier of each (revision, partition)."""
+    out: dict[tuple[int, int], Frontier] = {}
+    for one in sorted(said, key=lambda frontier: frontier.sequence):
+        out[one.revision, one.partition] = one
+    return out
 
 
 def _same(body: bytes, entry: SealedEntry) -> None:
