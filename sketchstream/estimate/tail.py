@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from sketchstream.estimate.bands import SHOWS, Hidden, decreasing
 from sketchstream.estimate.observed import Floats, Ints
+from sketchstream.kernels import kernel
 
 RARE = 0.025
 """Expected items at which the continuation of a tail ends."""
@@ -129,16 +131,24 @@ class Tail:
         events, farthest = 0.0, start
         for s in range(1, MOST):
             width = max(math.ceil(((SHOWS + POWER) * sd / s) ** 2), 4)
-            first = np.maximum(end - width, 0)
-            used = np.maximum(end - first, 1)
-            possible = (sums[end] - sums[first]) / used >= s - SHOWS * sd / np.sqrt(used)
-            last = int(np.flatnonzero(possible | (end == 0))[-1])
+            last = _last_possible(sums, end, width, s, SHOWS * sd, at)
             if last < at:
                 break
             largest = float(self.edge[min(last + 1, self.edge.size - 1)])
             farthest = max(farthest, largest)
             events += largest - start
         return Hidden(events / self.d, share, start, farthest)
+
+
+@kernel
+def _last_possible(sums: Floats, end: Ints, width: Any, s: Any, margin: Any, at: Any) -> Any:
+    """Last edge from `at` up, where the mean of the `width` thresholds before its end does not rule s slots out."""
+    for i in range(end.size - 1, at - 1, -1):
+        first = max(end[i] - width, 0)
+        used = max(end[i] - first, 1)
+        if end[i] == 0 or (sums[end[i]] - sums[first]) / used >= s - margin / math.sqrt(used):
+            return i
+    return -1
 
 
 def _integral(power: float, reach: float) -> float:
