@@ -71,7 +71,8 @@ class Band:
         wide = self.high > self.low
         if wide.any():
             bracket = (self.high - self.low)[wide] / np.maximum(deviation[wide], 1e-300)
-            way[wide] = deviation[wide] * critical(z, bracket)
+            once, where = np.unique(bracket, return_inverse=True)  # counts in one wide bin share theirs
+            way[wide] = deviation[wide] * critical(z, once)[where]
         return self.low - way, self.high + way
 
     def at(self, k: int) -> Band:

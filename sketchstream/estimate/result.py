@@ -107,6 +107,7 @@ class Profile:
         self._fit = fit
         self._population = float(population)
         self._known = known
+        self._reach: dict[float, Floats] = {}
 
     @property
     def method(self) -> str:
@@ -239,10 +240,14 @@ class Profile:
 
         Where nothing published limits a k+ number of an open domain, the number of all items does.
         """
-        low, high = _ends(self._known.tails, z, 0.0, self._most)
-        high = np.where(np.isfinite(high), high, high[1])
-        value = self._tails
-        return np.stack([value, np.minimum(low, value), np.maximum(high, value)], axis=1)
+        if z not in self._reach:
+            low, high = _ends(self._known.tails, z, 0.0, self._most)
+            high = np.where(np.isfinite(high), high, high[1])
+            value = self._tails
+            found = np.stack([value, np.minimum(low, value), np.maximum(high, value)], axis=1)
+            found.flags.writeable = False
+            self._reach = {z: found}  # asked for k by k, at one level
+        return self._reach[z]
 
     def _value(self, name: str) -> float:
         """A scalar from the law of counts, cut to possible values; 0 where no item occurred."""
