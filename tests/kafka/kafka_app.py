@@ -15,6 +15,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,9 +43,17 @@ MISSED_SOON = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
 Truth = Mapping[int, Counter]  # window start -> occurrences by item
 
 
-@functools.cache
+_NESTING = threading.Lock()
+
+
 def nest() -> Nest:
-    """The process that forks workers, one for the whole run of the tests."""
+    """The process that forks workers, one for the whole run of the tests; two runs of faults may ask at once."""
+    with _NESTING:
+        return _nest()
+
+
+@functools.cache
+def _nest() -> Nest:
     made = Nest()
     atexit.register(made.close)
     return made
