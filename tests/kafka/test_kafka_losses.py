@@ -14,14 +14,12 @@ from pathlib import Path
 import pytest
 from kafka.errors import TopicAlreadyExistsError
 from kafka_app import MINUTE, App, Worker
+from minutes import BASE, close_windows, fill, windows
 
 from sketchstream.errors import BrokerError
-from sketchstream.serve.sealed import SealedReader, SealedWindow
 from sketchstream_connectors.devbroker import DevCluster
-from sketchstream_connectors.kafka_sealed import KafkaSealedSource
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
-BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
 ACCEPT = 'item_type = "int"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nidle = "off"\ndata_loss = "accept"'
 QUICK = {"metadata.max.age.ms": 1000}
 
@@ -38,26 +36,6 @@ def app_of(kafka: str, tmp_path: Path) -> Iterator[Callable[..., App]]:
     yield make
     for app in made:
         app.close()
-
-
-def windows(app: App) -> dict[int, SealedWindow]:
-    """What readers see, by the window's number since BASE."""
-    reader = SealedReader(KafkaSealedSource(app.connection, app.names.sealed or ""))
-    try:
-        return {(window.window[0] - BASE) // MINUTE: window for window in reader.windows("seen")}
-    finally:
-        reader.close()
-
-
-def fill(app: App, minute: int, items: range = range(100)) -> None:
-    load = app.load()
-    for i in items:
-        load.send(i, BASE + minute * MINUTE + i)
-    load.flush()
-
-
-def close_windows(app: App, minute: int) -> None:
-    app.load().close_windows(BASE + minute * MINUTE)
 
 
 def wait_for(true: Callable[[], object], app: App, seconds: float = 180) -> None:

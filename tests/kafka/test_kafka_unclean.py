@@ -13,15 +13,13 @@ from pathlib import Path
 
 import pytest
 from kafka_app import MINUTE, App
+from minutes import BASE, close_windows, fill, windows
 
 from sketchstream.errors import BrokerError
-from sketchstream.serve.sealed import SealedReader, SealedWindow
 from sketchstream_connectors.devbroker import DevCluster
 from sketchstream_connectors.kafka_recover import recover
-from sketchstream_connectors.kafka_sealed import KafkaSealedSource
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*NO PRIVACY"), pytest.mark.slow, pytest.mark.timeout(600)]
-BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
 INPUT = 'item_type = "int"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nidle = "off"\ndata_loss = "%s"'
 LEADER, FOLLOWER, OTHER = 1, 2, 3
 UNCLEAN = {
@@ -57,17 +55,6 @@ def wait_for(true: Callable[[], object], app: App, seconds: float = 120) -> None
         time.sleep(0.2)
 
 
-def fill(app: App, minute: int, items: range = range(100)) -> None:
-    load = app.load()
-    for i in items:
-        load.send(i, BASE + minute * MINUTE + i)
-    load.flush()
-
-
-def close_windows(app: App, minute: int) -> None:
-    app.load().close_windows(BASE + minute * MINUTE)
-
-
 def in_sync(app: App) -> set[int]:
     """Nodes that have all of partition 0."""
     with app.connection.admin.client("asking") as admin:
@@ -87,15 +74,6 @@ def end(app: App) -> int:
 
 def committed(app: App) -> int:
     return {tp.partition: at.offset for tp, at in app.connection.admin.committed(app.group).items()}[0]
-
-
-def windows(app: App) -> dict[int, SealedWindow]:
-    """What readers see, by the window's number since BASE."""
-    reader = SealedReader(KafkaSealedSource(app.connection, app.names.sealed or ""))
-    try:
-        return {(window.window[0] - BASE) // MINUTE: window for window in reader.windows("seen")}
-    finally:
-        reader.close()
 
 
 def count_what_only_the_leader_has(app: App, cluster: DevCluster) -> tuple[int, int]:
