@@ -1138,6 +1138,36 @@ def _own(slots: U64, weights: Any, scratch: Any, owner: Any) -> Any:
 
 
 @kernel
+def _add_block(
+    state: Any,
+    slots: U64,
+    weights: Any,
+    scratch: Any,
+    max_weight: Any,
+    modulus: Any,
+    sign: Any,
+    mode: Any,
+    owner: Any,
+) -> Any:
+    """Add the valid events of a located block, those of one owner or all (None); False: an invalid one, none is added.
+
+    Slots are moved about; `scratch` has room for the weights.
+    """
+    part = weights[:]
+    kept = _keep(slots, part, scratch, np.uint64(len(state)), max_weight, mode)
+    if kept < 0:
+        return False
+    if kept < len(slots) and len(part) > 0:
+        part = scratch[:kept]
+    if owner is not None:
+        kept = _own(slots[:kept], part, scratch, np.uint64(owner))
+        if len(part) > 0:
+            part = scratch[:kept]
+    _add(state, slots[:kept], part, modulus, sign)
+    return True
+
+
+@kernel
 def update_ints(
     state: Any,
     items: I64,
@@ -1159,7 +1189,6 @@ def update_ints(
     piped = piped and (owner is None or modulus == 0)
     slots = _aligned(max(min(n, BLOCK), RING, QUEUE))
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
-    size = np.uint64(len(state))
     good = True
     start = 0
     while start < n:
@@ -1172,20 +1201,11 @@ def update_ints(
             done[0] += passed
             start += passed
         stop = min(start + BLOCK, n)
-        part = weights[start:stop]
         block = slots[: stop - start]
         locate_ints(items[start:stop], route, block)
-        kept = _keep(block, part, scratch, size, max_weight, mode)
-        if kept < 0:
-            good = False
+        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, owner)
+        if not good:
             break
-        if kept < stop - start and len(part) > 0:
-            part = scratch[:kept]
-        if owner is not None:
-            kept = _own(block[:kept], part, scratch, np.uint64(owner))
-            if len(part) > 0:
-                part = scratch[:kept]
-        _add(state, block[:kept], part, modulus, sign)
         done[0] += stop - start
         start = stop
     slots[:] = 0
@@ -1201,23 +1221,14 @@ def update_located(
     n = len(found)
     slots = _aligned(min(n, BLOCK))
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
-    size = np.uint64(len(state))
     good = True
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
-        part = weights[start:stop]
         block = slots[: stop - start]
         block[:] = found[start:stop]
-        kept = _keep(block, part, scratch, size, max_weight, mode)
-        if kept < 0:
-            good = False
+        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, owner)
+        if not good:
             break
-        if kept < stop - start and len(part) > 0:
-            part = scratch[:kept]
-        kept = _own(block[:kept], part, scratch, np.uint64(owner))
-        if len(part) > 0:
-            part = scratch[:kept]
-        _add(state, block[:kept], part, modulus, sign)
         done[0] += stop - start
     slots[:] = 0
     scratch[:] = 0
@@ -1243,24 +1254,14 @@ def update_spans(
     n = len(starts)
     slots = _aligned(min(n, BLOCK))
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
-    size = np.uint64(len(state))
     good = True
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
-        part = weights[start:stop]
         block = slots[: stop - start]
         locate_spans(buffer, starts[start:stop], ends[start:stop], route, block)
-        kept = _keep(block, part, scratch, size, max_weight, mode)
-        if kept < 0:
-            good = False
+        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, owner)
+        if not good:
             break
-        if kept < stop - start and len(part) > 0:
-            part = scratch[:kept]
-        if owner is not None:
-            kept = _own(block[:kept], part, scratch, np.uint64(owner))
-            if len(part) > 0:
-                part = scratch[:kept]
-        _add(state, block[:kept], part, modulus, sign)
         done[0] += stop - start
     slots[:] = 0
     scratch[:] = 0
