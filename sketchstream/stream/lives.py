@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from sketchstream.errors import BrokerError, DataLossError
+from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
 from sketchstream.stream import judgement
 from sketchstream.stream.jobs import Done, Jobs
 from sketchstream.stream.metrics import Metrics
@@ -48,7 +48,7 @@ class Lives:
         self._clock = clock
         self._settings = settings
         self._metrics = metrics
-        self._counted = (-1, 0)
+        self._counted: tuple[int, int | SketchstreamError] = (-1, 0)
         self._leftover: dict[int, Future[Any]] = {}
 
     def assign(self, partitions: tuple[int, ...]) -> None:
@@ -297,10 +297,23 @@ class Lives:
         slot.rewriting = False
 
     def partitions_now(self) -> int:
-        """Partitions of the input, asked of the cluster after the records that are being looked at were fetched."""
+        """Partitions of the input, asked of the cluster after the records that are being looked at were fetched.
+
+        Once a poll, whatever the answer is: where nobody answers, each partition would wait for that by itself, and
+        the group would miss this worker.
+
+        Raises:
+            SketchstreamError: nobody answered.
+        """
         if self._counted[0] != self.polls:
-            self._counted = self.polls, self._source.partition_count(fresh=True)
-        return self._counted[1]
+            try:
+                self._counted = self.polls, self._source.partition_count(fresh=True)
+            except SketchstreamError as error:
+                self._counted = self.polls, error
+        found = self._counted[1]
+        if isinstance(found, SketchstreamError):
+            raise found
+        return found
 
 
 def say(level: int, event: str, **fields: object) -> None:

@@ -611,22 +611,29 @@ def test_partitions_that_the_worker_has_not_heard_of_are_asked_for_before_a_seal
 
 
 def test_nothing_is_sealed_while_nobody_says_how_many_partitions_there_are() -> None:
-    d = driver(partitions=1)
-    send(d, 1, EPOCH, 0)
+    d = driver(partitions=3)
+    close_windows(d, EPOCH)
     d.run()
     source, count = d.worker_source, d.worker_source.partition_count
+    asked = 0
 
     def away(*, fresh: bool = False) -> int:
+        nonlocal asked
         if fresh:
+            asked += 1
             msg = "no broker answers"
             raise BrokerError(msg)
         return count()
 
     source.partition_count = away  # type: ignore[method-assign]
-    send(d, 1, EPOCH + 3 * MINUTE, 0)
+    close_windows(d, EPOCH + 3 * MINUTE)
+    most = 0
     for _ in range(5):
         d.clock.advance(1)
+        before = asked
         d.worker.step(0.0)
+        most = max(most, asked - before)
+    assert most == 1, "each question may take as long as the client's patience: one a poll, for all partitions"
     assert d.windows("minutes") == []
     source.partition_count = count  # type: ignore[method-assign]
     for _ in range(10):
