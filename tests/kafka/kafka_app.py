@@ -214,7 +214,17 @@ class App:
         self.connection.close()
 
     def logs(self) -> str:
-        return "\n".join(f"--- {w.name}\n{w.log.read_text(errors='replace')[-6000:]}" for w in self.workers)
+        """What every worker said, without the client's chatter, and where those stand that are alive."""
+        standing = [w for w in self.workers if w.alive and isinstance(w.process, Forked)]
+        for worker in standing:
+            os.kill(worker.process.pid, signal.SIGUSR1)
+        time.sleep(1.0 if standing else 0.0)
+        parts = []
+        for worker in self.workers:
+            lines = worker.log.read_text(errors="replace").splitlines()
+            telling = "\n".join(line for line in lines if " kafka.net." not in line)
+            parts.append(f"--- {worker.name}{' (alive)' if worker.alive else ''}\n{telling[-12_000:]}")
+        return "\n".join(parts)
 
     def wait_running(self, worker: Worker, partitions: int | None = None, timeout_s: float = 60) -> None:
         """Until a worker has begun to read so many partitions, by default all."""

@@ -12,6 +12,7 @@ start-up start workers the long way (`App.start(fresh=True)`).
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import os
 import selectors
@@ -145,6 +146,7 @@ def become_worker(request: Mapping[str, Any]) -> None:
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     for number in (1, 2):
         os.dup2(log, number)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # a test that gives up on a worker asks where it stands
     os.environ.clear()
     os.environ.update(request["environment"])
     if request["fault"]:
