@@ -66,6 +66,7 @@ PRODUCER_DEFAULTS: Mapping[str, Option] = {
 }
 ADMIN_DEFAULTS: Mapping[str, Option] = {**RECONNECT, "request_timeout_ms": 10_000, "bootstrap_timeout_ms": 20_000}
 ADMIN_PATIENCE_MS = 20_000
+NOT_READY_MS = 100
 TRANSACTION_TIMEOUT_MS = 60_000
 
 _LOOKED_UP = re.compile(r"FindCoordinatorResponse error for (?:GROUP|TRANSACTION)/(.*?): ?$")
@@ -147,7 +148,7 @@ def _build(client: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     made: list[Any] = []
 
     def networking(**configs: object) -> Any:
-        made.append(KafkaNetClient(**configs))
+        made.append(_says_not_ready(KafkaNetClient(**configs)))
         return made[-1]
 
     try:
@@ -159,6 +160,28 @@ def _build(client: Callable[..., Any], options: Mapping[str, Any]) -> Any:
             with contextlib.suppress(Exception):
                 network._net.stop()
         raise
+
+
+def _says_not_ready(network: Any) -> Any:
+    """A network client that says of a node which cannot be reached that it is not ready, where it would raise.
+
+    The producer's thread (kafka-python 3.0.12, Sender._maybe_send_pending_request) puts a transactional request back
+    only where the coordinator's node is "not ready". Of an error it makes a new search for the coordinator, and the
+    request is lost: taking a partition, or its commit, then ends with its timeout, however soon the node is back.
+    """
+    from kafka.errors import KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
+
+    ready = network.await_ready
+
+    def await_ready(node_id: object, timeout_ms: float = 30_000) -> bool:
+        try:
+            return bool(ready(node_id, timeout_ms=timeout_ms))
+        except (KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError):
+            network.poll(timeout_ms=NOT_READY_MS)  # who asks asks again at once
+            return False
+
+    network.await_ready = await_ready
+    return network
 
 
 @dataclass(frozen=True)
