@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from sketchstream import faults
@@ -28,6 +29,8 @@ log = logging.getLogger("sketchstream.kafka")
 PUBLISH_TIMEOUT_S = 30.0
 FRONTIERS_AGE_S = 5.0
 TAIL = 64
+REMEMBERED = 1 << 16
+"""Digests of published bodies that are kept, the newest: repetitions of a publication come soon after it."""
 PREFIX = "__sketchstream.errors."
 
 Record = tuple[bytes, bytes, Headers]
@@ -101,6 +104,7 @@ class KafkaPublisher:
         self._topic = topic
         self._outlet = Outlet(connection, "sketchstream-sealed")
         self._published: dict[str, str] = {}
+        self._remembering = threading.Lock()
         self._seen = Seen()
         self._log: Log | None = None
         self._read_at = float("-inf")
@@ -120,11 +124,20 @@ class KafkaPublisher:
         records = [record for entry in entries for record in entry_records(entry)]
         if records:
             self._outlet.send(self._topic, partition, records, what)
-            self._published |= digests
+            self._remember(digests)
             faults.reach("publish.entries")
         if frontiers:
             self._outlet.send(self._topic, partition, [frontier_record(f) for f in frontiers], what)
             faults.reach("publish.frontiers")
+
+    def _remember(self, digests: Mapping[str, str]) -> None:
+        """These were published; a service that runs for months forgets the oldest."""
+        with self._remembering:
+            for key, digest in digests.items():
+                self._published.pop(key, None)
+                self._published[key] = digest
+            for key in list(islice(self._published, max(0, len(self._published) - REMEMBERED))):
+                del self._published[key]
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers of all partitions, from the tails of the log, up to a few seconds old."""

@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.marks import Mark
 from sketchstream.stream.ports import Frontier, RawRecord, SealedEntry
-from sketchstream_connectors import kafka_sealed
+from sketchstream_connectors import kafka_publish, kafka_sealed
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_publish import KafkaPublisher, KafkaSink
 from sketchstream_connectors.kafka_sealed import KafkaSealedSource, entry_records, frontier_record, read_key
@@ -123,6 +123,20 @@ def test_a_second_body_under_one_key_is_refused_and_both_are_given_to_readers(
     assert sorted(e.body for e in source.entries("hourly")) == [b"one", b"two"]
     for opened in (publisher, other, source):
         opened.close()
+
+
+def test_the_newest_publications_are_remembered(
+    connection: Connection, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_publish, "REMEMBERED", 2)
+    publisher = KafkaPublisher(connection, topic)
+    for number in (0, 1, 0, 2):
+        publisher.publish(0, [entry(number, b"one")], [])
+    assert len(publisher._published) == 2
+    for number in (0, 2):
+        with pytest.raises(DataLossError, match="another body"):
+            publisher.publish(0, [entry(number, b"two")], [])
+    publisher.close()
 
 
 def test_publishers_see_the_frontiers_of_others(connection: Connection, topic: str) -> None:
