@@ -35,8 +35,8 @@ def enumerate_outcomes(
     columns: Iterable[tuple[int, ...]], rows: int, width: int, depth: int, complete: Complete
 ) -> tuple[dict[int, Fraction], Fraction]:
     """Probability decided for each value, and what is still open, when at most `depth` further words are drawn."""
-    masses: dict[int, Fraction] = defaultdict(Fraction)
-    open_ = Fraction(0)
+    masses: dict[int, int] = defaultdict(int)  # in units of the probability of one longest branch
+    open_ = 0
     for column in columns:
         branches: list[tuple[int, ...]] = [()]
         while branches:
@@ -49,7 +49,7 @@ def enumerate_outcomes(
                 except StopIteration:
                     raise MoreError from None
 
-            share = Fraction(1, 1 << (width * (rows + len(branch))))
+            share = 1 << width * (depth - len(branch))
             try:
                 value = complete(list(column), draw)
             except MoreError:
@@ -60,7 +60,8 @@ def enumerate_outcomes(
                 continue
             if value is not None:
                 masses[value] += share
-    return masses, open_
+    unit = Fraction(1, 1 << width * (rows + depth))
+    return defaultdict(Fraction, {value: mass * unit for value, mass in masses.items()}), open_ * unit
 
 
 def consistent(
