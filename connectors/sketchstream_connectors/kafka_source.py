@@ -22,6 +22,7 @@ from sketchstream.stream.ports import Assigned, Chunk, Decoded, PartitionError, 
 from sketchstream_connectors import raw_fetch
 from sketchstream_connectors.kafka_client import Admin, Connection, ours
 from sketchstream_connectors.kafka_doubt import Doubts
+from sketchstream_connectors.kafka_positions import UNKNOWN, Position, Positions
 from sketchstream_connectors.kafka_watch import Watch
 
 if TYPE_CHECKING:
@@ -74,9 +75,8 @@ class KafkaSource:
         self.topic_id = found.topic_id
         self._announced: set[int] = set()
         self._lost: set[int] = set()
-        self._positions: dict[int, int] = {}
+        self._positions = Positions()
         self._paused: set[int] = set()
-        self._epochs: dict[int, int] = {}
         self._doubts = Doubts()
         self._consumer: KafkaConsumer | None = None
         self._recreate: str | None = None
@@ -134,11 +134,11 @@ class KafkaSource:
 
     def epoch(self, partition: int) -> int:
         """Leader epoch of the last batch read, -1 where not known: any thread may ask."""
-        return self._epochs.get(partition, -1)
+        return self._positions.epoch(partition)
 
     def expect_epoch(self, partition: int, epoch: int) -> None:
-        """The epoch that was committed with the position to which the partition will be sought."""
-        self._epochs[partition] = epoch
+        """The epoch that was committed with the position to which the partition will be sought: any thread may say."""
+        self._positions.expect(partition, epoch)
 
     def _of(self, partition: int) -> TopicPartition:
         from kafka import TopicPartition
@@ -171,8 +171,8 @@ class KafkaSource:
 
     def waiting(self) -> Mapping[int, int]:
         """Partitions that are read, and the position of each: any thread may ask."""
-        positions = self._positions.copy()
-        return {p: positions[p] for p in self._announced - self._paused if p in positions}
+        positions = self._positions.all()
+        return {p: positions[p].offset for p in self._announced - self._paused if p in positions}
 
     def doubt_topic(self) -> None:
         """The topic may be another one than before: the next poll looks. Any thread may call this."""
@@ -205,12 +205,13 @@ class KafkaSource:
         """Kept partitions go on where they were; new ones wait, paused, for the position that the store knows."""
         for tp in partitions:
             p = tp.partition
-            if p in self._announced and p not in self._lost and p in self._positions:
-                self._place(p, self._positions[p])
+            position = self._positions.at(p)
+            if p in self._announced and p not in self._lost and position is not None:
+                self._place(p, position)
                 if p in self._paused or self._doubts.waits(p):
                     self.consumer.pause(tp)
             else:
-                self._positions.pop(p, None)
+                self._positions.forget(p)
                 self._paused.add(p)
                 self.consumer.seek(tp, 0)
                 self.consumer.pause(tp)
@@ -219,14 +220,14 @@ class KafkaSource:
         """The group has gone on without us: whatever we hold of these partitions is stale."""
         self._lost.update(tp.partition for tp in partitions)
 
-    def _place(self, partition: int, position: int) -> None:
+    def _place(self, partition: int, position: Position) -> None:
         """Seek with the leader epoch where it is known: a truncation below the position is then noticed (KIP-320)."""
-        tp, epoch = self._of(partition), self._epochs.get(partition, -1)
-        self.consumer.seek(tp, position)
-        if epoch >= 0:
+        tp = self._of(partition)
+        self.consumer.seek(tp, position.offset)
+        if position.epoch >= 0:
             from kafka.structs import OffsetAndMetadata
 
-            self.consumer._subscription.seek(tp, OffsetAndMetadata(position, "", epoch))
+            self.consumer._subscription.seek(tp, OffsetAndMetadata(position.offset, "", position.epoch))
 
     # ----------------------------------------------------------------------------------------------- the port
 
@@ -270,9 +271,8 @@ class KafkaSource:
         for p in gone:
             self._doubts.settled(p)
         for p in gone - new:
-            self._positions.pop(p, None)
+            self._positions.forget(p)
             self._paused.discard(p)
-            self._epochs.pop(p, None)
         self._announced = owned
         events: list[SourceEvent] = []
         if gone:
@@ -283,16 +283,16 @@ class KafkaSource:
 
     def _chunks(self, partition: int, polled: Sequence[Any]) -> list[SourceEvent]:
         """Chunks of one partition, from the position that is ours to the client's position after the poll."""
-        before = self._positions.get(partition)
+        before = self._positions.at(partition)
         state = self.consumer._subscription.assignment.get(self._of(partition))
         after = state.position.offset if state is not None and state.position is not None else None
-        if before is None or after is None or (not polled and after == before):
+        if before is None or after is None or (not polled and after == before.offset):
             return []
         events: list[SourceEvent] = []
-        for piece in raw_fetch.as_chunks(polled, before, after, state.position.leader_epoch):
-            if piece.from_position != self._positions[partition]:
+        for piece in raw_fetch.as_chunks(polled, before.offset, after, state.position.leader_epoch):
+            if piece.from_position != before.offset:
                 log.warning("event=chunk_discarded partition=%d", partition)
-                self._place(partition, self._positions[partition])
+                self._place(partition, before)
                 return events
             records = piece.records
             decoded = self._decode(records)
@@ -308,10 +308,8 @@ class KafkaSource:
                     n_bytes=int(records.buffer.size),
                 )
             )
-            self._positions[partition] = piece.next_position
+            before = self._positions.read(partition, piece.next_position, piece.leader_epoch)
             self._doubts.settled(partition)
-            if piece.leader_epoch >= 0:
-                self._epochs[partition] = piece.leader_epoch
         self._watch.progress(partition)
         return events
 
@@ -370,9 +368,10 @@ class KafkaSource:
         if found is None:
             return []
         if not found.exists:
+            self._positions.expect(partition, UNKNOWN)  # of a place where reading may go on
             return [self._halting(partition, found.text, found.resume_at)]
         if partition in self._owned():
-            self._place(partition, self._positions.get(partition, offset))
+            self._place(partition, self._positions.at(partition) or Position(offset))
             if partition not in self._paused:
                 self.consumer.resume(self._of(partition))
         return []
@@ -392,7 +391,7 @@ class KafkaSource:
         for tp, place in divergent.items():
             resume_at = None if place is None or place.offset < 0 else int(place.offset)
             if resume_at is not None and place is not None:
-                self._epochs[tp.partition] = place.leader_epoch if place.leader_epoch is not None else -1
+                self._positions.expect(tp.partition, UNKNOWN if place.leader_epoch is None else place.leader_epoch)
             events.append(
                 self._halting(tp.partition, "its log was truncated below the position (unclean election)", resume_at)
             )
@@ -407,7 +406,7 @@ class KafkaSource:
         log.error("event=topic_recreated topic=%s", self.topic)
         if found is not None:
             self.topic_id = found.topic_id
-        self._epochs.clear()
+        self._positions.forget_epochs()
         self._doubts.clear()
         error = DataLossError(f"the input topic {self.topic!r} {what}; `sketchstream reset` starts a new revision")
         for p in self._announced:
@@ -424,22 +423,25 @@ class KafkaSource:
     def _stop(self, partition: int) -> None:
         if partition in self._owned():
             self.pause(partition)
-            self.consumer.seek(self._of(partition), self._positions.get(partition, 0))
+            position = self._positions.at(partition)
+            self.consumer.seek(self._of(partition), 0 if position is None else position.offset)
 
     def _unreadable(self, error: Exception) -> list[SourceEvent]:
         """A batch whose checksum is wrong is fetched again, from another replica perhaps; then the partition halts."""
         partition = self._blamed(error)
-        if partition is None or partition not in self._positions:
+        position = None if partition is None else self._positions.at(partition)
+        if partition is None or position is None:
             msg = f"a batch of {self.topic!r} cannot be read: {type(error).__name__}"
             raise BrokerError(msg) from error
-        position = self._positions[partition]
-        attempt = self._doubts.refetch(partition, position)
+        attempt = self._doubts.refetch(partition, position.offset)
         if attempt is not None:
             log.warning("event=batch_unreadable partition=%d attempt=%d", partition, attempt)
             self._place(partition, position)
             return []
         return [
-            self._halting(partition, f"a batch at or after position {position} is corrupt ({type(error).__name__})")
+            self._halting(
+                partition, f"a batch at or after position {position.offset} is corrupt ({type(error).__name__})"
+            )
         ]
 
     def _blamed(self, error: Exception) -> int | None:
@@ -452,10 +454,10 @@ class KafkaSource:
 
     def seek(self, partition: int, position: int) -> None:
         """Go on from here."""
-        self._positions[partition] = position
+        found = self._positions.seek(partition, position)
         self._doubts.settled(partition)
         if partition in self._owned():
-            self._place(partition, position)
+            self._place(partition, found)
 
     def pause(self, partition: int) -> None:
         """Deliver nothing until `resume`."""

@@ -30,6 +30,7 @@ from sketchstream_connectors.kafka_eraser import Eraser
 from sketchstream_connectors.kafka_fence import MANIFEST_FORMAT, Fence, Member, Place
 from sketchstream_connectors.kafka_ground import ADVICE, Ground
 from sketchstream_connectors.kafka_pointer import Pointer
+from sketchstream_connectors.kafka_positions import UNKNOWN
 from sketchstream_connectors.kafka_topics import state_topic
 
 log = logging.getLogger("sketchstream.kafka")
@@ -120,8 +121,7 @@ class KafkaStore:
             if self._accept_loss and pointer.topic_id != self._ground.input.topic_id:
                 return self._begin_anew(partition, fence, pointer.revision)
             self._check_pointer(partition, pointer, committed.offset)
-            if committed.leader_epoch is not None:
-                self._member.expect_epoch(partition, committed.leader_epoch)
+            self._member.expect_epoch(partition, UNKNOWN if committed.leader_epoch is None else committed.leader_epoch)
             fence.position = committed.offset
             if pointer.manifest < 0:
                 return Fresh(pointer.revision, committed.offset, pointer.partial)
@@ -191,7 +191,6 @@ class KafkaStore:
         revision = traces.next_revision(
             self._connection, self._topic, self._ground.input.topic_id, self._ground.sealed, used
         )
-        self._member.expect_epoch(partition, -1)
         log.warning("event=input_made_again topic=%s partition=%d revision=%d", self._topic, partition, revision)
         return self._begin(partition, fence, revision, partial=True)
 
@@ -201,6 +200,7 @@ class KafkaStore:
         if partition not in begins:
             msg = f"no leader answers for partition {partition} of {self._topic!r}"
             raise BrokerError(msg)
+        self._member.expect_epoch(partition, UNKNOWN)
         fence.begin(begins[partition], Pointer(*self._ids(), revision, partial=partial), self._member)
         return Fresh(revision, fence.position, partial)
 

@@ -1,0 +1,73 @@
+"""Where each partition is read, and of which leader's time that is: always the two of one moment.
+
+In: offsets and leader epochs, as they are read, restored and sought. Out: positions. Touches: nothing.
+Source: KIP-320. An offset with the epoch of an earlier one looks as if the log had been cut off between them: whoever
+restores a snapshot has an epoch for an offset that is not sought yet, while the old one may still be placed anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Position:
+    """The next record, and the leader epoch of the batch before it; -1 where that is not known."""
+
+    offset: int
+    epoch: int = UNKNOWN
+
+
+class Positions:
+    """Of all partitions that are ours. `expect`, `epoch` and `all` may be called by any thread."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, Position] = {}
+        self._expected: dict[int, int] = {}
+
+    def at(self, partition: int) -> Position | None:
+        """Where it is read; None before it was sought for the first time."""
+        return self._at.get(partition)
+
+    def all(self) -> dict[int, Position]:
+        """A copy."""
+        return self._at.copy()
+
+    def read(self, partition: int, offset: int, epoch: int) -> Position:
+        """Records before `offset` were read; the epoch is that of their last batch."""
+        found = self._at[partition] = Position(offset, epoch)
+        return found
+
+    def expect(self, partition: int, epoch: int) -> None:
+        """The epoch of the offset that will be sought next; that of the present one stays what it is."""
+        self._expected[partition] = epoch
+
+    def seek(self, partition: int, offset: int) -> Position:
+        """Go on at `offset`: with the epoch that was expected, else with the present one, unless that may be older."""
+        before, epoch = self._at.get(partition), self._expected.pop(partition, None)
+        if epoch is None:
+            epoch = before.epoch if before is not None and offset <= before.offset else UNKNOWN
+        return self.read(partition, offset, epoch)
+
+    def epoch(self, partition: int) -> int:
+        """What is committed with an offset: expected with the one that will be sought, else of the last batch read."""
+        expected = self._expected.get(partition)
+        if expected is not None:
+            return expected
+        position = self._at.get(partition)
+        return UNKNOWN if position is None else position.epoch
+
+    def forget(self, partition: int) -> None:
+        """It was taken away: its offset will come from the store."""
+        self._at.pop(partition, None)
+
+    def clear(self) -> None:
+        """All were taken away."""
+        self._at.clear()
+
+    def forget_epochs(self) -> None:
+        """The topic is another one: nothing that was read says anything of its leaders."""
+        self._expected.clear()
+        self._at = {partition: Position(position.offset) for partition, position in self._at.items()}
