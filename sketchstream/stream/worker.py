@@ -41,6 +41,9 @@ from sketchstream.stream.slots import Inline, Progress, Settings, Slot, SystemCl
 
 __all__ = ["Progress", "Settings", "SystemClock", "Worker"]
 
+FLYING_S = 0.05
+"""Longest wait for records while a partition is being taken or committed, seconds."""
+
 
 class Worker:
     """Runs sketches over a source. `run` until stopped or the input ends; or `step` by step.
@@ -117,8 +120,7 @@ class Worker:
     def step(self, timeout_s: float | None = None) -> None:
         """One turn: collect finished jobs, poll, apply, start jobs that are due."""
         self._lives.collect()
-        busy = any(slot.job is not None and slot.job.done() for slot in self._slots.values())
-        events = self._source.poll(0.0 if busy else self.settings.poll_s if timeout_s is None else timeout_s)
+        events = self._source.poll(self._patience_s() if timeout_s is None else timeout_s)
         self._lives.polls += 1
         self._polled_at = self._clock.monotonic()
         for event in events:
@@ -142,6 +144,13 @@ class Worker:
         self._tick()
         if self._progress is not None:
             self._progress(self.progress())
+
+    def _patience_s(self) -> float:
+        """How long to wait for records: not at all where a job has ended meanwhile, not long where one will."""
+        jobs = [slot.job for slot in self._slots.values() if slot.job is not None]
+        if any(job.done() for job in jobs):
+            return 0.0
+        return min(FLYING_S, self.settings.poll_s) if jobs else self.settings.poll_s
 
     @property
     def finished(self) -> bool:

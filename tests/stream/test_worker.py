@@ -20,8 +20,8 @@ from sketchstream.stream.config import Config
 from sketchstream.stream.driver import Driver
 from sketchstream.stream.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
 from sketchstream.stream.placement import belongs
-from sketchstream.stream.ports import Chunk, Fresh, PartitionError, RawRecord, Restored, Snapshot
-from sketchstream.stream.worker import Settings, Worker
+from sketchstream.stream.ports import Chunk, Fresh, PartitionError, RawRecord, Restored, Snapshot, SourceEvent
+from sketchstream.stream.worker import FLYING_S, Settings, Worker
 
 sys.path.insert(0, str(Path(__file__).parent))
 from streams import EPOCH, HOUR, MINUTE, at_least, exact
@@ -813,6 +813,33 @@ def test_consumption_goes_on_while_a_commit_is_in_flight() -> None:
     worker.close()
     assert sum(snapshot.position for snapshot in d.snapshots.snapshots.values()) == 80
     assert store.worst == 1
+
+
+def test_a_worker_waits_long_for_records_only_when_nothing_is_in_flight() -> None:
+    d = driver(partitions=1)
+    store = SlowStore(d.snapshots)
+    worker = threaded(d, store)
+    until(worker, lambda: worker.gauges().ready)
+    poll, waits = worker._source.poll, []
+
+    def polled(timeout_s: float) -> list[SourceEvent]:
+        waits.append(timeout_s)
+        return poll(timeout_s)
+
+    worker._source.poll = polled  # type: ignore[method-assign]
+    until(worker, lambda: worker._slots[0].job is None)
+    worker.step()
+    assert waits[-1] == Settings().poll_s
+    store.may_commit.clear()
+    send(d, 1, EPOCH)
+    until(worker, lambda: worker._slots[0].job is not None)
+    worker.step()
+    assert waits[-1] == FLYING_S
+    store.may_commit.set()
+    until(worker, lambda: worker._slots[0].job is None)
+    worker.step()
+    assert waits[-1] == Settings().poll_s
+    worker.close()
 
 
 def test_a_partition_lost_and_regained_waits_for_its_old_commit() -> None:
