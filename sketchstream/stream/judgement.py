@@ -14,8 +14,10 @@ from sketchstream.stream.slots import Settings, Slot
 
 MAX_OUTBOX_BYTES = 64 << 20
 """Sealed bytes of one partition that wait for publication before it is paused."""
-STRANGE_ERRORS = 5
-"""Errors of an unknown kind in a row after which a partition halts."""
+STRANGE_ERRORS, STRANGE_S = 5, 60.0
+"""Errors of an unknown kind in a row after which a partition halts, and the seconds that they must go on for.
+
+What a client raises while a broker comes back is not always an error of its own tree; that passes."""
 LEAST_COPIES = 32 << 20
 """Bytes of captured snapshots that may always wait for their commit; beyond, a sixteenth of the states' own memory."""
 
@@ -65,23 +67,26 @@ class Verdict:
         halts: it is not tried again.
         text: why; never the text of an error that is not ours, which may hold data.
         strange: errors of an unknown kind in a row, this one included.
+        since: when the first of those came, seconds.
     """
 
     halts: bool
     text: str
     strange: int = 0
+    since: float = 0.0
 
 
-def verdict(slot: Slot, error: BaseException) -> Verdict:
+def verdict(slot: Slot, error: BaseException, now: float) -> Verdict:
     """Judge an error of a partition."""
     if isinstance(error, DataLossError):
         return Verdict(True, str(error))
     if isinstance(error, SketchstreamError):
         return Verdict(False, str(error))
     strange, text = slot.strange + 1, type(error).__name__
-    if strange < STRANGE_ERRORS:
-        return Verdict(False, text, strange)
-    return Verdict(True, f"partition {slot.partition}: {text}, {strange} times in a row", strange)
+    since = slot.strange_since if slot.strange else now
+    if strange < STRANGE_ERRORS or now - since < STRANGE_S:
+        return Verdict(False, text, strange, since)
+    return Verdict(True, f"partition {slot.partition}: {text}, {strange} times in a row", strange, since)
 
 
 def pause_s(failures: int) -> float:

@@ -164,8 +164,8 @@ class Lives:
         """Drop a partition's state; take it again later, or halt."""
         slot.state = None
         self._source.pause(slot.partition)
-        found = judgement.verdict(slot, error)
-        slot.strange = found.strange
+        found = judgement.verdict(slot, error, self._clock.monotonic())
+        slot.strange, slot.strange_since = found.strange, found.since
         if found.halts:
             self.halt(slot, found.text)
             return

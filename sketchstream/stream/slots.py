@@ -82,6 +82,7 @@ class Slot:
     retry_at: float = 0.0
     failures: int = 0
     strange: int = 0
+    strange_since: float = 0.0
     error: BaseException | None = field(default=None, repr=False)
     dropped_at: int = -1
     publish_at: float = 0.0
