@@ -196,6 +196,7 @@ def test_negative_binomial_shares_add_up_to_discrete_laplace():
     assert both[middle - 20 : middle + 21] == pytest.approx(wanted, abs=1e-12)
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("form", ["state", "cumulative", "bins"])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_linear_estimates_and_their_variances_are_unbiased(form, layers):

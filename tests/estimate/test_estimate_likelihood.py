@@ -334,6 +334,7 @@ def test_open_domains_count_distinct_items_within_the_limit(items, limit):
     assert math.sqrt(np.mean(np.square(errors))) < limit
 
 
+@pytest.mark.statistics
 def test_open_domain_profile_is_close_item_by_item():
     rng = np.random.default_rng(15)
     counts = rng.geometric(0.4, 100_000)

@@ -30,6 +30,7 @@ def test_counts_in_multiples_are_found_by_value(step, epsilon, limit):
         assert np.abs(shares - truth).sum() < limit
 
 
+@pytest.mark.statistics
 def test_one_value_is_found_at_a_small_epsilon():
     """Many atoms have to go until one is left; given up on the way, a run is off by 0.3 to 0.9."""
     for seed in range(6):

@@ -55,6 +55,7 @@ def test_closed_forms_of_merged_states_agree_with_simulation_within_a_fifth() ->
         assert error == pytest.approx(planned[k].sd, rel=0.2), k
 
 
+@pytest.mark.statistics
 def test_the_default_method_is_never_worse_than_the_closed_form_says() -> None:
     found = ss.plan(OPEN, items=8000, runs=12)
     for name in ("distinct", "at_least.2", "at_least.3", "at_least.5"):

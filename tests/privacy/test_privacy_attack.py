@@ -159,6 +159,7 @@ def test_the_difference_of_a_release_and_the_published_state(monkeypatch: pytest
 # Two publications.
 
 
+@pytest.mark.statistics
 def test_two_publications_of_one_sketch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever gets a sketch published again and again averages the noise away."""
 

@@ -54,6 +54,7 @@ def test_bounds_at_a_million_trials_lie_below_their_claims_and_near_the_tight_on
         assert not bound.tight or bound.bound >= 0.8 * float(bound.claim)
 
 
+@pytest.mark.statistics
 def test_mechanisms_without_rounds_are_tight_at_a_million_trials() -> None:
     quick = [m for m in bounds.mechanisms() if not m.name.startswith(("early", "histogram"))]
     assert len(quick) == 7
@@ -108,6 +109,7 @@ def test_worlds_that_exclude_each_other_have_bounds_that_grow() -> None:
 # Broken builds.
 
 
+@pytest.mark.statistics
 def test_a_sampler_with_half_the_noise_is_refused(monkeypatch: Patch) -> None:
     draw = noise.discrete_laplace
     monkeypatch.setattr(noise, "discrete_laplace", lambda out, epsilon: draw(out, 2 * epsilon), raising=False)
@@ -140,6 +142,7 @@ def test_a_sketch_without_noise_at_creation_is_refused(unit: str, monkeypatch: P
     assert f"bounds: bare state, {unit}" in failures(f"bounds: bare state, {unit}")
 
 
+@pytest.mark.statistics
 def test_a_release_that_noises_only_entries_that_are_not_empty_is_refused(monkeypatch: Patch) -> None:
     honest = profile.noised_counts
 
@@ -166,6 +169,7 @@ def test_a_release_that_repeats_its_noise_is_refused(monkeypatch: Patch) -> None
     assert "releases: drawn afresh, event, cumulative, closed" in failures("releases: event, cumulative")
 
 
+@pytest.mark.statistics
 def test_a_release_of_bins_at_the_cost_of_thresholds_is_refused(monkeypatch: Patch) -> None:
     def wrong(spec: Any, state: Any, cost: Fraction) -> Any:
         counts = profile.exact_counts(spec, state)
