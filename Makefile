@@ -18,6 +18,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 SPREAD = -n $(or $(JOBS),2) --dist worksteal
 
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
+# Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-fast lint types kafka jars browser bench faults audit docs format clean
 
@@ -91,4 +93,5 @@ format: setup  ## let ruff put the code into shape
 	@$(BIN)/ruff format --exclude '*.md' .
 
 clean:  ## remove what was built: environment, caches, demo output
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output
