@@ -155,16 +155,9 @@ class Line:
 
         Source: profile specification 5.5, with the expected counters in place of the observed ones.
         """
-        k, span = self.k, law.size - 1
-        reach = min(laws.radius(self.epsilons, 1e-9), 1 << 16)
-        seen = np.convolve(law, laws.noise_pmf(self.epsilons, reach))
-        zero = reach  # index of counter 0
-        tail = np.concatenate([seen, np.zeros(k)])[zero + 1 : zero + span + k + 1]
-        slots = np.concatenate([[seen[: zero + 1].sum()], tail])
-        if k > 1:
-            slots = np.concatenate([[seen[: zero + 1 - k].sum()], seen[zero + 1 - k : zero + 1], tail])
-        c, c_other = self._inverted(scores), self._inverted(other[None, :])
-        weight = slots / self.d
+        k = self.k
+        c, c_other = self.inverted(scores), self.inverted(other[None, :])
+        weight = self.expected_cells(law) / self.d
         variance = (c * c) @ weight - (scores * scores) @ law / self.d
         cross = c @ (weight * c_other[0]) - scores @ (other * law) / self.d
         if self.form == "cumulative":
@@ -180,7 +173,19 @@ class Line:
             cross += self.v / self.d**2 * (c @ (copies * c_other[0]) - size * mean * mean_other)
         return np.maximum(variance, 0.0), cross
 
-    def _inverted(self, scores: Floats) -> Floats:
+    def expected_cells(self, law: Floats) -> Floats:
+        """Slots expected where `inverted` has its numbers, if a slot's count has this law at 0..S."""
+        k, span = self.k, law.size - 1
+        reach = min(laws.radius(self.epsilons, 1e-9), 1 << 16)
+        seen = np.convolve(law, laws.noise_pmf(self.epsilons, reach))
+        zero = reach  # index of counter 0
+        tail = np.concatenate([seen, np.zeros(k)])[zero + 1 : zero + span + k + 1]
+        slots = np.concatenate([[seen[: zero + 1].sum()], tail])
+        if k > 1:
+            slots = np.concatenate([[seen[: zero + 1 - k].sum()], seen[zero + 1 - k : zero + 1], tail])
+        return slots
+
+    def inverted(self, scores: Floats) -> Floats:
         """C on the cells: pooled below, then single counters up to S+k. (r, S+1) -> (r, 1+S+k) or (r, 1+S+2k)."""
         k = self.k
         padded = np.concatenate(

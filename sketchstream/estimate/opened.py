@@ -27,6 +27,7 @@ from sketchstream.estimate.bands import decreasing
 from sketchstream.estimate.circle import Circle
 from sketchstream.estimate.fit import Fit
 from sketchstream.estimate.intervals import Uncertainty
+from sketchstream.estimate.ladders import ladder
 from sketchstream.estimate.linear import Line, linear
 from sketchstream.estimate.observed import FAR, Cells, Floats, Observed
 from sketchstream.estimate.opened_count import CROWDED, Curve
@@ -153,27 +154,19 @@ def spreads(level: Level, model: Model) -> Spread:
     d Lam_t = m sum_s R_{t-s} dP(s), d items = -m R_0 dP(0), and the items with at least k are -m sum over s < k of
     (R_0 + .. + R_{k-1-s}) dP(s). Hashing: m Var(score) under the slot law, less what the items themselves vary.
     """
-    from scipy.linalg import toeplitz
-
     p, r = model.slot_law(level.m, level.share), model.undone(level.m, level.share)
-    m, size = level.m, p.size
-    zeros = np.zeros(size)
-    every = -r[0] * (np.arange(size) == 0)
-    cells = toeplitz(r, zeros)
-    cells[0] = every
-    climb = -toeplitz(np.cumsum(r), zeros)
-    lam = model.numbers * level.share
-    reach = model.tails[1:] * level.share
+    m, every = level.m, -r[0] * (np.arange(p.size) == 0)
 
-    def both(score: Floats, own: Floats) -> tuple[Floats, Floats]:
-        noise, noise_all = level.estimator.joint(score, every, p)
-        mean = score @ p
-        hashed = m * ((score * score) @ p - mean**2) - own
-        hashed_all = m * ((score * every) @ p - mean * float(every @ p)) - own
+    def both(steps: Floats, own: Floats) -> tuple[Floats, Floats]:
+        noise, noise_all = ladder(level.estimator, steps, every, p)
+        mean = np.convolve(steps, p)[: p.size]
+        hashed = m * (np.convolve(steps**2, p)[: p.size] - mean**2) - own
+        hashed_all = m * (steps * (every[0] * p[0]) - mean * float(every @ p)) - own
         return m * m * noise + np.maximum(hashed, 0.0), m * m * noise_all + hashed_all
 
-    cell, cell_all = both(cells, lam)
-    tail, tail_all = both(climb, reach)
+    cell, cell_all = both(r, model.numbers * level.share)
+    tail, tail_all = both(-np.cumsum(r), model.tails[1:] * level.share)
+    cell[0], cell_all[0] = tail[0], tail_all[0]
     return Spread(cell, tail, cell_all, tail_all)
 
 
@@ -230,16 +223,21 @@ def read_part(observed: Observed, span: int) -> Part:
     for _ in range(2):  # the noise of the empty slots depends on how many slots hold 1 or 2
         found = opened_count.curve(levels, model)
         items = found.value
-        emptiest = min(level.share / level.m for level in levels)
-        useful = [one for one in levels if one.share / one.m <= max(USEFUL / max(items, 1.0), emptiest)]
-        model = _first(useful, model, items)
+        clear = useful(levels, items)
+        model = _first(clear, model, items)
     if opened_count.overcrowded(levels, found):
         msg = (
             "every level is too crowded: there are about two items or more in each slot, and what is published cannot "
             "tell how many; take more slots or more levels"
         )
         raise EstimateError(msg)
-    return Part(observed, levels, useful, found, model)
+    return Part(observed, levels, clear, found, model)
+
+
+def useful(levels: Sequence[Level], items: float) -> list[Level]:
+    """The levels that so many items do not crowd beyond use; the emptiest one always."""
+    emptiest = min(level.share / level.m for level in levels)
+    return [one for one in levels if one.share / one.m <= max(USEFUL / max(items, 1.0), emptiest)]
 
 
 def _first(levels: Sequence[Level], shape: Model, items: float) -> Model:

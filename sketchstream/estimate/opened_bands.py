@@ -17,9 +17,10 @@ from sketchstream.estimate.bands import SHOWS, Band, Ends
 from sketchstream.estimate.intervals import Region, Uncertainty
 from sketchstream.estimate.linear import Line
 from sketchstream.estimate.observed import FAR, Floats
-from sketchstream.estimate.opened import Model, Part, Spread, linearised, merged, spreads
+from sketchstream.estimate.opened import Part
 from sketchstream.estimate.opened_count import Curve
-from sketchstream.estimate.opened_ends import Bent, Entropy, Mean, Quotient, Reach
+from sketchstream.estimate.opened_ends import Entropy, Mean, Quotient, Reach
+from sketchstream.estimate.opened_slices import Linear, Mixed, Slices, about, slices
 
 COVERS = (
     "the noise (of the counters and of the publication), the collisions of items in slots and their random split into "
@@ -35,72 +36,46 @@ class Known:
 
     Args:
         cells: of Lam_t, index 0 of the number of items. tails: of the items with a count of at least 1+t.
-        cell_all, tail_all: their covariances with the number of items.
+        linear: what they are made of.
         pull: for each of all levels, what one more empty slot (as a share) takes from the number of items.
     """
 
-    cells: Bent
-    tails: Bent
-    cell_all: Floats
-    tail_all: Floats
+    cells: Band
+    tails: Band
+    linear: Linear
     pull: list[float]
 
 
 def of_part(part: Part) -> Known:
-    """Bands of the numbers of one part."""
-    model, levels = part.model, part.levels
-    shares = np.array([level.share for level in levels])
-    each = [spreads(level, model) for level in levels]
-    weights, variances = _merged(each, shares, model)
-    step = min(0.25, math.sqrt(float(variances[1][0])) / max(model.items, 1e-9))
-    more = model.scaled(1.0 + step)
-    _, wider = _merged([spreads(level, more) for level in levels], shares, more)
-    seen = np.array([linearised(level, model) / level.share for level in levels])
-    left = seen[:, :1] - np.cumsum(seen, axis=1) + seen[:, :1]  # items less those up to each count
-    left = np.concatenate([seen[:, :1], left[:, 1:]], axis=1)
-    values = [(weights[0] * seen).sum(axis=0), (weights[1] * left).sum(axis=0)]
-    first = weights[1][:, :1]
-    bands, joints = [], []
-    for weight, variance, wide, value, cross, own in zip(
-        weights, variances, wider, values,
-        ([e.cell_all for e in each], [e.tail_all for e in each]), (model.numbers, model.tails[1:]), strict=True,
-    ):  # fmt: skip
-        joint = (weight * first * np.array(cross) / shares[:, None] ** 2).sum(axis=0)
-        joint += own * ((weight * first / shares[:, None]).sum(axis=0) - 1.0)
-        grown = np.log(np.maximum(wide, 1e-12) / np.maximum(variance, 1e-12)) / 2.0
-        bend = grown / max(step * model.items, 1e-9) * joint / np.maximum(variance, 1e-12)
-        bands.append(Bent(value, value, variance, bend if model.items > 0.0 else np.zeros_like(bend)))
-        joints.append(joint)
-    factors = {id(level): w / level.share for level, w in zip(levels, first[:, 0], strict=True)}
+    """Bands of the numbers of one part, errors taken at its estimates."""
+    found = about(part.levels, part.model)
+    cells, tails = (Band(value, value, own) for value, own in zip(found.values, found.variances, strict=True))
+    factors = {id(level): w / level.share for level, w in zip(part.levels, found.first, strict=True)}
     pull = [
-        factors.get(id(level), 0.0) * math.exp(min(model.items * level.share / level.m, 50.0)) for level in part.every
+        factors.get(id(level), 0.0) * math.exp(min(part.model.items * level.share / level.m, 50.0))
+        for level in part.every
     ]
-    return Known(bands[0], bands[1], joints[0], joints[1], pull)
-
-
-def _merged(
-    each: Sequence[Spread], shares: Floats, model: Model
-) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-    """Weights and variances of cells, and of k+ numbers."""
-    cell_weight, cell = merged(np.array([e.cell for e in each]), shares, model.numbers)
-    tail_weight, tail = merged(np.array([e.tail for e in each]), shares, model.tails[1:])
-    return (cell_weight, tail_weight), (cell, tail)
+    return Known(cells, tails, found, pull)
 
 
 def bands(found: Sequence[Part], n: int) -> Uncertainty:
     """Bands of every number of an open domain; parts add."""
     known = [of_part(part) for part in found]
-    cells, tails = _sum([one.cells for one in known]), _sum([one.tails for one in known])
-    cell_all = np.sum([one.cell_all for one in known], axis=0)
+    cells, tails = _added([one.cells for one in known]), _added([one.tails for one in known])
+    cell_all = np.sum([one.linear.joints[0] for one in known], axis=0)
     items, items_variance = float(tails.low[0]), float(tails.variance[0])
     wrapped = found[0].observed.unit == "item"
     events = opened_events.wrapped(found) if wrapped else opened_events.unwrapped(found)
     total, noise = events.total, events.covariance[0, 0]
     heavy = _heavy_tails(found, n)
-    reach = _reach(tails, heavy, n, tuple(part.curve for part in found), events.limit)
+    limits = [events.limit] * len(found)
+    if len(found) > 1 and not wrapped:
+        limits = [opened_events.limit_of([part]) for part in found]
+    each = [slices(part, one.linear, _upper(limit)) for part, one, limit in zip(found, known, limits, strict=True)]
+    reach = _reach(tails, [own for _, own in each], heavy, n, tuple(part.curve for part in found), events.limit)
     joint = opened_events.with_items(found) if wrapped else _with_events(found, known)
     correlation = float(np.clip(joint / math.sqrt(max(noise * items_variance, 1e-12)), -0.99, 0.99))
-    longer = _longer(cells, heavy, n)
+    longer = _longer(cells, [own for own, _ in each], heavy, n)
     joint_all = np.zeros(n + 1)
     joint_all[: min(cell_all.size, n + 1)] = cell_all[: n + 1]
     whole = reach.low.size - 1
@@ -149,6 +124,11 @@ def _with_events(found: Sequence[Part], known: Sequence[Known]) -> float:
     return out
 
 
+def _upper(limit: Band | None) -> float:
+    """Upper end of what the items cannot exceed."""
+    return math.inf if limit is None else float(limit.ends(SHOWS)[1][0])
+
+
 def _heavy_tails(found: Sequence[Part], n: int) -> Band:
     """Slots at or above 0..n+1 over the levels that are not crowded, scaled to all items."""
     out = []
@@ -158,19 +138,21 @@ def _heavy_tails(found: Sequence[Part], n: int) -> Band:
     return _added(out)
 
 
-def _longer(band: Bent, heavy: Band, n: int) -> Bent:
+def _longer(band: Band, each: Sequence[Slices], heavy: Band, n: int) -> Mixed:
     """Cells up to n: the recursion's, then what the slots show. Index 0 is 0: absent items are unknown."""
     top = min(band.low.size - 1, n)
-    low, high, variance, bend = np.zeros(n + 1), np.zeros(n + 1), np.zeros(n + 1), np.zeros(n + 1)
-    for whole, light in ((low, band.low), (high, band.high), (variance, band.variance), (bend, band.bend)):
+    low, high, variance = np.zeros(n + 1), np.zeros(n + 1), np.zeros(n + 1)
+    for whole, light in ((low, band.low), (high, band.high), (variance, band.variance)):
         whole[1 : top + 1] = light[1 : top + 1]
     t = np.arange(top + 1, n + 1)
     high[top + 1 :] = np.maximum(heavy.high[t] - heavy.low[t + 1], 0.0)
     variance[top + 1 :] = heavy.variance[t] + heavy.variance[t + 1]
-    return Bent(low, high, variance, bend)
+    return Mixed(low, high, variance, tuple(one.cut(1, top + 1) for one in each))
 
 
-def _reach(tails: Bent, heavy: Band, n: int, curves: tuple[Curve, ...], most: Band | None) -> Reach:
+def _reach(
+    tails: Band, each: Sequence[Slices], heavy: Band, n: int, curves: tuple[Curve, ...], most: Band | None
+) -> Reach:
     """K+ numbers for k = 0..n+1."""
     top = min(tails.low.size + 1, n + 2)
 
@@ -181,7 +163,8 @@ def _reach(tails: Bent, heavy: Band, n: int, curves: tuple[Curve, ...], most: Ba
         joined(tails.low, heavy.low),
         joined(tails.high, heavy.high),
         joined(tails.variance, heavy.variance),
-        joined(tails.bend, np.zeros(n + 2)),
+        tuple(one.cut(0, n + 1) for one in each),
+        1,
         curves,
         most,
     )
@@ -194,12 +177,3 @@ def _added(parts: Sequence[Band]) -> Band:
         np.sum([b.high for b in parts], axis=0),
         np.sum([b.variance for b in parts], axis=0),
     )
-
-
-def _sum(parts: Sequence[Bent]) -> Bent:
-    """The same with skewed ends: what skews a sum adds up as third moments do."""
-    whole = _added(parts)
-    if len(parts) == 1:
-        return parts[0]
-    bend = np.sum([b.bend * b.variance**1.5 for b in parts], axis=0) / np.maximum(whole.variance, 1e-12) ** 1.5
-    return Bent(whole.low, whole.high, whole.variance, bend)

@@ -49,13 +49,13 @@ class Curve:
     @cached_property
     def value(self) -> float:
         """The number of items at distance 0."""
-        return self._at(0.0)
+        return self.at(0.0)
 
     def ends(self, z: float) -> tuple[float, float]:
         """Smallest and largest number within distance z; infinity if there is no largest."""
-        return self._at(z), (math.inf if self.distance[-1] > -z else self._at(-z))
+        return self.at(z), (math.inf if self.distance[-1] > -z else self.at(-z))
 
-    def _at(self, distance: float) -> float:
+    def at(self, distance: float) -> float:
         """The number of items at a distance."""
         return float(np.interp(-distance, -self.distance, self.items))
 

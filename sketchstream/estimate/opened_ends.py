@@ -17,50 +17,19 @@ from sketchstream.estimate.bands import Band, critical
 from sketchstream.estimate.intervals import Region
 from sketchstream.estimate.observed import Floats
 from sketchstream.estimate.opened_count import Curve
+from sketchstream.estimate.opened_slices import Mixed
 
 
 @dataclass(frozen=True)
-class Bent(Band):
-    """A band whose standard deviation grows by exp(bend u) when the number itself grows by u.
-
-    So it is on the scale of the empty slots, 1 - exp(-bend u), that its width is the same everywhere.
-    """
-
-    bend: Floats
-
-    def ends(self, z: float) -> tuple[Floats, Floats]:
-        """Ends of the intervals; infinity where the slots set no limit."""
-        width = z * np.sqrt(np.maximum(self.variance, 0.0))
-        return self.low - _stretched(width, -self.bend), self.high + _stretched(width, self.bend)
-
-    def at(self, k: int) -> Band:
-        """The band of one number."""
-        return Bent(self.low[k : k + 1], self.high[k : k + 1], self.variance[k : k + 1], self.bend[k : k + 1])
-
-    def scaled(self, factor: float) -> Band:
-        """The band of the estimate times a positive factor."""
-        return Bent(self.low * factor, self.high * factor, self.variance * factor**2, self.bend / factor)
-
-
-def _stretched(width: Floats, bend: Floats) -> Floats:
-    """The way u > 0 with (1 - exp(-bend u))/bend = width."""
-    x = bend * width
-    flat = np.abs(x) < 1e-6
-    with np.errstate(divide="ignore", invalid="ignore"):
-        out = -np.log1p(-np.minimum(x, 1.0)) / np.where(flat, 1.0, bend)
-    return np.where(flat, width, out)
-
-
-@dataclass(frozen=True)
-class Reach(Bent):
+class Reach(Mixed):
     """K+ numbers, index 0 and 1 the number of items: their ends are those of the curves, added over the parts.
 
     Args:
         curves: of the parts. most: a number that the items cannot exceed; None where nothing says one.
     """
 
-    curves: tuple[Curve, ...]
-    most: Band | None
+    curves: tuple[Curve, ...] = ()
+    most: Band | None = None
 
     @property
     def middle(self) -> float:
@@ -89,25 +58,27 @@ class Reach(Bent):
         low, high = super().ends(z)
         first, last = self.items(z)
         low[:2], high[:2] = first, last
-        return np.minimum(low, last), np.where(np.isinf(high), last, high)
+        return np.minimum(low, last), np.minimum(high, last)
 
     def at(self, k: int) -> Band:
         """The band of one number."""
-        one = self if k < 2 else Bent(self.low, self.high, self.variance, self.bend)
-        return _Only(self.low[k : k + 1], self.high[k : k + 1], self.variance[k : k + 1], one, k)
+        own = super().at(k)
+        return _Only(own.low, own.high, own.variance, own, self, k)
 
 
 @dataclass(frozen=True)
 class _Only(Band):
-    """One number of a band of several."""
+    """One k+ number."""
 
-    whole: Band
+    own: Band
+    whole: Reach
     k: int
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """Ends of its interval."""
-        low, high = self.whole.ends(z)
-        return low[self.k : self.k + 1], high[self.k : self.k + 1]
+        first, last = self.whole.items(z)
+        low, high = self.own.ends(z) if self.k > 1 else (np.array([first]), np.array([last]))
+        return np.minimum(low, last), np.minimum(high, last)
 
 
 @dataclass(frozen=True)

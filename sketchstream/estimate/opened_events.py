@@ -76,14 +76,21 @@ def weight_of(found: Sequence[Part]) -> Moments:
     return _whole([every_level(part) for part in found], found[0].model.intensity.size - 1, (intervals.identity,))
 
 
+def limit_of(found: Sequence[Part], all_: Moments | None = None) -> Band:
+    """A number that the items cannot exceed: none of them has no event."""
+    all_ = weight_of(found) if all_ is None else all_
+    least, most = all_.value + all_.inner @ all_.mass, all_.value + all_.outer @ all_.mass
+    # what noise hides holds many events and few items
+    return Band(least, most + (0.0 if all_.hidden is None else all_.hidden.items), all_.covariance[0])
+
+
 def unwrapped(found: Sequence[Part]) -> Events:
     """Unit event: light items by the recursion, heavy ones as they stand in the slots of clear levels."""
     size = found[0].model.intensity.size
     all_ = weight_of(found)
     least, most = all_.value + all_.inner @ all_.mass, all_.value + all_.outer @ all_.mass
     total = Band(least, most + all_.tail, all_.covariance[0])
-    # what noise hides holds many events and few items
-    limit = Band(least, most + (0.0 if all_.hidden is None else all_.hidden.items), all_.covariance[0])
+    limit = limit_of(found, all_)
     light = _score(found, intervals.xlogx(np.arange(float(size))))
     value, covariance = np.zeros(4), np.zeros((4, 4))
     value[intervals.EVENTS], value[intervals.SURPRISE] = all_.value[0], float(light.low[0])
