@@ -72,7 +72,8 @@ class Tail:
 
         If anything shows, the tail goes on like a power law, until it holds next to no item; or as far as thresholds
         beyond leave room, if that is less. If nothing does, the same, unless the k+ shares below are likely (one
-        standard deviation) to fall faster than 1/k on the way there: then the mean does not hang on the tail.
+        standard deviation) to fall faster than 1/k on the way there: then the mean does not hang on the tail, and what
+        lies beyond thins out as the counters before the edge do; bins just before it say whether there are any.
         """
         if not self.clear <= at < self.edge.size:
             return None
@@ -80,7 +81,7 @@ class Tail:
         upper = self.upper[: deviation.size]
         shows = self.above[self.clear] > SHOWS * deviation[0]
         if not shows and self._slope(at, float(upper[-1]), 1.0, 1.0) >= 1.0:
-            return None
+            return None if self.single else self._thinned(at)
         found = [self._continued(at, at, float(upper[-1]))]
         firm = np.flatnonzero(upper >= FIRM * SHOWS * deviation)
         if firm.size:
@@ -89,6 +90,26 @@ class Tail:
             found.append(self._room(at, float(upper[-1])))
         least = min(found, key=lambda one: one.events)
         return least if least.events > 0.0 else None
+
+    def _thinned(self, at: int) -> Hidden | None:
+        """What lies beyond an edge if counters go on to thin out as they do in the half before it, exponentially.
+
+        A k+ share adds up the noise of all bins above, single bins do not: these may show where it does not.
+        """
+        start = float(self.edge[at])
+        first, middle = (int(np.searchsorted(self.edge, part * start)) for part in (0.5, 0.75))
+        if not first < middle < at:
+            return None
+        ends = self.edge[[first, middle, at]].astype(np.float64)
+        density = -np.diff(self.above[[first, middle, at]]) / np.diff(ends)
+        noise = math.sqrt((at - middle) * float(self.noise[-1])) / float(ends[2] - ends[1])
+        if density[1] <= SHOWS * noise:
+            return None
+        centre = (ends[1:] + ends[:-1]) / 2.0
+        rate = max(math.log(max(density[0] / density[1], 1.0)) / float(centre[1] - centre[0]), 1.0 / start)
+        share = float(density[1]) * math.exp(-rate * (start - float(centre[1]))) / rate
+        reach = math.log(max(share * self.d / RARE, 1.0)) / rate
+        return Hidden(share * (start + 1.0 / rate), share, start, start + reach)
 
     def _slope(self, at: int, share: float, first: float, z: float) -> float:
         """Steepest fall, on log scales, to a k+ share at an edge from those at `first` to a quarter of it.
