@@ -169,8 +169,9 @@ def test_a_stack_of_unequal_parts_counts_each_by_its_own_load():
         start += size
     stacked = ss.stack(parts)
     assert [one.parts for one in stacked.observed()] == [1, 1, 1, 1]
-    distinct = stacked.profile(max_count=12).distinct
+    distinct = stacked.profile(max_count=12).interval("distinct", 0.9999)  # the key is drawn anew in each run
     assert distinct.low <= 30_000 <= distinct.high
+    assert distinct.high <= 33_000
     assert distinct.value == pytest.approx(30_000, rel=0.04)
 
 
