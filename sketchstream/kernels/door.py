@@ -2,15 +2,24 @@
 
 In: a flat function. Out: the same function, compiled when it is first called. Touches: numba's cache on disk.
 
-numba's cache notices an edit of a function's own file only: kernels that call each other share a file.
+numba's cache notices an edit of a function's own file only: kernels that call each other share a file. And it names a
+file of code after those that its index lists, so that of two processes that compile one function for different types
+at the same moment one would find the other's code: they take turns here.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+
+try:
+    import fcntl
+except ImportError:  # no such locks on this system
+    fcntl = None  # type: ignore[assignment]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -24,5 +33,30 @@ def kernel(function: Function) -> Function:
         compiled: Any = numba.njit(cache=True, nogil=True, fastmath=False)(function)
     except RuntimeError:
         compiled = numba.njit(nogil=True, fastmath=False)(function)
+    else:
+        _take_turns(compiled._cache._cache_file)
     out: Function = compiled
     return out
+
+
+def _take_turns(stored: Any) -> None:
+    """Let the processes that share the cached code of one function read and write it one after the other."""
+    if fcntl is None:
+        return
+    lock = Path(stored._index_path).with_suffix(".lock")
+
+    def in_turn(method: Callable[..., Any], turn: int) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def waits(*arguments: Any) -> Any:
+            try:
+                held = lock.open("w")
+            except OSError:  # nothing is there yet, or it can only be read
+                return method(*arguments)
+            with held:
+                fcntl.flock(held, turn)
+                return method(*arguments)
+
+        return waits
+
+    stored.load = in_turn(stored.load, fcntl.LOCK_SH)
+    stored.save = in_turn(stored.save, fcntl.LOCK_EX)

@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -194,6 +195,29 @@ def test_an_edited_kernel_is_compiled_again_and_not_taken_from_the_disk(tmp_path
     assert _run(code, tmp_path / "cache") == "20\n"
     module.write_text(text.format(add="100"))
     assert _run(code, tmp_path / "cache") == "1010\n"
+
+
+@pytest.mark.statistics
+def test_processes_that_compile_one_kernel_for_different_types_at_once_find_each_their_own_code(tmp_path):
+    """Each reads the index before the other has written it, as two workers on a new machine may."""
+    (tmp_path / "shared.py").write_text(
+        "from sketchstream.kernels import kernel\n@kernel\ndef double(x):\n    return x[0] * 2\n"
+    )
+    use = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import numpy as np, shared\n"
+    slow = (
+        "import time\n"
+        "from numba.core.caching import IndexDataCacheFile as File\n"
+        "read = File._load_index\n"
+        "File._load_index = lambda self: (read(self), time.sleep(1.0))[0]\n"
+    )
+    calls = [f"print(shared.double(np.array([3], np.{kind})))" for kind in ("int64", "float64", "float32")]
+    with ThreadPoolExecutor() as threads:
+        found = list(threads.map(lambda call: _run(use + slow + call, tmp_path / "cache"), calls))
+    assert found == ["6\n", "6.0\n", "6.0\n"]
+    data = list((tmp_path / "cache").rglob("shared.double*.nbc"))
+    assert len(data) == 3, "one file of code for each type"
+    hits = "; assert sum(shared.double.stats.cache_hits.values()) == 1, shared.double.stats"
+    assert [_run(use + call + hits, tmp_path / "cache") for call in calls] == found
 
 
 def test_a_kernel_works_where_nothing_can_be_cached(monkeypatch):
