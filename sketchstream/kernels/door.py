@@ -16,11 +16,6 @@ from typing import Any, TypeVar
 
 import numba
 
-try:
-    import fcntl
-except ImportError:  # no such locks on this system
-    fcntl = None  # type: ignore[assignment]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -41,7 +36,9 @@ def kernel(function: Function) -> Function:
 
 def _take_turns(stored: Any) -> None:
     """Let the processes that share the cached code of one function read and write it one after the other."""
-    if fcntl is None:
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
         return
     lock = Path(stored._index_path).with_suffix(".lock")
 
