@@ -94,7 +94,8 @@ class Tail:
     def _thinned(self, at: int) -> Hidden | None:
         """What lies beyond an edge if counters go on to thin out as they do in the half before it, exponentially.
 
-        A k+ share adds up the noise of all bins above, single bins do not: these may show where it does not.
+        A k+ share adds up the noise of all bins above, single bins do not: these may show where it does not. They
+        are taken one standard deviation higher.
         """
         start = float(self.edge[at])
         first, middle = (int(np.searchsorted(self.edge, part * start)) for part in (0.5, 0.75))
@@ -107,7 +108,7 @@ class Tail:
             return None
         centre = (ends[1:] + ends[:-1]) / 2.0
         rate = max(math.log(max(density[0] / density[1], 1.0)) / float(centre[1] - centre[0]), 1.0 / start)
-        share = float(density[1]) * math.exp(-rate * (start - float(centre[1]))) / rate
+        share = float(density[1] + noise) * math.exp(-rate * (start - float(centre[1]))) / rate
         reach = math.log(max(share * self.d / RARE, 1.0)) / rate
         return Hidden(share * (start + 1.0 / rate), share, start, start + reach)
 
