@@ -25,6 +25,14 @@ FIRM = 6.0
 """A tail is continued from the last k+ share whose upper end is so many times that of noise alone, too."""
 POWER = 3.0
 """Standard deviations by which a window of thresholds is to tell s slots from none."""
+LIKELY = 1.0
+"""Standard deviations by which k+ shares are lowered where the fall of a tail that does not show is taken from them."""
+LOOKED_AT, STARTS = 48, 12
+"""How many counts say how a tail falls, and from how many of them on it is continued: spaced evenly on a log scale."""
+SPANS = (1.2, 1.5, 2.0)
+"""Ratios of the last to the first count over which k+ shares are averaged."""
+WINDOWS = (1.5, 2.0, 3.0, 6.0, 16.0)
+"""Ends of the windows of bins that limit a k+ share, by the count at which they begin."""
 MOST = 10_000
 """Slots beyond the horizon whose counts are limited one by one."""
 
@@ -71,17 +79,14 @@ class Tail:
         """What may lie at or beyond an edge; None if nothing is taken to be there.
 
         If anything shows, the tail goes on like a power law, until it holds next to no item; or as far as thresholds
-        beyond leave room, if that is less. If nothing does, the same, unless the k+ shares below are likely (one
-        standard deviation) to fall faster than 1/k on the way there: then the mean does not hang on the tail, and what
-        lies beyond thins out as the counters before the edge do; bins just before it say whether there are any.
+        beyond leave room, if that is less. If nothing does, it falls at least as fast as the counters before it do.
         """
         if not self.clear <= at < self.edge.size:
             return None
         deviation = np.sqrt(self.noise[self.clear : at + 1])
         upper = self.upper[: deviation.size]
-        shows = self.above[self.clear] > SHOWS * deviation[0]
-        if not shows and self._slope(at, float(upper[-1]), 1.0, 1.0) >= 1.0:
-            return None if self.single else self._thinned(at)
+        if self.above[self.clear] <= SHOWS * deviation[0]:
+            return self._faded(at)
         found = [self._continued(at, at, float(upper[-1]))]
         firm = np.flatnonzero(upper >= FIRM * SHOWS * deviation)
         if firm.size:
@@ -91,48 +96,115 @@ class Tail:
         least = min(found, key=lambda one: one.events)
         return least if least.events > 0.0 else None
 
-    def _thinned(self, at: int) -> Hidden | None:
-        """What lies beyond an edge if counters go on to thin out as they do in the half before it, exponentially.
+    def _faded(self, at: int) -> Hidden | None:
+        """What lies beyond an edge where no wide edge shows: the least that a tail from any count before leaves there.
 
-        A k+ share adds up the noise of all bins above, single bins do not: these may show where it does not. They
-        are taken one standard deviation higher.
+        Tails grow steeper: from each count on they fall at least as fast as they likely do up to there.
         """
         start = float(self.edge[at])
-        first, middle = (int(np.searchsorted(self.edge, part * start)) for part in (0.5, 0.75))
-        if not first < middle < at:
-            return None
-        ends = self.edge[[first, middle, at]].astype(np.float64)
-        density = -np.diff(self.above[[first, middle, at]]) / np.diff(ends)
-        noise = math.sqrt((at - middle) * float(self.noise[-1])) / float(ends[2] - ends[1])
-        if density[1] <= SHOWS * noise:
-            return None
-        centre = (ends[1:] + ends[:-1]) / 2.0
-        rate = max(math.log(max(density[0] / density[1], 1.0)) / float(centre[1] - centre[0]), 1.0 / start)
-        share = float(density[1] + noise) * math.exp(-rate * (start - float(centre[1]))) / rate
-        reach = math.log(max(share * self.d / RARE, 1.0)) / rate
-        return Hidden(share * (start + 1.0 / rate), share, start, start + reach)
+        looked_at = self._near(np.geomspace(1.0, start, LOOKED_AT))
+        tails = (self._from(int(i), looked_at, start) for i in self._near(np.geomspace(3.0, start, STARTS)))
+        least = min(tails, key=lambda one: one.events)
+        return least if least.farthest > start else None
 
-    def _slope(self, at: int, share: float, first: float, z: float) -> float:
-        """Steepest fall, on log scales, to a k+ share at an edge from those at `first` to a quarter of it.
+    @cached_property
+    def _points(self) -> tuple[Floats, Floats, Floats]:
+        """All counts at which a k+ share is known without the noise of counters, the shares, their variances."""
+        return (
+            np.concatenate([np.arange(1.0, self.below.size + 1.0), self.edge[self.clear :]]),
+            np.concatenate([self.below, self.above[self.clear :]]),
+            np.concatenate([self.spread, self.noise[self.clear :]]).clip(0.0),
+        )
 
-        These are taken z standard deviations lower.
+    def _near(self, counts: Floats) -> Ints:
+        """Indices of the points at these counts, or next above."""
+        known = self._points[0]
+        return np.unique(np.searchsorted(known, counts).clip(0, known.size - 1))
+
+    def _from(self, i: int, looked_at: Ints, start: float) -> Hidden:
+        """What lies beyond a count if the tail goes on from a point with the slope that the points before show.
+
+        In noisy bins a window of them says more of a k+ share than all bins above do: the steeper the tail, the more of
+        the share lies in the window; and the less the share, the steeper the tail. Logs of discrete counts less 1/2:
+        sums from k on are integrals from there.
         """
-        counts = np.concatenate([np.arange(1.0, self.below.size + 1.0), self.edge[self.clear :]])
-        value = np.concatenate([self.below, decreasing(self.above[self.clear :])])
-        value = value - z * np.sqrt(np.concatenate([self.spread, self.noise[self.clear :]]).clip(0.0))
+        counts = self._points[0]
+        far = looked_at[counts[looked_at] <= counts[i] / 2.0]
+        lower = self._limits[0][far]
+        way = np.log((counts[i] - 0.5) / (counts[far] - 0.5))
+        share = float(self._limits[1][i])
+        windows = [] if self.single else self._windows(i)
+        while True:
+            slope = max(float((np.log(np.maximum(lower, share) / share) / way).max(initial=0.0)), FLATTEST)
+            less = min([share, *(most / (1.0 - ratio**-slope) for most, ratio in windows)])
+            if less > 0.99 * share:
+                break
+            share = less
+        return self._beyond(start, share * (float(counts[i]) / start) ** slope, slope)
+
+    @cached_property
+    def _limits(self) -> tuple[Floats, Floats]:
+        """Likely least and sure largest shares at all points: of each by itself, and with those after or before it.
+
+        Shares decrease, so that the mean of some is no more than the first and no less than the last of them. What
+        undoing the noise of counters adds alternates: a mean of n has 1/n of its variance or less. So does the noise of
+        thresholds, but not that of bins, which all shares above them have in common.
+        """
+        counts, value, variance = self._points
+        common = np.zeros(counts.size)
+        if not self.single:
+            common = np.minimum(variance, self.noise[np.searchsorted(self.edge, counts)])
+        lower = value - LIKELY * np.sqrt(variance)
+        upper = np.maximum(decreasing(value), 0.0) + SHOWS * np.sqrt(variance)
+        sums, own = (np.concatenate([[0.0], np.cumsum(one)]) for one in (value, variance - common))
+        index = np.arange(counts.size)
+        for ratio in SPANS:
+            first = np.searchsorted(counts, counts / ratio)
+            last = np.searchsorted(counts, counts * ratio, side="right")
+            for start, end, at in ((first, index + 1, index), (index, last, last - 1)):
+                n = end - start
+                mean = (sums[end] - sums[start]) / n
+                sd = np.sqrt((own[end] - own[start]).clip(0.0) / n**2 + np.maximum(common[start], common[at]))
+                if end is last:
+                    lower = np.maximum(lower, mean - LIKELY * sd)
+                else:
+                    upper = np.minimum(upper, np.maximum(mean, 0.0) + SHOWS * sd)
+        return lower, upper
+
+    def _windows(self, i: int) -> list[tuple[float, float]]:
+        """Upper ends of the shares of slots in windows of bins that begin at a point, and how far each reaches."""
+        counts, value, variance = self._points
+        out = []
+        for j in self._near(float(counts[i]) * np.array(WINDOWS)):
+            if j <= i:
+                continue
+            first, last = np.searchsorted(self.edge, counts[[i, j]])
+            undone = float(np.maximum(variance[[i, j]] - self.noise[[first, last]], 0.0).sum())
+            own = float(last - first) * float(self.noise[-1]) + undone
+            out.append((max(float(value[i] - value[j]), 0.0) + SHOWS * math.sqrt(own), float(counts[j] / counts[i])))
+        return out
+
+    def _slope(self, at: int, share: float) -> float:
+        """Steepest fall, on log scales, to a k+ share at an edge from those before it, 1.96 deviations lower."""
         start = float(self.edge[at])
-        near = (counts >= first) & (counts <= start / 4.0)
+        counts, _, variance = self._points
+        value = np.concatenate([self.below, decreasing(self.above[self.clear :])]) - SHOWS * np.sqrt(variance)
+        near = (counts >= min(start / 16.0, math.sqrt(start))) & (counts <= start / 4.0)
         fall = np.log(np.maximum(value[near], share) / share) / np.log(start / counts[near])
         return max(float(fall.max(initial=0.0)), FLATTEST)
 
     def _continued(self, at: int, anchor: int, share: float) -> Hidden:
-        """Events beyond an edge if the tail goes on from the upper end of a k+ share, with the slope sure before.
+        """Events beyond an edge if the tail goes on from the upper end of a k+ share, with the slope sure before."""
+        start, own = float(self.edge[at]), float(self.edge[anchor])
+        slope = self._slope(anchor, share)
+        return self._beyond(start, share * (own / start) ** slope, slope)
+
+    def _beyond(self, start: float, share: float, slope: float) -> Hidden:
+        """Beyond a count with such a k+ share, if the tail falls with this slope.
 
         The items are a sample of such a tail, and few: to their mean come as many standard deviations of their sum.
         """
-        start, own, last = float(self.edge[at]), float(self.edge[anchor]), float(self.edge[-1])
-        slope = self._slope(anchor, share, min(own / 16.0, math.sqrt(own)), SHOWS)
-        share *= (own / start) ** slope
+        last = float(self.edge[-1])
         reach = min(math.log(max(share * self.d / RARE, 1.0)) / slope, math.log(max(last / start, 1.0)))
         first, second = _integral(1.0 - slope, reach), _integral(2.0 - slope, reach)
         events = share * start * first + SHOWS * start * math.sqrt(2.0 * share * max(second - first, 0.0) / self.d)

@@ -169,7 +169,7 @@ def test_the_tail_that_noise_hides_is_said_and_light_tails_have_none():
     known = closed([publish([heavy], epsilon="0.25", rng=rng, form="bins")], 30)
     assert "cannot be told from noise" in known.covers
     light = padded(items(20_000), 20_000)
-    seen = publish([light], epsilon="0.25", rng=rng, form="bins")
+    seen = publish([light], epsilon=1, rng=rng, form="cumulative", max_count=100)
     known = closed([seen], 30)
     assert "none is taken to be there" in known.covers
     low, high = ends(known, "mean")
