@@ -25,7 +25,7 @@ FIRM = 6.0
 """A tail is continued from the last k+ share whose upper end is so many times that of noise alone, too."""
 POWER = 3.0
 """Standard deviations by which a window of thresholds is to tell s slots from none."""
-LIKELY = 1.0
+LIKELY = 1.5
 """Standard deviations by which k+ shares are lowered where the fall of a tail that does not show is taken from them."""
 LOOKED_AT, STARTS = 48, 12
 """How many counts say how a tail falls, and from how many of them on it is continued: spaced evenly on a log scale."""
