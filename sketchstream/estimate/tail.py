@@ -109,11 +109,16 @@ class Tail:
 
     @cached_property
     def _points(self) -> tuple[Floats, Floats, Floats]:
-        """All counts at which a k+ share is known without the noise of counters, the shares, their variances."""
+        """All counts at which a k+ share is known without the noise of counters, the shares, their variances.
+
+        Estimated variances may be next to nothing, or less, where few slots lie: that of what was published is known.
+        """
+        single = np.arange(1, self.below.size + 1)
+        spread = np.maximum(self.spread, self.noise[np.searchsorted(self.edge, single)])
         return (
-            np.concatenate([np.arange(1.0, self.below.size + 1.0), self.edge[self.clear :]]),
+            np.concatenate([single.astype(np.float64), self.edge[self.clear :]]),
             np.concatenate([self.below, self.above[self.clear :]]),
-            np.concatenate([self.spread, self.noise[self.clear :]]).clip(0.0),
+            np.concatenate([spread, self.noise[self.clear :]]),
         )
 
     def _near(self, counts: Floats) -> Ints:

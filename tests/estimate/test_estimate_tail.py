@@ -12,6 +12,7 @@ from sketchstream.estimate.intervals import Region, closed
 from sketchstream.estimate.linear import linear
 from sketchstream.estimate.opened_events import together
 from sketchstream.estimate.simulate import hashed, publish
+from sketchstream.estimate.tail import Tail
 
 Z = 1.96
 
@@ -132,3 +133,14 @@ def test_light_counts_beyond_the_last_bin_that_shows_are_counted_in():
             hidden.append(found.events * line.d)
     assert hits > 0.88 * runs
     assert np.median(hidden) < 0.2 * counts.sum()
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_shares_whose_estimated_variance_is_nothing_have_the_noise_of_what_was_published(single):
+    edge = np.concatenate([np.arange(1, 31), np.geomspace(33, 10**6, 60).astype(np.int64)])
+    noise = np.full(edge.size, 4e-6) if single else 1e-7 * np.arange(edge.size, 0, -1)
+    below, spread = np.where(np.arange(20) < 4, 0.02, -1e-4), np.where(np.arange(20) < 4, 1e-5, -1e-9)
+    tail = Tail(1e5, single, edge, np.zeros(edge.size), noise, below, spread, clear=32, blur=6.0)
+    found = tail.hidden(tail.quiet)
+    assert found is not None
+    assert 0.0 < found.events < 1.0
