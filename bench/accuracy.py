@@ -284,6 +284,7 @@ POPULATIONS: dict[str, tuple[Callable[[np.random.Generator, int], np.ndarray], i
     "geometric": (geometric, 20_000, 20_000),
     "zipf_1.5": (zipf(1.5, 10**6), 20_000, 20_000),
     "zipf_2": (zipf(2.0, 10**5), 20_000, 20_000),
+    "zipf_2.2": (zipf(2.2, 10**6), 2_000, 2_000),
     "spikes": (spiky, 20_000, 20_000),
     "ones": (lambda rng, size: np.ones(size, dtype=np.int64), 20_000, 0),
     "few": (geometric, 200, 20_000),
@@ -333,7 +334,7 @@ def cases() -> list[Case]:
         out += [Case(population, "event", form, epsilon) for form in FORMS for epsilon in ("0.25", "1")]
         if population.startswith("open"):
             out.append(Case(population, "item", "bins", "2"))
-        elif population not in ("spikes", "large_zipf"):
+        elif population not in ("zipf_2.2", "spikes", "large_zipf"):
             out += [Case(population, "item", form, epsilon) for form in ("state", "bins") for epsilon in ("1", "2")]
     for population in ("geometric", "zipf_1.5"):
         out += [Case(population, "event", form, "1", layers=layers) for form in FORMS for layers in (2, 3)]
