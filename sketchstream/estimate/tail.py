@@ -142,7 +142,7 @@ class Tail:
         while True:
             slope = max(float((np.log(np.maximum(lower, share) / share) / way).max(initial=0.0)), FLATTEST)
             less = min([share, *(most / (1.0 - ratio**-slope) for most, ratio in windows)])
-            if less > 0.99 * share:
+            if not less <= 0.99 * share:
                 break
             share = less
         return self._beyond(start, share * (float(counts[i]) / start) ** slope, slope)
