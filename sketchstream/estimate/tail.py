@@ -161,20 +161,21 @@ class Tail:
             common = np.minimum(variance, self.noise[np.searchsorted(self.edge, counts)])
         lower = value - LIKELY * np.sqrt(variance)
         upper = np.maximum(decreasing(value), 0.0) + SHOWS * np.sqrt(variance)
-        sums, own = (np.concatenate([[0.0], np.cumsum(one)]) for one in (value, variance - common))
+        # from the end: what undoing noise makes of small counts may be larger by any power of ten
+        sums, own = (np.append(np.cumsum(one[::-1])[::-1], 0.0) for one in (value, variance - common))
         index = np.arange(counts.size)
         for ratio in SPANS:
             first = np.searchsorted(counts, counts / ratio)
             last = np.searchsorted(counts, counts * ratio, side="right")
             for start, end, at in ((first, index + 1, index), (index, last, last - 1)):
                 n = end - start
-                mean = (sums[end] - sums[start]) / n
-                sd = np.sqrt((own[end] - own[start]).clip(0.0) / n**2 + np.maximum(common[start], common[at]))
+                mean = (sums[start] - sums[end]) / n
+                sd = np.sqrt((own[start] - own[end]).clip(0.0) / n**2 + np.maximum(common[start], common[at]))
                 if end is last:
                     lower = np.maximum(lower, mean - LIKELY * sd)
                 else:
                     upper = np.minimum(upper, np.maximum(mean, 0.0) + SHOWS * sd)
-        return lower, upper
+        return lower, np.maximum(upper, RARE / self.d)
 
     def _windows(self, i: int) -> list[tuple[float, float]]:
         """Upper ends of the shares of slots in windows of bins that begin at a point, and how far each reaches."""

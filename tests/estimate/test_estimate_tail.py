@@ -6,6 +6,8 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from sketchstream.estimate.bands import Band, critical
 from sketchstream.estimate.intervals import Region, closed
@@ -144,3 +146,32 @@ def test_shares_whose_estimated_variance_is_nothing_have_the_noise_of_what_was_p
     found = tail.hidden(tail.quiet)
     assert found is not None
     assert 0.0 < found.events < 1.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    size=st.integers(1, 200),
+    empty=st.integers(0, 200),
+    counts=st.sampled_from(["light", "heavy", "even", "one"]),
+    epsilon=st.sampled_from(["0.02", "0.1", "1", "8"]),
+    form=st.sampled_from(["cumulative", "bins"]),
+    resolved=st.sampled_from([1, 5, 30, 400]),
+    layers=st.integers(1, 3),
+)
+@example(seed=0, size=50, empty=100, counts="light", epsilon="0.02", form="cumulative", resolved=30, layers=3)
+def test_totals_of_whatever_is_published_have_an_end(seed, size, empty, counts, epsilon, form, resolved, layers):
+    """Three layers at epsilon 0.02 have variances of 10^22: sums of those and of small ones lost the small ones."""
+    rng = np.random.default_rng(seed)
+    draw = {
+        "light": lambda: rng.geometric(0.4, size),
+        "heavy": lambda: rng.zipf(1.5, size).clip(1, 10**6),
+        "even": lambda: rng.integers(0, 100, size),
+        "one": lambda: np.full(size, rng.integers(1, 1000)),
+    }[counts]
+    h = padded(draw(), empty)
+    published = publish([h], epsilon=epsilon, rng=rng, form=form, max_count=resolved, layers=layers)
+    low, high = closed([published], min(resolved, 30)).scalars["total"].ends(Z)
+    assert np.isfinite(low).all()
+    assert (low <= high).all()
+    assert np.isfinite(high).all()
