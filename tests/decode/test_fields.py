@@ -148,6 +148,7 @@ def test_times_are_the_records_or_a_fields() -> None:
     assert Decoder(format="key").decode(records).times.tolist() == [10, 20, 30, 40, 50, none]
 
 
+@pytest.mark.statistics
 @given(st.lists(st.one_of(st.none(), texts, broken_texts()), max_size=6), st.sampled_from(["text", "int", "bytes"]))
 def test_an_event_is_judged_from_itself_alone(values: list[bytes | None], item_type: Any) -> None:
     decoder = Decoder(item="user.id", item_type=item_type, weight="n", time="ts")
@@ -237,6 +238,7 @@ def packed_maps(draw: st.DrawFn) -> bytes:
     return bytes(packed)
 
 
+@pytest.mark.statistics
 @given(st.lists(st.one_of(st.none(), packed_maps(), st.binary(max_size=12)), max_size=5))
 @settings(max_examples=300)
 def test_packed_maps_are_read_as_the_msgpack_library_reads_them(values: list[bytes | None]) -> None:

@@ -55,12 +55,14 @@ def compare(values: list[bytes], fields: list[str]) -> Found:
     return found
 
 
+@pytest.mark.statistics
 @given(st.lists(texts, min_size=1, max_size=8), st.permutations(FIELDS), st.integers(1, 3))
 @settings(max_examples=120)
 def test_values_are_those_that_orjson_finds(values: list[bytes], fields: list[str], n: int) -> None:
     compare(values, fields[:n])
 
 
+@pytest.mark.statistics
 @given(st.lists(st.one_of(broken_texts(), st.binary(max_size=20)), min_size=1, max_size=8))
 @settings(max_examples=120)
 def test_broken_texts_are_refused_exactly_when_orjson_refuses_them(values: list[bytes]) -> None:

@@ -101,6 +101,7 @@ class Bench:
         return rows, chunks
 
 
+@pytest.mark.statistics
 @given(logs(), st.data())
 @settings(max_examples=100)
 def test_both_paths_hand_out_the_same_records_and_positions(log: Log, data: st.DataObject) -> None:

@@ -67,6 +67,7 @@ def bounds_hold(records: Records) -> None:
         assert (end <= size).all()
 
 
+@pytest.mark.statistics
 @given(logs(), st.data())
 @settings(max_examples=150)
 def test_compiled_reader_equals_the_stock_parser_on_random_logs(log: Log, data: st.DataObject) -> None:
@@ -386,6 +387,7 @@ def with_checksums(data: bytes) -> bytes:
     return bytes(out)
 
 
+@pytest.mark.statistics
 @given(logs(old_formats=False), st.data())
 @settings(max_examples=200)
 @example(Log(), None)

@@ -84,6 +84,7 @@ def columns(rows: int, width: int) -> list[tuple[int, ...]]:
 CASES = [("1/2", 2, 3, 2), ("1", 1, 4, 1), ("1", 2, 3, 2), ("22/7", 0, 5, 2), ("1", 0, 5, 2), ("1/3", 1, 3, 3)]
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize(("epsilon", "digits", "width", "depth"), CASES)
 def test_laplace_with_narrow_words_has_exactly_its_law(epsilon: str, digits: int, width: int, depth: int) -> None:
     ready = laplace.plan(Fraction(epsilon), count=digits, width=width)

@@ -169,6 +169,7 @@ def test_response_equals_the_oracle(modulus: int, epsilon: str, way: response.Bl
     assert out.tolist() == ((start + shift) % modulus).tolist()
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("way", GAUSSIAN_WAYS)
 @pytest.mark.parametrize("sigma2", SIGMAS)
 @pytest.mark.parametrize("table_sigma", [SMALL_TABLE, gaussian.TABLE_SIGMA])

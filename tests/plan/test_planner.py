@@ -94,12 +94,14 @@ def test_the_way_back_finds_the_first_size_that_is_good_enough() -> None:
     assert ss.plan(smaller, items=200_000)["at_least.3"].relative > 0.02
 
 
+@pytest.mark.statistics
 def test_the_way_back_finds_an_epsilon() -> None:
     found = ss.required(OPEN, target=0.02, vary="epsilon", items=8000)
     assert found["distinct"].relative <= 0.02
     assert found.spec.epsilon == found.spec.epsilon_publish
 
 
+@pytest.mark.statistics
 def test_what_cannot_be_reached_is_said_with_the_best_there_is() -> None:
     with pytest.raises(ss.SpecError, match="the best is"):
         ss.required(OPEN, target=1e-6, vary="epsilon", items=8000)

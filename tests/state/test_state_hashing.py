@@ -179,6 +179,7 @@ def _run(code: str, cache: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.statistics
 def test_an_edited_kernel_is_compiled_again_and_not_taken_from_the_disk(tmp_path):
     """The door's cache: a kernel that calls another one of its file, which is then edited."""
     module = tmp_path / "edited.py"

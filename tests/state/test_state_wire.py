@@ -114,6 +114,7 @@ def test_every_flipped_bit_is_refused_without_a_key(name):
             refused(bytes(altered))
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_altered_byte_under_a_right_checksum_is_our_error_or_a_valid_object(name):
     data = packed(name)

@@ -61,6 +61,7 @@ def finish(state: PartitionState) -> dict[tuple[str, int], Release | SealedState
     return published(state)
 
 
+@pytest.mark.statistics
 @given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(1, 399), max_size=12), lateness=st.integers(0, 4))
 @settings(max_examples=40)
 def test_batch_boundaries_change_nothing(seed: int, cuts: list[int], lateness: int) -> None:
