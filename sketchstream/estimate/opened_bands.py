@@ -68,14 +68,14 @@ def bands(found: Sequence[Part], n: int) -> Uncertainty:
     events = opened_events.wrapped(found) if wrapped else opened_events.unwrapped(found)
     total, noise = events.total, events.covariance[0, 0]
     heavy = _heavy_tails(found, n)
-    limits = [events.limit] * len(found)
-    if len(found) > 1 and not wrapped:
-        limits = [opened_events.limit_of([part]) for part in found]
-    each = [slices(part, one.linear, _upper(limit)) for part, one, limit in zip(found, known, limits, strict=True)]
-    reach = _reach(tails, [own for _, own in each], heavy, n, tuple(part.curve for part in found), events.limit)
+    sliced = [
+        slices(part, one.linear, _upper(limit)) for part, one, limit in zip(found, known, events.limits, strict=True)
+    ]
+    cell_slices, tail_slices = zip(*sliced, strict=True)
+    reach = _reach(tails, tail_slices, heavy, n, tuple(part.curve for part in found), events.limit)
     joint = opened_events.with_items(found) if wrapped else _with_events(found, known)
     correlation = float(np.clip(joint / math.sqrt(max(noise * items_variance, 1e-12)), -0.99, 0.99))
-    longer = _longer(cells, [own for own, _ in each], heavy, n)
+    longer = _longer(cells, cell_slices, heavy, n)
     joint_all = np.zeros(n + 1)
     joint_all[: min(cell_all.size, n + 1)] = cell_all[: n + 1]
     whole = reach.low.size - 1

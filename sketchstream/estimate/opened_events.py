@@ -29,7 +29,8 @@ class Events:
     """Total weight, and with the sum of t ln t over the items what the entropy is made of.
 
     Args:
-        total: of the weight. limit: of the items, none of which has no event; None where sums wrap.
+        total: of the weight. limit: of the items, none of which has no event; None where sums wrap. limits: of the
+            items of each part.
         centres: (c, 2) weight and sum, the first row in the middle of wide cells, the others for the ways the counts
             may lie in them. covariance: (2, 2).
         hiding: what noise hides of large counts, in words.
@@ -37,6 +38,7 @@ class Events:
 
     total: Band
     limit: Band | None
+    limits: list[Band | None]
     centres: Floats
     covariance: Floats
     hiding: str
@@ -76,21 +78,23 @@ def weight_of(found: Sequence[Part]) -> Moments:
     return _whole([every_level(part) for part in found], found[0].model.intensity.size - 1, (intervals.identity,))
 
 
-def limit_of(found: Sequence[Part], all_: Moments | None = None) -> Band:
-    """A number that the items cannot exceed: none of them has no event."""
-    all_ = weight_of(found) if all_ is None else all_
-    least, most = all_.value + all_.inner @ all_.mass, all_.value + all_.outer @ all_.mass
-    # what noise hides holds many events and few items
-    return Band(least, most + (0.0 if all_.hidden is None else all_.hidden.items), all_.covariance[0])
+def _band(weight: Moments, beyond: float) -> Band:
+    """The total weight, or what is at most as large, with so much beyond the horizon."""
+    low, high = weight.value + weight.inner @ weight.mass, weight.value + weight.outer @ weight.mass
+    return Band(low, high + beyond, weight.covariance[0])
+
+
+def _limit(weight: Moments) -> Band:
+    """A number that the items cannot exceed: none has no event. What noise hides holds many events and few items."""
+    return _band(weight, 0.0 if weight.hidden is None else weight.hidden.items)
 
 
 def unwrapped(found: Sequence[Part]) -> Events:
     """Unit event: light items by the recursion, heavy ones as they stand in the slots of clear levels."""
     size = found[0].model.intensity.size
-    all_ = weight_of(found)
-    least, most = all_.value + all_.inner @ all_.mass, all_.value + all_.outer @ all_.mass
-    total = Band(least, most + all_.tail, all_.covariance[0])
-    limit = limit_of(found, all_)
+    each = [weight_of([part]) for part in found]
+    all_ = blended(each, [1.0] * len(each))
+    total = _band(all_, all_.tail)
     light = _score(found, intervals.xlogx(np.arange(float(size))))
     value, covariance = np.zeros(4), np.zeros((4, 4))
     value[intervals.EVENTS], value[intervals.SURPRISE] = all_.value[0], float(light.low[0])
@@ -116,7 +120,9 @@ def unwrapped(found: Sequence[Part]) -> Events:
     pick = [intervals.EVENTS, intervals.SURPRISE]
     ways = intervals.entropy_ways(whole, 1.0)[:, pick]
     said = intervals.hiding([linear(every_level(part)) for part in found])
-    return Events(total, limit, np.concatenate([value[None, pick], ways]), covariance[np.ix_(pick, pick)], said)
+    limits: list[Band | None] = [_limit(one) for one in each]
+    centres = np.concatenate([value[None, pick], ways])
+    return Events(total, _limit(all_), limits, centres, covariance[np.ix_(pick, pick)], said)
 
 
 def wrapped(found: Sequence[Part]) -> Events:
@@ -126,7 +132,8 @@ def wrapped(found: Sequence[Part]) -> Events:
     both = float(_score(found, t + intervals.xlogx(t)).variance[0])
     joint = (both - float(total.variance[0]) - float(spread.variance[0])) / 2.0
     covariance = np.array([[float(total.variance[0]), joint], [joint, float(spread.variance[0])]])
-    return Events(total, None, np.array([[float(total.low[0]), float(spread.low[0])]]), covariance, "")
+    centres = np.array([[float(total.low[0]), float(spread.low[0])]])
+    return Events(total, None, [None] * len(found), centres, covariance, "")
 
 
 def with_items(found: Sequence[Part]) -> float:

@@ -121,6 +121,12 @@ class Tail:
             np.concatenate([spread, self.noise[self.clear :]]),
         )
 
+    @cached_property
+    def _own(self) -> Floats:
+        """Variance that a share does not have in common with those above it."""
+        counts, _, variance = self._points
+        return variance if self.single else variance - self.noise[np.searchsorted(self.edge, counts)]
+
     def _near(self, counts: Floats) -> Ints:
         """Indices of the points at these counts, or next above."""
         known = self._points[0]
@@ -140,7 +146,7 @@ class Tail:
         share = float(self._limits[1][i])
         windows = [] if self.single else self._windows(i)
         while True:
-            slope = max(float((np.log(np.maximum(lower, share) / share) / way).max(initial=0.0)), FLATTEST)
+            slope = _steepest(lower, share, way)
             less = min([share, *(most / (1.0 - ratio**-slope) for most, ratio in windows)])
             if not less <= 0.99 * share:
                 break
@@ -156,38 +162,36 @@ class Tail:
         thresholds, but not that of bins, which all shares above them have in common.
         """
         counts, value, variance = self._points
-        common = np.zeros(counts.size)
-        if not self.single:
-            common = np.minimum(variance, self.noise[np.searchsorted(self.edge, counts)])
+        common = variance - self._own
+        # from the end: what undoing noise makes of small counts may be larger by any power of ten
+        sums, own = (np.append(np.cumsum(one[::-1])[::-1], 0.0) for one in (value, self._own))
+
+        def mean(start: Ints, end: Ints) -> tuple[Floats, Floats]:
+            n = end - start
+            shared = np.maximum(common[start], common[end - 1])
+            return (sums[start] - sums[end]) / n, np.sqrt((own[start] - own[end]).clip(0.0) / n**2 + shared)
+
         lower = value - LIKELY * np.sqrt(variance)
         upper = np.maximum(decreasing(value), 0.0) + SHOWS * np.sqrt(variance)
-        # from the end: what undoing noise makes of small counts may be larger by any power of ten
-        sums, own = (np.append(np.cumsum(one[::-1])[::-1], 0.0) for one in (value, variance - common))
         index = np.arange(counts.size)
         for ratio in SPANS:
-            first = np.searchsorted(counts, counts / ratio)
-            last = np.searchsorted(counts, counts * ratio, side="right")
-            for start, end, at in ((first, index + 1, index), (index, last, last - 1)):
-                n = end - start
-                mean = (sums[start] - sums[end]) / n
-                sd = np.sqrt((own[start] - own[end]).clip(0.0) / n**2 + np.maximum(common[start], common[at]))
-                if end is last:
-                    lower = np.maximum(lower, mean - LIKELY * sd)
-                else:
-                    upper = np.minimum(upper, np.maximum(mean, 0.0) + SHOWS * sd)
+            before, deviation = mean(np.searchsorted(counts, counts / ratio), index + 1)
+            upper = np.minimum(upper, np.maximum(before, 0.0) + SHOWS * deviation)
+            after, deviation = mean(index, np.searchsorted(counts, counts * ratio, side="right"))
+            lower = np.maximum(lower, after - LIKELY * deviation)
         return lower, np.maximum(upper, RARE / self.d)
 
     def _windows(self, i: int) -> list[tuple[float, float]]:
         """Upper ends of the shares of slots in windows of bins that begin at a point, and how far each reaches."""
-        counts, value, variance = self._points
+        counts, value, _ = self._points
         out = []
         for j in self._near(float(counts[i]) * np.array(WINDOWS)):
             if j <= i:
                 continue
             first, last = np.searchsorted(self.edge, counts[[i, j]])
-            undone = float(np.maximum(variance[[i, j]] - self.noise[[first, last]], 0.0).sum())
-            own = float(last - first) * float(self.noise[-1]) + undone
-            out.append((max(float(value[i] - value[j]), 0.0) + SHOWS * math.sqrt(own), float(counts[j] / counts[i])))
+            variance = float(last - first) * float(self.noise[-1]) + float(self._own[[i, j]].sum())
+            most = max(float(value[i] - value[j]), 0.0) + SHOWS * math.sqrt(variance)
+            out.append((most, float(counts[j] / counts[i])))
         return out
 
     def _slope(self, at: int, share: float) -> float:
@@ -196,8 +200,7 @@ class Tail:
         counts, _, variance = self._points
         value = np.concatenate([self.below, decreasing(self.above[self.clear :])]) - SHOWS * np.sqrt(variance)
         near = (counts >= min(start / 16.0, math.sqrt(start))) & (counts <= start / 4.0)
-        fall = np.log(np.maximum(value[near], share) / share) / np.log(start / counts[near])
-        return max(float(fall.max(initial=0.0)), FLATTEST)
+        return _steepest(value[near], share, np.log(start / counts[near]))
 
     def _continued(self, at: int, anchor: int, share: float) -> Hidden:
         """Events beyond an edge if the tail goes on from the upper end of a k+ share, with the slope sure before."""
@@ -238,6 +241,11 @@ class Tail:
             farthest = max(farthest, largest)
             events += largest - start
         return Hidden(events / self.d, share, start, farthest)
+
+
+def _steepest(before: Floats, share: float, way: Floats) -> float:
+    """Steepest fall from shares to a later one over these ways, all on log scales; `FLATTEST` at least."""
+    return max(float((np.log(np.maximum(before, share) / share) / way).max(initial=0.0)), FLATTEST)
 
 
 @kernel

@@ -9,6 +9,7 @@ at the same moment one would find the other's code: they take turns here.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -36,10 +37,6 @@ def kernel(function: Function) -> Function:
 
 def _take_turns(stored: Any) -> None:
     """Let the processes that share the cached code of one function read and write it one after the other."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        return
     lock = Path(stored._index_path).with_suffix(".lock")
 
     def in_turn(method: Callable[..., Any], turn: int) -> Callable[..., Any]:
