@@ -262,9 +262,12 @@ class Release(_Published):
         if body.dtype != np.int64 or body.shape != (spec.levels, spec.edges.size):
             msg = f"expected {spec.levels} x {spec.edges.size} counts, found another shape"
             raise FormatError(msg)
+        layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
+        ledger = Ledger.from_dict(header["ledger"])
+        require_accounted(spec, layers, ledger, sealed=bool(header["final"]))
         return cls(
             spec=spec,
-            layers=tuple(Layer.from_dict(layer) for layer in header["layers"]),
+            layers=layers,
             slots=whole(header["slots"], "slots", 1, 1 << 40),
             noised=body,
             cost=Fraction(header["cost"]),
@@ -272,7 +275,7 @@ class Release(_Published):
             final=bool(header["final"]),
             origin=Origin.from_dict(header),
             key_id=header.get("key_id"),
-            ledger=Ledger.from_dict(header["ledger"]),
+            ledger=ledger,
         )
 
 
@@ -334,14 +337,17 @@ class SealedState(_Published):
         if body.dtype != spec.dtype or body.shape != (header["slots"],) or body.size % spec.levels:
             msg = "the counters do not have the type or number that their header says"
             raise FormatError(msg)
+        layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
+        ledger = Ledger.from_dict(header["ledger"])
+        require_accounted(spec, layers, ledger, sealed=True)
         return cls(
             spec=spec,
-            layers=tuple(Layer.from_dict(layer) for layer in header["layers"]),
+            layers=layers,
             state=body,
             seal_id=_identifier(header["seal_id"]),
             origin=Origin.from_dict(header),
             key_id=header.get("key_id"),
-            ledger=Ledger.from_dict(header["ledger"]),
+            ledger=ledger,
         )
 
 
@@ -516,6 +522,31 @@ def require_same(specs: Sequence[ProfileSpec], key_ids: Sequence[bytes | None], 
         names = sorted(wrong)
         msg = f"sketches that differ in {', '.join(names)} cannot be {what}"
         raise MergeError(msg, names)
+
+
+def require_accounted(spec: ProfileSpec, layers: Sequence[Layer], ledger: Ledger, *, sealed: bool) -> None:
+    """Refuse bytes whose ledger is not the account of their noise: claims of privacy would rest on either.
+
+    Args:
+        spec: as read.
+        layers: as read.
+        ledger: as read.
+        sealed: whether the state must be gone.
+
+    Raises:
+        FormatError: the ledger speaks of other noise, another unit or weight, or another stage of life.
+    """
+    held = [(layer.law, layer.epsilon * spec.max_weight, layer.lineage) for layer in layers]
+    noted = [(entry.law, entry.epsilon, entry.lineage) for entry in ledger.layers]
+    if held != noted or any(law != kind.LAWS[spec.unit] for law, _, _ in held):
+        msg = (
+            f"the header names {len(held)} noise layers and its ledger accounts for others: these bytes were not "
+            "written by a sketch and are not used; take an undamaged copy"
+        )
+        raise FormatError(msg)
+    if (ledger.unit, ledger.max_weight, ledger.sealed) != (spec.unit, spec.max_weight, sealed):
+        msg = "the ledger in these bytes is that of another sketch; take an undamaged copy"
+        raise FormatError(msg)
 
 
 def require_distinct(layers: Sequence[Sequence[Layer]], seal_ids: Sequence[bytes], *, what: str) -> None:

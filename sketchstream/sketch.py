@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from fractions import Fraction
 from functools import wraps
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NamedTuple, NoReturn, ParamSpec, Self, TypeVar, overload
 
 import msgpack
 import numpy as np
@@ -28,6 +28,7 @@ from sketchstream.published import (
     Origin,
     Release,
     SealedState,
+    require_accounted,
     require_distinct,
     require_same,
     well_formed,
@@ -58,6 +59,22 @@ def _in_turn(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[A
     return called
 
 
+class _Content(NamedTuple):
+    """What belongs together: counters, the noise in them, and the account of both.
+
+    A sketch replaces all of it in one assignment, so an interrupt leaves either the old content or the new one.
+
+    Args:
+        state: (slots,) counters; None once the sketch is closed.
+        layers: noise in the state.
+        ledger: its history.
+    """
+
+    state: npt.NDArray[Any] | None
+    layers: tuple[Layer, ...]
+    ledger: Ledger
+
+
 class Sketch:
     """An open sketch. Make one with `Sketch.create`.
 
@@ -69,7 +86,7 @@ class Sketch:
     nothing over one; `update(threads=2)` does.
     """
 
-    __slots__ = ("_home", "_index", "_state", "_turn", "key", "layers", "ledger", "origin", "spec")
+    __slots__ = ("_content", "_home", "_index", "_turn", "key", "origin", "spec")
 
     def __init__(
         self,
@@ -86,9 +103,7 @@ class Sketch:
         self._home = process()
         self._turn = RLock()
         self._index = index
-        self._state: npt.NDArray[Any] | None = state
-        self.layers = layers
-        self.ledger = ledger
+        self._content = _Content(state, layers, ledger)
         self.origin = origin
 
     @classmethod
@@ -148,6 +163,20 @@ class Sketch:
         """Whether the sketch was sealed or merged away."""
         return self._state is None
 
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Noise layers in the state."""
+        return self._content.layers
+
+    @property
+    def ledger(self) -> Ledger:
+        """History of layers and views, and what it costs."""
+        return self._content.ledger
+
+    @property
+    def _state(self) -> npt.NDArray[Any] | None:
+        return self._content.state
+
     @_in_turn
     def update(
         self,
@@ -194,8 +223,9 @@ class Sketch:
         """
         state = self._open_state("release")
         cost = exact_epsilon(epsilon, "epsilon of a release")
-        self.ledger = self.ledger.charge_release(cost)
-        return self._publish(state, cost, final=False)
+        charged = self.ledger.charge_release(cost)
+        self._content = self._content._replace(ledger=charged)
+        return self._publish(state, cost, charged, final=False)
 
     @_in_turn
     def refresh(self, epsilon: Epsilon | None = None) -> None:
@@ -207,9 +237,10 @@ class Sketch:
         state = self._open_state("refresh")
         exact = self.spec.epsilon if epsilon is None else exact_epsilon(epsilon)
         layer = _new_layer(self.spec, exact)
-        self.ledger = self.ledger.record_look().add_layer(_entry(self.spec, layer))
-        kind.add_noise(self.spec, state, exact)
-        self.layers = (*self.layers, layer)
+        ledger = self.ledger.record_look().add_layer(_entry(self.spec, layer))
+        fresh = _with_noise(self.spec, state, exact)
+        self._content = _Content(fresh, (*self.layers, layer), ledger)
+        state.fill(0)
 
     @_in_turn
     def seal(self) -> Release | SealedState:
@@ -219,32 +250,35 @@ class Sketch:
             A Release of cost `epsilon_publish` (publish = "histogram"), or a SealedState.
         """
         state = self._open_state("seal")
-        spec = self.spec
+        spec, layers = self.spec, self.layers
         sealed: Release | SealedState
         if spec.publish == "histogram":
-            self.ledger = self.ledger.charge_publication()
-            sealed = self._publish(state, spec.epsilon_publish, final=True)
-            state.fill(0)
+            ledger = self.ledger.charge_publication()
+            sealed = self._publish(state, spec.epsilon_publish, ledger, final=True)
         else:
-            layers = self.layers
+            shown = state
             if spec.intrusion:
                 fresh = _new_layer(spec, spec.epsilon_publish)
-                self.ledger = self.ledger.charge_publication(fresh.lineage, fresh.law)
+                ledger = self.ledger.charge_publication(fresh.lineage, fresh.law)
                 layers = (*layers, fresh)
-                kind.add_noise(spec, state, spec.epsilon_publish)
+                shown = _with_noise(spec, state, spec.epsilon_publish)
             else:
-                self.ledger = self.ledger.charge_publication()
-            state.flags.writeable = False
+                ledger = self.ledger.charge_publication()
             sealed = SealedState(
                 spec=spec,
                 layers=layers,
-                state=state,
+                state=shown,
                 seal_id=secrets.token_bytes(16),
                 origin=self.origin,
                 key_id=self._key_id,
-                ledger=self.ledger.published(),
+                ledger=ledger.published(),
             )
-        self._state = None
+        # Only now: an interrupt before this line has published nothing and leaves the sketch open.
+        self._content = _Content(None, layers, ledger)
+        if isinstance(sealed, SealedState):
+            sealed.state.flags.writeable = False
+        if not isinstance(sealed, SealedState) or sealed.state is not state:
+            state.fill(0)
         return sealed
 
     def guarantee(self) -> Guarantee:
@@ -263,7 +297,7 @@ class Sketch:
         from sketchstream import wire
 
         state = self._open_state("to_bytes")
-        self.ledger = self.ledger.record_copy()
+        self._content = self._content._replace(ledger=self.ledger.record_copy())
         header: dict[str, Any] = {
             "kind": "sketch",
             "spec": self.spec.to_dict(),
@@ -320,15 +354,10 @@ class Sketch:
             if body is None or body.dtype != own.dtype or body.shape != (index.slots,):
                 msg = f"expected {index.slots} counters of {own.dtype}, found another number or type"
                 raise FormatError(msg)
-            return cls(
-                own,
-                key,
-                index,
-                body,
-                tuple(Layer.from_dict(layer) for layer in header["layers"]),
-                Ledger.from_dict(header["ledger"]),
-                Origin.from_dict(header),
-            )
+            layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
+            ledger = Ledger.from_dict(header["ledger"])
+            require_accounted(own, layers, ledger, sealed=False)
+            return cls(own, key, index, body, layers, ledger, Origin.from_dict(header))
 
     @property
     def _key_id(self) -> bytes | None:
@@ -342,8 +371,8 @@ class Sketch:
         require_home(self._home, step)
         return self._state
 
-    def _publish(self, state: npt.NDArray[Any], cost: Fraction, *, final: bool) -> Release:
-        """Draw one noisy histogram of the counters; the ledger was charged before."""
+    def _publish(self, state: npt.NDArray[Any], cost: Fraction, charged: Ledger, *, final: bool) -> Release:
+        """Draw one noisy histogram of the counters; `charged` has its cost."""
         return Release(
             spec=self.spec,
             layers=self.layers,
@@ -354,7 +383,7 @@ class Sketch:
             final=final,
             origin=self.origin,
             key_id=self._key_id,
-            ledger=self.ledger.published(),
+            ledger=charged.published(),
         )
 
 
@@ -400,6 +429,17 @@ def _unpacked_items(data: bytes) -> list[Item]:
 def _new_layer(spec: ProfileSpec, epsilon: Fraction) -> Layer:
     """A layer's public description; its lineage comes from the operating system, not from the noise stream."""
     return Layer(kind.LAWS[spec.unit], kind.effective_epsilon(spec, epsilon), secrets.token_bytes(16))
+
+
+def _with_noise(spec: ProfileSpec, state: npt.NDArray[Any], epsilon: Fraction) -> npt.NDArray[Any]:
+    """A copy of the state under one more layer of noise. The state itself stays as it is until the copy replaces it."""
+    fresh = state.copy()
+    try:
+        kind.add_noise(spec, fresh, epsilon)
+    except BaseException:
+        fresh.fill(0)
+        raise
+    return fresh
 
 
 @overload
@@ -468,8 +508,8 @@ def _merge_open(sketches: list[Sketch]) -> Sketch:
         _common_origin([part.origin for part in sketches]),
     )
     for part, state in zip(sketches, states, strict=True):
+        part._content = part._content._replace(state=None)
         state.fill(0)
-        part._state = None
     return merged
 
 

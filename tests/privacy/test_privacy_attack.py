@@ -170,14 +170,13 @@ def test_two_publications_of_one_sketch(monkeypatch: pytest.MonkeyPatch) -> None
             sketch.update([MARKED])
         seen = []
         for _ in range(times):
-            state = None if sketch._state is None else sketch._state.copy()
+            held = None if sketch._state is None else sketch._content._replace(state=sketch._state.copy())
             try:
                 seen.append(sketch.seal().values)  # type: ignore[union-attr]
             except SealedError:
                 break
-            if off:
-                sketch._state = state
-                sketch.ledger = Sketch.create(spec()).ledger
+            if off and held is not None:
+                sketch._content = held
         return bool(np.round(np.mean(seen, axis=0) - before).sum() >= 1)
 
     off = True

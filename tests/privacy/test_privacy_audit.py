@@ -214,9 +214,9 @@ def test_a_seal_that_leaves_the_sketch_open_is_refused(monkeypatch: Patch) -> No
     honest = sketches.Sketch.seal
 
     def wrong(self: Any) -> Any:
-        state = self._state.copy()
+        held = self._content._replace(state=self._state.copy())
         sealed = honest(self)
-        self._state = state
+        self._content = held
         return sealed
 
     monkeypatch.setattr(sketches.Sketch, "seal", wrong)
