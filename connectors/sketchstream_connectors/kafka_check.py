@@ -132,8 +132,8 @@ def _sample(connection: Connection, config: Config, names: Names) -> Iterator[st
         poison += int(np.count_nonzero(decoded.poison))
         unreadable += int(np.count_nonzero(decoded.times == NO_TIME))
         oldest = min(oldest, int(records.timestamps.min(initial=now)))
-        if config.checked and config.input.partitioner != "unchecked":
-            here = belongs(decoded.items, config.input.partitioner, [partitions], partition)
+        if config.partitioner is not None:
+            here = belongs(decoded.items, config.partitioner, [partitions], partition)
             misplaced += int(np.count_nonzero(~here & decoded.valid))
     if not total:
         return

@@ -45,6 +45,13 @@ OWNED = {
 }
 """Kafka's keys that our semantics own, and why."""
 
+NO_PARTITIONER = (
+    "input.partitioner is missing: how the producers choose the partition of a key; `sketchstream validate -c FILE "
+    '--write` finds it in a sample of the topic and puts it into the file (Java and kafka-python: "murmur2"; '
+    'librdkafka, confluent-kafka: "consistent_random")'
+)
+"""Why a worker does not start, and what to do."""
+
 FILE_FORMATS = {"json": "jsonl", "packed": "msgpack"}
 SUFFIXES = {
     ".jsonl": "jsonl",

@@ -24,6 +24,7 @@ from sketchstream.stream.plans import SKETCH_NAME, SketchPlan, plan_sketch
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
+    from sketchstream.stream.placement import Partitioner
     from sketchstream.stream.schema import (
         FileTable,
         InputTable,
@@ -205,7 +206,30 @@ class Config:
     @property
     def checked(self) -> bool:
         """Whether an item's partition can be recomputed."""
-        return self.from_kafka and self.input.partitioned_by == "item" and self.input.partitioner != "unchecked"
+        return self.partitioner is not None
+
+    @property
+    def partitioner(self) -> Partitioner | None:
+        """Recomputes an item's partition; None where that is impossible, not wanted, or not known yet."""
+        given = self.input.partitioner
+        if not self.from_kafka or self.input.partitioned_by != "item" or given == "unchecked":
+            return None
+        return given
+
+    @property
+    def lacks_partitioner(self) -> bool:
+        """Whether `input.partitioner` must be set before a worker may start."""
+        return self.from_kafka and self.input.partitioned_by == "item" and self.input.partitioner is None
+
+    def require_partitioner(self) -> None:
+        """Refuse a topic partitioned by item whose partitioner is not set; there is no default.
+
+        Raises:
+            ConfigError: says what to do.
+        """
+        if self.lacks_partitioner:
+            msg = f"{self.path}: {checks.NO_PARTITIONER}"
+            raise ConfigError(msg)
 
     def check_memory(self, partitions: int) -> str:
         """One line that says what open windows need; ConfigError when it is above `worker.memory_limit`."""

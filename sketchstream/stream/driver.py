@@ -72,6 +72,7 @@ class Driver:
         ... item_type = "int"
         ... time = "ts"
         ... partitioned_by = "item"
+        ... partitioner = "murmur2"
         ... lateness = "5m"
         ... [[sketch]]
         ... name = "hourly"

@@ -2,7 +2,7 @@
 
 In: plain arrays and numbers, checked by the callers. Out: arrays filled in place, and a few numbers. Touches: nothing.
 Source: notes/kafka_faults.md 8 (lateness as a function of the record sequence); Apache Kafka's `Utils.murmur2`
-(Appleby's MurmurHash2, seed 0x9747b28c); librdkafka's `rd_crc32` (CRC-32, IEEE).
+(Appleby's MurmurHash2, seed 0x9747b28c); librdkafka's `rd_crc32` (CRC-32, IEEE) and `rd_fnv1a`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ ADMITTED, FUTURE, UNREADABLE = 0, 1, 2
 
 OUT, LATE = -1, -2
 """Places of a record that goes to no window: not admitted, or late."""
+
+MURMUR2, CRC32, FNV1A = 0, 1, 2
+"""Hash functions of the partitioners."""
 
 
 @kernel
@@ -222,6 +225,28 @@ def _crc32(data: U8, start: Any, end: Any, table: U64) -> Any:
 
 
 @kernel
+def _fnv1a(data: U8, start: Any, end: Any) -> Any:
+    """FNV-1a of data[start:end] as librdkafka and Sarama take it: absolute value of the signed 32 bits, in a uint64."""
+    mask = np.uint64(0xFFFFFFFF)
+    h = np.uint64(0x811C9DC5)
+    for at in range(start, end):
+        h = ((h ^ np.uint64(data[np.uint64(at)])) * np.uint64(0x01000193)) & mask
+    if h > np.uint64(0x7FFFFFFF):
+        h = (np.uint64(0x100000000) - h) & mask
+    return h
+
+
+@kernel
+def _hashed(data: U8, start: Any, end: Any, way: Any, table: U64) -> Any:
+    """The hash by which one of the partitioners (MURMUR2, CRC32, FNV1A) places data[start:end]."""
+    if way == MURMUR2:
+        return _murmur2(data, start, end) & np.uint64(0x7FFFFFFF)
+    if way == CRC32:
+        return _crc32(data, start, end, table)
+    return _fnv1a(data, start, end)
+
+
+@kernel
 def _sends(hashed: Any, counts: U64, partition: Any) -> Any:
     """Whether a hash goes to `partition` under one of the partition counts."""
     found = False
@@ -234,14 +259,17 @@ def _sends(hashed: Any, counts: U64, partition: Any) -> Any:
 
 
 @kernel
-def belongs_spans(buffer: U8, starts: Any, ends: Any, table: U64, counts: U64, partition: Any, out: Any) -> Any:
+def belongs_spans(
+    buffer: U8, starts: Any, ends: Any, way: Any, table: U64, counts: U64, partition: Any, out: Any
+) -> Any:
     """(n,) bool: whether item i = buffer[starts[i]:ends[i]] belongs to the partition; returns how many do.
 
     Args:
         buffer: uint8.
         starts: (n,) where items begin.
         ends: (n,) where they end.
-        table: (256,) table of CRC-32; empty: murmur2.
+        way: MURMUR2, CRC32 or FNV1A.
+        table: (256,) table of CRC-32; not read for the others.
         counts: (k,) partition counts that were valid since the window opened.
         partition: the one in question.
         out: (n,) bool, filled.
@@ -249,18 +277,14 @@ def belongs_spans(buffer: U8, starts: Any, ends: Any, table: U64, counts: U64, p
     n = 0
     wanted = np.uint64(partition)
     for i in range(starts.size):
-        if table.size:
-            hashed = _crc32(buffer, starts[i], ends[i], table)
-        else:
-            hashed = _murmur2(buffer, starts[i], ends[i]) & np.uint64(0x7FFFFFFF)
-        good = _sends(hashed, counts, wanted)
+        good = _sends(_hashed(buffer, starts[i], ends[i], way, table), counts, wanted)
         out[i] = good
         n += good
     return n
 
 
 @kernel
-def belongs_ints(items: I64, table: U64, counts: U64, partition: Any, out: Any) -> Any:
+def belongs_ints(items: I64, way: Any, table: U64, counts: U64, partition: Any, out: Any) -> Any:
     """The same for int items, whose key is their decimal text."""
     digits = np.zeros(20, np.uint8)
     n = 0
@@ -279,11 +303,7 @@ def belongs_ints(items: I64, table: U64, counts: U64, partition: Any, out: Any) 
         if negative:
             at -= 1
             digits[at] = np.uint8(45)
-        if table.size:
-            hashed = _crc32(digits, at, 20, table)
-        else:
-            hashed = _murmur2(digits, at, 20) & np.uint64(0x7FFFFFFF)
-        good = _sends(hashed, counts, wanted)
+        good = _sends(_hashed(digits, at, 20, way, table), counts, wanted)
         out[i] = good
         n += good
     return n

@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 
 
 def rules(config: Config) -> Rules:
-    """What all partitions have in common; reads the key file."""
-    partitioner = config.input.partitioner if config.checked else None
+    """What all partitions have in common; reads the key file.
+
+    Raises:
+        ConfigError: a topic partitioned by item, and no partitioner is set.
+        KeyMismatchError: the key file cannot be read.
+    """
+    config.require_partitioner()
     return Rules(
         sketches=config.sketches,
         key=config.load_key(),
         lateness_ms=config.input.lateness,
         max_ahead_ms=config.input.max_ahead,
-        partitioner=None if partitioner == "unchecked" else partitioner,
+        partitioner=config.partitioner,
         fingerprint=config.fingerprint,
     )
 

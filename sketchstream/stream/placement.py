@@ -1,14 +1,19 @@
 """Which partition an item belongs to, recomputed as the producer's partitioner computes it.
 
 In: items, partition counts, a partition. Out: a mask of the items that belong there. Touches: nothing.
-Source: Apache Kafka's default partitioner (murmur2, sign bit cleared, modulo), librdkafka's `consistent` (CRC-32).
+Source: Apache Kafka's default partitioner (murmur2, sign bit cleared, modulo); librdkafka's `rdkafka_partitioner.c`
+(`consistent`: CRC-32, modulo; `murmur2`; `fnv1a`: absolute value, modulo, as Sarama's hash partitioner).
+
+A `_random` variant differs only in records without a key, which it spreads: they hold no item that could be counted by
+its key. librdkafka's `consistent_random`, its default, spreads records with an *empty* key too, so under it the empty
+item belongs nowhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +21,23 @@ import numpy.typing as npt
 from sketchstream.items import Ints, Items
 from sketchstream.spec import ClosedDomain
 
-Partitioner = Literal["murmur2", "crc32"]
+Partitioner = Literal["murmur2", "murmur2_random", "consistent", "consistent_random", "fnv1a", "fnv1a_random"]
 Mask = npt.NDArray[np.bool_]
+
+PARTITIONERS: Final[tuple[Partitioner, ...]] = get_args(Partitioner)
+FORMER: Final[Mapping[str, Partitioner]] = {"crc32": "consistent"}
+"""Names of earlier releases, still read."""
+HASHES: Final[Mapping[Partitioner, int]] = {
+    "murmur2": 0,
+    "murmur2_random": 0,
+    "consistent": 1,
+    "consistent_random": 1,
+    "fnv1a": 2,
+    "fnv1a_random": 2,
+}
+"""The hash function of each partitioner: MURMUR2, CRC32 or FNV1A of `stream.kernels`."""
+SPREADS_EMPTY: Final[frozenset[Partitioner]] = frozenset({"consistent_random"})
+"""Partitioners that send empty keys anywhere."""
 
 
 @lru_cache(maxsize=1)
@@ -34,20 +54,23 @@ def belongs(items: Items, partitioner: Partitioner, counts: Sequence[int], parti
 
     Args:
         items: n items; the record's key is their UTF-8 text, their bytes, or their decimal digits.
-        partitioner: "murmur2" or "crc32".
+        partitioner: one of `PARTITIONERS`.
         counts: partition counts, each at least 1.
         partition: 0 <= partition.
     """
     from sketchstream.stream import kernels
 
     out = np.zeros(len(items), np.bool_)
-    table = _crc_table() if partitioner == "crc32" else np.zeros(0, np.uint64)
+    way = HASHES[partitioner]
+    table = _crc_table()
     valid = np.array(sorted(set(counts)), np.uint64)
     whole = items.whole()
     if isinstance(whole, Ints):
-        kernels.belongs_ints(whole.values, table, valid, partition, out)
-    else:
-        kernels.belongs_spans(whole.buffer, whole.starts, whole.ends, table, valid, partition, out)
+        kernels.belongs_ints(whole.values, way, table, valid, partition, out)
+        return out
+    kernels.belongs_spans(whole.buffer, whole.starts, whole.ends, way, table, valid, partition, out)
+    if partitioner in SPREADS_EMPTY:
+        out &= whole.ends > whole.starts
     return out
 
 

@@ -59,7 +59,10 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> SketchPla
             )
             raise ConfigError(msg)
     if block.unit == "item" and given.topic is not None and given.partitioner == "unchecked":
-        msg = "unit = 'item' needs a partitioner that is checked: 'murmur2' or 'crc32'"
+        msg = (
+            "unit = 'item' needs a partitioner that is checked, not 'unchecked': an item in several partitions would "
+            "lose epsilon in each of them; `sketchstream validate` finds it"
+        )
         raise ConfigError(msg)
     calendar = Calendar(Width.parse(block.window), block.timezone)
     with warnings.catch_warnings(record=True) as caught:

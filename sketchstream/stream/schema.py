@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sketchstream.stream.measures import duration_ms, size_bytes
+from sketchstream.stream.placement import FORMER, Partitioner
 
 TopicFormat = Literal["json", "key", "value", "packed"]
 FileFormat = Literal["jsonl", "lines", "csv", "parquet", "msgpack"]
@@ -28,7 +29,13 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
+def _partitioner(value: object) -> object:
+    """Names of earlier releases under their present spelling."""
+    return FORMER.get(value, value) if isinstance(value, str) else value
+
+
 Number = Annotated[str, BeforeValidator(_text)]
+PartitionerName = Annotated[Partitioner | Literal["unchecked"], BeforeValidator(_partitioner)]
 
 
 class Table(BaseModel):
@@ -48,7 +55,7 @@ class InputTable(Table):
     weight: str | None = None
     time: str = "record"
     partitioned_by: Literal["item", "none"] | None = None
-    partitioner: Literal["murmur2", "crc32", "unchecked"] = "murmur2"
+    partitioner: PartitionerName | None = None
     lateness: Duration = 600_000
     max_ahead: Duration = 3_600_000
     idle: Annotated[int | None, BeforeValidator(_idle)] = 600_000

@@ -36,6 +36,7 @@ format = "json"
 item = "user"
 time = "ts"
 partitioned_by = "item"
+partitioner = "murmur2"
 lateness = "1m"
 idle = "off"
 [key]

@@ -21,6 +21,7 @@ format = "json"
 item = "user_id"
 time = "ts"
 partitioned_by = "item"
+partitioner = "murmur2"
 [key]
 file = "key"
 [[sketch]]

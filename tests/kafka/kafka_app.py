@@ -164,6 +164,7 @@ class App:
         key = '[key]\nfile = "key"\n' if self.key else ""
         self.config_file.write_text(
             f"[kafka]\n{lines}\n[input]\ntopic = '{self.topic}'\nformat = 'json'\npartitioned_by = 'item'\n"
+            "partitioner = 'murmur2'\n"
             f"{self.input}\n"
             f"{key}[store]\nsnapshot_every = '{self.snapshot_every}'\n{self.extra}\n"
             f"[[sketch]]\nname = 'seen'\nwindow = '{self.window}'\n{self.sketch}\n"

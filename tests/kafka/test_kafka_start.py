@@ -35,7 +35,8 @@ def test_every_format_is_warmed_up_broker_free(
     Key.generate().save(tmp_path / "key")
     text = (
         f"[kafka]\n'bootstrap.servers' = 'x:1'\n'group.id' = 'g'\n[input]\ntopic = 't'\npartitioned_by = 'item'\n"
-        f"{FORMATS[name]}\n[key]\nfile = 'key'\n[[sketch]]\nname = 's'\nwindow = '1h'\nepsilon = '1'\n{sketch}\n"
+        f"partitioner = 'murmur2'\n{FORMATS[name]}\n[key]\nfile = 'key'\n"
+        f"[[sketch]]\nname = 's'\nwindow = '1h'\nepsilon = '1'\n{sketch}\n"
         "domain = { slots = 1024, levels = 2 }\n"
     )
     config = Config.parse(text, tmp_path / "c.toml")

@@ -10,6 +10,7 @@ import pytest
 from sketchstream.errors import ConfigError
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 from sketchstream.stream.config import Config
+from sketchstream.stream.launch import rules
 from sketchstream.stream.measures import duration_ms, size_bytes
 from sketchstream.stream.plans import read_items
 
@@ -22,6 +23,7 @@ topic = "events"
 item = "user_id"
 time = "ts"
 partitioned_by = "item"
+partitioner = "murmur2"
 [key]
 file = "k"
 [[sketch]]
@@ -205,9 +207,26 @@ def test_item_units_need_a_checked_partitioner() -> None:
     item = TOPIC.replace("epsilon = 1", 'epsilon = 1\nunit = "item"\nmodulus = 32')
     assert parse(item).plan("hourly").spec.modulus == 32
     with pytest.raises(ConfigError, match="partitioner that is checked"):
-        parse(item.replace('"item"\n[key]', '"item"\npartitioner = "unchecked"\n[key]'))
+        parse(item.replace('partitioner = "murmur2"', 'partitioner = "unchecked"'))
     with pytest.raises(ConfigError, match="partitioned_by"):
         parse(item.replace('partitioned_by = "item"', 'partitioned_by = "none"'))
+
+
+def test_there_is_no_default_partitioner() -> None:
+    config = parse(TOPIC.replace('partitioner = "murmur2"', ""))
+    assert config.lacks_partitioner
+    assert not config.checked
+    with pytest.raises(ConfigError, match="validate -c FILE --write"):
+        config.require_partitioner()
+    with pytest.raises(ConfigError, match="partitioner is missing"):
+        rules(config)
+    for name in ("murmur2_random", "consistent_random", "fnv1a", "crc32"):
+        named = parse(TOPIC.replace('partitioner = "murmur2"', f'partitioner = "{name}"'))
+        assert named.partitioner == {"crc32": "consistent"}.get(name, name)
+        named.require_partitioner()
+    for unkeyed in ('partitioner = "unchecked"', 'partitioner = "murmur2"\n'):
+        parse(TOPIC.replace('partitioner = "murmur2"', unkeyed)).require_partitioner()
+    assert not parse(FILE).lacks_partitioner
 
 
 def test_losses_of_several_sketches_add_up() -> None:

@@ -38,6 +38,7 @@ item = "u"
 item_type = "int"
 time = "t"
 partitioned_by = "item"
+partitioner = "murmur2"
 lateness = "1m"
 idle = "10m"
 [store]
