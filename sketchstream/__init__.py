@@ -27,6 +27,7 @@ _HOMES = {
     "sketchstream.published": ("Origin", "Release", "SealedState", "Stack", "read", "stack"),
     "sketchstream.estimate.result": ("Estimate", "Profile"),
     "sketchstream.planner": ("Plan", "plan", "required"),
+    "sketchstream.privacy.hygiene": ("Hardened", "harden"),
     "sketchstream.errors": (
         "BrokerError",
         "BudgetError",
@@ -64,6 +65,7 @@ __all__ = [
     "EstimateError",
     "FencedError",
     "FormatError",
+    "Hardened",
     "ItemError",
     "Key",
     "KeyMismatchError",
@@ -86,6 +88,7 @@ __all__ = [
     "TruncatedError",
     "VersionError",
     "WeightError",
+    "harden",
     "merge",
     "plan",
     "read",
@@ -119,6 +122,7 @@ if TYPE_CHECKING:
     from sketchstream.estimate.result import Estimate, Profile
     from sketchstream.hashing import Key
     from sketchstream.planner import Plan, plan, required
+    from sketchstream.privacy.hygiene import Hardened, harden
     from sketchstream.published import Origin, Release, SealedState, Stack, read, stack
     from sketchstream.sketch import Sketch, merge
     from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec

@@ -1,7 +1,7 @@
 """The command line: a thin shell over the library.
 
 In: arguments, files, standard input. Out: `main`, which returns an exit code. Touches: files that the user names,
-standard output and standard error.
+standard output and standard error; the core limit and the dumpable flag of this process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code (`sketchstream.cli.exits` has the table)."""
-    from sketchstream.cli.app import run
+    """Run one command and return its exit code (`sketchstream.cli.exits` has the table).
 
+    Whatever the command is, this process is hardened first: most commands hold an open state, a key or raw events.
+    """
+    from sketchstream.cli.app import run
+    from sketchstream.privacy.hygiene import harden
+
+    harden()
     return run(arguments)

@@ -36,7 +36,14 @@ class Hardened:
 
 
 def harden() -> Hardened:
-    """Switch core dumps of this process off. Never raises: a worker runs on where a sandbox refuses."""
+    """Switch core dumps of this process off, and close its memory to other processes of the same user (Linux).
+
+    Every command does this first. A program that uses the Python API decides for itself: nothing in the library calls
+    it. Never raises: where a sandbox refuses, the result says so. Root, swap and hibernation are out of its reach.
+
+    Returns:
+        What the operating system agreed to.
+    """
     no_core = undumpable = False
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -43,14 +43,12 @@ def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str) -> 
       sketchstream worker -c sketchstream.toml
     """
     from sketchstream.cli import clusters
-    from sketchstream.privacy.hygiene import harden
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     # The client's own debug lines hold whole requests, records among them.
     logging.getLogger("kafka").setLevel(max(logging.WARNING, logging.getLogger().level))
     config = clusters.load(config_file)
     config.check_memory(partitions=1)
-    harden()
     run(config, fail_fast=fail_fast, leave=leave)
 
 
