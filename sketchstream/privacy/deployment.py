@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -23,13 +23,16 @@ from typing import TYPE_CHECKING, Any
 from sketchstream.errors import BudgetError
 from sketchstream.privacy.guarantee import DELTA, approximate
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Loss, Promise, show
-from sketchstream.privacy.looks import Measure, concentrated, event_losses, item_loss, pure
+from sketchstream.privacy.looks import event_losses, item_loss
+from sketchstream.privacy.zcdp import concentrated
 
 if TYPE_CHECKING:
     from sketchstream.published import Origin, Release, SealedState
     from sketchstream.spec import ProfileSpec
 
 Window = tuple[int, int]
+Measure = Callable[[Loss], Loss]
+"""What a sketch's loss adds to a total: itself, or its square halved in zCDP (Theorem 5a)."""
 
 
 @dataclass(frozen=True)
@@ -64,19 +67,24 @@ class Record:
         """What names it."""
         return self.name, self.revision, self.window, self.partition
 
-    def event(self, measure: Measure = pure) -> Loss:
+    def event(self) -> Loss:
         """Most that an event loses here."""
         if self.shared:
             return math.inf
         history = _public(self.ledger)
-        gaps = event_losses(history, max_weight=self.ledger.max_weight, measure=measure)
+        gaps = event_losses(history, max_weight=self.ledger.max_weight)
         return max((gap.loss for gap in gaps), default=Fraction(0))
 
-    def item(self, measure: Measure = pure) -> Loss:
+    def item(self) -> Loss:
         """Most that an item loses here; infinite for unit "event"."""
         if self.shared:
             return math.inf
-        return item_loss(_public(self.ledger), measure=measure) if self.ledger.unit == "item" else math.inf
+        return item_loss(_public(self.ledger)) if self.ledger.unit == "item" else math.inf
+
+
+def _pure(loss: Loss) -> Loss:
+    """Pure losses add as they are."""
+    return loss
 
 
 def _public(ledger: Ledger) -> Any:
@@ -160,9 +168,9 @@ class Deployment:
         """What some of the records, or all of them, cost together."""
         chosen = self.records if records is None else records
         return Total(
-            _event_total(chosen, pure),
+            _event_total(chosen, _pure),
             _event_total(chosen, concentrated),
-            self._item_total(chosen, pure),
+            self._item_total(chosen, _pure),
             self._item_total(chosen, concentrated),
         )
 
@@ -190,7 +198,7 @@ class Deployment:
         if self.limit is None or not self.records:
             return
         again = [Record(name, 0, None, None, repartitioned=False, ledger=planned(specs[name])) for name in specs]
-        spent, more = self.total().event, _event_total(again, pure)
+        spent, more = self.total().event, _event_total(again, _pure)
         if spent + more > self.limit:
             msg = (
                 f"events have lost up to {show(spent)} by what was published, and would lose {show(more)} more by "
@@ -283,7 +291,7 @@ class Deployment:
             if record.ledger.unit == "item":
                 key = record.name, record.revision, record.window
                 held = windows.setdefault(key, {})
-                held[record.partition] = held.get(record.partition, Fraction(0)) + record.item(measure)
+                held[record.partition] = held.get(record.partition, Fraction(0)) + measure(record.item())
                 moved |= {key} if record.repartitioned else set()
         total: Loss = Fraction(0)
         for key, held in windows.items():
@@ -325,14 +333,14 @@ def _continues(longer: Ledger, shorter: Ledger) -> bool:
 
 def _event_total(records: Sequence[Record], measure: Measure) -> Loss:
     """The largest sum, over one instant and one partition, of the sketches that count it."""
-    always = sum((record.event(measure) for record in records if record.window is None), Fraction(0))
+    always = sum((measure(record.event()) for record in records if record.window is None), Fraction(0))
     partitions = {record.partition for record in records if record.window is not None}
     worst: Loss = Fraction(0)
     for partition in partitions or {None}:
         steps: list[tuple[int, int, Loss]] = []
         for record in records:
             if record.window is not None and record.partition in (partition, None):
-                loss = record.event(measure)
+                loss = measure(record.event())
                 steps += [(record.window[0], 1, loss), (record.window[1], 0, loss)]
         worst = max(worst, _sweep(steps))
     return always + worst

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from sketchstream.privacy.ledger import Ledger, Loss, concentrated_to_approximate, show
+from sketchstream.privacy.ledger import Ledger, Loss, show
+from sketchstream.privacy.zcdp import concentrated, to_approximate
 from sketchstream.spec import NO_PRIVACY, ProfileSpec
 
 DELTA = 1e-6
@@ -136,9 +137,7 @@ class Guarantee:
             looked=looked,
             total=own + others,
             kept=kept,
-            total_zcdp=_times(ledger.zcdp(), copies * windows)
-            if not around.beside
-            else _rho(ledger, around, spec.unit),
+            total_zcdp=rho,
             no_privacy=no_privacy,
             protects=_protects(spec, ledger),
             seen=_seen(spec, published, looked, own + others, kept, rho, around),
@@ -218,13 +217,16 @@ def _kept(unit: str, published: Loss, around: Context, copies: int) -> Loss:
 
 
 def _rho(ledger: Ledger, around: Context, unit: str) -> Loss:
-    """The day's total in zCDP, other sketches counted by their pure losses."""
+    """The day's total in zCDP: several sketches by their pure losses (Theorem 5a), one alone by its history (5b)."""
     copies = _copies_of_item(around) if unit == "item" else 1
-    total = _times(ledger.zcdp(), copies * (_windows(around.window_ms, DAY_MS) if unit == "item" else 1))
+    number = copies * (_windows(around.window_ms, DAY_MS) if unit == "item" else 1)
+    if number == 1 and not around.beside:
+        return ledger.zcdp()
+    total = _times(concentrated(ledger.loss()), number)
     for one in around.beside:
         each = one.event if unit == "event" else one.item
         number = 1 if unit == "event" else _windows(one.window_ms, DAY_MS) * copies
-        total = total + (math.inf if each == math.inf else _times(each * each / 2, number))
+        total = total + _times(concentrated(each), number)
     return total
 
 
@@ -266,7 +268,7 @@ def _seen(
             what += [f"{windows} windows a day"] if windows > 1 else []
             copies = _copies_of_item(around)
             what += [f"{copies} partitions"] if copies > 1 else []
-        less = f", or {approximate(rho)} by zCDP" if concentrated_to_approximate(rho, DELTA) < day else ""
+        less = f", or {approximate(rho)} by zCDP" if to_approximate(rho, DELTA) < day else ""
         lines.append(f"over {', '.join(what) or 'a day'}: {unit} loses at most {plain(day)}{less}")
     if spec.unit == "item" and kept != day and (around.window_ms is not None or around.beside):
         span = "kept without limit" if around.published_ms is None else f"kept for {duration(around.published_ms)}"
@@ -347,5 +349,5 @@ def _assumes(spec: ProfileSpec, around: Context) -> tuple[str, ...]:
 
 def approximate(rho: Loss, delta: float = DELTA) -> str:
     """A zCDP total for people."""
-    epsilon = concentrated_to_approximate(rho, delta)
+    epsilon = to_approximate(rho, delta)
     return "unlimited" if epsilon == math.inf else f"(epsilon {epsilon:.3g}, delta {delta:g})"

@@ -26,17 +26,15 @@ from sketchstream.privacy.looks import (
     History,
     LayerEntry,
     Loss,
-    Measure,
     View,
-    concentrated,
     event_losses,
     item_loss,
-    pure,
     worst_loss,
     worst_loss_with_look,
 )
+from sketchstream.privacy.zcdp import concentrated, worst_rho
 
-__all__ = ["Gap", "LayerEntry", "Ledger", "Loss", "Promise", "View", "concentrated_to_approximate", "show"]
+__all__ = ["Gap", "LayerEntry", "Ledger", "Loss", "Promise", "View", "show"]
 
 LEDGER_VERSION = 1
 MAX_ENTRIES = 1 << 17
@@ -84,14 +82,6 @@ class Promise:
 def show(loss: Loss) -> str:
     """A loss for people: '3/2', or 'unlimited'."""
     return "unlimited" if loss == math.inf else str(loss)
-
-
-def concentrated_to_approximate(rho: Loss, delta: float = 1e-6) -> float:
-    """The epsilon of (epsilon, delta)-DP that rho-zCDP gives: rho + 2 sqrt(rho ln(1/delta)).
-
-    Source: Bun & Steinke 2016, Proposition 1.3.
-    """
-    return math.inf if rho == math.inf else float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / delta))
 
 
 @dataclass(frozen=True)
@@ -257,11 +247,21 @@ class Ledger:
             from_now: the unannounced look may come from now on only. (After a known look, one before it is beyond
                 help: what was applied between two looks lies open. From now on is what `add_layer` repairs.)
         """
-        return self._worst(pure, intrusion=intrusion, copies=copies, from_now=from_now)
+        history = self._seen(copies=copies, promise=True)
+        if not intrusion:
+            return worst_loss(history, unit=self.unit, max_weight=self.max_weight)
+        since = len(self._seen(copies=copies).entries) if from_now else 0
+        return worst_loss_with_look(history, unit=self.unit, max_weight=self.max_weight, since=since)
 
     def zcdp(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Loss:
-        """The same in zCDP: every layer and view of cost e counts e^2/2. Exact rational or infinity."""
-        return self._worst(concentrated, intrusion=intrusion, copies=copies, from_now=from_now)
+        """Rho of zCDP for the same. Exact rational or infinity; never above the square of `loss`, halved.
+
+        It holds where costs were not chosen from what was released before (the stream may be). An intruder chooses
+        his moment from what he has seen, so with `intrusion` it is that square.
+        """
+        if intrusion:
+            return concentrated(self.loss(intrusion=True, copies=copies, from_now=from_now))
+        return worst_rho(self._seen(copies=copies, promise=True), unit=self.unit, max_weight=self.max_weight)
 
     def loss_by_gap(self) -> list[Gap]:
         """What an event loses by the place in the history at which it was applied (empty places included)."""
@@ -393,20 +393,12 @@ class Ledger:
             history = history.sealed_by(*self.promised.entries(self.max_weight))
         return history
 
-    def _worst(self, measure: Measure, *, intrusion: bool, copies: bool, from_now: bool) -> Loss:
-        """The loss in one of the two currencies."""
-        history = self._seen(copies=copies, promise=True)
-        if not intrusion:
-            return worst_loss(history, unit=self.unit, max_weight=self.max_weight, measure=measure)
-        since = len(self._seen(copies=copies).entries) if from_now else 0
-        return worst_loss_with_look(history, unit=self.unit, max_weight=self.max_weight, measure=measure, since=since)
-
     def _losses(self) -> list[Loss]:
         """Losses whose maximum is the loss, each of the form min(a, b + c) in the cost c of any one view."""
         history = self._seen(promise=True)
         if self.unit == "item":
             return [item_loss(history)]
-        return [gap.loss for gap in event_losses(history, max_weight=self.max_weight, measure=pure)]
+        return [gap.loss for gap in event_losses(history, max_weight=self.max_weight)]
 
 
 def _refuse() -> NoReturn:

@@ -2,8 +2,8 @@
 
 In: a history (layers and views in the order in which they met the sketch, and the histories of merged parts).
 Out: losses, exact rationals or infinity. Touches: nothing.
-Source: Dwork, Naor, Pitassi, Rothblum & Yekhanin, ICS 2010 (pan-privacy, one intrusion); Bun & Steinke, TCC 2016
-(zCDP of pure mechanisms, adaptive composition). The lemma and its proof: docs/theory/privacy.md section 3.
+Source: Dwork, Naor, Pitassi, Rothblum & Yekhanin, ICS 2010 (pan-privacy, one intrusion). The lemma and its proof:
+docs/theory/privacy.md section 3.
 
 A *layer* is one independent noise vector summed into the state. A *view* is something that somebody sees: a raw
 view (cost None) shows the state as it is, a release of cost c shows the counters' histogram with noise of cost c.
@@ -15,7 +15,7 @@ may have moved before every view, so it is charged the best shifts against the w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -24,8 +24,6 @@ Law = Literal["discrete-laplace", "randomized-response"]
 ViewKind = Literal["release", "publication", "look", "copy"]
 Loss = Fraction | float
 """An exact rational, or `math.inf`; no other float ever."""
-Measure = Callable[[Fraction], Fraction]
-"""What a mechanism of pure cost epsilon counts as: itself, or epsilon^2/2 in zCDP."""
 
 
 @dataclass(frozen=True)
@@ -121,19 +119,6 @@ class Gap:
     loss: Loss
 
 
-def pure(epsilon: Fraction) -> Fraction:
-    """Pure differential privacy: costs add as they are."""
-    return epsilon
-
-
-def concentrated(epsilon: Fraction) -> Fraction:
-    """Concentrated privacy: an epsilon-DP mechanism is (epsilon^2 / 2)-zCDP.
-
-    Source: Bun & Steinke 2016, Proposition 1.4.
-    """
-    return epsilon * epsilon / 2
-
-
 @dataclass(frozen=True)
 class _Sum:
     """A sum of view costs, raw views counted apart so that sums can be subtracted."""
@@ -153,9 +138,9 @@ class _Sum:
         return math.inf if self.raw else self.finite
 
 
-def _cost(view: View, measure: Measure) -> _Sum:
+def _cost(view: View) -> _Sum:
     """The cost of one view."""
-    return _Sum(1) if view.cost is None else _Sum(0, measure(view.cost))
+    return _Sum(1) if view.cost is None else _Sum(0, view.cost)
 
 
 @dataclass(frozen=True)
@@ -167,15 +152,15 @@ class _Place:
     seen: tuple[_Sum, ...]
 
 
-def _places(history: History, measure: Measure, path: tuple[int, ...] = (), above: _Sum | None = None) -> list[_Place]:
+def _places(history: History, path: tuple[int, ...] = (), above: _Sum | None = None) -> list[_Place]:
     """Every part of the history; a merge sees everything that its parts hold."""
     seen = [above or _Sum()]
     for entry in reversed(history.entries):
-        seen.append(seen[-1] + _cost(entry, measure) if isinstance(entry, View) else seen[-1])
+        seen.append(seen[-1] + _cost(entry) if isinstance(entry, View) else seen[-1])
     seen.reverse()
     found = [_Place(path, history, tuple(seen))]
     for index, part in enumerate(history.parts):
-        found += _places(part, measure, (*path, index), seen[0])
+        found += _places(part, (*path, index), seen[0])
     return found
 
 
@@ -200,15 +185,15 @@ def _between(
     return (places[path].seen[gap] - both + places[other].seen[at] - both).loss
 
 
-def event_losses(history: History, *, max_weight: int = 1, measure: Measure = pure) -> list[Gap]:
+def event_losses(history: History, *, max_weight: int = 1) -> list[Gap]:
     """What an event of full weight loses, for every gap in which it can have been applied.
 
     Per gap: the smaller of the cost of all views after it, and, over the layers, of the layer's epsilon plus the
     views that see only one of the event and the layer. One layer is enough: docs/theory/privacy.md, Lemma 2.
     """
-    places = {place.path: place for place in _places(history, measure)}
+    places = {place.path: place for place in _places(history)}
     layers = [
-        ((path, index + 1), measure(entry.epsilon * max_weight / entry.max_weight))
+        ((path, index + 1), entry.epsilon * max_weight / entry.max_weight)
         for path, place in places.items()
         for index, entry in enumerate(place.history.entries)
         if isinstance(entry, LayerEntry)
@@ -223,32 +208,32 @@ def event_losses(history: History, *, max_weight: int = 1, measure: Measure = pu
     return gaps
 
 
-def item_loss(history: History, *, measure: Measure = pure) -> Loss:
+def item_loss(history: History) -> Loss:
     """What an item loses at most, whatever it did between any two views.
 
     The worst path shows a new shift to every view, so a shift of the layers can spare one view only and a new one
     costs another layer's epsilon: a two-state dynamic programme (no shift in hand, one bought and not yet used).
     """
-    return min(_item_states(history, measure))
+    return min(_item_states(history))
 
 
-def _item_states(history: History, measure: Measure) -> tuple[Loss, Loss]:
+def _item_states(history: History) -> tuple[Loss, Loss]:
     """Smallest price with no unused shift, and with one unused shift in hand."""
     idle: Loss = Fraction(0)
     armed: Loss = math.inf
     for part in history.parts:
-        part_idle, part_armed = _item_states(part, measure)
+        part_idle, part_armed = _item_states(part)
         idle, armed = idle + part_idle, min(armed + part_idle, idle + part_armed)
     for entry in history.entries:
-        idle, armed = _item_step(entry, idle, armed, measure)
+        idle, armed = _item_step(entry, idle, armed)
     return idle, armed
 
 
-def _item_step(entry: Entry, idle: Loss, armed: Loss, measure: Measure) -> tuple[Loss, Loss]:
+def _item_step(entry: Entry, idle: Loss, armed: Loss) -> tuple[Loss, Loss]:
     """One layer (buy a shift) or one view (pay it, or spend the shift on it)."""
     if isinstance(entry, LayerEntry):
-        return idle, min(armed, idle + measure(entry.epsilon))
-    cost = _cost(entry, measure).loss
+        return idle, min(armed, idle + entry.epsilon)
+    cost = _cost(entry).loss
     return min(idle + cost, armed), armed + cost
 
 
@@ -270,40 +255,38 @@ def with_one_more_look(history: History, since: int = 0) -> Iterator[History]:
             yield replace(history, parts=(*history.parts[:index], looked, *history.parts[index + 1 :]))
 
 
-def worst_loss(history: History, *, unit: str, max_weight: int = 1, measure: Measure = pure) -> Loss:
+def worst_loss(history: History, *, unit: str, max_weight: int = 1) -> Loss:
     """The most that any event (the maximum over gaps) or any item loses."""
     if unit == "item":
-        return item_loss(history, measure=measure)
-    return max((gap.loss for gap in event_losses(history, max_weight=max_weight, measure=measure)), default=Fraction(0))
+        return item_loss(history)
+    return max((gap.loss for gap in event_losses(history, max_weight=max_weight)), default=Fraction(0))
 
 
-def worst_loss_with_look(
-    history: History, *, unit: str, max_weight: int = 1, measure: Measure = pure, since: int = 0
-) -> Loss:
+def worst_loss_with_look(history: History, *, unit: str, max_weight: int = 1, since: int = 0) -> Loss:
     """As `worst_loss`, with one unannounced raw look at the worst moment after `since` entries.
 
     Histories without parts in linear time; merged ones by trying every moment.
     """
-    quiet = worst_loss(history, unit=unit, max_weight=max_weight, measure=measure)
+    quiet = worst_loss(history, unit=unit, max_weight=max_weight)
     if history.parts:
         looks = with_one_more_look(history, since)
-        found = (worst_loss(look, unit=unit, max_weight=max_weight, measure=measure) for look in looks)
+        found = (worst_loss(look, unit=unit, max_weight=max_weight) for look in looks)
         return max(found, default=quiet)
     if len(history.moments) == 0 or history.moments[-1] < since:
         return quiet
     if unit == "item":
-        return max(quiet, _item_loss_with_look(history, measure, since))
-    return max(quiet, _event_loss_with_look(history, max_weight, measure, since))
+        return max(quiet, _item_loss_with_look(history, since))
+    return max(quiet, _event_loss_with_look(history, max_weight, since))
 
 
-def _event_loss_with_look(history: History, max_weight: int, measure: Measure, since: int) -> Loss:
+def _event_loss_with_look(history: History, max_weight: int, since: int) -> Loss:
     """A look just after the event spares only layers before it; one just before it spares only what comes after.
 
     For an event applied before `since` the look at `since` is the worst: it spares the layers before it.
     """
-    seen = _places(history, measure)[0].seen
+    seen = _places(history)[0].seen
     layers = [
-        (index + 1, measure(entry.epsilon * max_weight / entry.max_weight))
+        (index + 1, entry.epsilon * max_weight / entry.max_weight)
         for index, entry in enumerate(history.entries)
         if isinstance(entry, LayerEntry)
     ]
@@ -323,19 +306,19 @@ def _event_loss_with_look(history: History, max_weight: int, measure: Measure, s
     return worst
 
 
-def _item_loss_with_look(history: History, measure: Measure, since: int) -> Loss:
+def _item_loss_with_look(history: History, since: int) -> Loss:
     """Forward and backward programmes meet at the look, on which the shift in hand must be spent."""
     forward: list[tuple[Loss, Loss]] = [(Fraction(0), math.inf)]
     for entry in history.entries:
-        forward.append(_item_step(entry, *forward[-1], measure))
+        forward.append(_item_step(entry, *forward[-1]))
     still: list[Loss] = [Fraction(0)]
     still_armed: Loss = Fraction(0)
     for entry in reversed(history.entries):
         idle = still[-1]
         if isinstance(entry, LayerEntry):
-            idle = min(idle, measure(entry.epsilon) + still_armed)
+            idle = min(idle, entry.epsilon + still_armed)
         else:
-            cost = _cost(entry, measure).loss
+            cost = _cost(entry).loss
             idle, still_armed = cost + idle, min(idle, cost + still_armed)
         still.append(idle)
     still.reverse()

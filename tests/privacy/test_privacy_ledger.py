@@ -20,9 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.errors import BudgetError, FormatError, MergeError, SealedError
-from sketchstream.privacy import oracle
-from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise, View, concentrated_to_approximate
-from sketchstream.privacy.looks import History, concentrated, event_losses, item_loss
+from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise, View
+from sketchstream.privacy.looks import History
 from sketchstream.spec import ClosedDomain, OpenDomain, ProfileSpec
 
 F = Fraction
@@ -227,46 +226,6 @@ def test_ledgers_that_differ_are_not_merged() -> None:
     with pytest.raises(MergeError) as caught:
         Ledger.merge([fresh(), fresh(promise=Promise("bare")).charge_publication()])
     assert set(caught.value.fields) == {"promised", "sealed"}
-
-
-# zCDP, against exact Renyi divergences.
-
-
-def renyi(one: oracle.Floats, two: oracle.Floats, alpha: float) -> float:
-    if ((two == 0) & (one > 0)).any():
-        return math.inf
-    held = one > 0
-    return float(np.log(np.sum(one[held] ** alpha * two[held] ** (1 - alpha)))) / (alpha - 1)
-
-
-def test_zcdp_losses_cover_exact_renyi_divergences() -> None:
-    rng = random.Random(30)
-    for _ in range(40):
-        history = oracle.random_history(rng, LAW["item"], views=3)
-        if not any(isinstance(entry, View) for entry in history.entries):
-            continue
-        transcript = oracle.Transcript.of(history)
-        quiet = transcript.law(oracle.EVENT_RING, [0] * len(transcript.views))
-        for gap in event_losses(history, measure=concentrated):
-            after = [int(transcript.sees(view, (gap.part, gap.after))) for view in transcript.views]
-            moved = transcript.law(oracle.EVENT_RING, after)
-            for alpha in (1.01, 2.0, 8.0, 64.0):
-                assert renyi(moved, quiet, alpha) <= gap.loss * alpha + 1e-9
-        bound = item_loss(history, measure=concentrated)
-        for path in np.ndindex(*(3,) * len(transcript.views)):
-            moved = transcript.law(oracle.ITEM_RING, path)
-            for alpha in (1.01, 2.0, 8.0, 64.0):
-                assert renyi(moved, quiet, alpha) <= bound * alpha + 1e-9
-
-
-def test_many_small_releases_add_in_squares_in_zcdp() -> None:
-    ledger = fresh(promise=Promise("bare"))
-    for _ in range(24):
-        ledger = ledger.charge_release(F(1, 10))
-    assert ledger.loss() == F(34, 10)
-    assert ledger.zcdp() == F(1, 2) + 24 * F(1, 200)
-    assert concentrated_to_approximate(F(36, 10)) == pytest.approx(17.7, abs=0.05)
-    assert concentrated_to_approximate(math.inf) == math.inf
 
 
 # Plain data.

@@ -1,0 +1,105 @@
+"""Concentrated privacy (zCDP) of one sketch's history, and what sketches add up to.
+
+In: a history (looks.History). Out: rho, exact rationals or infinity. Touches: nothing.
+Source: Bun & Steinke, TCC 2016 (Propositions 1.3, 1.4; adaptive composition); Vadhan & Wang, TCC 2021 (interactive
+mechanisms as post-processing of randomized response). The theorems and their proofs: docs/theory/privacy.md section 3.
+
+Across sketches only their pure losses count: each is L^2/2 (`concentrated`), and these add (Theorem 5a). Inside one
+sketch without merges rho can be smaller (Theorem 5b): a layer and the view that its shift hides are one block, which
+costs (eps + costs of the views between them)^2/2, and every view outside of blocks costs c^2/2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from sketchstream.privacy.looks import Entry, History, LayerEntry, Loss, item_loss, worst_loss
+
+
+def concentrated(loss: Loss) -> Loss:
+    """Rho of anything whose pure loss is at most `loss`: loss^2 / 2.
+
+    Source: Bun & Steinke 2016, Proposition 1.4.
+    """
+    return loss * loss / 2
+
+
+def to_approximate(rho: Loss, delta: float = 1e-6) -> float:
+    """The epsilon of (epsilon, delta)-DP that rho-zCDP gives: rho + 2 sqrt(rho ln(1/delta)).
+
+    Source: Bun & Steinke 2016, Proposition 1.3.
+    """
+    return math.inf if rho == math.inf else float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / delta))
+
+
+def worst_rho(history: History, *, unit: str, max_weight: int = 1) -> Loss:
+    """Rho of any event (the maximum over gaps) or any item.
+
+    Holds for streams, and gaps of an event, chosen from what was published; epsilons, costs and moments of layers and
+    views are fixed in advance. Where they are not, `concentrated` of the budget holds.
+    """
+    if history.parts:
+        return concentrated(worst_loss(history, unit=unit, max_weight=max_weight))
+    if unit == "item":
+        return item_rho(history.entries)
+    costs = _Costs(history.entries)
+    return max((_event_rho(history.entries, costs, gap, max_weight) for gap in history.moments), default=Fraction(0))
+
+
+class _Costs:
+    """Sums over the views of any stretch of a list of entries."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.raw, self.sums, self.squares = [0], [Fraction(0)], [Fraction(0)]
+        for entry in entries:
+            cost = Fraction(0) if isinstance(entry, LayerEntry) else entry.cost
+            self.raw.append(self.raw[-1] + (cost is None))
+            self.sums.append(self.sums[-1] + (cost or 0))
+            self.squares.append(self.squares[-1] + (cost or 0) ** 2)
+
+    def total(self, start: int, end: int) -> Loss:
+        """Pure costs of the views in entries[start:end]."""
+        return math.inf if self.raw[end] > self.raw[start] else self.sums[end] - self.sums[start]
+
+    def apart(self, start: int, end: int) -> Loss:
+        """Rho of the same views, each by itself."""
+        return math.inf if self.raw[end] > self.raw[start] else (self.squares[end] - self.squares[start]) / 2
+
+
+def _event_rho(entries: Sequence[Entry], costs: _Costs, gap: int, max_weight: int) -> Loss:
+    """Rho of an event of full weight that was applied after `gap` entries.
+
+    The cheapest of: every view after it; a layer after it, and the views between; a layer before it, as one block with
+    the views between.
+    """
+    best = costs.apart(gap, len(entries))
+    for index, entry in enumerate(entries):
+        if isinstance(entry, LayerEntry):
+            price = entry.epsilon * max_weight / entry.max_weight
+            if index >= gap:
+                best = min(best, concentrated(price) + costs.apart(gap, index))
+            else:
+                best = min(best, concentrated(price + costs.total(index + 1, gap)))
+    return best
+
+
+def item_rho(entries: Sequence[Entry]) -> Loss:
+    """Rho of an item, whatever it did between any two views: the cheapest set of disjoint blocks, or all as one."""
+    costs = _Costs(entries)
+    layers: list[tuple[int, Fraction]] = []
+    cheapest: list[Loss] = [Fraction(0)]
+    for at, entry in enumerate(entries):
+        if isinstance(entry, LayerEntry):
+            layers.append((at, entry.epsilon))
+            cheapest.append(cheapest[at])
+            continue
+        best = cheapest[at] + (math.inf if entry.cost is None else concentrated(entry.cost))
+        for index, epsilon in reversed(layers):
+            between = costs.total(index + 1, at)
+            if concentrated(between) >= best:  # and a layer further back has more between
+                break
+            best = min(best, cheapest[index] + concentrated(epsilon + between))
+        cheapest.append(best)
+    return min(cheapest[-1], concentrated(item_loss(History(tuple(entries)))))
