@@ -6,6 +6,7 @@ Source: Datar & Muthukrishnan 2002 (domain sampling); specs of the profile, sect
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -40,6 +41,26 @@ def hashes(items: Items, key: Key) -> npt.NDArray[np.uint64]:
         else:
             kernels.hash_spans(piece.buffer, piece.starts, piece.ends, key0, key1, part)
     return out
+
+
+def closed_items(domain: Domain) -> Iterator[Items]:
+    """All items of a closed domain, in batches of one type.
+
+    Raises:
+        SpecError: the domain is open, or its list is not at hand.
+    """
+    if isinstance(domain, OpenDomain) or (domain.listed and domain.items is None):
+        msg = "expected a closed domain whose items are known"
+        raise SpecError(msg)
+    if domain.items is None:
+        assert domain.size is not None
+        for first in range(0, domain.size, _STEP):
+            yield Items.of(np.arange(first, min(first + _STEP, domain.size), dtype=np.int64))
+        return
+    for kind in (int, str, bytes):
+        listed = [item for item in domain.items if type(item) is kind]
+        if listed:
+            yield Items.of(listed)
 
 
 @dataclass(frozen=True, eq=False)

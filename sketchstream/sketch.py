@@ -281,6 +281,40 @@ class Sketch:
             state.fill(0)
         return sealed
 
+    @_in_turn
+    def change_slots(self, keep: Keep) -> None:
+        """Give slots to another selection of a closed domain's items; items in both selections keep their counters.
+
+        A new slot gets noise of every layer before it counts anything, as at creation. The counters of items that are
+        no longer selected are erased. The selection must not depend on events.
+
+        Args:
+            keep: (size,) bool, the items that have a slot from now on.
+
+        Raises:
+            SpecError: the domain is open, or no item would have a slot.
+        """
+        from sketchstream.domains import closed_items
+
+        old = self._open_state("change_slots")
+        index = _index(self.spec, self.key, keep)
+        state = np.zeros(index.slots, self.spec.dtype)
+        fresh = np.ones(index.slots, np.bool_)
+        for items in closed_items(self.spec.domain):
+            before, after = self._index.locate(items), index.locate(items)
+            both = (before >= 0) & (after >= 0)
+            state[after[both]] = old[before[both]]
+            fresh[after[both]] = False
+        if fresh.any():
+            added = np.zeros(int(np.count_nonzero(fresh)), self.spec.dtype)
+            for layer in self.layers:
+                kind.add_noise(self.spec, added, layer.epsilon * self.spec.max_weight)
+            state[fresh] = added
+        # An interrupt between these two leaves an index that does not fit the state: every later update is refused.
+        self._content = self._content._replace(state=state)
+        self._index = index
+        old.fill(0)
+
     def guarantee(self) -> Guarantee:
         """What is protected, and how much, in words and numbers."""
         from sketchstream.privacy.guarantee import Guarantee

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.stream import marks
-from sketchstream.stream.ports import Frontier, SealedEntry
+from sketchstream.stream.ports import GROWTH, Frontier, SealedEntry
 from sketchstream_connectors.kafka_client import Connection, ours
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def frontier_record(frontier: Frontier) -> tuple[bytes, bytes, Headers]:
         "partitions": frontier.partitions,
         "sequence": frontier.sequence,
     }
-    value |= marks.set_numbers(frontier.partial, frontier.diverged)
+    value |= marks.set_numbers(frontier.partial, frontier.diverged) | frontier.growth()
     headers: Headers = [("content-type", b"application/json"), ("ss-format", FORMAT)]
     return key.encode(), json.dumps(value, separators=(",", ":")).encode(), headers
 
@@ -105,13 +105,17 @@ def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier 
     try:
         said = json.loads(value or b"")
         partial, diverged = marks.read({name: int(said[name]) for name in marks.NAMES if name in said})
+        sketch, revision, partition = named
         return Frontier(
-            *named,
+            sketch=sketch,
+            revision=revision,
+            partition=partition,
             published_through=int(said["published_through"]),
             partitions=int(said["partitions"]),
             sequence=int(said["sequence"]),
             partial=partial,
             diverged=diverged,
+            **{name: int(said[name]) for name in GROWTH if name in said},
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -6,7 +6,7 @@ Touches: its ports; never a state that the worker is counting into.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sketchstream.errors import DataLossError, SketchstreamError
 from sketchstream.stream.partition import PartitionState, Rules
@@ -52,14 +52,20 @@ class Jobs:
         found = self.store.take(partition)
         if not isinstance(found, Fresh):
             return PartitionState.restore(self.rules, partition, found, partitions)
-        if any(one[1] == found.revision and one[2] == partition for one in self.publisher.frontiers()):
+        frontiers = self.publisher.frontiers()
+        if any(one[1] == found.revision and one[2] == partition for one in frontiers):
             msg = (
                 f"partition {partition}: nothing is stored, but sketches of it were published; counting again "
                 "would publish a second noisy view of the same events. `sketchstream recover` looks for its "
                 "snapshot, `sketchstream reset` starts a new revision"
             )
             raise DataLossError(msg)
-        return found
+        elsewhere: dict[str, int] = {}
+        for one in frontiers.values():
+            if one.revision == found.revision:
+                through = one.sealed_without(partition)
+                elsewhere[one.sketch] = max(through, elsewhere.get(one.sketch, through))
+        return replace(found, sealed_elsewhere=elsewhere)
 
     def commit(self, partition: int, snapshot: Snapshot, outbox: Outbox) -> Done:
         """Refused records acknowledged, then the snapshot committed, then its outbox published."""

@@ -24,6 +24,9 @@ from sketchstream.stream.windows import iso
 
 log = logging.getLogger("sketchstream.worker")
 
+PRODUCERS_LEARN_S = 900.0
+"""Seconds within which producers place records by a new number of partitions: the clients' largest default."""
+
 
 class Lives:
     """The partitions of one worker. Every method is called from the worker's own thread.
@@ -48,7 +51,8 @@ class Lives:
         self._clock = clock
         self._settings = settings
         self._metrics = metrics
-        self._counted: tuple[int, int | SketchstreamError] = (-1, 0)
+        self._counted: dict[str, tuple[int, int]] = {}
+        self._unanswered: tuple[int, SketchstreamError] = (-1, SketchstreamError())
         self._leftover: dict[int, Future[Any]] = {}
 
     def assign(self, partitions: tuple[int, ...]) -> None:
@@ -101,6 +105,7 @@ class Lives:
                 self._source.partition_count(),
                 revision=found.revision,
                 partial=found.partial or beginning > 0,
+                sealed_elsewhere=found.sealed_elsewhere,
             )
             slot.state = state
             slot.reason = "first snapshot"
@@ -117,7 +122,7 @@ class Lives:
         slot.status, slot.reason, slot.error = "running", "", None
         slot.saved_at = self._clock.monotonic()
         self._plan_rewrite(slot)
-        slot.quiet_since, slot.ended = None, False
+        slot.quiet_since, slot.ended, slot.grown_at = None, False, None
         self._source.seek(slot.partition, slot.state.position)
         if not slot.throttled:
             self._source.resume(slot.partition)
@@ -305,15 +310,41 @@ class Lives:
         Raises:
             SketchstreamError: nobody answered.
         """
-        if self._counted[0] != self.polls:
+        return self._count("windows")
+
+    def partitions_for_items(self) -> int:
+        """The same, because of a misplaced item: asked for apart, so that `partitions_now` depends on no payload."""
+        return self._count("items")
+
+    def _count(self, purpose: str) -> int:
+        """The answer of this poll for one purpose; that nobody answers is known for all purposes."""
+        if self._unanswered[0] == self.polls:
+            raise self._unanswered[1]
+        if self._counted.get(purpose, (-1, 0))[0] != self.polls:
             try:
-                self._counted = self.polls, self._source.partition_count(fresh=True)
+                self._counted[purpose] = self.polls, self._source.partition_count(fresh=True)
             except SketchstreamError as error:
-                self._counted = self.polls, error
-        found = self._counted[1]
-        if isinstance(found, SketchstreamError):
-            raise found
-        return found
+                self._unanswered = self.polls, error
+                raise
+        return self._counted[purpose][1]
+
+    def settle_counts(self, slot: Slot) -> None:
+        """After partitions were added: once producers have heard of it, records to come are placed by the new number.
+
+        What they wrote until then is below the high watermark that is asked for here.
+        """
+        state = slot.state
+        if state is None or not state.unsettled:
+            slot.grown_at = None
+            return
+        now = self._clock.monotonic()
+        if slot.grown_at is None:
+            slot.grown_at = now
+        if now - slot.grown_at >= PRODUCERS_LEARN_S:
+            slot.grown_at = now - PRODUCERS_LEARN_S + 1.0  # the next question, if nobody answers this one
+            end = self._source.high_watermarks([slot.partition]).get(slot.partition)
+            if end is not None:
+                state.settle_counts(end)
 
 
 def say(level: int, event: str, **fields: object) -> None:

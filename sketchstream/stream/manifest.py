@@ -40,7 +40,13 @@ def write(state: PartitionState) -> Snapshot:
             else:
                 keep.add(window.blob)
             windows.append(
-                {"start": window.start, "end": window.end, "counts": list(window.counts), "blob": window.blob}
+                {
+                    "start": window.start,
+                    "end": window.end,
+                    "counts": list(window.counts),
+                    "slots_for": list(window.slots_for),
+                    "blob": window.blob,
+                }
             )
         sketches[track.name] = {
             "through": track.through,
@@ -48,6 +54,8 @@ def write(state: PartitionState) -> Snapshot:
             **_mark_fields("diverged", track.diverged),
             "sequence": track.sequence,
             "announced": track.announced,
+            "grown_from": track.grown_from,
+            "grown_through": track.grown_through,
             "retired": track.plan is None,
             "windows": windows,
         }
@@ -78,6 +86,7 @@ def write(state: PartitionState) -> Snapshot:
         "revision": state.revision,
         "watermark": state.watermark,
         "partitions": state.partitions,
+        "former_counts": [[count, until] for count, until in state.former_counts.items()],
         "partial": state._partial,
         "sketches": sketches,
         "outbox": outbox,
@@ -126,6 +135,7 @@ def read(rules: Rules, partition: int, restored: Restored, partitions: int) -> P
             rules, partition, restored.position, _int(manifest["partitions"]), _int(manifest["revision"])
         )
         state.watermark = _int(manifest["watermark"])
+        state.former_counts = _former_counts(manifest.get("former_counts", []))
         saved = _table(manifest["sketches"])
         for name, fields in saved.items():
             _restore_track(state, name, _table(fields), restored.blobs)
@@ -149,10 +159,15 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
     track.through = _int(fields["through"])
     track.partial, track.diverged = _mark(fields, "partial"), _mark(fields, "diverged")
     track.sequence, track.announced = _int(fields["sequence"]), _int(fields["announced"])
+    track.grown_from, track.grown_through = (
+        _int(fields.get("grown_from", 0)),
+        _int(fields.get("grown_through", NO_TIME)),
+    )
     for one in _tables(fields["windows"]):
         start, end = _int(one["start"]), _int(one["end"])
         counts = tuple(_int(count) for count in one["counts"])
-        sketch = _restore_sketch(state, track, blobs[one["blob"]], counts)
+        slots_for = tuple(_int(count) for count in one.get("slots_for", one["counts"][:1]))
+        sketch = _restore_sketch(state, track, blobs[one["blob"]], slots_for)
         origin = sketch.origin
         if (origin.name, origin.partition, origin.window, origin.revision) != (
             name,
@@ -162,14 +177,16 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
         ):
             msg = f"partition {state.partition}: a blob of sketch {name!r} belongs to another window"
             raise DataLossError(msg)
-        track.windows[start] = OpenWindow(start, end, sketch, counts, one["blob"], dirty=False)
+        window = OpenWindow(start, end, sketch, counts, one["blob"], dirty=False, slots_for=slots_for)
+        state._fit_slots(window, counts)
+        track.windows[start] = window
     state.tracks[name] = track
     state._odd[name] = not track.aligned()
     if fields["retired"] and track.plan is not None:
         _begin(state, track.plan)
 
 
-def _restore_sketch(state: PartitionState, track: Track, data: bytes, counts: tuple[int, ...]) -> Sketch:
+def _restore_sketch(state: PartitionState, track: Track, data: bytes, slots_for: tuple[int, ...]) -> Sketch:
     """An open sketch from its bytes; the list of items of a closed domain comes from the configuration."""
     from sketchstream import wire
 
@@ -178,10 +195,7 @@ def _restore_sketch(state: PartitionState, track: Track, data: bytes, counts: tu
     same = plan is not None and ProfileSpec.from_dict(header["spec"]).fingerprint == plan.spec.fingerprint
     if same:
         assert plan is not None
-        keep = None
-        if state.rules.partitioner is not None and isinstance(plan.spec.domain, ClosedDomain):
-            keep = state._kept(plan.spec, counts[0])
-        return Sketch.from_bytes(data, key, spec=plan.spec, keep=keep)
+        return Sketch.from_bytes(data, key, spec=plan.spec, keep=state._keep(plan.spec, slots_for))
     old = ProfileSpec.from_dict(header["spec"])
     if isinstance(old.domain, ClosedDomain) and old.domain.listed:
         msg = (
@@ -189,10 +203,7 @@ def _restore_sketch(state: PartitionState, track: Track, data: bytes, counts: tu
             "the former items_file back until they have closed, or give the new list to a sketch of another name"
         )
         raise DataLossError(msg)
-    keep = None
-    if state.rules.partitioner is not None and isinstance(old.domain, ClosedDomain):
-        keep = state._kept(old, counts[0])
-    return Sketch.from_bytes(data, key, keep=keep)
+    return Sketch.from_bytes(data, key, keep=state._keep(old, slots_for))
 
 
 def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
@@ -257,6 +268,7 @@ def _frontier_fields(frontier: Frontier) -> Plain:
         "partitions": frontier.partitions,
         "sequence": frontier.sequence,
         **marks.numbers(frontier.partial, frontier.diverged),
+        **frontier.growth(),
     }
 
 
@@ -295,6 +307,14 @@ def _int(value: object) -> int:
         msg = "expected a whole number"
         raise TypeError(msg)
     return value
+
+
+def _former_counts(value: object) -> dict[int, int | None]:
+    """Former partition counts and up to which position records may be placed by them."""
+    if not isinstance(value, list):
+        msg = "expected a list"
+        raise TypeError(msg)
+    return {_int(count): None if until is None else _int(until) for count, until in value}
 
 
 def _table(value: object) -> dict[str, Any]:

@@ -13,12 +13,13 @@ Laws (tests/stream/test_partition.py):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.errors import BrokerError
 from sketchstream.items import Items
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
@@ -70,10 +71,13 @@ class PartitionState:
         self._pending_frontiers: dict[str, Frontier] = {}
         self._partial = False
         self._rewound = False
+        self.former_counts: dict[int, int | None] = {}
         self._count_now: Callable[[], int] | None = None
         self._asked: int | None = None
+        self._count_for_items: Callable[[], int] | None = None
+        self._asked_for_items: int | None = None
         self._changed = True
-        self._masks: dict[tuple[bytes, int], Mask] = {}
+        self._masks: dict[tuple[bytes, tuple[int, ...]], Mask] = {}
         self._odd = dict.fromkeys(self.tracks, False)
 
     def __repr__(self) -> str:
@@ -82,7 +86,15 @@ class PartitionState:
 
     @classmethod
     def fresh(
-        cls, rules: Rules, partition: int, position: int, partitions: int, *, revision: int = 0, partial: bool = False
+        cls,
+        rules: Rules,
+        partition: int,
+        position: int,
+        partitions: int,
+        *,
+        revision: int = 0,
+        partial: bool = False,
+        sealed_elsewhere: Mapping[str, int] | None = None,
     ) -> PartitionState:
         """A partition of which nothing is known.
 
@@ -93,9 +105,15 @@ class PartitionState:
             partitions: of the input now.
             revision: of the sketches.
             partial: records before `position` are gone or passed over: the first windows may lack some.
+            sealed_elsewhere: see `ports.Fresh`.
         """
         state = cls(rules, partition, position, partitions, revision)
         state._partial = partial
+        for name, through in (sealed_elsewhere or {}).items():
+            track = state.tracks.get(name)
+            if track is not None and through > track.through:
+                track.through = through
+                state._announce(track)
         return state
 
     # ------------------------------------------------------------------------------------------- records
@@ -103,23 +121,52 @@ class PartitionState:
     def set_partitions(self, partitions: int) -> None:
         """Partitions of the input now; open windows remember every number that was valid since they opened.
 
-        A smaller number is older news: a topic never loses partitions.
+        A smaller number is older news: a topic never loses partitions. The former number stays valid for windows that
+        open later too, until `settle_counts`: records that wait in the log were placed by it, and producers learn of
+        new partitions minutes later.
         """
         if partitions <= self.partitions:
             return
-        self.partitions = partitions
-        self._changed = True
+        self.former_counts[self.partitions] = None
         for track in self.tracks.values():
+            track.grown_from, track.grown_through = self.partitions, track.through
             for window in track.windows.values():
                 window.counts = (*window.counts, partitions)
+                self._fit_slots(window, window.counts)
+        self.partitions = partitions
+        self._changed = True
 
-    def apply(self, chunk: Chunk, count_now: Callable[[], int] | None = None) -> Outcome:
+    @property
+    def unsettled(self) -> bool:
+        """Whether it is not known yet up to which position records may be placed by a former number of partitions."""
+        return None in self.former_counts.values()
+
+    def settle_counts(self, position: int) -> None:
+        """Records from `position` on are placed by the present number of partitions only."""
+        self.former_counts = {
+            count: position if until is None else until for count, until in self.former_counts.items()
+        }
+        self._changed = True
+
+    def _counts(self) -> tuple[int, ...]:
+        """Partition counts by which records from the present position on may be placed, ascending."""
+        former = [n for n, until in self.former_counts.items() if until is None or self.position < until]
+        return (*sorted(former), self.partitions)
+
+    def apply(
+        self,
+        chunk: Chunk,
+        count_now: Callable[[], int] | None = None,
+        count_for_items: Callable[[], int] | None = None,
+    ) -> Outcome:
         """Count the records of a chunk that starts at `position`, seal what they close, and move on behind them.
 
         Args:
             chunk: of this partition.
-            count_now: asks for the input's partition count; called when a misplaced item is met and before anything
-                is sealed, because partitions may have been added since the worker last heard of it.
+            count_now: asks for the input's partition count before anything is sealed, because partitions may have
+                been added since the worker last heard of it.
+            count_for_items: asks for it when a misplaced item is met (default: `count_now`). The two answers are kept
+                apart: when the number that is remembered was asked for must not depend on a payload.
 
         Raises:
             ValueError: the chunk starts elsewhere; nothing was applied, the source must seek.
@@ -130,6 +177,7 @@ class PartitionState:
         from sketchstream.stream import kernels
 
         self._count_now, self._asked = count_now, None
+        self._count_for_items, self._asked_for_items = count_for_items or count_now, None
         decoded = chunk.decoded
         times = decoded.times
         outcome = Outcome(records=times.size, late={})
@@ -158,6 +206,10 @@ class PartitionState:
             outcome.sealed += self._seal()
             self._refused(decoded, verdict, late, outcome)
         self.position = chunk.next_position
+        if self.former_counts:
+            self.former_counts = {
+                n: until for n, until in self.former_counts.items() if until is None or self.position < until
+            }
         self._changed = True
         return outcome
 
@@ -232,7 +284,8 @@ class PartitionState:
         if window is None:
             if track.plan is None:
                 return None
-            keep = self._keep(track.plan.spec)
+            counts = self._counts()
+            keep = self._keep(track.plan.spec, counts)
             if keep is not None and not keep.any():
                 return None  # a public fact: the partitioner sends no item of the list here
             origin = Origin(
@@ -240,10 +293,10 @@ class PartitionState:
                 revision=self.revision,
                 window=(start, end),
                 partition=self.partition,
-                partitions_open=self.partitions,
+                partitions_open=counts[0],
             )
             sketch = Sketch.create(track.plan.spec, self.rules.key, origin=origin, keep=keep)
-            window = OpenWindow(start, end, sketch, (self.partitions,))
+            window = OpenWindow(start, end, sketch, counts, slots_for=counts)
             track.windows[start] = window
         window.dirty = True
         track.last = window
@@ -261,11 +314,13 @@ class PartitionState:
         if self.rules.partitioner is not None:
             here = belongs(items, self.rules.partitioner, window.counts, self.partition)
             n_away = len(items) - int(np.count_nonzero(here))
-            asked = self._ask() if n_away else None
-            if asked is not None:
+            asked = self._ask_for_items() if n_away else None
+            if asked is not None and asked > window.counts[-1]:
                 # for these items only: what is remembered must not depend on a payload
                 counts = (*window.counts, asked)
                 here = belongs(items, self.rules.partitioner, counts, self.partition)
+                if len(items) - int(np.count_nonzero(here)) < n_away:
+                    self._fit_slots(window, counts)
                 n_away = len(items) - int(np.count_nonzero(here))
             if n_away:
                 outcome.misplaced += n_away
@@ -280,6 +335,12 @@ class PartitionState:
         if self._asked is None and self._count_now is not None:
             self._asked = self._count_now()
         return self._asked
+
+    def _ask_for_items(self) -> int | None:
+        """The same because of a misplaced item; the answer is for such items of this chunk only."""
+        if self._asked_for_items is None and self._count_for_items is not None:
+            self._asked_for_items = self._count_for_items()
+        return self._asked_for_items
 
     def _ask_partitions(self) -> None:
         """Before a window is sealed, take in partitions that were added meanwhile: it would not say so otherwise."""
@@ -314,19 +375,22 @@ class PartitionState:
         if outcome.late:
             outcome.late_records = np.flatnonzero(late)
 
-    def _keep(self, spec: ProfileSpec) -> Mask | None:
-        """Items that have slots here, for closed domains under a known partitioner."""
+    def _keep(self, spec: ProfileSpec, counts: tuple[int, ...]) -> Mask | None:
+        """Items that have slots here under these partition counts, for closed domains under a known partitioner."""
         if self.rules.partitioner is None or not isinstance(spec.domain, ClosedDomain):
             return None
-        return self._kept(spec, self.partitions)
-
-    def _kept(self, spec: ProfileSpec, count: int) -> Mask:
-        assert isinstance(spec.domain, ClosedDomain)
-        assert self.rules.partitioner is not None
-        name = (spec.fingerprint, count)
+        name = (spec.fingerprint, counts)
         if name not in self._masks:
-            self._masks[name] = kept(spec.domain, self.rules.partitioner, count, self.partition)
+            self._masks[name] = kept(spec.domain, self.rules.partitioner, counts, self.partition)
         return self._masks[name]
+
+    def _fit_slots(self, window: OpenWindow, counts: tuple[int, ...]) -> None:
+        """Give the items that belong here under these partition counts a slot, and no others: closed domains only."""
+        keep = self._keep(window.sketch.spec, counts) if window.slots_for != counts else None
+        if keep is not None:
+            window.sketch.change_slots(keep)
+            window.dirty = True
+        window.slots_for = counts
 
     def skip(self, position: int) -> None:
         """Go on at a later position: the records between are lost, see `lack`.
@@ -423,6 +487,10 @@ class PartitionState:
         copied = sum(window.n_bytes for window in windows if window.dirty or window.blob is None)
         return copied + sum(len(one.entry.body) for one in self._outbox if not one.saved)
 
+    def _open_windows(self) -> Iterator[OpenWindow]:
+        """Open windows of all sketches."""
+        return (window for track in self.tracks.values() for window in track.windows.values())
+
     @property
     def open_windows(self) -> int:
         """How many windows are open, over all sketches."""
@@ -461,7 +529,15 @@ class PartitionState:
         return n
 
     def _seal_window(self, track: Track, window: OpenWindow) -> None:
-        """One window from open to the outbox; its state is destroyed here and now."""
+        """One window from open to the outbox; its state is destroyed here and now.
+
+        Raises:
+            BrokerError: a broker said before that there are more partitions than are known now.
+        """
+        if window.slots_for[-1] > window.counts[-1]:
+            msg = f"partition {self.partition}: brokers disagree on how many partitions the input has"
+            raise BrokerError(msg)
+        self._fit_slots(window, window.counts)
         sketch = window.sketch
         sketch.origin = replace(sketch.origin, partitions_seal=window.counts[-1])
         sealed = sketch.seal()
@@ -492,6 +568,8 @@ class PartitionState:
             sequence=track.sequence,
             partial=track.partial,
             diverged=track.diverged,
+            grown_from=track.grown_from,
+            grown_through=track.grown_through,
         )
 
     @property
@@ -527,6 +605,8 @@ class PartitionState:
     def capture(self, count_now: Callable[[], int] | None = None) -> Snapshot:
         """A complete copy for the store, as of now. What is due is sealed first. The caller commits it or drops us."""
         self.seal(count_now)
+        if any(isinstance(window.sketch.spec.domain, ClosedDomain) for window in self._open_windows()):
+            self._ask_partitions()  # the size of what is written then never tells that a misplaced item made us ask
         for track in self.tracks.values():
             if track.plan is not None and track.announced not in (NO_TIME, self.partitions):
                 self._announce(track)

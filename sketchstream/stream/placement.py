@@ -74,16 +74,17 @@ def belongs(items: Items, partitioner: Partitioner, counts: Sequence[int], parti
     return out
 
 
-def kept(domain: ClosedDomain, partitioner: Partitioner, count: int, partition: int) -> Mask:
+def kept(domain: ClosedDomain, partitioner: Partitioner, counts: int | Sequence[int], partition: int) -> Mask:
     """(size,) bool: the items of a closed domain that have a slot in this partition's sketch.
 
-    A public function of the list of items and the partition count. Where it keeps nothing, there is no sketch.
+    A public function of the list of items and the partition counts. Where it keeps nothing, there is no sketch.
     """
+    counts = [counts] if isinstance(counts, int) else counts
     if domain.items is None:
-        return belongs(Items.of(np.arange(domain.size or 0, dtype=np.int64)), partitioner, [count], partition)
+        return belongs(Items.of(np.arange(domain.size or 0, dtype=np.int64)), partitioner, counts, partition)
     out = np.zeros(len(domain.items), np.bool_)
     for kind in (int, str, bytes):
         here = [at for at, item in enumerate(domain.items) if type(item) is kind]
         if here:
-            out[here] = belongs(Items.of([domain.items[at] for at in here]), partitioner, [count], partition)
+            out[here] = belongs(Items.of([domain.items[at] for at in here]), partitioner, counts, partition)
     return out

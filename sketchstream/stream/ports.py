@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.stream.marks import UNMARKED, Mark
+from sketchstream.stream.windows import NO_TIME
 
 if TYPE_CHECKING:
     from sketchstream.items import Items
@@ -235,12 +236,18 @@ class Restored:
 class Fresh:
     """A partition without any state: start at `position` (None: the source's beginning), under this revision.
 
-    `partial`: there were records before the beginning, of an earlier topic, that are lost.
+    Args:
+        revision: of the sketches.
+        position: where to start.
+        partial: there were records before the beginning, of an earlier topic, that are lost.
+        sealed_elsewhere: by sketch: windows that end by then (ms) were sealed in other partitions before this one was
+            added; a new partition takes no record into them.
     """
 
     revision: int = 0
     position: int | None = None
     partial: bool = False
+    sealed_elsewhere: Mapping[str, int] = field(default_factory=dict)
 
 
 class StateStore(Protocol):
@@ -300,6 +307,10 @@ class SealedEntry:
         return f"{self.sketch}/{self.revision}/{self.window[0]}/{self.partition}"
 
 
+GROWTH = ("grown_from", "grown_through")
+"""The numbers of a frontier that are stored and published only where partitions were added."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """How far one partition has published one sketch: nothing more will come for windows that end by then.
@@ -311,6 +322,8 @@ class Frontier:
         sequence: grows with every new frontier of this (sketch, revision, partition): readers take the largest.
         partial: windows that may lack records, from before the start or lost.
         diverged: windows that may hold records that the log does not have any more.
+        grown_from: partitions of the input before partitions were added for the last time; 0: none were.
+        grown_through: how far this partition had published then.
     """
 
     sketch: str
@@ -321,6 +334,18 @@ class Frontier:
     sequence: int
     partial: Mark = UNMARKED
     diverged: Mark = UNMARKED
+    grown_from: int = 0
+    grown_through: int = NO_TIME
+
+    def sealed_without(self, partition: int) -> int:
+        """Windows that end by then (ms) were published before the input had this partition."""
+        if self.partitions <= partition:
+            return self.published_through
+        return self.grown_through if 0 < self.grown_from <= partition else NO_TIME
+
+    def growth(self) -> dict[str, int]:
+        """The two numbers of a growth, where there was one."""
+        return dict(zip(GROWTH, (self.grown_from, self.grown_through), strict=True)) if self.grown_from else {}
 
 
 class Publisher(Protocol):

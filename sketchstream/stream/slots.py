@@ -87,6 +87,7 @@ class Slot:
     dropped_at: int = -1
     publish_at: float = 0.0
     publish_error: SketchstreamError | None = None
+    grown_at: float | None = None
     quiet_since: float | None = None
     quiet_position: int = -1
     lag: int | None = None

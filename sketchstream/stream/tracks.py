@@ -72,7 +72,12 @@ class Outcome:
 
 @dataclass
 class OpenWindow:
-    """One open sketch: [start, end) in ms, the partition counts valid since it opened, and where its bytes are."""
+    """One open sketch: [start, end) in ms, and where its bytes are.
+
+    Args:
+        counts: partition counts that were valid since it opened, ascending.
+        slots_for: closed domains: the partition counts whose items have slots.
+    """
 
     start: int
     end: int
@@ -80,6 +85,7 @@ class OpenWindow:
     counts: tuple[int, ...]
     blob: str | None = None
     dirty: bool = True
+    slots_for: tuple[int, ...] = ()
 
     @property
     def n_bytes(self) -> int:
@@ -99,6 +105,8 @@ class Track:
     diverged: Mark = UNMARKED
     sequence: int = 0
     announced: int = NO_TIME
+    grown_from: int = 0
+    grown_through: int = NO_TIME
     reached: int = NO_TIME
     last: OpenWindow | None = None
 

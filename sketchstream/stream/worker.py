@@ -218,7 +218,7 @@ class Worker:
             return
         state.set_partitions(self._source.partition_count())
         try:
-            outcome = state.apply(chunk, self._lives.partitions_now)
+            outcome = state.apply(chunk, self._lives.partitions_now, self._lives.partitions_for_items)
             self._count(slot, chunk, outcome)
         except Exception as error:  # whatever happened, a state that may be half applied must go
             self._lives.fail(slot, error)
@@ -271,6 +271,7 @@ class Worker:
                 if judgement.flows(slot):
                     slot.throttled = False
                     self._source.resume(slot.partition)
+            self._lives.settle_counts(slot)
             due = judgement.due(slot, now, self.settings)
             if due == "nothing" or not judgement.fits(slot, self._slots.values()):
                 continue

@@ -171,6 +171,7 @@ def test_partitions_added_in_mid_window_are_said_so(app_of: Callable[..., App]) 
     assert {part.origin.partition for part in parts} == set(range(6))
     assert any(part.repartitioned for part in parts)
     assert {f.partitions for f in app.frontiers().values()} == {6}
+    assert sum(int(part.state.sum()) for part in parts) == 800, "no event is lost where its item had no slot before"
 
 
 def test_partitions_added_right_before_a_seal_are_said_so(app_of: Callable[..., App]) -> None:

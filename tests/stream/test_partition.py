@@ -296,17 +296,17 @@ def test_misplaced_items_are_no_ops() -> None:
     here = belongs(Items.of(ids), "murmur2", [4], 1)
     assert 0 < here.sum() < 16
     s = Stream(ids, np.full(16, EPOCH), np.full(16, EPOCH), np.ones(16, bool), np.zeros(16, bool), partition=1)
-    asked = []
+    asked: list[str] = []
 
-    def count_now() -> int:
-        asked.append(1)
+    def count(what: str) -> int:
+        asked.append(what)
         return 4
 
     state = PartitionState.fresh(rules(partitioner="murmur2"), 1, 0, 4)
-    outcome = state.apply(s.chunk(0, 16), count_now)
+    outcome = state.apply(s.chunk(0, 16), lambda: count("windows"), lambda: count("items"))
     assert outcome.misplaced == 16 - here.sum()
     assert outcome.updates == here.sum()
-    assert asked == [1]
+    assert asked == ["items", "windows"], "once a chunk for items, and afresh for what the watermark passed"
     (found,) = finish(state).values()
     assert found.slots == here.sum() == kept(spec().domain, "murmur2", 4, 1).sum()  # type: ignore[arg-type]
     assert exact(found, 1) == here.sum()

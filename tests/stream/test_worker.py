@@ -622,6 +622,37 @@ def test_partitions_that_the_worker_has_not_heard_of_are_asked_for_before_a_seal
     assert window.missing == (2,)
 
 
+def test_events_that_added_partitions_move_are_counted_where_they_come_to() -> None:
+    """Records placed by the former number wait in the log; later ones are placed by the new one."""
+    d = driver(partitions=2)
+    for item in range(16):
+        send(d, item, EPOCH)
+    d.run()
+    for item in range(16):
+        send(d, item, EPOCH + 1)
+        send(d, item, EPOCH + MINUTE)
+    d.kill()
+    d.log.partitions.append([])
+    for item in range(16):
+        send(d, item, EPOCH + 2)
+        send(d, item, EPOCH + MINUTE + 1)
+    close_windows(d, EPOCH + 4 * MINUTE)
+    d.run()
+    totals = [counts(d, "minutes", k) for k in (1, 2, 3, 4)]
+    for start, events in ((EPOCH, 3), (EPOCH + MINUTE, 2)):
+        assert sum(total[start] for total in totals) == 16 * events
+    assert all(window.repartitioned for window in d.windows("minutes"))
+    slot = d.worker._slots[0]
+    assert slot.state is not None
+    assert slot.state.unsettled
+    d.advance(hours=1)
+    assert not slot.state.unsettled
+    close_windows(d, EPOCH + 70 * MINUTE)
+    close_windows(d, EPOCH + 80 * MINUTE)
+    d.run()
+    assert not d.windows("minutes")[-1].repartitioned, "producers have heard of the new partition long ago"
+
+
 def test_nothing_is_sealed_while_nobody_says_how_many_partitions_there_are() -> None:
     d = driver(partitions=3)
     close_windows(d, EPOCH)
