@@ -24,7 +24,10 @@ _HOMES = {
     "sketchstream.spec": ("ClosedDomain", "NoPrivacyWarning", "OpenDomain", "ProfileSpec"),
     "sketchstream.hashing": ("Key",),
     "sketchstream.sketch": ("Sketch", "merge"),
-    "sketchstream.published": ("Origin", "Release", "SealedState", "Stack", "read", "stack"),
+    "sketchstream.published": ("Origin", "Release", "SealedState", "Stack", "stack"),
+    "sketchstream.storage": ("load", "read"),
+    "sketchstream.privacy.guarantee": ("Guarantee",),
+    "sketchstream.privacy.ledger": ("Ledger",),
     "sketchstream.estimate.result": ("Estimate", "Profile"),
     "sketchstream.planner": ("Plan", "plan", "required"),
     "sketchstream.privacy.hygiene": ("Hardened", "harden"),
@@ -65,10 +68,12 @@ __all__ = [
     "EstimateError",
     "FencedError",
     "FormatError",
+    "Guarantee",
     "Hardened",
     "ItemError",
     "Key",
     "KeyMismatchError",
+    "Ledger",
     "MergeError",
     "MissingExtraError",
     "NoPrivacyWarning",
@@ -89,6 +94,7 @@ __all__ = [
     "VersionError",
     "WeightError",
     "harden",
+    "load",
     "merge",
     "plan",
     "read",
@@ -122,10 +128,13 @@ if TYPE_CHECKING:
     from sketchstream.estimate.result import Estimate, Profile
     from sketchstream.hashing import Key
     from sketchstream.planner import Plan, plan, required
+    from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.hygiene import Hardened, harden
-    from sketchstream.published import Origin, Release, SealedState, Stack, read, stack
+    from sketchstream.privacy.ledger import Ledger
+    from sketchstream.published import Origin, Release, SealedState, Stack, stack
     from sketchstream.sketch import Sketch, merge
     from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
+    from sketchstream.storage import load, read
 
 
 def __getattr__(name: str) -> object:

@@ -183,7 +183,8 @@ def _draw_reach(axes: Axes, curve: Curve, title: str, label: str) -> None:
     axes.set_xticks(ticks, [f"{k:,}" for k in ticks])
     axes.minorticks_off()
     axes.set_xlabel("k (times)", color=GREY)
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+    if curve.truth is not None or np.any(curve.high > curve.low):
+        axes.legend(frameon=False, fontsize=9, labelcolor=INK)
     _finish(axes, title, label)
 
 

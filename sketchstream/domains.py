@@ -141,6 +141,9 @@ class Index:
         if invalid not in ("error", "skip", "noop"):
             msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
             raise ItemError(msg)
+        if isinstance(threads, bool) or threads not in (1, 2):
+            msg = f"threads must be 1 or 2, found {threads!r:.20}"
+            raise ItemError(msg)
         if state.shape != (self.slots,) or not state.flags.c_contiguous:
             msg = f"the state must be a contiguous array of {self.slots} counters, found shape {state.shape}"
             raise SpecError(msg)

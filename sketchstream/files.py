@@ -16,14 +16,18 @@ import fcntl
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from sketchstream import faults
-from sketchstream.errors import StoreError
+from sketchstream.errors import FormatError, KeyMismatchError, StoreError
 
 SECRET = 0o600
 PUBLIC = 0o644
+_FOREIGN = 0o027
+"""Permissions that a secret's file must not give: its group may read it, nobody else may do anything."""
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{16}\.sketchstream-tmp", re.DOTALL)
 _NAME_CHARACTERS = 64
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -68,6 +72,77 @@ def write_durably(
         raise _with_number(StoreError(msg), error) from None
     except OSError as error:
         raise _store_error(where, error, "write") from error
+
+
+def replace_secret(path: str | os.PathLike[str], data: bytes, predecessor: BinaryIO | None = None) -> None:
+    """Put new bytes in the place of a secret in one step, then zeros over the bytes that it held.
+
+    Args:
+        path: of the file.
+        data: its new bytes.
+        predecessor: the file as it is now, open for reading and writing; None: it is opened here. Erasing is best
+            effort, as in `remove_durably`.
+
+    Raises:
+        StoreError: as `write_durably`.
+    """
+    if predecessor is None:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            raise _store_error(Path(path), error, "replace") from error
+        with os.fdopen(descriptor, "r+b") as opened:
+            replace_secret(path, data, opened)
+        return
+    write_durably(path, data, replace=True)
+    left = predecessor.seek(0, os.SEEK_END)
+    predecessor.seek(0)
+    while left > 0:
+        left -= predecessor.write(bytes(min(left, 1 << 20)))
+    predecessor.flush()
+    os.fsync(predecessor.fileno())
+
+
+def read_file(path: str | os.PathLike[str], most: int = -1) -> tuple[bytes, int]:
+    """The bytes of a file, and its permissions.
+
+    Args:
+        path: of the file.
+        most: bytes that are read; -1: all.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(most), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    except OSError as error:
+        raise _store_error(Path(path), error, "read") from error
+
+
+@contextlib.contextmanager
+def named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of a file's bytes and keys begin with its name."""
+    try:
+        yield
+    except (FormatError, KeyMismatchError) as error:
+        raise type(error)(f"{os.fspath(path)}: {error}") from None
+
+
+def require_private(mode: int, name: str, advice: str) -> None:
+    """Refuse a secret's file that other users can read or change.
+
+    Args:
+        mode: its permissions.
+        name: what the file is and its path, for the message.
+        advice: what to do.
+
+    Raises:
+        StoreError: its permissions are too wide.
+    """
+    if mode & _FOREIGN:
+        msg = f"{name} has mode {mode:04o}: others could read or change it; {advice}"
+        raise StoreError(msg)
 
 
 def remove_durably(path: str | os.PathLike[str], *, secret: bool = False) -> None:

@@ -14,13 +14,12 @@ import hmac
 import os
 import re
 import secrets
-import stat
-from pathlib import Path
 from typing import Literal, NoReturn, final
 
 import numpy as np
 
 from sketchstream.errors import KeyMismatchError, StoreError
+from sketchstream.files import read_file, require_private
 
 Kind = Literal["int", "str", "bytes"]
 """Type of an item: 5, "5" and b"5" are three items."""
@@ -102,16 +101,8 @@ class Key:
             KeyMismatchError: it is not a key file, or was altered.
         """
         name = os.fspath(path)
-        try:
-            with Path(name).open("rb") as file:
-                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-                data = file.read(_LONGEST)
-        except OSError as error:
-            msg = f"cannot read the key file {name}: {error.strerror}"
-            raise StoreError(msg) from error
-        if mode & 0o027:
-            msg = f"the key file {name} has mode {mode:04o}: others could read or change it; chmod 600 it"
-            raise StoreError(msg)
+        data, mode = read_file(name, _LONGEST)
+        require_private(mode, f"the key file {name}", "chmod 600 it")
         match = _LINE.fullmatch(data)
         if match is None:
             msg = f"{name} is not a key file; make one with Key.generate().save(path)"

@@ -8,6 +8,7 @@ Source: Wu & Pagh, ICML 2024 (post-processing, merging); docs/theory/privacy.md 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -133,6 +134,23 @@ class _Published:
         """What is protected, and how much, in words and numbers."""
         raise NotImplementedError
 
+    def to_bytes(self) -> bytes:
+        """The published bytes."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the published bytes to a new file, durably.
+
+        Args:
+            path: of the file; an existing one is refused.
+
+        Raises:
+            StoreError: the file exists, or cannot be written.
+        """
+        from sketchstream.files import PUBLIC, write_durably
+
+        write_durably(path, self.to_bytes(), mode=PUBLIC)
+
     def profile(
         self,
         method: Method = "likelihood",
@@ -233,6 +251,12 @@ class Release(_Published):
 
         return Guarantee.of(self.spec, self.ledger)
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the published counters, with the noise still in them."""
+        from sketchstream import cards
+
+        return cards.release(self)
+
     def to_bytes(self) -> bytes:
         """The published bytes, in wire format version 1."""
         from sketchstream import wire
@@ -320,6 +344,12 @@ class SealedState(_Published):
         from sketchstream.privacy.guarantee import Guarantee
 
         return Guarantee.of(self.spec, self.ledger)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from sketchstream import cards
+
+        return cards.sketch("Sealed state", self)
 
     def to_bytes(self) -> bytes:
         """The published bytes, in wire format version 1."""
@@ -415,6 +445,12 @@ class Stack(_Published):
 
         worst = max(self.parts, key=lambda part: part.ledger.loss())
         return Guarantee.of(worst.spec, worst.ledger)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from sketchstream import cards
+
+        return cards.stack(self)
 
     def to_bytes(self) -> bytes:
         """The parts' bytes in one envelope."""

@@ -1,6 +1,6 @@
-"""A report: one HTML page that needs no other file and no other host, for light and dark screens, wide and narrow.
+"""Reports and cards: HTML that needs no other file and no other host, for light and dark screens, wide and narrow.
 
-In: text, tables, charts. Out: the page. Touches: nothing.
+In: text, tables, charts. Out: a page of its own, or a card for the output of a notebook's cell. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -37,18 +37,23 @@ class Section:
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 """What browsers may load for a report: nothing."""
 
-_STYLE: Final = """
-:root {
-  color-scheme: light dark;
+_LIGHT: Final = """
   --paper: #ffffff; --panel: #f5f7f9; --ink: #1d2733; --muted: #55616e; --line: #e3e7eb;
   --blue: #1f5fa8; --green: #14755f; --orange: #a8560a; --violet: #8b3f8f; --alarm: #a3161f;
-}
-@media screen and (prefers-color-scheme: dark) {
-  :root {
-    --paper: #14181d; --panel: #1e242b; --ink: #e6eaee; --muted: #a9b4bf; --line: #333c45;
-    --blue: #7db4f0; --green: #52c7a5; --orange: #f0a55c; --violet: #d79adb; --alarm: #ff9a9f;
-  }
-}
+"""
+_DARK: Final = """
+  --paper: #14181d; --panel: #1e242b; --ink: #e6eaee; --muted: #a9b4bf; --line: #333c45;
+  --blue: #7db4f0; --green: #52c7a5; --orange: #f0a55c; --violet: #d79adb; --alarm: #ff9a9f;
+"""
+_STYLE: Final = (
+    f"""
+:root {{
+  color-scheme: light dark;{_LIGHT}}}
+@media screen and (prefers-color-scheme: dark) {{
+  :root {{{_DARK}}}
+}}
+"""
+    + """
 * { box-sizing: border-box; }
 body {
   font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
@@ -81,6 +86,72 @@ footer { margin-top: 3rem; color: var(--muted); font-size: .9rem; border-top: 1p
 }
 @media print { body { margin: 0; max-width: none; } figure, table { break-inside: avoid; } }
 """
+)
+
+
+_CARD_STYLE: Final = (
+    f"""
+.sketchstream {{
+  color-scheme: light dark;{_LIGHT}
+  font: 14px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  border: 1px solid var(--line); border-radius: 4px; padding: .7rem .9rem; max-width: 60rem; overflow-wrap: break-word;
+}}
+@media screen and (prefers-color-scheme: dark) {{
+  .sketchstream {{{_DARK}}}
+}}
+"""
+    + """
+.sketchstream h4 { font-size: 15px; margin: 0 0 .3rem; color: inherit; }
+.sketchstream p { margin: .25rem 0; max-width: 48rem; }
+.sketchstream .note { color: var(--muted); }
+.sketchstream .side { display: flex; flex-wrap: wrap; gap: .5rem 2rem; align-items: flex-start; }
+.sketchstream .scroll { overflow-x: auto; }
+.sketchstream table { border-collapse: collapse; margin: .3rem 0; color: inherit; background: none; border: 0; }
+.sketchstream caption { text-align: left; font-weight: 600; color: inherit; padding: 0 0 .2rem; }
+.sketchstream tr { background: none; }
+.sketchstream th, .sketchstream td {
+  text-align: right; padding: .15rem 0 .15rem .9rem; border: 0; border-bottom: 1px solid var(--line);
+  font-weight: 400; font-variant-numeric: tabular-nums; white-space: nowrap; background: none;
+}
+.sketchstream th:first-child { text-align: left; padding-left: 0; white-space: normal; }
+.sketchstream thead th { color: var(--muted); font-weight: 600; }
+.sketchstream figure { margin: 0; flex: 0 1 24rem; min-width: 15rem; }
+.sketchstream figcaption { color: var(--muted); font-size: 12px; }
+.sketchstream svg { width: 100%; height: auto; }
+.sketchstream svg text { fill: var(--ink); }
+.sketchstream details { margin: .3rem 0; }
+.sketchstream ul { margin: .2rem 0; padding-left: 1.2rem; }
+"""
+)
+
+
+def card(
+    title: str,
+    *,
+    tables: Sequence[Table] = (),
+    charts: Sequence[Chart] = (),
+    lists: Sequence[tuple[str, Sequence[str]]] = (),
+    note: str = "",
+) -> str:
+    """A part of a page, as the output of a notebook's cell: its style is its own and touches nothing else.
+
+    Args:
+        title: what it is.
+        tables: side by side.
+        charts: beside the tables.
+        lists: titled, folded.
+        note: below everything.
+    """
+    body = [f"<h4>{html.escape(title)}</h4>"]
+    sides = [_table(table) for table in tables] + [_chart(chart) for chart in charts]
+    if sides:
+        body.append('<div class="side">' + "".join(sides) + "</div>")
+    for name, entries in lists:
+        lines = "".join(f"<li>{html.escape(entry)}</li>" for entry in entries)
+        body.append(f"<details><summary>{html.escape(name)}</summary><ul>{lines}</ul></details>")
+    if note:
+        body.append(f'<p class="note">{html.escape(note)}</p>')
+    return f'<div class="sketchstream"><style>{_CARD_STYLE}</style>\n' + "\n".join(body) + "\n</div>"
 
 
 def page(title: str, lead: Sequence[str], sections: Sequence[Section], footer: str = "", alarm: str = "") -> str:

@@ -8,6 +8,7 @@ Source: Wu & Pagh, ICML 2024; Dwork et al., ICS 2010 (noise before the first eve
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -320,6 +321,43 @@ class Sketch:
         from sketchstream.privacy.guarantee import Guarantee
 
         return Guarantee.of(self.spec, self.ledger)
+
+    def profile(self, *_: object, **__: object) -> NoReturn:
+        """Refused: an open sketch has no profile.
+
+        Raises:
+            SealedError: always; says what to do.
+        """
+        msg = (
+            "an open sketch has no profile, only what it publishes: seal or release first; seal().profile() ends the "
+            "sketch, release(epsilon).profile() is a look that costs epsilon"
+        )
+        raise SealedError(msg)
+
+    def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
+        """Write the open sketch to a file of mode 0600, durably. A secret, like a key.
+
+        Args:
+            path: of the file.
+            replace: take the place of an earlier copy of this sketch, whose bytes are then erased as far as the file
+                system allows; otherwise an existing file is refused.
+
+        Raises:
+            StoreError: the file exists, or cannot be written.
+        """
+        from sketchstream.files import replace_secret, write_durably
+
+        data = self.to_bytes()
+        if replace and os.path.lexists(path):
+            replace_secret(path, data)
+        else:
+            write_durably(path, data)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: public parameters only."""
+        from sketchstream import cards
+
+        return cards.sketch("Sketch, closed" if self.closed else "Sketch, open", self)
 
     @_in_turn
     def to_bytes(self, *, with_items: bool = True) -> bytes:

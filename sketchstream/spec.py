@@ -35,6 +35,9 @@ MAX_COUNT = 10**9
 MIN_EPSILON = Fraction(1, 10**6)
 MAX_EPSILON = Fraction(50)
 NO_PRIVACY = Fraction(10)
+MODULUS = 32
+"""Default modulus of unit "item"."""
+MAX_MODULUS = 1 << 15
 """Above this epsilon results say NO PRIVACY; above `MAX_EPSILON` a specification is refused."""
 LONGEST_NUMBER = 1000
 """Digits of an epsilon's exact form, at most."""
@@ -255,7 +258,8 @@ class ProfileSpec:
         domain: ClosedDomain or OpenDomain.
         max_count: largest count that the profile resolves; larger ones are pooled. Default 300 (event) or
             modulus - 1 (item).
-        modulus: for unit "item": counters live in Z_modulus; counts beyond it alias.
+        modulus: for unit "item": counters live in Z_modulus; counts beyond it alias. Default 32, or max_count + 1 where
+            that is more; noise grows with it, so choose the smallest that is above nearly all counts.
         max_weight: largest absolute weight of one event (unit "event").
         publish: what `seal` publishes: a noisy "histogram" of the counters, or the "state" for merging.
         epsilon_publish: cost of that publication (default: epsilon).
@@ -316,10 +320,10 @@ class ProfileSpec:
             raise SpecError(msg)
         put("domain", domain)
         if unit == "item":
-            if modulus is None:
-                msg = "unit = 'item' needs modulus=, above the largest count that matters (for example 32)"
-                raise SpecError(msg)
-            put("modulus", whole(modulus, "modulus", 2, 1 << 15))
+            wanted = (
+                MODULUS if max_count is None else max(MODULUS, whole(max_count, "max_count", 1, MAX_MODULUS - 1) + 1)
+            )
+            put("modulus", whole(wanted if modulus is None else modulus, "modulus", 2, MAX_MODULUS))
             if max_weight != 1:
                 msg = "max_weight belongs to unit = 'event'; with unit = 'item' any weight costs the same"
                 raise SpecError(msg)

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from sketchstream.errors import FormatError, KeyMismatchError, SealedError, StoreError
+from sketchstream.errors import SealedError, StoreError
+from sketchstream.files import named
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
@@ -50,15 +51,6 @@ def read_header(path: Path) -> Mapping[str, Any]:
     with named(path):
         header: Mapping[str, Any] = wire.unpack(data)[0]
     return header
-
-
-@contextlib.contextmanager
-def named(path: Path) -> Iterator[None]:
-    """Errors of a file's bytes and keys begin with its name."""
-    try:
-        yield
-    except (FormatError, KeyMismatchError) as error:
-        raise type(error)(f"{path}: {error}") from None
 
 
 def read_published(path: Path, purpose: str) -> Published:
@@ -121,13 +113,11 @@ def locked(path: Path) -> Iterator[BinaryIO]:
 
 def open_sketch(path: Path, key_file: Path | None) -> Sketch:
     """The open sketch in a file."""
-    from sketchstream.sketch import Sketch
+    from sketchstream.storage import load_sketch
 
-    data = read_bytes(path)
     key = load_key(key_file)
     try:
-        with named(path):
-            return Sketch.from_bytes(data, key)
+        return load_sketch(path, key)
     except SealedError:
         msg = f"{path} was published already and cannot be changed: this command takes an open sketch"
         raise SealedError(msg) from None
@@ -138,7 +128,9 @@ def replace(path: Path, sketch: Sketch, predecessor: BinaryIO) -> None:
 
     Two copies of one open state show what happened in between; erasing is best effort, as `remove_durably` says.
     """
-    _put(path, sketch.to_bytes(), predecessor)
+    from sketchstream.files import replace_secret
+
+    replace_secret(path, sketch.to_bytes(), predecessor)
 
 
 def seal(path: Path, key_file: Path | None, predecessor: BinaryIO) -> Release | SealedState:
@@ -147,8 +139,10 @@ def seal(path: Path, key_file: Path | None, predecessor: BinaryIO) -> Release | 
     A command that is killed later finds them there: whatever happens, one sketch has one publication. The file stays
     readable by its owner only.
     """
+    from sketchstream.files import replace_secret
+
     sealed = open_sketch(path, key_file).seal()
-    _put(path, sealed.to_bytes(), predecessor)
+    replace_secret(path, sealed.to_bytes(), predecessor)
     return sealed
 
 
@@ -165,19 +159,6 @@ def interrupted(path: Path) -> Release | SealedState | None:
     found = published.read(data)
     assert isinstance(found, (published.Release, published.SealedState))
     return found
-
-
-def _put(path: Path, data: bytes, predecessor: BinaryIO) -> None:
-    """New bytes in the place of a secret, in one step, then zeros over what it held."""
-    from sketchstream.files import write_durably
-
-    write_durably(path, data, replace=True)
-    left = predecessor.seek(0, os.SEEK_END)
-    predecessor.seek(0)
-    while left > 0:
-        left -= predecessor.write(bytes(min(left, 1 << 20)))
-    predecessor.flush()
-    os.fsync(predecessor.fileno())
 
 
 def remove(path: Path) -> None:

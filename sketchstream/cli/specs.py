@@ -111,7 +111,7 @@ _OPTIONS = (
     ),
     click.option("--sample-rate", help="Closed domain: keep this share of the items, chosen by the key."),
     click.option("--max-count", type=int, help="Largest count that is resolved.  [default: 300, or modulus - 1]"),
-    click.option("--modulus", type=int, help="With --unit item: counters live below it."),
+    click.option("--modulus", type=int, help="With --unit item: above all counts.  [default: 32, or max_count + 1]"),
     click.option("--max-weight", type=int, help="With --unit event: largest weight of one event.  [default: 1]"),
     click.option("--bits", type=click.Choice(["32", "64"]), help="With --unit event: of a counter.  [default: 32]"),
     click.option(

@@ -108,12 +108,12 @@ def to_csv(profile: Profile) -> str:
     return out.getvalue()
 
 
-def to_frame(profile: Profile) -> pd.DataFrame:
+def to_pandas(profile: Profile) -> pd.DataFrame:
     """`columns` as a pandas DataFrame."""
     try:
         import pandas as pd
     except ImportError:
-        msg = "to_frame needs pandas: pip install pandas"
+        msg = "to_pandas needs pandas: pip install pandas"
         raise MissingExtraError(msg) from None
     frame = pd.DataFrame(columns(profile))
     frame["count"] = frame["count"].astype("int64")

@@ -1,6 +1,7 @@
 """Pictures of a profile.
 
-In: a `Profile`, a path. Out: a file. Touches: that file. Needs matplotlib, asked for when it is used.
+In: a `Profile`. Out: a figure, and a file if a path is given. Touches: that file. Needs matplotlib, asked for when it
+is used.
 """
 
 from __future__ import annotations
@@ -15,20 +16,23 @@ from sketchstream.estimate.export import heading, tail_ends
 from sketchstream.estimate.observed import Floats
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from sketchstream.estimate.result import Profile
 
 ESTIMATE, BAND, TRUTH = "#1f5fa8", "#9dc3e6", "#c0392b"
 
 
-def plot(profile: Profile, path: Path, truth: Floats | None = None) -> None:
+def plot(profile: Profile, path: Path | None = None, truth: Floats | None = None) -> Figure:
     """Profile (left) and k+ curve (right), each with its 95% band; the truth too where it is known."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+
+        from sketchstream.estimate.picture import Picture
     except ImportError:
         msg = "plots need matplotlib: pip install 'sketchstream[plots]'"
         raise MissingExtraError(msg) from None
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    figure = Picture(figsize=(11, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     reach, ends = tail_ends(profile), profile.interval("counts")
@@ -42,7 +46,9 @@ def plot(profile: Profile, path: Path, truth: Floats | None = None) -> None:
     right.set_title("Items seen k times or more")
     right.set_xlabel("k")
     figure.suptitle(heading(profile), fontsize=10)
-    figure.savefig(path, dpi=130)
+    if path is not None:
+        figure.savefig(path, dpi=130)
+    return figure
 
 
 def _curve(axes: Any, t: Any, value: Floats, low: Floats, high: Floats, truth: Floats | None, name: str) -> None:

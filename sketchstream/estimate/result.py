@@ -24,6 +24,7 @@ from sketchstream.estimate.observed import Floats
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
     import pyarrow as pa
+    from matplotlib.figure import Figure
     from rich.table import Table
 
 LEVEL = 0.95
@@ -45,8 +46,20 @@ class Estimate:
         """Plain data."""
         return {"value": self.value, "low": self.low, "high": self.high}
 
+    def __float__(self) -> float:
+        """The estimate without its interval."""
+        return float(self.value)
+
+    def __format__(self, spec: str) -> str:
+        """The estimate in a format for floats, such as `,.0f`; without a format, as text with its interval."""
+        return format(self.value, spec) if spec else str(self)
+
     def __str__(self) -> str:
         return f"{shown(self.value)} [{shown(self.low)}, {shown(self.high)}]"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return f"<b>{shown(self.value)}</b> [{shown(self.low)}, {shown(self.high)}]"
 
 
 def shown(value: float) -> str:
@@ -318,31 +331,40 @@ class Profile:
 
         return export.to_csv(self)
 
-    def to_frame(self) -> pd.DataFrame:
-        """The table of `to_csv` as a pandas DataFrame."""
+    def to_pandas(self) -> pd.DataFrame:
+        """One row for each count, as a pandas DataFrame: shares, numbers and k+ numbers with their intervals."""
         from sketchstream.estimate import export
 
-        return export.to_frame(self)
+        return export.to_pandas(self)
 
     def to_arrow(self) -> pa.Table:
-        """The table of `to_csv` as an Arrow table."""
+        """The table of `to_pandas` as an Arrow table."""
         from sketchstream.estimate import export
 
         return export.to_arrow(self)
 
-    def plot(self, path: str | Path, truth: Floats | None = None) -> None:
-        """Draw the profile and the k+ curve with their bands into a file (png, svg or pdf by its ending).
+    def plot(self, path: str | Path | None = None, truth: Floats | None = None) -> Figure:
+        """Draw the profile and the k+ curve with their bands; a notebook shows the figure.
 
         Args:
-            path: the file.
+            path: file to write as well: png, svg or pdf by its ending.
             truth: (m,) true numbers of items at counts 0.., drawn beside the estimate.
+
+        Returns:
+            A matplotlib figure.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
         """
         from sketchstream.estimate import plots
 
-        plots.plot(self, Path(path), truth)
+        return plots.plot(self, None if path is None else Path(path), truth)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the most important numbers, the k+ curve, one line of guarantee."""
+        from sketchstream.estimate import pages
+
+        return pages.card(self)
 
     def __rich__(self) -> Table:
         from sketchstream.estimate import export

@@ -165,6 +165,17 @@ class Guarantee:
             "assumes": list(self.assumes),
         }
 
+    @property
+    def summary(self) -> str:
+        """The statement in one sentence."""
+        return summary(self.unit, show(self.published), show(self.looked), no_privacy=self.no_privacy)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from sketchstream import cards
+
+        return cards.guarantee(self)
+
     def __str__(self) -> str:
         """The statement for people."""
         lines = [WARNING] if self.no_privacy else []
@@ -176,6 +187,23 @@ class Guarantee:
         ):
             lines += [title, *(f"  - {sentence}" for sentence in sentences)]
         return "\n".join(lines)
+
+
+def summary(unit: str, published: str, looked: str, *, no_privacy: bool = False) -> str:
+    """A guarantee in one sentence.
+
+    Args:
+        unit: "event" or "item".
+        published: most that it loses to what is published, as text.
+        looked: the same with one copy of the open state.
+        no_privacy: begin with the warning.
+    """
+    bound = "has no bound" if looked == "unlimited" else f"is at most {looked}"
+    text = (
+        f"The loss (epsilon) of one {unit} is at most {published} against readers of what is published; against "
+        f"somebody who also copied the open state once, it {bound}."
+    )
+    return f"{WARNING}. {text}" if no_privacy else text
 
 
 def _times(loss: Loss, number: int) -> Loss:

@@ -373,6 +373,12 @@ class Ledger:
             lines.append(f"budget {self.budget}, at most {show(self.affordable())} can be released now")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from sketchstream import cards
+
+        return cards.ledger(self)
+
     # Inside.
 
     def _must_be_open(self, verb: str) -> None:

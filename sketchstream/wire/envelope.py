@@ -130,6 +130,18 @@ def unpack(
     return fields, _array(fields["kind"], body, codec, code, ndim, rows, columns)
 
 
+def kind_of(data: bytes | bytearray | memoryview) -> str | None:
+    """The kind that the bytes claim to be, nothing of them verified; None where that cannot be read."""
+    view = _viewed(data)
+    if len(view) < _PREFIX.size:
+        return None
+    magic, version, *_, head, _rows, _columns, _length = _PREFIX.unpack(view[: _PREFIX.size])
+    if magic != MAGIC or version > FORMAT_VERSION or head > heading.LONGEST_HEADER:
+        return None
+    kind: str = heading.read(bytes(view[_PREFIX.size : _PREFIX.size + head]))["kind"]
+    return kind
+
+
 def _viewed(data: object) -> memoryview:
     """Any bytes as a flat view."""
     if not isinstance(data, (bytes, bytearray, memoryview)):

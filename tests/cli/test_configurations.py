@@ -67,7 +67,7 @@ BAD: list[tuple[str, str, str, str]] = [
     (GOOD, 'epsilon = "1"', 'epsilon = "100"', "above 50"),
     (GOOD, 'epsilon = "1"', "", "epsilon is missing"),
     (GOOD, 'epsilon = "1"', 'epsilon = "1"\nunit = "person"', "unit"),
-    (GOOD, 'epsilon = "1"', 'epsilon = "1"\nunit = "item"', "modulus"),
+    (GOOD, 'epsilon = "1"', 'epsilon = "1"\nunit = "item"\nmodulus = 1', "modulus"),
     (GOOD, 'epsilon = "1"', 'epsilon = "1"\npublish = "state"', "intrusion"),
     (GOOD, 'epsilon = "1"', 'epsilon = "1"\nkind = "magic"', "kind"),
     (GOOD, "slots = 65536, levels = 4", "slots = 65536, size = 5", "exactly one of"),

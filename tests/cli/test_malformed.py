@@ -32,7 +32,7 @@ COMMANDS = [
     (["create", "-o", "s", "--epsilon", "1", "--size", "0"], 2, "size of a ClosedDomain"),
     (["create", "-o", "s", "--epsilon", "1", "--size", "many"], 2, "'many' is not a valid integer"),
     (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--unit", "person"], 2, "'person' is not one of"),
-    (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--unit", "item"], 2, "needs modulus"),
+    (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--unit", "item", "--modulus", "1"], 2, "modulus"),
     (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--modulus", "32"], 2, "belongs to unit = 'item'"),
     (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--publish", "state"], 2, "needs intrusion written out"),
     (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--intrusion"], 2, "belongs to publish = 'state'"),

@@ -130,3 +130,16 @@ def test_a_command_without_arguments_shows_its_help(run: Run, group: list[str]) 
     assert result.code == 2
     assert result.err.startswith("Usage: sketchstream")
     assert result.err.count("\n") > 8
+
+
+def test_an_open_sketch_that_others_can_read_is_refused_as_a_key_is(
+    run: Run, made: Callable[..., Path], key: Path
+) -> None:
+    sketch = made()
+    sketch.chmod(0o644)
+    for command in (["seal", sketch, "-o", "x"], ["release", sketch, "--epsilon", "1", "-o", "x"]):
+        result = run(*command, "--key-file", key)
+        assert result.code == 1
+        assert "mode 0644: others could read or change it; chmod 600 it; if somebody" in result.complaint
+    sketch.chmod(0o600)
+    assert run("seal", sketch, "-o", "x", "--key-file", key).code == 0

@@ -88,7 +88,7 @@ def test_the_inverse_is_signed_by_count_and_possible_in_all_other_numbers(domain
         for name in (*limits, "total", "mean", "entropy", "quantile.0.5"):
             found = p.interval(name)
             assert 0.0 <= found.low <= found.value <= found.high <= limits.get(name, math.inf), name
-        table = p.to_frame()
+        table = p.to_pandas()
         assert table["at_least"].between(0, most).all()
         assert json.loads(p.to_json())["distinct"]["value"] >= 0
     assert signed > 3
@@ -181,7 +181,7 @@ def test_tables_agree_with_the_profile():
     assert [int(row["count"]) for row in rows] == list(range(21))
     assert [float(row["items"]) for row in rows] == pytest.approx(p.counts)
     assert float(rows[2]["at_least_low"]) == pytest.approx(p.at_least(2).low)
-    frame, table = p.to_frame(), p.to_arrow()
+    frame, table = p.to_pandas(), p.to_arrow()
     assert list(frame.columns) == table.column_names == list(rows[0])
     assert frame["fraction"].to_numpy() == pytest.approx(p.fractions)
     assert table.column("items_high").to_numpy() == pytest.approx(p.interval("counts")[:, 1])

@@ -24,23 +24,23 @@ def golden(name: str) -> bytes:
 @pytest.mark.parametrize("name", sorted(set(EXPECTED) - {"open"}))
 def test_published_files_of_version_1_are_read_and_written_alike(name: str) -> None:
     data = golden(name)
-    published = ss.read(data)
+    published = ss.load(data)
     assert published.to_bytes() == data
     assert str(published.guarantee().published) == EXPECTED[name]["loss"]
     assert published.profile(method="monotone").facts.d == EXPECTED[name]["d"]
 
 
 def test_what_the_files_hold_is_what_was_put_in() -> None:
-    release, histogram = ss.read(golden("release")), ss.read(golden("histogram"))
+    release, histogram = ss.load(golden("release")), ss.load(golden("histogram"))
     assert (release.final, histogram.final) == (False, True)
     assert release.layers == histogram.layers
     assert release.values.shape == (2, release.edges.size)
     assert release.origin == ss.Origin("hourly", 2, (0, 3_600_000), 3, 4)
     assert histogram.origin == ss.Origin("hourly", 2, (0, 3_600_000), 3, 4, 4)
     assert release.key_id == KEY.id
-    assert len(ss.read(golden("state")).layers) == 2
-    assert len(ss.read(golden("merged")).layers) == 4
-    assert [part.spec.modulus for part in ss.read(golden("stack")).parts] == [16, 16]
+    assert len(ss.load(golden("state")).layers) == 2
+    assert len(ss.load(golden("merged")).layers) == 4
+    assert [part.spec.modulus for part in ss.load(golden("stack")).parts] == [16, 16]
 
 
 def test_an_open_sketch_of_version_1_goes_on() -> None:

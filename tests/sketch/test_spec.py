@@ -58,7 +58,6 @@ def test_impossible_epsilons_are_refused_with_what_was_expected(written: object)
         ({"unit": "user"}, "unit must be"),
         ({"domain": None}, "domain must be"),
         ({"domain": 5}, "domain must be"),
-        ({"unit": "item"}, "needs modulus"),
         ({"unit": "item", "modulus": 1}, "modulus"),
         ({"unit": "item", "modulus": 2**15 + 1}, "modulus"),
         ({"unit": "item", "modulus": 32, "max_count": 32}, "max_count"),
@@ -201,3 +200,10 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         "sys.exit(str(heavy) if heavy else 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("max_count", "modulus"), [(None, 32), (5, 32), (31, 32), (32, 33), (300, 301)])
+def test_the_modulus_of_items_is_32_or_the_least_that_resolves_what_is_wanted(max_count, modulus):
+    spec = ProfileSpec(epsilon=1, unit="item", domain=CLOSED, max_count=max_count)
+    assert spec.modulus == modulus
+    assert spec.max_count == (31 if max_count is None else max_count)

@@ -135,7 +135,7 @@ BAD = [
     (TOPIC, 'partitioned_by = "item"', "", "partitioned_by is missing"),
     (TOPIC, 'partitioned_by = "item"', 'partitioned_by = "user"', "partitioned_by must be 'item' or 'none'"),
     (TOPIC, 'partitioned_by = "item"', 'partitioned_by = "none"', "publish = 'state'"),
-    (TOPIC, "epsilon = 1", 'epsilon = 1\nunit = "item"', "needs modulus"),
+    (TOPIC, "epsilon = 1", 'epsilon = 1\nunit = "item"\nmodulus = 1', "modulus"),
     (TOPIC, 'topic = "events"', 'topic = "events"\nfile = "x.jsonl"', "not both"),
     (TOPIC, 'topic = "events"', "", "not neither"),
     (TOPIC, 'topic = "events"', 'topic = "a,b"', "one topic's name"),

@@ -1,0 +1,138 @@
+"""Sketches, releases, ledgers and guarantees as cards for notebooks.
+
+In: those objects. Out: HTML. Touches: nothing. An open sketch shows what its header says in public, never its counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from sketchstream import charts, report
+from sketchstream.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from sketchstream.privacy.guarantee import Guarantee
+    from sketchstream.privacy.ledger import Ledger
+    from sketchstream.published import Release, SealedState, Stack
+    from sketchstream.sketch import Sketch
+    from sketchstream.spec import ProfileSpec
+
+ROWS: Final = 20
+"""Rows of a ledger that a card shows."""
+
+
+def sketch(title: str, found: Sketch | SealedState) -> str:
+    """An open or closed sketch, or a sealed state: public parameters."""
+    return report.card(title, tables=[_facts(_sketch_rows(found))], note=found.guarantee().summary)
+
+
+def release(found: Release) -> str:
+    """A release: its parameters, and the published numbers with the noise that is still in them."""
+    rows = [*_sketch_rows(found), ("epsilon of this publication", str(found.cost))]
+    return report.card(
+        "Release at seal" if found.final else "Release, the sketch stayed open",
+        tables=[_facts(rows)],
+        charts=drawn(lambda: [_published_chart(found)]),
+        note=f"{found.guarantee().summary} .profile() takes noise and collisions out of these numbers.",
+    )
+
+
+def stack(found: Stack) -> str:
+    """A stack: the parameters of its parts."""
+    rows = [("parts", f"{len(found.parts):,}"), *_spec_rows(found.spec, found.slots)]
+    return report.card("Stack", tables=[_facts(rows)], note=found.guarantee().summary)
+
+
+def ledger(found: Ledger) -> str:
+    """A ledger: layers, views and what they cost."""
+    columns = ("what", "cost", "an event after it")
+    rows = [
+        (" ".join(filter(None, (row["part"], row["what"]))), row["cost"], row["an event after it"])
+        for row in found.rows()
+    ]
+    caption = "Layers and views" if len(rows) <= ROWS else f"Layers and views, the last {ROWS} of {len(rows):,}"
+    return report.card(
+        "Ledger", tables=[report.Table(caption, columns, rows[-ROWS:])], note=str(found).splitlines()[-1]
+    )
+
+
+def guarantee(found: Guarantee) -> str:
+    """A guarantee: its numbers, and the sentences folded."""
+    said = found.to_dict()
+    rows = [
+        ("readers of what is published", said["published"]),
+        ("readers who also copied the open state once", said["published_and_one_copy"]),
+        ("readers of all sketches and windows of a day", said["total"]),
+        ("readers of everything that is kept", said["total_kept"]),
+    ]
+    lists = [
+        ("Protected", found.protects),
+        ("How much, at most", found.seen),
+        ("Not protected", found.lost),
+        ("Assumed", found.assumes),
+    ]
+    table = report.Table(f"Most that one {found.unit} loses (epsilon)", ("against", "at most"), rows)
+    return report.card("Guarantee", tables=[table], lists=lists, note=found.summary)
+
+
+def drawn(draw: Callable[[], list[charts.Chart]]) -> list[charts.Chart]:
+    """The charts that `draw` returns; none where matplotlib is not installed."""
+    try:
+        return draw()
+    except MissingExtraError:
+        return []
+
+
+def _facts(rows: Iterable[tuple[str, str]]) -> report.Table:
+    return report.Table("Public parameters", ("what", "value"), list(rows))
+
+
+def _sketch_rows(found: Sketch | SealedState | Release) -> list[tuple[str, str]]:
+    """What the header of a sketch says in public."""
+    rows = _spec_rows(found.spec, found.slots)
+    rows.append(("noise layers", f"{len(found.layers)}"))
+    origin = found.origin
+    if origin.name:
+        rows.append(("sketch", origin.name))
+    if origin.window is not None:
+        start, end = (str(np.datetime64(at, "ms").astype("datetime64[m]")).replace("T", " ") for at in origin.window)
+        rows.append(("window (UTC)", f"{start} to {end}"))
+    if origin.partition is not None:
+        rows.append(("partition", str(origin.partition)))
+    return rows
+
+
+def _spec_rows(spec: ProfileSpec, slots: int) -> list[tuple[str, str]]:
+    """A spec as rows."""
+    levels = f" in {spec.levels} levels" if spec.levels > 1 else ""
+    rows = [
+        ("protected unit", f"one {spec.unit}"),
+        ("epsilon of the state", str(spec.epsilon)),
+        ("epsilon of the publication at seal", str(spec.epsilon_publish)),
+        ("published at seal", spec.publish),
+        ("domain", f"{spec.domain.to_dict()['kind']}, {slots:,} slots{levels}"),
+        ("largest count that is resolved", f"{spec.max_count:,}"),
+    ]
+    if spec.modulus is not None:
+        rows.append(("modulus", str(spec.modulus)))
+    return rows
+
+
+def _published_chart(found: Release) -> charts.Chart:
+    """Counters by value, all levels together, as they were published."""
+    edges, numbers = found.edges, found.noised.sum(axis=0).astype(np.float64)
+    if found.form == "bins":
+        numbers = np.cumsum(numbers[::-1])[::-1]
+    inside = edges >= 1
+    noise = 3 / float(found.cost)  # about two standard deviations of the publication
+    last = int(np.flatnonzero(numbers[inside] > noise).max(initial=4)) + 1
+    k, value = edges[inside][:last], numbers[inside][:last]
+    return charts.reach_chart(
+        charts.Curve(k, value, value, value),
+        "What was published",
+        "counters at k or above",
+        "Noisy counters, not items: noise and collisions are still in them.",
+    )

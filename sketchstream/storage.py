@@ -1,0 +1,82 @@
+"""Sketch files, open or published, read back by their path.
+
+In: a path, and for an open sketch its key. Out: the object in the file. Touches: that file, reading.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING
+
+from sketchstream import published, wire
+from sketchstream.errors import FormatError
+from sketchstream.files import named, read_file, require_private
+from sketchstream.sketch import Sketch
+
+if TYPE_CHECKING:
+    from sketchstream.hashing import Key
+    from sketchstream.published import Published
+
+_KEY_FILE = b"sketchstream-key-"
+_EXPOSED = (
+    "chmod 600 it; if somebody may have copied it already, seal it and create another one, because two copies of an "
+    "open sketch show what was counted in between"
+)
+
+
+def load(source: str | os.PathLike[str] | bytes, key: Key | None = None) -> Published | Sketch:
+    """Read any sketch: a release, a sealed state, a stack, or an open sketch.
+
+    Args:
+        source: path of the file, or its bytes.
+        key: for an open sketch, the key it was created with; published objects need none.
+
+    Raises:
+        StoreError: the file cannot be read, or holds an open sketch that other users can read.
+        FormatError: not a sketch, truncated, altered, or of a newer version.
+        KeyMismatchError: an open sketch without its key.
+    """
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return Sketch.from_bytes(source, key) if wire.kind_of(source) == "sketch" else published.read(source)
+    data, mode = read_file(source)
+    with named(source):
+        if data.startswith(_KEY_FILE):
+            msg = "this is a key file: read it with Key.load(path)"
+            raise FormatError(msg)
+        if wire.kind_of(data) == "sketch":
+            return _private(Sketch.from_bytes(data, key), source, mode)
+        return published.read(data)
+
+
+def load_sketch(path: str | os.PathLike[str], key: Key | None = None) -> Sketch:
+    """Read an open sketch.
+
+    Args:
+        path: of the file.
+        key: the key it was created with, if it has one.
+
+    Raises:
+        StoreError: the file cannot be read, or other users can read it.
+        SealedError: it holds a published object.
+        FormatError, KeyMismatchError: as `Sketch.from_bytes`.
+    """
+    data, mode = read_file(path)
+    with named(path):
+        return _private(Sketch.from_bytes(data, key), path, mode)
+
+
+def read(data: bytes) -> Published:
+    """Read published bytes. Deprecated: `load` takes bytes and paths.
+
+    Raises:
+        FormatError: bytes that are not ours, truncated, altered, of a newer version, or an open sketch.
+    """
+    warnings.warn("sketchstream.read is now sketchstream.load", DeprecationWarning, stacklevel=2)
+    return published.read(data)
+
+
+def _private(sketch: Sketch, path: str | os.PathLike[str], mode: int) -> Sketch:
+    """The open sketch, unless other users can read its file."""
+    require_private(mode, f"the open sketch {os.fspath(path)}", _EXPOSED)
+    return sketch
