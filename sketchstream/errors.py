@@ -46,7 +46,14 @@ class SpecError(SketchstreamError, ValueError):
 
 
 class ConfigError(SketchstreamError, ValueError):
-    """A configuration file, an environment variable or a command-line option that cannot be used."""
+    """A configuration file, an environment variable or a command-line option that cannot be used.
+
+    `mistakes` holds one line for each mistake that was found; the message joins them.
+    """
+
+    def __init__(self, *mistakes: str) -> None:
+        super().__init__(mistakes[0] if len(mistakes) == 1 else f"{len(mistakes)} mistakes: {'; '.join(mistakes)}")
+        self.mistakes = mistakes
 
 
 class ItemError(SketchstreamError, ValueError):

@@ -212,6 +212,16 @@ class Sketch:
             invalid=invalid,
         )
 
+    def outside(self, items: object) -> int:
+        """How many of these items a closed domain does not contain; 0 in open ones. Says nothing of the state.
+
+        Args:
+            items: as `update` takes them.
+        """
+        from sketchstream.items import Items
+
+        return int((self._index.locate(Items.of(items)) == -1).sum())
+
     @_in_turn
     def release(self, epsilon: Epsilon) -> Release:
         """Publish a noisy histogram of the counters; the sketch stays open.

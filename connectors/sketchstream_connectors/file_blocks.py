@@ -144,4 +144,5 @@ def _piece(decoder: Decoder, data: bytes, starts: Ints, ends: Ints, position: in
     def raw(index: int) -> RawRecord:
         return RawRecord(int(records.offsets[index]), -1, None, records.value(index))
 
-    return Piece(records.offsets, records.next_position, decoder.decode(records), len(data), raw)
+    decoded = decoder.decode(records)
+    return Piece(records.offsets, records.next_position, decoded, len(data), raw, decoder.format == "json")

@@ -78,6 +78,7 @@ class Piece:
         decoded: their contents.
         n_bytes: that were read for them.
         raw: record i as it stands in the file, where that is bytes.
+        json: whether those bytes are JSON.
     """
 
     offsets: Ints
@@ -85,6 +86,7 @@ class Piece:
     decoded: Decoded
     n_bytes: int
     raw: Callable[[int], RawRecord] | None = None
+    json: bool = False
 
 
 def require_length(path: Path, length: int, position: int, unit: str) -> None:

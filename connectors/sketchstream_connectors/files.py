@@ -11,8 +11,9 @@ next, and records between the last snapshot and a crash are lost; use a file, or
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,13 @@ import numpy as np
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, MissingExtraError, StoreError
 from sketchstream.items import Items
 from sketchstream.stream.ports import Assigned, Chunk, Ended, PartitionError, SourceEvent
+from sketchstream.stream.sampling import PARSED, Sample, Wanted
 from sketchstream_connectors import file_blocks, file_rows
 from sketchstream_connectors.file_layout import FileFormat, Ints, Layout, Piece
 
-__all__ = ["FileFormat", "FileSource", "Layout", "Piece", "batches", "end_of", "pieces"]
+__all__ = ["FileFormat", "FileSource", "Layout", "Piece", "batches", "end_of", "look", "pieces", "sample_of"]
+
+log = logging.getLogger("sketchstream.worker")
 
 
 def pieces(
@@ -76,9 +80,11 @@ class FileSource:
     Args:
         path: of the file; None: standard input.
         layout: how it is read; `time` is needed, except for msgpack.
+        wanted: the configured fields, of which the first records are a sample; None: they are not looked at.
     """
 
-    def __init__(self, path: Path | None, layout: Layout) -> None:
+    def __init__(self, path: Path | None, layout: Layout, wanted: Wanted | None = None) -> None:
+        self._wanted = wanted
         self._path = path
         self._layout = layout
         self._position = 0
@@ -109,9 +115,22 @@ class FileSource:
             return [PartitionError(0, _halting(error))]
         if piece is None:
             return []
+        if self._wanted is not None:
+            self._look(piece, first=begin == 0)
         self._position = piece.next_position + self._shift
         offsets = piece.offsets + self._shift
         return [Chunk(0, begin, self._position, offsets, None, piece.decoded, piece.raw, piece.n_bytes)]
+
+    def _look(self, piece: Piece, *, first: bool) -> None:
+        """Compare the first records with the configured fields: refuse them before any sketch exists, warn later."""
+        assert self._wanted is not None
+        sample = look(piece, Sample(self._wanted))
+        self._wanted = None
+        mistakes, warnings = sample.lacking()
+        if mistakes and first:
+            raise ConfigError(*mistakes)
+        for text in mistakes + warnings:
+            log.warning("event=sample warning=%r", text)
 
     def seek(self, partition: int, position: int) -> None:
         """Go on from here; of standard input, with what comes next, under this position."""
@@ -153,6 +172,28 @@ class FileSource:
         self._pieces = None
 
 
+def look(piece: Piece, sample: Sample) -> Sample:
+    """Take the records of a piece into a sample."""
+    raw = piece.raw
+    sample.add(piece.decoded, None if raw is None or not piece.json else lambda index: raw(index).value)
+    return sample
+
+
+def sample_of(path: Path, layout: Layout, wanted: Wanted) -> Sample:
+    """The first records of a file, as a sample.
+
+    Raises:
+        FormatError, StoreError, ConfigError: as `pieces`.
+    """
+    sample = Sample(wanted)
+    for piece in pieces(path, layout):
+        if piece is not None:
+            look(piece, sample)
+        if sample.records >= PARSED:
+            break
+    return sample
+
+
 def _halting(error: Exception) -> DataLossError:
     """A file that cannot be read on halts its partition: reading it again would not help."""
     return error if isinstance(error, DataLossError) else DataLossError(str(error))
@@ -162,7 +203,11 @@ def _halting(error: Exception) -> DataLossError:
 
 
 def batches(
-    path: Path | None, layout: Layout, *, skip_invalid: bool = False
+    path: Path | None,
+    layout: Layout,
+    *,
+    skip_invalid: bool = False,
+    inspect: Callable[[Piece], None] | None = None,
 ) -> Iterator[tuple[Items, Ints | None, int]]:
     """Items and weights of a file, without event times, for `Sketch.update`.
 
@@ -170,6 +215,7 @@ def batches(
         path: of the file; None: standard input.
         layout: how it is read; `time` is not used.
         skip_invalid: leave out records that cannot be used, instead of raising.
+        inspect: sees every piece before its items are given.
 
     Yields:
         Items, weights (None: all 1), and how many records were left out. Null items are no-ops and not counted.
@@ -183,6 +229,8 @@ def batches(
     for piece in pieces(path, plain):
         if piece is None:
             continue
+        if inspect is not None:
+            inspect(piece)
         found = piece.decoded
         null = found.null if found.record is None else found.null[found.record]
         wrong = ~found.valid & ~null

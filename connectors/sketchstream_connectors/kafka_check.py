@@ -10,22 +10,15 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from sketchstream.errors import BrokerError
-from sketchstream.stream.placement import belongs
-from sketchstream.stream.windows import NO_TIME
+from sketchstream_connectors import kafka_sample
 from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, ours
 from sketchstream_connectors.kafka_pointer import LARGEST
-from sketchstream_connectors.kafka_sealed import Log
 from sketchstream_connectors.kafka_topics import Names, Right, create, rights, wanted
-from sketchstream_connectors.kafka_worker import decoder_of
-from sketchstream_connectors.records import from_client_records
 
 if TYPE_CHECKING:
     from sketchstream.stream.config import Config
 
-SAMPLE = 500
 OPERATIONS = ("read", "write", "delete", "alter", "describe_configs")
 PROBE = "validate"
 """Ends the transactional id that is tried; those of partitions end in a number."""
@@ -34,8 +27,16 @@ STATE_ERASED_MS = 26 * 60_000
 """Superseded snapshots leave the disk within about 26 minutes: a silent partition's last rewriting, retention check."""
 
 
-def check(connection: Connection, config: Config, names: Names) -> list[str]:
+def check(
+    connection: Connection, config: Config, names: Names, sample: kafka_sample.TopicSample | None = None
+) -> list[str]:
     """Everything that looks wrong, most serious first.
+
+    Args:
+        connection: to the cluster.
+        config: to be checked.
+        names: of its topics.
+        sample: of the input, read already; default: one is read.
 
     Raises:
         ConfigError: the input topic does not exist.
@@ -47,7 +48,7 @@ def check(connection: Connection, config: Config, names: Names) -> list[str]:
         found += [f"topic {c.topic}: {c.text}" for c in create(connection, names, dry_run=True) if c.kind == "wrong"]
         found += _timestamps_and_retention(connection, config, names)
         found += _brokers(connection)
-        found += _sample(connection, config, names)
+        found += _sample(connection, config, names, sample)
         found += _group(connection, names)
     except BrokerError as error:
         if not found:
@@ -109,44 +110,23 @@ def _brokers(connection: Connection) -> Iterator[str]:
             yield f"the brokers' {name} is {value}, workers need at least {needed}"
 
 
-def _sample(connection: Connection, config: Config, names: Names) -> Iterator[str]:
+def _sample(
+    connection: Connection, config: Config, names: Names, given: kafka_sample.TopicSample | None
+) -> Iterator[str]:
     """The newest records of every partition: readable, old, and each item in the partition that it belongs to."""
-    decoder, now = decoder_of(config), time.time_ns() // 1_000_000
     settings = connection.admin.configs(names.input)
     retention = int(settings.get("retention.ms", "-1"))
-    by_partition: dict[int, list[object]] = {}
-    log = Log(connection, names.input, tail=SAMPLE)
-    try:
-        for record in log.advance():
-            by_partition.setdefault(record.partition, []).append(record)
-    finally:
-        log.close()
-    given = connection.admin.topic(names.input)
-    partitions = given.partitions if given is not None else 1
-    misplaced = poison = total = unreadable = 0
-    oldest = now
-    for partition, sample in by_partition.items():
-        records = from_client_records(sample)  # type: ignore[arg-type]
-        decoded = decoder.decode(records)
-        total += len(records)
-        poison += int(np.count_nonzero(decoded.poison))
-        unreadable += int(np.count_nonzero(decoded.times == NO_TIME))
-        oldest = min(oldest, int(records.timestamps.min(initial=now)))
-        if config.partitioner is not None:
-            here = belongs(decoded.items, config.partitioner, [partitions], partition)
-            misplaced += int(np.count_nonzero(~here & decoded.valid))
-    if not total:
-        return
-    if misplaced:
+    found = given or kafka_sample.read(connection, config, kafka_sample.FEW_RECORDS)
+    mistakes, doubts = found.fields.verdict()
+    yield from (*mistakes, *doubts)
+    if found.misplaced:
         yield (
             "items of a sample lie in partitions that the partitioner does not send them to: the topic is keyed by "
             "something else, or its producer uses another partitioner (input.partitioner); such events are not counted"
         )
-    if poison * 20 > total:
-        yield "more than one in twenty records of a sample hold no item: check input.format, item and item_type"
-    if unreadable * 20 > total:
-        yield "more than one in twenty records of a sample have no readable time: check input.time"
-    if retention >= 0 and settings.get("message.timestamp.type") != "LogAppendTime" and oldest < now - retention:
+    now = time.time_ns() // 1_000_000
+    appended = settings.get("message.timestamp.type") == "LogAppendTime"
+    if retention >= 0 and not appended and found.oldest_ms < now - retention:
         yield (
             "records of a sample are older by their timestamps than the topic's retention: they can be trimmed at any "
             "moment, read or not; raise retention.ms for a back-fill"

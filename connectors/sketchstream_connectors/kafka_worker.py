@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
+from sketchstream.errors import BrokerError, ConfigError
+from sketchstream.stream import partitioners
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.ports import Chunk, Publisher, Sink
 from sketchstream.stream.results import Both, DirectoryPublisher
 from sketchstream.stream.worker import Progress, Settings, Worker
-from sketchstream_connectors.fields import Decoder
+from sketchstream_connectors import kafka_sample
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_publish import KafkaPublisher, KafkaSink
 from sketchstream_connectors.kafka_results import KafkaResults
+from sketchstream_connectors.kafka_sample import decoder_of
 from sketchstream_connectors.kafka_sealed import KafkaSealedSource
 from sketchstream_connectors.kafka_source import KafkaSource
 from sketchstream_connectors.kafka_store import KafkaStore
@@ -55,17 +58,6 @@ class Ports:
 def connect(config: Config) -> Connection:
     """A connection to the cluster of a configuration."""
     return Connection(config.kafka, config.folder)
-
-
-def decoder_of(config: Config) -> Decoder:
-    """How the payloads of the configured topic are read."""
-    return Decoder(
-        format=config.format,  # type: ignore[arg-type]  # a topic's format, checked by the configuration
-        item=config.input.item,
-        item_type=config.input.item_type,
-        weight=config.input.weight,
-        time=config.input.time,
-    )
 
 
 def warm_up(config: Config, rules: Rules) -> None:
@@ -101,6 +93,53 @@ def warm_up(config: Config, rules: Rules) -> None:
     except Exception as error:  # the stream itself decides what a record means
         log.warning("event=warm_up_failed error=%s", type(error).__name__)
     log.info("event=warmed_up seconds=%.1f", time.monotonic() - began)
+
+
+def look_at_input(config: Config) -> None:
+    """Compare a sample of the input with the configuration, before the worker joins its group.
+
+    Where the group has counted nothing yet, no sketch exists: a sample that contradicts the configuration ends the
+    start. Later it is a warning. An empty topic says nothing.
+
+    Raises:
+        ConfigError: no partitioner is set, none of many records has a configured field, or the configured partitioner
+            does not fit; one line for each.
+        BrokerError: the cluster cannot be reached, and no partitioner is set.
+    """
+    connection = connect(config)
+    try:
+        first = _nothing_counted(connection, config)
+        choosing = first or config.lacks_partitioner
+        sample = kafka_sample.try_to_read(
+            connection, config, kafka_sample.RECORDS if choosing else kafka_sample.FEW_RECORDS
+        )
+    finally:
+        connection.close()
+    mistakes: list[str] = []
+    if sample is not None and config.lacks_partitioner:
+        mistakes.append(partitioners.missing(sample.placements.choose(), sample.partitions))
+    elif sample is not None and first and config.partitioner is not None:
+        wrong = partitioners.contradiction(sample.placements.choose(), config.partitioner)
+        mistakes += [] if wrong is None else [wrong]
+    lacking, warnings = ([], []) if sample is None else sample.fields.lacking()
+    if first:
+        mistakes += lacking
+    else:
+        warnings = lacking + warnings
+    for text in warnings:
+        log.warning("event=sample warning=%r", text)
+    if mistakes:
+        raise ConfigError(*(f"{config.path}: {mistake}" for mistake in mistakes))
+    config.require_partitioner()
+
+
+def _nothing_counted(connection: Connection, config: Config) -> bool:
+    """Whether the group has no position in the input yet; False where no coordinator says so."""
+    try:
+        return all(place.topic != config.input.topic for place in connection.admin.committed(config.group))
+    except BrokerError as error:
+        log.info("event=no_sample reason=%s", error)
+        return False
 
 
 def open_ports(config: Config) -> Ports:

@@ -146,7 +146,16 @@ def _warn(
         click.echo(text, err=True)
 
 
-def _explain(error: BaseException) -> str:
+def _explain(error: BaseException) -> list[str]:
+    """What went wrong, one line for each mistake."""
+    from sketchstream.errors import ConfigError
+
+    if isinstance(error, ConfigError):
+        return [_one_line(mistake) for mistake in error.mistakes]
+    return [_describe(error)]
+
+
+def _describe(error: BaseException) -> str:
     """What went wrong, in words, on one line; an unexpected error shows its type only, for its text may hold data."""
     from sketchstream.errors import SketchstreamError
 
@@ -196,6 +205,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except Exception as error:
         if os.environ.get("SKETCHSTREAM_TRACEBACK"):
             traceback.print_exc()
-        click.echo(f"sketchstream: error: {_explain(error)}", err=True)
+        for line in _explain(error):
+            click.echo(f"sketchstream: error: {line}", err=True)
         return error.exit_code if isinstance(error, click.ClickException) else exits.exit_code(error)
     return outcome if isinstance(outcome, int) else exits.OK

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from sketchstream.errors import ConfigError
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from sketchstream.stream.recover import Finding
     from sketchstream_connectors.kafka_client import Connection
     from sketchstream_connectors.kafka_topics import Names
+
+
+ANSWER_S: Final = 2.0
+"""How long a bootstrap server may take to accept a connection."""
 
 
 def load(path: Path) -> Config:
@@ -45,6 +49,20 @@ def connected(config: Config) -> Iterator[Connection]:
         yield connection
     finally:
         connection.close()
+
+
+def answers(config: Config) -> bool:
+    """Whether something listens at one of the configured bootstrap servers."""
+    import socket
+
+    for server in str(config.kafka.get("bootstrap.servers", "")).split(","):
+        host, _, port = server.strip().rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S):
+                return True
+        except (OSError, ValueError, OverflowError):
+            continue
+    return False
 
 
 def names(config: Config) -> Names:

@@ -302,6 +302,11 @@ def _seen(
         span = "kept without limit" if around.published_ms is None else f"kept for {duration(around.published_ms)}"
         bound = "no bound, every window adds its loss" if kept == math.inf else f"at most {plain(kept)}"
         lines.append(f"over all windows, publications being {span}: {bound}")
+    if around.partitions is not None and around.keyed:
+        lines.append(
+            "partitioner found by `validate`, or compared with a sample of the topic before the first count: "
+            f"{unit} loses at most 1/10 more, once for each such sample"
+        )
     return tuple(lines)
 
 

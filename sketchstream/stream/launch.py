@@ -13,6 +13,7 @@ from sketchstream.stream.config import Config
 from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.partition import Rules
 from sketchstream.stream.results import DirectoryPublisher
+from sketchstream.stream.sampling import Wanted
 from sketchstream.stream.worker import Progress, Settings, Worker
 
 if TYPE_CHECKING:
@@ -62,6 +63,28 @@ def file_layout(config: Config) -> Layout:
     return Layout(config.format, config.input.item, time=time, **shared)  # type: ignore[arg-type]
 
 
+def wanted_fields(config: Config) -> Wanted:
+    """The fields that a configuration names, to be compared with a sample of its input."""
+    limits = [plan.spec.max_weight for plan in config.sketches if plan.spec.modulus is None]
+    return Wanted(
+        item=config.input.item,
+        weight=config.input.weight,
+        time=None if config.input.time == "record" else config.input.time,
+        item_type=config.input.item_type,
+        max_weight=max(limits) if len(limits) == len(config.sketches) else None,
+    )
+
+
+def look_at_file(config: Config) -> tuple[list[str], list[str]]:
+    """Mistakes and warnings that the first records of the input file give rise to; nothing where there is no file."""
+    from sketchstream_connectors.files import sample_of
+
+    path = config.input_file
+    if path is None or not path.is_file():
+        return [], []
+    return sample_of(path, file_layout(config), wanted_fields(config)).verdict()
+
+
 def file_worker(
     config: Config, *, progress: Callable[[Progress], None] | None = None, metrics: Metrics | None = None
 ) -> Worker:
@@ -78,7 +101,7 @@ def file_worker(
     assert directory is not None
     return Worker(
         common,
-        FileSource(config.input_file, file_layout(config)),
+        FileSource(config.input_file, file_layout(config), wanted_fields(config)),
         DirectoryStore(config.store_path),
         DirectoryPublisher(directory),
         settings=settings(config),

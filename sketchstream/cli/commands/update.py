@@ -6,6 +6,7 @@ In: an open sketch and files of events. Out: the sketch's file, replaced in one 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from sketchstream.cli import options, progress
 if TYPE_CHECKING:
     from sketchstream.sketch import Sketch
     from sketchstream_connectors.fields import ItemType
-    from sketchstream_connectors.files import FileFormat, Layout
+    from sketchstream_connectors.files import FileFormat, Layout, Piece
 
 STDIN: Final = Path("-")
 
@@ -43,7 +44,7 @@ STDIN: Final = Path("-")
     type=click.Choice(["off", "exact"]),
     default="off",
     show_default=True,
-    help="Print the exact number of unreadable events on standard error; it is not protected.",
+    help="Print on standard error how many events were left out, by reason; exact numbers, which nothing protects.",
 )
 @options.key_file()
 def command(
@@ -61,8 +62,8 @@ def command(
 
     An event that cannot be used (no item, wrong type, a weight beyond the sketch's, an item outside its domain) is left
     out by itself; its neighbours count. How many were left out is not protected, so only --diagnostics exact says it:
-    try that with data that may be seen, before the real ones. If a file cannot be read to its end, nothing of any file
-    is added.
+    try that with data that may be seen, before the real ones. If a file cannot be read to its end, or if none of its
+    first records (at least 100) has the item or the weight that the options name, nothing of any file is added.
 
     \b
     Examples:
@@ -75,26 +76,75 @@ def command(
         opened = sketches.open_sketch(sketch, key_file)
         kind = item_type or _item_type(opened)
         read = [(path, _layout(path, layout, item, kind, weight)) for path in sources]
-        left_out = sum(_add(opened, path, how, threads) for path, how in read)
+        left_out = LeftOut()
+        for path, how in read:
+            _add(opened, path, how, threads, left_out if diagnostics == "exact" else None)
         sketches.replace(sketch, opened, predecessor)
     if diagnostics == "exact":
-        click.echo(f"{left_out} events could not be read (an exact number, which nothing protects)", err=True)
+        click.echo(left_out.line(), err=True)
     elif sys.stderr.isatty():
         click.echo("added; how many events could not be used is not said (--diagnostics exact)", err=True)
 
 
-def _add(sketch: Sketch, source: Path, layout: Layout, threads: int) -> int:
-    """Add one file's events; the number of events that could not be read."""
+@dataclass
+class LeftOut:
+    """Exact numbers of events that were not counted, by reason."""
+
+    unreadable: int = 0
+    without_item: int = 0
+    heavy: int = 0
+    outside: int = 0
+
+    def line(self) -> str:
+        """One line for the operator."""
+        return (
+            f"{self.unreadable} events could not be read, {self.without_item} have no item, {self.heavy} have a weight "
+            f"above max_weight, {self.outside} have an item outside the domain (exact numbers, which nothing protects)"
+        )
+
+
+def _add(sketch: Sketch, source: Path, layout: Layout, threads: int, left_out: LeftOut | None) -> None:
+    """Add one file's events; what is left out is counted where it is asked for.
+
+    Raises:
+        ConfigError: none of many records has what the options name; nothing is added then.
+    """
+    from sketchstream.stream.sampling import ENOUGH, Sample, Wanted
     from sketchstream_connectors import files
 
     path = None if source == STDIN else source
-    skipped = 0
-    with progress.Progress(f"reading {'standard input' if path is None else path.name}") as bar:
-        for items, weights, left_out in files.batches(path, layout, skip_invalid=True):
+    limit = sketch.spec.max_weight if sketch.spec.modulus is None else None
+    wanted = Wanted(
+        item=layout.item,
+        weight=layout.weight,
+        item_type=layout.item_type,
+        max_weight=limit,
+        timed=False,
+        called=lambda role: f"--{role.replace('_', '-')}",
+    )
+    sample = Sample(wanted)
+
+    def inspect(piece: Piece) -> None:
+        if left_out is not None:
+            left_out.without_item += int(piece.decoded.null.sum())
+        if sample.records < ENOUGH:
+            files.look(piece, sample)
+            if sample.records >= ENOUGH:
+                sample.require()
+
+    name = "standard input" if path is None else path.name
+    with progress.Progress(f"reading {name}") as bar:
+        for items, weights, unreadable in files.batches(path, layout, skip_invalid=True, inspect=inspect):
             sketch.update(items, weights, threads=threads, invalid="noop")
-            skipped += left_out
-            bar.advance(len(items) + left_out)
-    return skipped
+            bar.advance(len(items) + unreadable)
+            if left_out is not None:
+                left_out.unreadable += unreadable
+                left_out.outside += sketch.outside(items)
+                if weights is not None and limit is not None:
+                    left_out.heavy += int(((weights > limit) | (weights < -limit)).sum())
+    if sample.records < ENOUGH:
+        for text in sample.require():
+            click.echo(f"sketchstream: warning: {name}: {text}", err=True)
 
 
 def _layout(

@@ -1,42 +1,72 @@
 """`sketchstream validate`: a configuration, checked without being run.
 
-In: a configuration. Out: what it means, in numbers. Touches: the files it names; with --online, the broker.
+In: a configuration. Out: what it means, in numbers. Touches: the files it names, the input file's first records, the
+broker if one answers; the configuration itself with --write.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from sketchstream.cli import options, show
+from sketchstream.stream import checks
 
 if TYPE_CHECKING:
     from sketchstream.stream.config import Config
     from sketchstream.stream.plans import SketchPlan
+    from sketchstream_connectors.kafka_sample import TopicSample
 
 MANY_PARTITIONS: Final = 256
 
 
 @click.command(short_help="Check a configuration without running it.")
 @options.config()
-@click.option("--online", is_flag=True, help="Also ask the broker: partitions, retention, our topics.")
+@click.option(
+    "--online/--offline",
+    default=None,
+    help="Ask the broker too: partitions, retention, topics, a sample of the input.  [default: if one answers]",
+)
+@click.option("--write", is_flag=True, help="Put the partitioner that is found into the configuration file.")
+@click.option(
+    "--sample",
+    type=click.IntRange(1_000, 10_000_000),
+    default=20_000,
+    show_default=True,
+    help="Newest records that are read to find the partitioner.",
+)
 @click.option("--partitions", type=click.IntRange(1, 100_000), help="Partitions of the input, without asking.")
 @options.result_format()
-def command(config_file: Path, online: bool, partitions: int | None, form: show.Format) -> None:
+def command(
+    config_file: Path, online: bool | None, write: bool, sample: int, partitions: int | None, form: show.Format
+) -> None:
     r"""Check a configuration: every key, the files it names, the hash key, memory, and what its sketches cost together.
 
-    A mistake is one line that names the key, what was expected and what was found (exit code 2; 1 for files).
+    If a broker answers, or the input file is there, a sample of the input is read too: whether its records have the
+    configured fields, and which partitioner its producers use. That choice depends on keys, so it is made with
+    differential privacy: it costs an event or an item at most 1/10, each time it is made. Nothing of the sample is
+    kept.
+
+    Every mistake is one line that names the key, what was expected and what was found (exit code 2; 1 for files).
 
     \b
     Examples:
       sketchstream validate -c sketchstream.toml
+      sketchstream validate -c sketchstream.toml --write
       sketchstream validate -c sketchstream.toml --online --format json
     """
     from sketchstream.cli import clusters
+    from sketchstream.errors import ConfigError
 
     config = clusters.load(config_file)
+    if online or write:
+        clusters.require_topic(config, "--online" if online else "--write")
+    if write and online is False:
+        msg = "--write needs a broker, so it excludes --offline"
+        raise ConfigError(msg)
     key = config.load_key()
     facts: dict[str, Any] = {
         "configuration": str(config_file),
@@ -47,37 +77,97 @@ def command(config_file: Path, online: bool, partitions: int | None, form: show.
         "sealed_directory": None if config.sealed_directory is None else str(config.sealed_directory),
     }
     retention_ms: float | None = None
-    if online:
-        clusters.require_topic(config, "--online")
-        partitions, retention_ms, found = _ask(config)
-        facts |= found
-    elif not config.from_kafka:
+    mistakes: list[str] = []
+    if config.from_kafka:
+        if online or write or (online is None and clusters.answers(config)):
+            asked = _ask(config, sample, write=write)
+            partitions, retention_ms, mistakes = asked.partitions, asked.retention_ms, asked.mistakes
+            facts |= asked.facts
+        elif config.lacks_partitioner:
+            mistakes = [f"{config.path}: {checks.NO_PARTITIONER}"]
+    else:
         partitions = 1
+        mistakes = _look_at_file(config)
     if partitions is not None:
         facts["partitions"] = partitions
         facts["memory"] = config.check_memory(partitions)
         if partitions > MANY_PARTITIONS:
-            text = f"{partitions} partitions: a worker keeps a producer for each; run several workers above 256"
-            click.echo(f"sketchstream: warning: {text}", err=True)
+            _warn(f"{partitions} partitions: a worker keeps a producer for each; run several workers above 256")
     facts["sketches"] = [_sketch(config, plan, partitions, retention_ms) for plan in config.sketches]
     show.facts(facts, form)
+    if mistakes:
+        raise ConfigError(*mistakes)
 
 
-def _ask(config: Config) -> tuple[int, float | None, dict[str, Any]]:
-    """Partitions and retention of the input topic, and the state of our topics."""
+def _warn(text: str) -> None:
+    """One line on standard error."""
+    click.echo(f"sketchstream: warning: {text}", err=True)
+
+
+@dataclass
+class Asked:
+    """What the cluster said."""
+
+    partitions: int
+    retention_ms: float
+    facts: dict[str, Any]
+    mistakes: list[str] = field(default_factory=list)
+
+
+def _ask(config: Config, records: int, *, write: bool) -> Asked:
+    """Partitions and retention of the input topic, the state of our topics, and what a sample of the input says."""
     from sketchstream.cli import clusters
-    from sketchstream_connectors import kafka_check, kafka_topics
+    from sketchstream_connectors import kafka_check, kafka_sample, kafka_topics
 
     with clusters.connected(config) as connection:
-        for text in kafka_check.check(connection, config, clusters.names(config)):
-            click.echo(f"sketchstream: warning: {text}", err=True)
-        given, _ = kafka_topics.wanted(connection, clusters.names(config))
+        names = clusters.names(config)
+        looked = kafka_sample.try_to_read(connection, config, records)
+        for text in kafka_check.check(connection, config, names, looked):
+            _warn(text)
+        given, _ = kafka_topics.wanted(connection, names)
         retention = int(connection.admin.configs(given.name).get("retention.ms", "-1"))
-        changes = kafka_topics.create(connection, clusters.names(config), dry_run=True)
+        changes = kafka_topics.create(connection, names, dry_run=True)
     advice = "run `sketchstream topics create`"
     state = {"created": f"missing: {advice}", "grown": f"too few partitions: {advice}"}
     topics = {one.topic: state.get(one.kind, one.text if one.kind == "wrong" else "ready") for one in changes}
-    return given.partitions, float("inf") if retention < 0 else float(retention), {"topics": topics}
+    asked = Asked(given.partitions, float("inf") if retention < 0 else float(retention), {"topics": topics})
+    if looked is None:
+        if config.lacks_partitioner:
+            asked.mistakes.append(checks.NO_PARTITIONER)
+    elif config.lacks_partitioner or config.partitioner is not None:
+        _choose_partitioner(config, looked, asked, write=write)
+    if looked is not None:
+        asked.mistakes += looked.fields.verdict()[0]
+    return asked
+
+
+def _choose_partitioner(config: Config, looked: TopicSample, asked: Asked, *, write: bool) -> None:
+    """Find the partitioner where it is not configured, and check it where it is."""
+    from sketchstream.cli import config_file
+    from sketchstream.stream import partitioners
+
+    choice = looked.placements.choose()
+    if config.partitioner is not None:
+        wrong = partitioners.contradiction(choice, config.partitioner)
+        asked.mistakes += [] if wrong is None else [wrong]
+        return
+    if choice in partitioners.USED_BY:
+        asked.facts["partitioner"] = f'partitioner = "{choice}"'
+        if write:
+            config_file.set_partitioner(config.path, choice)
+            click.echo(f'sketchstream: wrote partitioner = "{choice}" into {config.path}', err=True)
+            return
+    asked.mistakes.append(partitioners.missing(choice, looked.partitions))
+
+
+def _look_at_file(config: Config) -> list[str]:
+    """What a sample of the input file says, if it is there."""
+    from sketchstream.stream import launch
+
+    mistakes, doubts = launch.look_at_file(config)
+    for text in doubts:
+        _warn(text)
+    return mistakes
 
 
 def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_ms: float | None) -> dict[str, Any]:
@@ -108,5 +198,5 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
         facts["merge_factor"] = round(gain, 2)
         text = f"sketch {plan.name}: merging {partitions} partitions multiplies the error by up to {gain:.3g}"
         text += "; key the topic by item, and it is 1"
-        click.echo(f"sketchstream: warning: {text}", err=True)
+        _warn(text)
     return facts

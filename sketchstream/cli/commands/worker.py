@@ -82,8 +82,9 @@ def _worker(config: Config, fail_fast: bool, status: Callable[[Progress], None])
 
     if not config.from_kafka:
         return launch.file_worker(config, progress=status)
-    from sketchstream_connectors.kafka_worker import open_worker
+    from sketchstream_connectors.kafka_worker import look_at_input, open_worker
 
+    look_at_input(config)
     settings = launch.settings(config)
     return open_worker(
         config,

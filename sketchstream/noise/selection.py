@@ -1,0 +1,54 @@
+"""The exponential mechanism: one of a few candidates, chosen by its score with exact integer arithmetic.
+
+In: candidates with rational scores, epsilon. Out: one candidate. Touches: the entropy source.
+Source: McSherry & Talwar 2007. Rejection sampling: a candidate is proposed uniformly and accepted with probability
+exp(-epsilon (best - score) / 2), so it is chosen with probability proportional to exp(epsilon score / 2). Where one
+event or item changes each score by at most 1, the choice is epsilon-differentially private.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+
+from sketchstream.noise.entropy import Keystream, Source
+from sketchstream.noise.thresholds import WIDTH, below, exponential
+
+Candidate = TypeVar("Candidate")
+
+
+def choose(scores: Mapping[Candidate, Fraction], epsilon: Fraction, entropy: Source | None = None) -> Candidate:
+    """One of the candidates, with probability proportional to exp(epsilon score / 2).
+
+    Args:
+        scores: at least one candidate; each score changes by at most 1 with one event or item.
+        epsilon: exact, positive.
+        entropy: words for tests; by default a keystream under a key that is erased before this returns.
+    """
+    candidates = list(scores)
+    best = max(scores.values())
+    acceptance = {
+        one: exponential(epsilon * (best - score) / 2) for one, score in scores.items() if score != best
+    }  # the best is always accepted
+    source = entropy or Keystream()
+    word = np.empty(1, np.uint32)
+
+    def draw() -> int:
+        source.fill(word)
+        return int(word[0])
+
+    limit = (1 << WIDTH) // len(candidates) * len(candidates)
+    try:
+        while True:
+            drawn = draw()
+            if drawn >= limit:
+                continue
+            one = candidates[drawn % len(candidates)]
+            if one not in acceptance or below(acceptance[one], draw(), draw):
+                return one
+    finally:
+        if isinstance(source, Keystream):
+            source.erase()

@@ -1,0 +1,224 @@
+"""What a sample of the input says about the configured fields, before any sketch exists.
+
+In: decoded records of a sample, and their JSON texts where they have any. Out: mistakes (nothing of the kind is in the
+sample) and warnings, one line each. Touches: nothing.
+
+These are exact statements about payloads. They are for the operator, at `validate`, `update` and the start of a worker:
+nothing of them is kept or published. A line names fields that at least half of the records have, and at least ten of
+them; it holds no value.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from sketchstream.errors import ConfigError
+from sketchstream.stream.ports import Decoded
+from sketchstream.stream.windows import NO_TIME
+
+ENOUGH: Final = 100
+"""Records from which a sample without a field is a mistake; below it is a warning."""
+PARSED: Final = 1000
+"""Most JSON texts that are looked at field by field."""
+NAMED_FROM: Final = 10
+"""Fewest records that must have a field before its name is shown."""
+SHOWN: Final = 20
+DEPTH: Final = 3
+TOLERATED: Final = 20
+"""One record in so many may be unusable before that is a warning."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The configured fields, and what they are called where the user set them.
+
+    Args:
+        item: field of the item, None where the format has no named fields.
+        weight, time: further fields, None where none is named.
+        item_type: "text", "int" or "bytes".
+        max_weight: largest weight that counts; None: any.
+        timed: whether events have a time of their own.
+        called: "item" -> "input.item" or "--item", and so on.
+    """
+
+    item: str | None
+    weight: str | None = None
+    time: str | None = None
+    item_type: str = "text"
+    max_weight: int | None = 1
+    timed: bool = True
+    called: Callable[[str], str] = "input.{}".format
+
+
+@dataclass
+class Sample:
+    """Counts over the records of a sample."""
+
+    wanted: Wanted
+    records: int = 0
+    with_item: int = field(default=0, repr=False)
+    usable: int = field(default=0, repr=False)
+    too_heavy: int = field(default=0, repr=False)
+    light: int = field(default=0, repr=False)
+    with_time: int = field(default=0, repr=False)
+    texts: int = field(default=0, repr=False)
+    objects: int = field(default=0, repr=False)
+    arrays: int = field(default=0, repr=False)
+    has: Counter[str] = field(default_factory=Counter, repr=False)
+    names: Counter[str] = field(default_factory=Counter, repr=False)
+
+    def add(self, decoded: Decoded, text: Callable[[int], bytes | None] | None = None) -> None:
+        """Take in the records of a batch.
+
+        Args:
+            decoded: of the batch.
+            text: the JSON text of a record; None for other formats.
+        """
+        n = decoded.null.size
+        self.records += n
+        self.with_item += int(np.count_nonzero(~decoded.null))
+        usable = np.zeros(n, np.bool_)
+        usable[np.flatnonzero(decoded.valid) if decoded.record is None else decoded.record[decoded.valid]] = True
+        self.usable += int(np.count_nonzero(usable))
+        if decoded.weights is not None and self.wanted.max_weight is not None:
+            weights, limit = decoded.weights[decoded.valid], self.wanted.max_weight
+            light = (weights <= limit) & (weights >= -limit)
+            self.light += int(np.count_nonzero(light))
+            self.too_heavy += int(np.count_nonzero(~light))
+        self.with_time += int(np.count_nonzero(decoded.times != NO_TIME))
+        if text is not None:
+            for index in range(min(n, PARSED - self.texts)):
+                self._look(text(index))
+
+    def _look(self, text: bytes | None) -> None:
+        """Which fields one JSON text has."""
+        import orjson
+
+        if text is None:
+            return
+        self.texts += 1
+        try:
+            document = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            self.arrays += text.lstrip()[:1] == b"["
+            return
+        if not isinstance(document, dict):
+            self.arrays += isinstance(document, list)
+            return
+        self.objects += 1
+        self.names.update(_paths(document))
+        wanted = {name for name in (self.wanted.item, self.wanted.weight, self.wanted.time) if name}
+        self.has.update(name for name in wanted if _has(document, name.split(".")))
+
+    # ------------------------------------------------------------------------------------------------ verdicts
+
+    def verdict(self) -> tuple[list[str], list[str]]:
+        """Mistakes and warnings, for an operator who asks: what many records lack is a warning too."""
+        refused, warned = self.lacking()
+        return refused, warned + ([] if refused or warned else list(self._doubts()))
+
+    def lacking(self) -> tuple[list[str], list[str]]:
+        """What no record of the sample has: mistakes; warnings in a sample of fewer than `ENOUGH` records."""
+        if not self.records:
+            return [], []
+        found = list(self._mistakes())
+        sure = self.records >= ENOUGH or (self.arrays > 0 and not self.usable)
+        return (found, []) if sure else ([], found)
+
+    def require(self) -> list[str]:
+        """The warnings of a sample without mistakes.
+
+        Raises:
+            ConfigError: one line for each mistake.
+        """
+        refused, warned = self.lacking()
+        if refused:
+            raise ConfigError(*refused)
+        return warned
+
+    def _mistakes(self) -> Iterator[str]:
+        """What no record of the sample has."""
+        wanted, called = self.wanted, self.wanted.called
+        if self.texts and not self.objects:
+            if self.arrays:
+                yield (
+                    "the input is a JSON array, not one JSON object a line: "
+                    "`jq -c '.[]' FILE > FILE.jsonl` makes lines of it"
+                )
+            else:
+                yield f"{self._none()} is a JSON object: check {called('format')}"
+            return
+        for role, name in (("item", wanted.item), ("weight", wanted.weight), ("time", wanted.time)):
+            if name is not None and self.objects and not self.has[name]:
+                effect = {"weight": ": every event would count as 1"}.get(role, "")
+                yield f"{self._none()} has the field {name!r} ({called(role)}){effect}{self._advice(name)}"
+        if self.with_item == 0 and not self.objects:
+            yield f"{self._none()} holds an item: check {called('item')} and {called('format')}"
+        elif self.with_item and not self.usable and (wanted.item is None or not self.objects or self.has[wanted.item]):
+            weighted = wanted.weight is not None and (not self.objects or self.has[wanted.weight])
+            whole = f", or no whole number as its weight ({called('weight')})" if weighted else ""
+            yield (
+                f"all {self.records:,} records of a sample hold no item of type {wanted.item_type} "
+                f"({called('item_type')}){whole}"
+            )
+        if self.too_heavy and not self.light:
+            yield (
+                f"every weight of a sample is above max_weight = {wanted.max_weight}: no event would be counted; "
+                "raise max_weight"
+            )
+        if wanted.timed and not self.with_time and (wanted.time is None or not self.objects or self.has[wanted.time]):
+            where = f" in {wanted.time!r}" if wanted.time else ""
+            yield f"{self._none()} has a readable time{where} ({called('time')}): milliseconds or RFC 3339"
+
+    def _doubts(self) -> Iterator[str]:
+        """What many records of the sample lack."""
+        wanted, called = self.wanted, self.wanted.called
+        many = "more than one in twenty records of a sample"
+        without = self.texts - self.has[wanted.item] if wanted.item is not None and self.texts else 0
+        if (self.records - self.usable) * TOLERATED > self.records or without * TOLERATED > max(self.texts, 1):
+            yield f"{many} hold no item: check {called('format')}, {called('item')} and {called('item_type')}"
+        if self.too_heavy * TOLERATED > self.too_heavy + self.light:
+            yield (
+                f"more than one in twenty weights of a sample are above max_weight = {wanted.max_weight}: such events "
+                "are not counted"
+            )
+        if wanted.timed and (self.records - self.with_time) * TOLERATED > self.records:
+            yield f"{many} have no readable time: check {called('time')}"
+
+    def _none(self) -> str:
+        """The beginning of a mistake."""
+        return f"none of the {self.records:,} records of a sample" if self.records > 1 else "the only record"
+
+    def _advice(self, name: str) -> str:
+        """Fields that most records have, and the one that was probably meant."""
+        least = max(NAMED_FROM, (self.objects + 1) // 2)
+        known = [one for one, count in self.names.most_common() if count >= least and len(one) <= 60][:SHOWN]
+        if not known:
+            return ""
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        return f"; fields there are: {', '.join(sorted(known))}{meant}"
+
+
+def _paths(document: dict[str, Any], before: str = "", depth: int = 1) -> Iterator[str]:
+    """Dotted fields of a JSON object that hold no object."""
+    for name, value in document.items():
+        if isinstance(value, dict) and depth < DEPTH:
+            yield from _paths(value, f"{before}{name}.", depth + 1)
+        else:
+            yield before + name
+
+
+def _has(document: object, path: list[str]) -> bool:
+    """Whether a JSON document has this field, null or not."""
+    for part in path:
+        if not isinstance(document, dict) or part not in document:
+            return False
+        document = document[part]
+    return True
