@@ -21,13 +21,13 @@ from pathlib import Path
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kafka"))
 
-from kafka_app import MINUTE, App, Worker  # noqa: E402
+from kafka_app import AT_ONCE, MINUTE, App, Worker  # noqa: E402
 
 from sketchstream_connectors.devbroker import DevCluster  # noqa: E402
 
 SLOTS = 2**16
 SKETCH = f'epsilon = "1"\ndomain = {{ slots = {SLOTS}, levels = 4 }}\nmax_count = 300'
-INPUT = 'item = "u"\ntime = "ts"\nlateness = "5s"\nidle = "off"'
+INPUT = f'item = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"'
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
 SESSION_S = 6.0
 

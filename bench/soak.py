@@ -23,12 +23,12 @@ from pathlib import Path
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kafka"))
 
-from kafka_app import App  # noqa: E402
+from kafka_app import AT_ONCE, App  # noqa: E402
 
 from sketchstream_connectors.devbroker import DevCluster  # noqa: E402
 
 SKETCH = 'epsilon = "1"\ndomain = { slots = 262144, levels = 4 }\nmax_count = 300'
-INPUT = 'item = "u"\ntime = "ts"\nlateness = "5s"\nidle = "off"'
+INPUT = f'item = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"'
 PRODUCER = """
 import json, random, sys, time
 from confluent_kafka import Producer

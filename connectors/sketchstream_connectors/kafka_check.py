@@ -66,7 +66,7 @@ def _timestamps_and_retention(connection: Connection, config: Config, names: Nam
             "they arrived at the broker, not where they happened"
         )
     after = int(settings.get("message.timestamp.after.max.ms", UNBOUNDED_MS))
-    if kind != "LogAppendTime" and after > 10 * max(config.input.max_ahead, 1):
+    if kind != "LogAppendTime" and after > 10 * max(config.max_ahead, 1):
         yield (
             f"the topic takes record timestamps {'without limit' if after >= UNBOUNDED_MS else f'{after} ms'} ahead of "
             "the clock (message.timestamp.after.max.ms): one wrong producer can close all windows early"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.spec import exact_epsilon
+from sketchstream.stream.windows import DAY_MS
 
 if TYPE_CHECKING:
     from sketchstream.stream.config import Config
@@ -103,6 +104,12 @@ def check_input(table: FileTable, kafka: Mapping[str, Any]) -> None:
         _check_topic(table, kafka)
     else:
         _check_file(table)
+    if given.quorum_most < given.quorum:
+        msg = f"input.quorum_most must be at least input.quorum ({given.quorum}), found {given.quorum_most}"
+        raise ConfigError(msg)
+    if not 1 <= given.quorum_time <= DAY_MS:
+        msg = f"input.quorum_time must be between 1ms and 1d, found {given.quorum_time}ms"
+        raise ConfigError(msg)
 
 
 def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> None:

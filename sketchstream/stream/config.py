@@ -21,6 +21,7 @@ from sketchstream.stream import checks
 from sketchstream.stream.measures import spell_bytes
 from sketchstream.stream.overrides import explain, flatten, override
 from sketchstream.stream.plans import SKETCH_NAME, SketchPlan, plan_sketch
+from sketchstream.stream.quorum import Quorum
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
@@ -123,6 +124,16 @@ class Config:
         return checks.file_format(self.input.format, self.input.file or "") or ""
 
     @property
+    def max_ahead(self) -> int:
+        """How far an event time may lie beyond the clock, ms; the lateness if it is not said."""
+        return self.input.lateness if self.input.max_ahead is None else self.input.max_ahead
+
+    @property
+    def quorum(self) -> Quorum:
+        """What moves a watermark."""
+        return Quorum(self.input.quorum, self.input.quorum_time, self.input.quorum_most)
+
+    @property
     def folder(self) -> Path:
         """Where relative paths begin."""
         return self.path.parent
@@ -198,7 +209,7 @@ class Config:
             slots = plan.spec.domain.size or 0
             if isinstance(plan.spec.domain, ClosedDomain) and self.checked:
                 slots = -(-slots // partitions)  # a partition's sketch has slots for its own items only
-            one = slots * plan.spec.dtype.itemsize * plan.open_windows(self.input.lateness)
+            one = slots * plan.spec.dtype.itemsize * plan.open_windows(self.input.lateness + self.input.quorum_time)
             states += one * partitions
             largest += one
         return states + largest

@@ -79,7 +79,7 @@ class Driver:
         ... window = "1h"
         ... epsilon = 1
         ... domain = { size = 100 }
-        ... ''', partitions=2, now="2024-01-01T00:00:00Z")
+        ... ''', partitions=2, now="2024-01-01T02:00:00Z")
         >>> for minute in range(60):
         ...     at = f"2024-01-01T00:{minute:02}:00Z"
         ...     driver.send({"user": minute % 7, "ts": at}, timestamp=at)
@@ -87,9 +87,9 @@ class Driver:
         >>> driver.windows("hourly")                   # nothing has passed the end of the hour yet
         []
         >>> driver.kill()                              # as by SIGKILL: what was not committed is replayed
-        >>> for partition in range(2):
-        ...     at = "2024-01-01T01:06:00Z"
-        ...     driver.send({"user": 3, "ts": at}, timestamp=at, partition=partition)
+        >>> for minute in range(59):                   # ten records of each partition agree that it is past 01:05
+        ...     at = f"2024-01-01T01:{minute:02}:00Z"
+        ...     driver.send({"user": minute % 7, "ts": at}, timestamp=at)
         >>> driver.run()
         >>> [window.fields()["complete"] for window in driver.windows("hourly")]
         [True]

@@ -1,8 +1,8 @@
 """The compiled loops of the stream: admission by watermark, placing in windows, recomputed partitions.
 
 In: plain arrays and numbers, checked by the callers. Out: arrays filled in place, and a few numbers. Touches: nothing.
-Source: notes/kafka_faults.md 8 (lateness as a function of the record sequence); Apache Kafka's `Utils.murmur2`
-(Appleby's MurmurHash2, seed 0x9747b28c); librdkafka's `rd_crc32` (CRC-32, IEEE) and `rd_fnv1a`.
+Source: docs/streams.md (the watermark's quorum); Apache Kafka's `Utils.murmur2` (Appleby's MurmurHash2, seed
+0x9747b28c); librdkafka's `rd_crc32` (CRC-32, IEEE) and `rd_fnv1a`.
 """
 
 from __future__ import annotations
@@ -29,53 +29,184 @@ MURMUR2, CRC32, FNV1A = 0, 1, 2
 
 
 @kernel
+def _distinct_slices(mask: Any) -> Any:
+    """Number of bits set in a uint64."""
+    pairs = mask - ((mask >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    fours = (pairs & np.uint64(0x3333333333333333)) + ((pairs >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    bytes_ = (fours + (fours >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((bytes_ * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@kernel
+def move(
+    watermark: Any, earliest: Any, slice_ms: Any, top: Any, targets: I64, scores: I64, lowest: I64, slices: U64
+) -> Any:
+    """Set the targets that follow a watermark, and carry over the votes that still hold for them.
+
+    A vote for a later time is also one for an earlier time: each new target takes the votes of the first old target
+    that is not before it.
+
+    Args:
+        watermark: the new one, not before the old one.
+        earliest: stands for a watermark before any record.
+        slice_ms: width of the first rung.
+        top: how many rungs had votes.
+        targets: (r,) ascending target times; filled: the next multiple of slice_ms * 2^i after the watermark.
+        scores: (r,) votes in eighths.
+        lowest: (r,) smallest time that a supporter testified to.
+        slices: (r,) bit set of the slices of time that the supporters' times fall into.
+
+    Returns:
+        How many rungs have votes now.
+    """
+    number = max(watermark, earliest) // slice_ms
+    old = 0
+    left = 0
+    for i in range(targets.size):
+        # old targets from i on are still there; one before i that is not before the new target equals it
+        target = ((number >> i) + 1 << i) * slice_ms
+        old = max(old, i)
+        while old < top and targets[old] < target:
+            old += 1
+        targets[i] = target
+        if old < top:
+            scores[i] = scores[old]
+            lowest[i] = lowest[old]
+            slices[i] = slices[old]
+            left = i + 1
+        else:
+            scores[i] = 0
+    return left
+
+
+@kernel
 def admit(
     times: I64,
     stamps: I64,
     stamped: Any,
-    max_ahead: Any,
+    future_after: Any,
     earliest: Any,
     latest: Any,
+    lateness: Any,
+    slice_ms: Any,
+    quorum: Any,
+    most: Any,
     watermark: Any,
+    top: Any,
+    targets: I64,
+    scores: I64,
+    lowest: I64,
+    slices: U64,
     before: I64,
     verdict: U8,
 ) -> Any:
-    """Judge n records in offset order, and move the watermark.
+    """Judge n records in offset order, and move the watermark where a quorum of them says so.
+
+    An admitted record testifies up to the smaller one of its event time and its own timestamp. It supports each target
+    up to there (+1). It speaks against a target that its own clock had not reached (-3; -1/8 if that clock is behind
+    all open windows), and weakly against one that its clock had reached but its event time had not (-1/8). A target is
+    passed when its score is at least `quorum` and its supporters fall into as many different slices of time, or when
+    the score is `most`; the watermark moves to the smallest time of these supporters.
 
     Args:
         times: (n,) event times, ms.
-        stamps: (n,) the records' own timestamps, ms; not read unless `stamped`.
-        stamped: whether there are such timestamps.
-        max_ahead: ms that an event time may lie beyond its record's timestamp.
+        stamps: (n,) the records' own timestamps, ms, negative where a record has none; not read unless `stamped`.
+        stamped: whether there are such timestamps. Without one, the event time stands for it.
+        future_after: event times beyond it are refused as future.
         earliest: event times below it are unreadable.
         latest: event times from it on are unreadable.
-        watermark: running maximum before the first record.
-        before: (n,) filled with the running maximum before each record.
-        verdict: (n,) filled with ADMITTED, FUTURE or UNREADABLE; only admitted records move the watermark.
+        lateness: ms.
+        slice_ms: width of a slice of time.
+        quorum: records, and slices, that must agree.
+        most: records that are enough without as many slices.
+        watermark: before the first record.
+        top: how many targets have votes.
+        targets: (r,) see `move`.
+        scores: (r,) never rising.
+        lowest: (r,) see `move`.
+        slices: (r,) see `move`.
+        before: (n,) filled with the watermark before each record.
+        verdict: (n,) filled with ADMITTED, FUTURE or UNREADABLE; only admitted records have a vote.
 
     Returns:
-        The watermark after the last record, the smallest and the largest admitted time (meaningless if none was), and
-        the numbers of future and of unreadable records.
+        The watermark after the last record, how many targets have votes then, the smallest and the largest admitted
+        time (meaningless if none was), the numbers of future, of unreadable and of early records (that testify to more
+        than the watermark + lateness), the number of moves by more than the lateness, and the index of the record that
+        made the last such move.
     """
     n_future = 0
     n_unreadable = 0
+    n_early = 0
+    n_jumps = 0
+    jumped_at = -1
     low = latest
     high = earliest
+    enough = 8 * quorum
+    full = 8 * most
+    base = max(watermark, earliest)
     for i in range(times.size):
         before[i] = watermark
         time = times[i]
         if time < earliest or time >= latest:
             verdict[i] = 2
             n_unreadable += 1
-        elif stamped and time > stamps[i] + max_ahead:
+            continue
+        if time > future_after:
             verdict[i] = 1
             n_future += 1
-        else:
-            verdict[i] = 0
-            watermark = max(watermark, time)
-            low = min(low, time)
-            high = max(high, time)
-    return watermark, low, high, n_future, n_unreadable
+            continue
+        verdict[i] = 0
+        low = min(low, time)
+        high = max(high, time)
+        clock = time
+        if stamped and stamps[i] >= 0:
+            clock = stamps[i]
+        testified = min(time, clock)
+        if testified < targets[0] and top == 0:
+            continue
+        supported = 0
+        passed = False
+        if testified >= targets[0]:
+            if testified > base + lateness and watermark >= earliest:
+                n_early += 1
+            number = testified // slice_ms
+            # slices 64 apart share a bit unless the higher digits shift it: a period would always meet the same one
+            shift = np.uint64(number >> 6) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(58)
+            bit = np.uint64(1) << ((np.uint64(number) + shift) & np.uint64(63))
+            while supported < targets.size and targets[supported] <= testified:
+                r = supported
+                score = scores[r]
+                if score == 0:
+                    lowest[r] = testified
+                    slices[r] = bit
+                    passed |= quorum == 1
+                else:
+                    lowest[r] = min(lowest[r], testified)
+                    # only what is new can make a quorum
+                    passed |= slices[r] & bit == np.uint64(0) or score < enough
+                    slices[r] |= bit
+                score = min(score + 8, full)
+                passed |= score == full
+                scores[r] = score
+                supported += 1
+        fresh = clock > base - lateness
+        for r in range(supported, top):
+            scores[r] = max(0, scores[r] - (24 if fresh and targets[r] > clock else 1))
+        top = max(top, supported)
+        while top and scores[top - 1] == 0:
+            top -= 1
+        if passed and scores[0] >= enough:
+            for j in range(top - 1, -1, -1):
+                score = scores[j]
+                if score >= enough and (score == full or _distinct_slices(slices[j]) >= quorum):
+                    if watermark >= earliest and lowest[j] - watermark > lateness:
+                        n_jumps += 1
+                        jumped_at = i
+                    watermark = lowest[j]
+                    base = watermark
+                    top = move(watermark, earliest, slice_ms, top, targets, scores, lowest, slices)
+                    break
+    return watermark, top, low, high, n_future, n_unreadable, n_early, n_jumps, jumped_at
 
 
 @kernel
@@ -125,7 +256,7 @@ def place(
 
     Args:
         times: (n,) event times, ms.
-        before: (n,) running maximum before each record, from `admit`.
+        before: (n,) watermark before each record, from `admit`.
         verdict: (n,) from `admit`.
         starts: (k,) ascending starts of disjoint windows that cover all admitted times.
         ends: (k,) their ends.

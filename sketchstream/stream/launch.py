@@ -32,7 +32,8 @@ def rules(config: Config) -> Rules:
         sketches=config.sketches,
         key=config.load_key(),
         lateness_ms=config.input.lateness,
-        max_ahead_ms=config.input.max_ahead,
+        max_ahead_ms=config.max_ahead,
+        quorum=config.quorum,
         partitioner=config.partitioner,
         fingerprint=config.fingerprint,
     )

@@ -85,6 +85,8 @@ def write(state: PartitionState) -> Snapshot:
         "position": state.position,
         "revision": state.revision,
         "watermark": state.watermark,
+        "votes": state._watermark.fields(),
+        "newest": state.newest,
         "partitions": state.partitions,
         "former_counts": [[count, until] for count, until in state.former_counts.items()],
         "partial": state._partial,
@@ -134,7 +136,9 @@ def read(rules: Rules, partition: int, restored: Restored, partitions: int) -> P
         state = PartitionState(
             rules, partition, restored.position, _int(manifest["partitions"]), _int(manifest["revision"])
         )
-        state.watermark = _int(manifest["watermark"])
+        votes = manifest.get("votes")
+        state._watermark.restore(_int(manifest["watermark"]), None if votes is None else _table(votes))
+        state.newest = _int(manifest.get("newest", state.watermark))  # older snapshots: no time is beyond the watermark
         state.former_counts = _former_counts(manifest.get("former_counts", []))
         saved = _table(manifest["sketches"])
         for name, fields in saved.items():
@@ -221,16 +225,15 @@ def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapp
 def _begin(state: PartitionState, plan: SketchPlan) -> None:
     """A sketch that was added (or put back) while the stream ran: its first window is the first without a past.
 
-    Records up to the watermark were read without it, so it takes nothing into new windows that begin by then; windows
-    that were open when it was taken out still are, and finish.
+    It takes nothing into new windows that begin by the watermark, and those up to the newest record that was read
+    without it are partial; windows that were open when it was taken out still are, and finish.
     """
-    if state.watermark == NO_TIME:
+    if state.newest == NO_TIME and state.watermark == NO_TIME:
         return
     track = state.tracks[plan.name]
-    boundary = plan.calendar.window(state.watermark)[1]
-    track.mark_partial(boundary)
-    if not track.windows:
-        track.through = max(track.through, boundary)
+    track.mark_partial(plan.calendar.window(max(state.newest, state.watermark))[1])
+    if not track.windows and state.watermark != NO_TIME:
+        track.through = max(track.through, plan.calendar.window(state.watermark)[1])
     state._announce(track)
 
 

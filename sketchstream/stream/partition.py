@@ -27,6 +27,7 @@ from sketchstream.spec import ClosedDomain, ProfileSpec
 from sketchstream.stream import manifest
 from sketchstream.stream.placement import belongs, kept
 from sketchstream.stream.ports import Chunk, Decoded, Frontier, Restored, SealedEntry, Snapshot
+from sketchstream.stream.quorum import Watermark
 from sketchstream.stream.tracks import (
     NO_INTS,
     Admitted,
@@ -64,7 +65,8 @@ class PartitionState:
         self.position = position
         self.partitions = partitions
         self.revision = revision
-        self.watermark = NO_TIME
+        self.newest = NO_TIME
+        self._watermark = Watermark(rules.quorum, rules.lateness_ms)
         self.tracks: dict[str, Track] = {plan.name: Track(plan.name, plan) for plan in rules.sketches}
         self._outbox: list[Outgoing] = []
         self._frontiers: dict[str, Frontier] = {}
@@ -116,6 +118,11 @@ class PartitionState:
                 state._announce(track)
         return state
 
+    @property
+    def watermark(self) -> int:
+        """The time that a quorum of records agrees has been reached; NO_TIME before that."""
+        return self._watermark.value
+
     # ------------------------------------------------------------------------------------------- records
 
     def set_partitions(self, partitions: int) -> None:
@@ -158,6 +165,8 @@ class PartitionState:
         chunk: Chunk,
         count_now: Callable[[], int] | None = None,
         count_for_items: Callable[[], int] | None = None,
+        *,
+        clock_ms: int | None = None,
     ) -> Outcome:
         """Count the records of a chunk that starts at `position`, seal what they close, and move on behind them.
 
@@ -167,6 +176,8 @@ class PartitionState:
                 been added since the worker last heard of it.
             count_for_items: asks for it when a misplaced item is met (default: `count_now`). The two answers are kept
                 apart: when the number that is remembered was asked for must not depend on a payload.
+            clock_ms: records more than `max_ahead_ms` beyond it are refused as future; None: none are. It decides
+                nothing else, and no record with a right clock is near it.
 
         Raises:
             ValueError: the chunk starts elsewhere; nothing was applied, the source must seek.
@@ -182,29 +193,22 @@ class PartitionState:
         times = decoded.times
         outcome = Outcome(records=times.size, late={})
         if times.size:
-            stamps = chunk.timestamps
-            before = np.empty(times.size, np.int64)
-            verdict = np.empty(times.size, np.uint8)
-            mark, low, high, outcome.future, outcome.unreadable_times = kernels.admit(
-                times,
-                NO_INTS if stamps is None else stamps,
-                stamps is not None,
-                self.rules.max_ahead_ms,
-                EARLIEST_MS,
-                LATEST_MS,
-                self.watermark,
-                before,
-                verdict,
-            )
+            known = self.watermark
+            future_after = LATEST_MS if clock_ms is None else clock_ms + self.rules.max_ahead_ms
+            judged = self._watermark.admit(times, chunk.timestamps, future_after)
+            outcome.future, outcome.unreadable_times = judged.future, judged.unreadable
+            outcome.early, outcome.jumps, outcome.jumped_at = judged.early, judged.jumps, judged.jumped_at
             late = np.zeros(times.size, np.bool_)
-            if outcome.future + outcome.unreadable_times < times.size:
-                whole = Admitted(decoded, times, before, verdict, int(low), int(high), int(mark), late)
-                self._note_partial(int(times[np.argmax(verdict == kernels.ADMITTED)]))
+            if judged.future + judged.unreadable < times.size:
+                whole = Admitted(
+                    decoded, times, judged.before, judged.verdict, judged.low, judged.high, self.watermark, late
+                )
+                self._note_partial(max(known, int(times[np.argmax(judged.verdict == kernels.ADMITTED)])))
+                self.newest = max(self.newest, judged.high)
                 for track in self.tracks.values():
                     self._count(track, whole, outcome)
-            self.watermark = int(mark)
             outcome.sealed += self._seal()
-            self._refused(decoded, verdict, late, outcome)
+            self._refused(decoded, judged.verdict, late, outcome)
         self.position = chunk.next_position
         if self.former_counts:
             self.former_counts = {
@@ -403,6 +407,7 @@ class PartitionState:
             raise ValueError(msg)
         self.position = position
         self._changed = True
+        self._watermark.forget_votes()
         self.lack()
 
     def lack(self) -> None:
@@ -429,29 +434,28 @@ class PartitionState:
             raise ValueError(msg)
         self.position = position
         self._changed = self._rewound = True
+        self._watermark.forget_votes()
         for track in self.tracks.values():
             if track.windows:
                 track.mark_diverged(max(window.end for window in track.windows.values()))
             self._announce(track)
 
-    def _note_partial(self, first_time: int) -> None:
-        """Records are read again after some were missing: windows up to the first one's, or to now, may lack some."""
+    def _note_partial(self, time: int) -> None:
+        """Records are read again after some were missing: windows up to the one of that time may lack some."""
         if not self._partial:
             return
         self._partial = False
         for track in self.tracks.values():
             if track.plan is not None:
-                track.mark_partial(track.plan.calendar.window(max(first_time, self.watermark))[1])
+                track.mark_partial(track.plan.calendar.window(time)[1])
 
     # ------------------------------------------------------------------------------------------- sealing
 
     def advance(self, watermark: int) -> bool:
         """Raise the watermark of an idle partition; True if it moved. It must be committed before it is used."""
-        if watermark <= self.watermark:
-            return False
-        self.watermark = min(watermark, LATEST_MS - 1)
-        self._changed = True
-        return True
+        moved = self._watermark.advance(watermark)
+        self._changed |= moved
+        return moved
 
     def _target(self, track: Track) -> int:
         """How far this sketch can be sealed: the last boundary whose lateness the watermark has passed."""

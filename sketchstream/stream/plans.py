@@ -37,9 +37,14 @@ class SketchPlan:
 
         return Fraction(planned(self.spec).loss())
 
-    def open_windows(self, lateness_ms: int) -> int:
-        """Most windows that are open at once in one partition (notes/kafka_faults.md 16)."""
-        return -(-lateness_ms // self.calendar.width.shortest_ms) + 2
+    def open_windows(self, behind_ms: int) -> int:
+        """Most windows that are open at once in one partition.
+
+        Args:
+            behind_ms: how far the oldest open window may end before the newest event: lateness and quorum_time. A
+                partition of few records keeps more, up to one for each record that its watermark lags behind.
+        """
+        return -(-behind_ms // self.calendar.width.shortest_ms) + 2
 
 
 def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> SketchPlan:

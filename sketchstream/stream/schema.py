@@ -57,8 +57,12 @@ class InputTable(Table):
     partitioned_by: Literal["item", "none"] | None = None
     partitioner: PartitionerName | None = None
     lateness: Duration = 600_000
-    max_ahead: Duration = 3_600_000
+    max_ahead: Duration | None = None
+    quorum: Annotated[int, Field(ge=1, le=32)] = 10
+    quorum_time: Duration = 150_000
+    quorum_most: Annotated[int, Field(ge=1, le=1_000_000_000)] = 10_000
     idle: Annotated[int | None, BeforeValidator(_idle)] = 600_000
+    idle_topic: Duration = 3_600_000
     late_topic: str = ""
     dead_letter_topic: str = ""
     dead_letter_payload: bool = False

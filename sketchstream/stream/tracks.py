@@ -17,6 +17,7 @@ from sketchstream.stream.marks import UNMARKED, Mark
 from sketchstream.stream.placement import Partitioner
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.ports import Decoded, SealedEntry
+from sketchstream.stream.quorum import DEFAULT, Quorum
 from sketchstream.stream.windows import NO_TIME
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Rules:
         sketches: what is counted.
         key: hash key, if any of them needs one.
         lateness_ms: how long a window stays open behind the watermark.
-        max_ahead_ms: how far an event time may lie beyond its record's own timestamp.
+        max_ahead_ms: how far an event time may lie beyond the clock.
+        quorum: what moves the watermark.
         partitioner: recomputes an item's partition; None: not known, or records are not partitioned by item.
         fingerprint: of the set of sketches.
     """
@@ -43,7 +45,8 @@ class Rules:
     sketches: tuple[SketchPlan, ...]
     key: Key | None = field(default=None, repr=False)
     lateness_ms: int = 600_000
-    max_ahead_ms: int = 3_600_000
+    max_ahead_ms: int = 600_000
+    quorum: Quorum = DEFAULT
     partitioner: Partitioner | None = None
     fingerprint: bytes = b""
 
@@ -52,13 +55,17 @@ class Rules:
 class Outcome:
     """What became of the records of one chunk. Numbers and positions only.
 
-    Envelope: records, late, future. The others depend on payloads: for the operator's endpoint alone.
+    Envelope (event times and timestamps are part of it, wherever they are written): records, late, future,
+    unreadable_times, early, jumps. The others depend on payloads: for the operator's endpoint alone.
     """
 
     records: int = 0
     late: dict[str, int] = field(default_factory=dict)
     future: int = 0
     unreadable_times: int = 0
+    early: int = 0
+    jumps: int = 0
+    jumped_at: int = -1
     nulls: int = field(default=0, repr=False)
     updates: int = field(default=0, repr=False)
     sealed: int = 0

@@ -24,7 +24,7 @@ from sketchstream.stream import judgement, refusals, views
 from sketchstream.stream.jobs import Jobs
 from sketchstream.stream.lives import Lives, say
 from sketchstream.stream.metrics import Gauges, Metrics
-from sketchstream.stream.partition import Outcome, Rules
+from sketchstream.stream.partition import Outcome, PartitionState, Rules
 from sketchstream.stream.ports import (
     Assigned,
     Chunk,
@@ -38,6 +38,7 @@ from sketchstream.stream.ports import (
 )
 from sketchstream.stream.silence import Silence
 from sketchstream.stream.slots import Inline, Progress, Settings, Slot, SystemClock
+from sketchstream.stream.windows import iso
 
 __all__ = ["Progress", "Settings", "SystemClock", "Worker"]
 
@@ -218,8 +219,13 @@ class Worker:
             return
         state.set_partitions(self._source.partition_count())
         try:
-            outcome = state.apply(chunk, self._lives.partitions_now, self._lives.partitions_for_items)
-            self._count(slot, chunk, outcome)
+            outcome = state.apply(
+                chunk,
+                self._lives.partitions_now,
+                self._lives.partitions_for_items,
+                clock_ms=None if chunk.timestamps is None else self._clock.now_ms(),
+            )
+            self._count(slot, state, chunk, outcome)
         except Exception as error:  # whatever happened, a state that may be half applied must go
             self._lives.fail(slot, error)
             return
@@ -228,13 +234,24 @@ class Worker:
         if judgement.full(slot):
             self._lives.throttle(slot)
 
-    def _count(self, slot: Slot, chunk: Chunk, outcome: Outcome) -> None:
+    def _count(self, slot: Slot, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
         add = self.metrics.add
         add("records", outcome.records)
         add("bytes", chunk.n_bytes)
         add("updates", outcome.updates)
         add("windows_sealed", outcome.sealed)
         add("future", outcome.future)
+        add("early", outcome.early)
+        add("jumps", outcome.jumps)
+        if outcome.jumps:
+            say(
+                logging.WARNING,
+                "watermark_jumped",
+                partition=slot.partition,
+                offset=int(chunk.offsets[outcome.jumped_at]),
+                jumps=outcome.jumps,
+                watermark=iso(state.watermark),
+            )
         add("nulls", outcome.nulls)
         add("invalid", outcome.invalid)
         add("misplaced", outcome.misplaced)

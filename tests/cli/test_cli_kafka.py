@@ -38,6 +38,8 @@ time = "ts"
 partitioned_by = "item"
 partitioner = "murmur2"
 lateness = "1m"
+quorum = 1
+quorum_time = "1ms"
 idle = "off"
 [key]
 file = "key"

@@ -98,6 +98,8 @@ file = "{file}"
 item = "user"
 time = "ts"
 lateness = "1m"
+quorum = 1
+quorum_time = "1ms"
 close_at_end = true
 [key]
 file = "key"

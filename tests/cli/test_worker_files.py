@@ -22,6 +22,8 @@ item = "user"
 item_type = "int"
 time = "ts"
 lateness = "1m"
+quorum = 1
+quorum_time = "1ms"
 close_at_end = {close}
 [output]
 directory = "sealed"

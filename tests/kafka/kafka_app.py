@@ -36,6 +36,8 @@ from sketchstream_connectors.kafka_sealed import KafkaSealedSource, Log, read_ke
 
 HERE = Path(__file__).parent
 MINUTE = 60_000
+AT_ONCE = 'lateness = "5s"\nquorum = 1\nquorum_time = "1ms"\nmax_ahead = "1h"'
+"""Every record moves the watermark, so that one closes a window."""
 QUICK = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000, "max.poll.interval.ms": 20000}
 MISSED_SOON = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
 """For tests that wait until the group misses a worker."""
@@ -123,7 +125,7 @@ class App:
     snapshot_every: str = "1s"
     sketch: str = 'epsilon = "30"\ndomain = { size = 500 }\nmax_count = 300'
     window: str = "1m"
-    input: str = 'item_type = "int"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nidle = "off"'
+    input: str = f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"'
     kafka: Mapping[str, object] = field(default_factory=dict)
     input_topic: Mapping[str, object] | None = None
     key: bool = False

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kafka_app import App
+from kafka_app import MINUTE, App
 
 from sketchstream.cli.flights import Flights, read_flights
 
@@ -54,7 +54,9 @@ def send(app: App, flights: Flights, workers: int = 2) -> None:
             app.start(fresh=True)
     later = int(flights.time_ms[-1]) + 40 * 86_400_000
     for partition in range(app.partitions):
-        producer.produce(app.topic, f'{{"ts":{later},"tailnum":null}}'.encode(), None, partition)
+        for minute in range(20):  # a quorum
+            value = f'{{"ts":{later + minute * MINUTE},"tailnum":null}}'
+            producer.produce(app.topic, value.encode(), None, partition)
     assert producer.flush(60) == 0
 
 

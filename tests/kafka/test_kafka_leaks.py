@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
-from kafka_app import MINUTE, App
+from kafka_app import AT_ONCE, MINUTE, App
 
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
 MARK = "marked-5f1d-item"
@@ -43,7 +43,7 @@ def test_neither_topics_nor_logs_nor_offsets_hold_an_item_or_its_count(kafka: st
         tmp_path / "app",
         key=True,
         sketch='epsilon = "1"\ndomain = { slots = 4096, levels = 2 }\nmax_count = 300',
-        input='item_type = "text"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nidle = "off"\ndead_letter_topic = "%s"',
+        input=f'item_type = "text"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"\ndead_letter_topic = "%s"',
     )
     try:
         app.input = app.input % f"{app.group}.dead"
@@ -92,7 +92,7 @@ def test_open_snapshots_have_one_size_whatever_was_counted(kafka: str, tmp_path:
                 partitions=1,
                 key=True,
                 sketch='epsilon = "1"\ndomain = { slots = 65536, levels = 2 }\nmax_count = 300',
-                input='item_type = "text"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nidle = "off"',
+                input=f'item_type = "text"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"',
             )
             stack.callback(app.close)
             apps.append(app)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 from kafka.errors import TopicAlreadyExistsError
-from kafka_app import MINUTE, App, Worker
+from kafka_app import AT_ONCE, MINUTE, App, Worker
 from minutes import BASE, close_windows, fill, windows
 
 from sketchstream.errors import BrokerError
 from sketchstream_connectors.devbroker import DevCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
-ACCEPT = 'item_type = "int"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nidle = "off"\ndata_loss = "accept"'
+ACCEPT = f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"\ndata_loss = "accept"'
 QUICK = {"metadata.max.age.ms": 1000}
 
 

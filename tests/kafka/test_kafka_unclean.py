@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kafka_app import MINUTE, App
+from kafka_app import AT_ONCE, MINUTE, App
 from minutes import BASE, close_windows, fill, windows
 
 from sketchstream.errors import BrokerError
@@ -20,7 +20,7 @@ from sketchstream_connectors.devbroker import DevCluster
 from sketchstream_connectors.kafka_recover import recover
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*NO PRIVACY"), pytest.mark.slow, pytest.mark.timeout(600)]
-INPUT = 'item_type = "int"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nidle = "off"\ndata_loss = "%s"'
+INPUT = f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"\ndata_loss = "%s"'
 LEADER, FOLLOWER, OTHER = 1, 2, 3
 UNCLEAN = {
     "assignments": {0: [LEADER, FOLLOWER], 1: [OTHER, LEADER]},

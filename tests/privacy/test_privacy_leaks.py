@@ -171,6 +171,8 @@ time = "record"
 partitioned_by = "item"
 partitioner = "unchecked"
 lateness = "1m"
+quorum = 1
+quorum_time = "1ms"
 late_topic = "late"
 dead_letter_topic = "dead"
 [key]

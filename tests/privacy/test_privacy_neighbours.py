@@ -35,6 +35,9 @@ time = "record"
 partitioned_by = "item"
 partitioner = "{partitioner}"
 lateness = "5m"
+max_ahead = "1h"
+quorum = 1
+quorum_time = "1ms"
 [privacy]
 diagnostics = "off"
 [[sketch]]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,15 @@ import numpy as np
 from sketchstream.items import Items
 from sketchstream.published import Release, SealedState, read
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
+from sketchstream.stream.kernels import ADMITTED, FUTURE
 from sketchstream.stream.partition import PartitionState, Rules
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.ports import Chunk, RawRecord
-from sketchstream.stream.windows import NO_TIME, Calendar, Width
+from sketchstream.stream.quorum import MAXIMUM, Quorum
+from sketchstream.stream.windows import LATEST_MS, NO_TIME, Calendar, Width
+
+sys.path.insert(0, str(Path(__file__).parent))
+from watermark_reference import Reference
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -42,8 +49,9 @@ def plan(name: str = "minutes", width: str = "1m", zone: str = "UTC", made: Prof
     return SketchPlan(name, made or spec(), Calendar(Width.parse(width), zone))
 
 
-def rules(*plans: SketchPlan, lateness_ms: int = MINUTE, max_ahead_ms: int = HOUR, **more: Any) -> Rules:
-    return Rules(plans or (plan(),), lateness_ms=lateness_ms, max_ahead_ms=max_ahead_ms, **more)
+def rules(*plans: SketchPlan, lateness_ms: int = MINUTE, quorum: Quorum = MAXIMUM, **more: Any) -> Rules:
+    """By default every record moves the watermark, so that short streams close windows."""
+    return Rules(plans or (plan(),), lateness_ms=lateness_ms, quorum=quorum, **more)
 
 
 @dataclass
@@ -105,33 +113,34 @@ def stream(seed: int, n: int, *, size: int = 16, jitter_ms: int = 2 * MINUTE, st
 
 @dataclass
 class Oracle:
-    """The rule of notes/kafka_faults.md 8, record by record, in Python."""
+    """Which window takes which record, record by record, in Python."""
 
     width_ms: int
     lateness_ms: int
-    max_ahead_ms: int
     size: int
+    quorum: Quorum = MAXIMUM
+    future_after: int = LATEST_MS
 
     def run(self, s: Stream) -> tuple[dict[int, Counter[int]], list[int], list[int], int]:
         """Counts by window start, late and future records, and the last watermark."""
         counts: dict[int, Counter[int]] = {}
-        late, future, mark = [], [], NO_TIME
+        late, future = [], []
+        mark = Reference(self.quorum, self.lateness_ms)
         for i in range(len(s)):
             t = int(s.times[i])
-            if t < -2_208_988_800_000 or t >= 7_258_118_400_000:
-                continue
-            if t > s.stamps[i] + self.max_ahead_ms:
+            before, verdict = mark.admit(t, int(s.stamps[i]), self.future_after)
+            if verdict == FUTURE:
                 future.append(i)
+            if verdict != ADMITTED:
                 continue
             start = t // self.width_ms * self.width_ms
-            if start + self.width_ms + self.lateness_ms <= mark:
+            if start + self.width_ms + self.lateness_ms <= before:
                 late.append(i)
-            else:
-                window = counts.setdefault(start, Counter())
-                if s.valid[i] and s.items[i] < self.size:
-                    window[int(s.items[i])] += 1
-            mark = max(mark, t)
-        return counts, late, future, mark
+                continue
+            window = counts.setdefault(start, Counter())
+            if s.valid[i] and s.items[i] < self.size:
+                window[int(s.items[i])] += 1
+        return counts, late, future, mark.value
 
 
 def at_least(counter: Counter[int], k: int) -> int:

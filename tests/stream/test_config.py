@@ -13,6 +13,7 @@ from sketchstream.stream.config import Config
 from sketchstream.stream.launch import rules
 from sketchstream.stream.measures import duration_ms, size_bytes
 from sketchstream.stream.plans import read_items
+from sketchstream.stream.quorum import Quorum
 
 TOPIC = """
 [kafka]
@@ -64,7 +65,9 @@ def test_defaults_of_a_topic() -> None:
     assert config.key_file == Path("/etc/reach/k")
     assert plan.spec.epsilon == Fraction(1)
     assert plan.spec.domain == OpenDomain(1024, 4)
-    assert (config.input.lateness, config.input.max_ahead, config.input.idle) == (600_000, 3_600_000, 600_000)
+    assert (config.input.lateness, config.max_ahead, config.input.idle) == (600_000, 600_000, 600_000)
+    assert config.quorum == Quorum(records=10, time_ms=150_000, most=10_000)
+    assert config.input.idle_topic == 3_600_000
     assert config.store.snapshot_every == 30_000
     assert config.checked
 
@@ -92,7 +95,7 @@ def test_environment_overrides_the_file() -> None:
         SKETCHSTREAM_TEST_KAFKA="not ours",
     )
     assert config.group == "other"
-    assert config.input.lateness == 60_000
+    assert config.input.lateness == config.max_ahead == 60_000
     assert config.worker.fail_fast
     assert config.plan("hourly").spec.epsilon == Fraction(1, 4)
     assert config.plan("hourly").spec.domain == OpenDomain(64, 2)
@@ -150,6 +153,11 @@ BAD = [
     (TOPIC, 'item = "user_id"', 'item = "user_id"\nformat = "csv"', "for a topic"),
     (TOPIC, 'item = "user_id"', 'item = "user_id"\nlateness = 10', "with a unit"),
     (TOPIC, 'item = "user_id"', 'item = "user_id"\nidle = "never"', "with a unit"),
+    (TOPIC, 'item = "user_id"', 'item = "user_id"\nquorum = 0', "quorum"),
+    (TOPIC, 'item = "user_id"', 'item = "user_id"\nquorum = 33', "quorum"),
+    (TOPIC, 'item = "user_id"', 'item = "user_id"\nquorum_most = 9', "at least input.quorum"),
+    (TOPIC, 'item = "user_id"', 'item = "user_id"\nquorum_time = "0s"', "between 1ms and 1d"),
+    (TOPIC, 'item = "user_id"', 'item = "user_id"\nquorum_time = "2d"', "between 1ms and 1d"),
     (TOPIC, 'item = "user_id"', 'item = "user_id"\ndead_letter_rate = 0', "dead_letter_rate"),
     (TOPIC, 'file = "k"', "", r"key\.file is missing"),
     (TOPIC, '[key]\nfile = "k"', "", "needs a hash key"),
@@ -267,6 +275,8 @@ def test_memory_is_estimated_and_limited() -> None:
     config = parse(TOPIC.replace("[key]", '[worker]\nmemory_limit = "100KiB"\n[key]'))
     # 1,024 slots of 4 bytes, 3 windows open at once, and one partition's copy
     assert config.memory_bytes(4) == 1024 * 4 * 3 * 5
+    minutes = parse(TOPIC.replace('window = "1h"', 'window = "1m"'))  # 10 min of lateness and 2.5 of quorum_time
+    assert minutes.memory_bytes(4) == 1024 * 4 * 15 * 5
     assert "60.0 KiB" in config.check_memory(4)
     with pytest.raises(ConfigError, match="memory_limit"):
         config.check_memory(16)

@@ -364,6 +364,8 @@ def test_a_worker_killed_at_any_step_ends_with_the_exact_counts(tmp_path: Path) 
         item_type = "int"
         time = "t"
         lateness = "1m"
+        quorum = 1
+        quorum_time = "1ms"
         close_at_end = true
         [[sketch]]
         name = "minutes"

@@ -20,6 +20,7 @@ from sketchstream.published import Release, SealedState, read
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.placement import belongs, kept
 from sketchstream.stream.ports import Chunk, Restored
+from sketchstream.stream.quorum import MAXIMUM, Quorum
 from sketchstream.stream.windows import NO_TIME
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -43,13 +44,16 @@ from streams import (
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10")
 
 
-def feed(state: PartitionState, s: Stream, cuts: list[int]) -> tuple[list[int], list[int]]:
+QUORUMS = (MAXIMUM, Quorum(3, 15_000), Quorum())
+
+
+def feed(state: PartitionState, s: Stream, cuts: list[int], clock_ms: int | None = None) -> tuple[list[int], list[int]]:
     """Apply a stream in chunks; returns the late and the future records."""
     late: list[int] = []
     future: list[int] = []
     edges = [0, *sorted(set(cuts)), len(s)]
     for begin, end in pairwise(edges):
-        outcome = state.apply(s.chunk(begin, end))
+        outcome = state.apply(s.chunk(begin, end), clock_ms=clock_ms)
         late += (begin + outcome.late_records).tolist()
         future += (begin + outcome.future_records).tolist()
     return late, future
@@ -62,14 +66,21 @@ def finish(state: PartitionState) -> dict[tuple[str, int], Release | SealedState
 
 
 @pytest.mark.statistics
-@given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(1, 399), max_size=12), lateness=st.integers(0, 4))
+@given(
+    seed=st.integers(0, 10**6),
+    cuts=st.lists(st.integers(1, 399), max_size=12),
+    lateness=st.integers(0, 4),
+    quorum=st.sampled_from(QUORUMS),
+)
 @settings(max_examples=40)
-def test_batch_boundaries_change_nothing(seed: int, cuts: list[int], lateness: int) -> None:
+def test_batch_boundaries_change_nothing(seed: int, cuts: list[int], lateness: int, quorum: Quorum) -> None:
     s = stream(seed, 400)
-    oracle = Oracle(MINUTE, lateness * MINUTE, HOUR, 16)
+    clock_ms = int(s.stamps[-1])
+    oracle = Oracle(MINUTE, lateness * MINUTE, 16, quorum, clock_ms + HOUR)
     counts, late, future, mark = oracle.run(s)
-    state = PartitionState.fresh(rules(lateness_ms=lateness * MINUTE), 0, 0, 1)
-    assert feed(state, s, cuts) == (late, future)
+    common = rules(lateness_ms=lateness * MINUTE, max_ahead_ms=HOUR, quorum=quorum)
+    state = PartitionState.fresh(common, 0, 0, 1)
+    assert feed(state, s, cuts, clock_ms) == (late, future)
     assert state.watermark == mark
     assert state.position == 400
     sealed = finish(state)
@@ -79,12 +90,12 @@ def test_batch_boundaries_change_nothing(seed: int, cuts: list[int], lateness: i
             assert exact(found, k) == at_least(counts[start], k), (start, k)
 
 
-@given(seed=st.integers(0, 10**6), cut=st.integers(1, 399))
+@given(seed=st.integers(0, 10**6), cut=st.integers(1, 399), quorum=st.sampled_from(QUORUMS))
 @settings(max_examples=20)
-def test_what_a_snapshot_restores_goes_on_as_if_nothing_had_happened(seed: int, cut: int) -> None:
+def test_what_a_snapshot_restores_goes_on_as_if_nothing_had_happened(seed: int, cut: int, quorum: Quorum) -> None:
     s = stream(seed, 400)
-    counts, late, _, mark = Oracle(MINUTE, MINUTE, HOUR, 16).run(s)
-    common = rules(plan(), plan("hours", "1h"))
+    counts, late, _, mark = Oracle(MINUTE, MINUTE, 16, quorum).run(s)
+    common = rules(plan(), plan("hours", "1h"), quorum=quorum)
     first = PartitionState.fresh(common, 0, 0, 1)
     outcome = first.apply(s.chunk(0, cut))
     snapshot = first.capture()
@@ -112,20 +123,20 @@ def test_lateness_uses_the_watermark_before_each_record() -> None:
 
 
 def test_a_future_record_moves_nothing() -> None:
+    """Its own timestamp, as wrong as its time, does not speak for it."""
     times = np.array([EPOCH, EPOCH + 2 * HOUR, EPOCH + 1], np.int64)
-    stamps = np.full(3, EPOCH, np.int64)
-    s = Stream(np.arange(3), times, stamps, np.ones(3, bool), np.zeros(3, bool))
+    s = Stream(np.arange(3), times, times, np.ones(3, bool), np.zeros(3, bool))
     state = PartitionState.fresh(rules(), 0, 0, 1)
-    assert feed(state, s, []) == ([], [1])
+    assert feed(state, s, [], EPOCH) == ([], [1])
     assert state.watermark == EPOCH + 1
     assert state.open_windows == 1
 
 
-def test_without_record_timestamps_nothing_is_future() -> None:
+def test_without_a_clock_nothing_is_future() -> None:
     s = stream(3, 50)
+    assert PartitionState.fresh(rules(), 0, 0, 1).apply(s.chunk(0, 50)).future == 0
     chunk = replace(s.chunk(0, 50), timestamps=None)
-    outcome = PartitionState.fresh(rules(), 0, 0, 1).apply(chunk)
-    assert outcome.future == 0
+    assert PartitionState.fresh(rules(), 0, 0, 1).apply(chunk).future == 0
 
 
 def test_windows_are_opened_by_envelopes_alone() -> None:
@@ -284,7 +295,7 @@ def test_refused_records_are_named_by_reason() -> None:
     valid = np.array([False, True, True, False, True])
     null = np.array([False, False, False, True, False])
     s = Stream(np.zeros(n, np.int64), times, np.full(n, EPOCH), valid, null)
-    outcome = PartitionState.fresh(rules(), 0, 0, 1).apply(s.chunk(0, n))
+    outcome = PartitionState.fresh(rules(), 0, 0, 1).apply(s.chunk(0, n), clock_ms=EPOCH)
     assert outcome.undecodable_records.tolist() == [0]
     assert outcome.time_records.tolist() == [1]
     assert outcome.future_records.tolist() == [2]

@@ -26,6 +26,8 @@ item = "u"
 item_type = "int"
 time = "t"
 lateness = "1m"
+quorum = 1
+quorum_time = "1ms"
 [[sketch]]
 name = "minutes"
 window = "1m"

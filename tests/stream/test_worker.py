@@ -40,6 +40,9 @@ time = "t"
 partitioned_by = "item"
 partitioner = "murmur2"
 lateness = "1m"
+max_ahead = "8h"
+quorum = 1
+quorum_time = "1ms"
 idle = "10m"
 [store]
 snapshot_every = "1s"
@@ -695,7 +698,7 @@ def test_refused_records_go_whole_only_where_that_is_configured() -> None:
 @pytest.mark.parametrize("late", [False, True])
 def test_refused_records_slow_a_partition_down(late: bool) -> None:
     d = driver(TEXT.replace('idle = "10m"', 'idle = "10m"\ndead_letter_rate = 10'), partitions=1)
-    send(d, 1, EPOCH + 9 * HOUR, 0)
+    send(d, 1, EPOCH + 7 * HOUR, 0)
     for _ in range(100):
         if late:
             send(d, 1, EPOCH, 0)
@@ -717,7 +720,7 @@ def test_refused_records_slow_a_partition_down(late: bool) -> None:
 def test_records_that_nobody_takes_are_counted_and_slow_nothing_down() -> None:
     d = driver(TEXT.replace('idle = "10m"', 'idle = "10m"\ndead_letter_rate = 10'), partitions=1)
     d.sink.takes = lambda reason: reason == "undecodable"  # type: ignore[method-assign]
-    send(d, 1, EPOCH + 9 * HOUR, 0)
+    send(d, 1, EPOCH + 7 * HOUR, 0)
     for _ in range(100):
         send(d, 1, EPOCH, 0)
     d.run()
