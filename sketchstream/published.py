@@ -106,9 +106,27 @@ class Origin:
         )
 
     @property
+    def partition_counts(self) -> tuple[int, ...]:
+        """Numbers of input partitions that are known to have been valid while the window was open, ascending."""
+        known = (self.partitions_open, self.partitions_seal)
+        return tuple(sorted({count for count in known if count is not None}))
+
+    @property
     def repartitioned(self) -> bool:
         """Whether the number of input partitions changed while the window was open."""
-        return self.partitions_open != self.partitions_seal
+        return len(self.partition_counts) > 1
+
+
+def partition_counts(origins: Iterable[Origin]) -> int:
+    """The most numbers of partitions that were valid while any part of one window was open: at least 1.
+
+    So many parts of that window can hold records of one item. A part that was sealed before partitions were added
+    counts: parts of the same window that were opened afterwards know of other numbers.
+    """
+    found: dict[Any, set[int]] = {}
+    for origin in origins:
+        found.setdefault((origin.name, origin.revision, origin.window), set()).update(origin.partition_counts)
+    return max((len(counts) for counts in found.values()), default=1) or 1
 
 
 def canonical_law(layers: Iterable[Layer]) -> tuple[tuple[str, Fraction], ...]:
@@ -404,7 +422,7 @@ class Stack(_Published):
     @property
     def repartitioned(self) -> bool:
         """Whether partitions were added or removed inside the window."""
-        return any(part.repartitioned for part in self.parts)
+        return partition_counts(part.origin for part in self.parts) > 1
 
     @property
     def slots(self) -> int:
@@ -440,11 +458,14 @@ class Stack(_Published):
         return kind.observed_release(self.spec, law, slots, noised, cost, parts=len(parts), digest=digest)
 
     def guarantee(self) -> Guarantee:
-        """What is protected, and how much, in words and numbers: that of the worst part."""
-        from sketchstream.privacy.guarantee import Guarantee
+        """What is protected, and how much, in words and numbers: that of the worst part.
+
+        Where partitions were added inside the window an item may lie in several parts, and pays so many times.
+        """
+        from sketchstream.privacy.guarantee import Context, Guarantee
 
         worst = max(self.parts, key=lambda part: part.ledger.loss())
-        return Guarantee.of(worst.spec, worst.ledger)
+        return Guarantee.of(worst.spec, worst.ledger, Context(counts=partition_counts(p.origin for p in self.parts)))
 
     def _repr_html_(self) -> str:
         """For notebooks."""

@@ -85,7 +85,7 @@ def context(
     *,
     partitions: int | None = None,
     retention_ms: float | None = None,
-    repartitioned: bool = False,
+    counts: int = 1,
 ) -> Context:
     """The deployment around a sketch, for its guarantee: windows, partitions, the other sketches on the same input."""
     from sketchstream.privacy.deployment import planned
@@ -97,7 +97,7 @@ def context(
         retention_ms=retention_ms,
         partitions=partitions if config.from_kafka else None,
         keyed=config.checked,
-        repartitioned=repartitioned,
+        counts=counts,
         diagnostics=config.privacy.diagnostics,
         store="kafka" if config.from_kafka else "dir",
         dead_letters=letters if config.input.dead_letter_topic else "none",

@@ -74,7 +74,7 @@ class Windows:
             profile = with_zeros(profile, window.known_zeros)
         worst = max((part.ledger for part in window.parts), key=lambda ledger: ledger.loss())
         plan = self.config.plan(window.sketch)
-        around = clusters.context(self.config, plan, partitions=window.of, repartitioned=window.repartitioned)
+        around = clusters.context(self.config, plan, partitions=window.of, counts=window.counts)
         profile.guarantee = Guarantee.of(window.parts[0].spec, worst, around).to_dict()
         return profile
 

@@ -6,28 +6,32 @@ Touches: nothing.
 Source: docs/theory/privacy.md section 5 (what adds and what does not).
 
 An event lies in one window and one partition of each sketch name; it pays the sum over names and revisions. An item
-pays in every window, and in every partition in which its records can lie: one if the topic is keyed by it, two where
-the number of partitions changed inside the window, all of them if it is not keyed. What another deployment, another
-consumer group or a restored old file published on the same topic is the operator's sum: nothing here can see it.
+pays in every window, and in every partition in which its records can lie: as many as numbers of partitions were valid
+while any part of the window was open if the topic is keyed by it, all of them if it is not. Publications are told
+apart by their seal ids: two of one noise are those of a copied state, an incident with rules of its own (`copies`).
+What another deployment or another consumer group published on the same topic is the operator's sum: nothing here can
+see it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BudgetError
+from sketchstream.privacy.copies import UNKNOWN, copied_loss, families
 from sketchstream.privacy.guarantee import DELTA, approximate
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Loss, Promise, show
 from sketchstream.privacy.looks import event_losses, item_loss
 from sketchstream.privacy.zcdp import concentrated
 
 if TYPE_CHECKING:
-    from sketchstream.published import Origin, Release, SealedState
+    from sketchstream.published import Release, SealedState
     from sketchstream.spec import ProfileSpec
 
 Window = tuple[int, int]
@@ -41,26 +45,31 @@ class Record:
 
     Args:
         name, revision, window, partition: where it belongs; window in ms since 1970, end excluded.
-        repartitioned: the number of partitions changed while it was open.
+        counts: numbers of partitions that are known to have been valid while it was open.
         ledger: its newest published one.
-        conflicts: other states that were published under the same place: their losses add.
-        shared: one of them has a noise layer in common with this one: two states from one noise have no bound.
+        seal_id: names its newest publication.
+        conflicts: other states, of other noise, that were published under the same place: their losses add.
+        copies: ledgers of other states that descend from the same noise: a copied or restored file.
     """
 
     name: str
     revision: int
     window: Window | None
     partition: int | None
-    repartitioned: bool
+    counts: tuple[int, ...]
     ledger: Ledger
+    seal_id: bytes = UNKNOWN
     conflicts: int = 0
-    shared: bool = False
+    copies: tuple[Ledger, ...] = ()
 
     @classmethod
-    def of(cls, origin: Origin, ledger: Ledger) -> Record:
+    def of(cls, published: Release | SealedState) -> Record:
         """The record of a published object."""
-        repartitioned = origin.partitions_open != origin.partitions_seal
-        return cls(origin.name, origin.revision, origin.window, origin.partition, repartitioned, ledger)
+        origin = published.origin
+        counts = origin.partition_counts
+        return cls(
+            origin.name, origin.revision, origin.window, origin.partition, counts, published.ledger, published.seal_id
+        )
 
     @property
     def place(self) -> tuple[str, int, Window | None, int | None]:
@@ -69,17 +78,30 @@ class Record:
 
     def event(self) -> Loss:
         """Most that an event loses here."""
-        if self.shared:
-            return math.inf
+        if self.copies:
+            return self._copied()
         history = _public(self.ledger)
         gaps = event_losses(history, max_weight=self.ledger.max_weight)
         return max((gap.loss for gap in gaps), default=Fraction(0))
 
     def item(self) -> Loss:
         """Most that an item loses here; infinite for unit "event"."""
-        if self.shared:
+        if self.ledger.unit != "item":
             return math.inf
-        return item_loss(_public(self.ledger)) if self.ledger.unit == "item" else math.inf
+        return self._copied() if self.copies else item_loss(_public(self.ledger))
+
+    def _copied(self) -> Loss:
+        """Most that an event, or an item, loses to all copies together."""
+        return copied_loss([_public(one) for one in (self.ledger, *self.copies)])
+
+    def parts(self) -> Iterator[Record]:
+        """What a merge of published states consists of, for adding them up published nothing; else the record."""
+        history = self.ledger.history
+        if not history.parts or history.entries or any(part.seal is None for part in history.parts):
+            yield self
+            return
+        for part in history.parts:
+            yield from replace(self, ledger=replace(self.ledger, history=part), seal_id=UNKNOWN).parts()
 
 
 def _pure(loss: Loss) -> Loss:
@@ -146,23 +168,31 @@ class Deployment:
     ) -> Deployment:
         """The deployment that published these objects, in any order, duplicates allowed.
 
-        Releases of one sketch and its seal carry one growing ledger: the longest counts. Ledgers under one name
-        that do not continue each other are two sketches: both count, and the record says so.
+        Releases of one sketch and its seal carry one growing ledger: the longest counts. States of other noise under
+        one name are two sketches: both count, and the record says so. Publications of one noise that are not those
+        of one sketch are copies: one record holds them all.
         """
-        return cls.from_records((Record.of(one.origin, one.ledger) for one in published), keyed=keyed, limit=limit)
+        return cls.from_records((Record.of(one) for one in published), keyed=keyed, limit=limit)
 
     @classmethod
     def from_records(
         cls, records: Iterable[Record], *, keyed: bool = True, limit: Fraction | None = None
     ) -> Deployment:
         """The same from records."""
-        groups: dict[Any, list[Record]] = {}
-        for record in records:
-            groups.setdefault(record.place, []).append(record)
+        found = [part for record in records for part in record.parts()]
         kept: list[Record] = []
-        for place in sorted(groups, key=_order):
-            kept += _newest(groups[place])
-        return cls(tuple(kept), keyed, limit)
+        for family in families([(one.ledger.history.without_copies(), one.seal_id) for one in found]):
+            heads = [found[chain.members[0]] for chain in family]
+            places: set[Any] = set()
+            for number, head in enumerate(heads):
+                if head.place not in places:
+                    places.add(head.place)
+                    others = tuple(one.ledger for at, one in enumerate(heads) if at != number)
+                    kept.append(replace(head, copies=others))
+        held = Counter(record.place for record in kept)
+        # sketches without a name are different sketches
+        kept = [replace(record, conflicts=held[record.place] - 1 if record.name else 0) for record in kept]
+        return cls(tuple(sorted(kept, key=lambda record: _order(record.place))), keyed, limit)
 
     def total(self, records: Sequence[Record] | None = None) -> Total:
         """What some of the records, or all of them, cost together."""
@@ -186,8 +216,12 @@ class Deployment:
         return sorted({record.name for record in self.records if record.ledger.unit == "event"})
 
     def conflicts(self) -> list[Record]:
-        """One record for each place under which more than one state was published: an incident."""
+        """One record for each place under which states of different noise were published: an incident."""
         return list({record.place: record for record in self.records if record.conflicts}.values())
+
+    def copied(self) -> list[Record]:
+        """Records of states that were copied and published more than once: an incident."""
+        return [record for record in self.records if record.copies]
 
     def require_room(self, specs: Mapping[str, ProfileSpec]) -> None:
         """Refuse to count the same events once more, by sketches of these specs, beyond the limit.
@@ -197,7 +231,7 @@ class Deployment:
         """
         if self.limit is None or not self.records:
             return
-        again = [Record(name, 0, None, None, repartitioned=False, ledger=planned(specs[name])) for name in specs]
+        again = [Record(name, 0, None, None, (), planned(specs[name])) for name in specs]
         spent, more = self.total().event, _event_total(again, _pure)
         if spent + more > self.limit:
             msg = (
@@ -239,16 +273,18 @@ class Deployment:
             "days": {day: total.to_dict() for day, total in self.by_day().items()},
             "unbounded_for_items": self.unbounded_for_items(),
             "conflicts": len(self.conflicts()),
+            "copied": len(self.copied()),
             "sketches": [
                 {
                     "sketch": record.name,
                     "revision": record.revision,
                     "window": None if record.window is None else list(record.window),
                     "partition": record.partition,
-                    "repartitioned": record.repartitioned,
+                    "partition_counts": list(record.counts),
                     "event": show(record.event()),
                     "item": show(record.item()),
                     "conflicts": record.conflicts,
+                    "copies": len(record.copies),
                     "ledger": record.ledger.to_dict(),
                 }
                 for record in self.records
@@ -280,22 +316,29 @@ class Deployment:
                 f"INCIDENT: {record.name}, revision {record.revision}, window {record.window}, partition "
                 f"{record.partition}: {record.conflicts + 1} states were published under one name"
             )
+        for record in self.copied():
+            place = f"{record.name}, revision {record.revision}, window {record.window}, partition {record.partition}"
+            lines.append(
+                f"INCIDENT: {place if record.name else 'a sketch'}: {len(record.copies) + 1} copies of one state were "
+                f"published; together they cost an {record.ledger.unit} "
+                f"{'without a bound' if record._copied() == math.inf else show(record._copied())}"
+            )
         lines.append("not counted: other deployments, other consumer groups and restored old files on the same topic")
         return "\n".join(lines)
 
     def _item_total(self, records: Sequence[Record], measure: Measure) -> Loss:
         """Over windows the losses of an item add; over partitions as the topic's key says."""
         windows: dict[Any, dict[Any, Loss]] = {}
-        moved: set[Any] = set()
+        counts: dict[Any, set[int]] = {}
         for record in records:
             if record.ledger.unit == "item":
                 key = record.name, record.revision, record.window
                 held = windows.setdefault(key, {})
                 held[record.partition] = held.get(record.partition, Fraction(0)) + measure(record.item())
-                moved |= {key} if record.repartitioned else set()
+                counts.setdefault(key, set()).update(record.counts)
         total: Loss = Fraction(0)
         for key, held in windows.items():
-            lies_in = len(held) if not self.keyed else 2 if key in moved else 1
+            lies_in = max(1, len(counts[key])) if self.keyed else len(held)
             total = total + sum(sorted(held.values(), reverse=True)[:lies_in], Fraction(0))
         return total
 
@@ -304,31 +347,6 @@ def _order(place: tuple[str, int, Window | None, int | None]) -> tuple[str, int,
     """A sorting key of places."""
     name, revision, window, partition = place
     return name, revision, window or (0, 0), -1 if partition is None else partition
-
-
-def _newest(group: Sequence[Record]) -> list[Record]:
-    """The longest of ledgers that continue each other; those that do not are kept beside it, marked."""
-    kept: list[Record] = []
-    for record in sorted(group, key=lambda one: len(one.ledger.history.entries), reverse=True):
-        if not any(_continues(one.ledger, record.ledger) for one in kept):
-            kept.append(record)
-    if len(kept) == 1 or not kept[0].name:  # sketches without a name are different sketches
-        return [replace(record, shared=_shares(record, kept)) for record in kept]
-    return [replace(record, conflicts=len(kept) - 1, shared=_shares(record, kept)) for record in kept]
-
-
-def _shares(record: Record, others: Sequence[Record]) -> bool:
-    """Whether another of the records was made from the same noise."""
-    own = {layer.lineage for layer in record.ledger.layers}
-    return any(own & {layer.lineage for layer in one.ledger.layers} for one in others if one is not record)
-
-
-def _continues(longer: Ledger, shorter: Ledger) -> bool:
-    """Whether one history begins with the other."""
-    one, two = longer.history.without_copies(), shorter.history.without_copies()
-    if two.seal is not None and len(one.entries) > len(two.entries):
-        return False
-    return one.entries[: len(two.entries)] == two.entries and one.parts == two.parts
 
 
 def _event_total(records: Sequence[Record], measure: Measure) -> Loss:

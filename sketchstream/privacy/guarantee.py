@@ -55,7 +55,7 @@ class Context:
         published_ms: how long publications are kept; None: for ever.
         partitions: of the input; None: no partitions.
         keyed: whether an item's records all lie in one partition, and that is checked.
-        repartitioned: whether the number of partitions changed inside the window.
+        counts: distinct numbers of partitions that were valid while any part of the window was open.
         diagnostics: exact counters of payload-dependent outcomes at the operator's endpoint, or off.
         store: where snapshots live: "kafka" (encrypted, keys in the offsets topic), "dir" (plain, 0600), "file"
             (an open sketch's own file), None (memory only).
@@ -68,7 +68,7 @@ class Context:
     published_ms: int | None = None
     partitions: int | None = None
     keyed: bool = True
-    repartitioned: bool = False
+    counts: int = 1
     diagnostics: Literal["exact", "off"] = "off"
     store: Literal["kafka", "dir", "file"] | None = None
     dead_letters: Literal["none", "envelope", "payload"] = "none"
@@ -218,9 +218,9 @@ def _windows(window_ms: int | None, span_ms: float) -> int:
 
 def _copies_of_item(around: Context) -> int:
     """Partitions in which one item's records of one window can lie."""
-    if around.partitions is None or (around.keyed and not around.repartitioned):
-        return 1
-    return min(2, around.partitions) if around.keyed else around.partitions
+    if not around.keyed:
+        return around.partitions or 1
+    return around.counts if around.partitions is None else min(around.counts, around.partitions)
 
 
 def _beside(one: Beside, unit: str, around: Context) -> Loss:
@@ -289,7 +289,7 @@ def _seen(
         lines.append(f"{reader}: no bound; the guarantee is void for {spec.unit}s after any copy of the open state")
     else:
         lines.append(f"{reader}: {unit} loses at most {plain(looked)}")
-    if around.beside or (spec.unit == "item" and around.window_ms is not None):
+    if around.beside or (spec.unit == "item" and (around.window_ms is not None or _copies_of_item(around) > 1)):
         what = [f"{len(around.beside) + 1} sketches"] if around.beside else []
         if spec.unit == "item":
             windows = _windows(around.window_ms, DAY_MS)
@@ -323,9 +323,10 @@ def _lost(spec: ProfileSpec, ledger: Ledger, around: Context, looked: Loss) -> l
             lost.append(
                 f"items are not keyed: {around.partitions} partitions hold parts of one item, each at full cost"
             )
-    if around.repartitioned and spec.unit == "item":
+    if around.counts > 1 and spec.unit == "item":
         lost.append(
-            "the number of partitions changed in this window: an item may lie in two of them, at twice the cost"
+            f"partitions were added inside this window ({around.counts} numbers of them were valid): an item may lie "
+            f"in {_copies_of_item(around)} of them and pays in each"
         )
     lost.append(_topic(around))
     lost.append("records in flight in the process, when it is seized")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sketchstream.errors import DataLossError, FormatError, MergeError, StoreError
-from sketchstream.published import Published, Release, SealedState, read, stack
+from sketchstream.published import Published, Release, SealedState, partition_counts, read, stack
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.ports import Frontier, SealedEntry, SealedSource
 from sketchstream.stream.results import REVISION_NAME, SEALED_NAME, read_frontiers, start_name
@@ -104,7 +104,8 @@ class SealedWindow:
         missing: partitions that are not, ascending.
         partial: records from before the start of some partition, or lost ones, may be missing.
         diverged: it may hold records of some partition that the log has lost since.
-        repartitioned: partitions were added while it was open: items may be counted twice, intervals do not hold.
+        counts: distinct numbers of partitions that were valid while any part of it was open, at least 1. If there are
+            more, items may be counted more than once, and intervals do not hold.
         parts: the sealed sketches, by partition.
     """
 
@@ -116,13 +117,18 @@ class SealedWindow:
     missing: tuple[int, ...]
     partial: bool
     diverged: bool
-    repartitioned: bool
+    counts: int
     parts: tuple[Release | SealedState, ...] = field(repr=False)
 
     @property
     def complete(self) -> bool:
         """Whether every partition has passed this window, none began inside it, and none counted what the log lost."""
         return not self.missing and not self.partial and not self.diverged
+
+    @property
+    def repartitioned(self) -> bool:
+        """Whether partitions were added while any part of it was open."""
+        return self.counts > 1
 
     @property
     def known_zeros(self) -> int:
@@ -279,7 +285,7 @@ class SealedReader:
             own = {partition: one for (rev, partition), one in frontiers.items() if rev == revision}
             counts = [one.partitions for one in own.values()]
             for part in here.values():
-                counts += [n for n in (part.origin.partitions_open, part.origin.partitions_seal) if n is not None]
+                counts += part.origin.partition_counts
             of = max([*counts, max(here) + 1])
             missing = []
             for partition in range(of):
@@ -297,8 +303,7 @@ class SealedReader:
                     missing=tuple(missing),
                     partial=any(one.partial.covers(window[1]) for one in own.values()),
                     diverged=any(one.diverged.covers(window[1]) for one in own.values()),
-                    repartitioned=any(part.repartitioned for part in here.values())
-                    or len({part.origin.partitions_open for part in here.values()}) > 1,
+                    counts=partition_counts(part.origin for part in here.values()),
                     parts=tuple(here[partition] for partition in sorted(here)),
                 )
             )

@@ -238,9 +238,10 @@ def test_events_pay_by_their_gap() -> None:
 def test_deployments_add_the_squares_of_their_sketches_losses() -> None:
     records = []
     for hour in range(24):
-        made = ledger("item", Promise("bare"), "1/10").charge_release(F(1, 10)).charge_publication()
+        layer = LayerEntry(hour.to_bytes(16, "big"), RESPONSE, F(1, 10))
+        made = Ledger.create("item", 1, layer, Promise("bare")).charge_release(F(1, 10)).charge_publication()
         span = (hour * 3_600_000, (hour + 1) * 3_600_000)
-        records.append(deployment.Record("hourly", 0, span, 0, repartitioned=False, ledger=made))
+        records.append(deployment.Record("hourly", 0, span, 0, (), made))
     assert deployment.Deployment.from_records(records).total().item_zcdp == 24 * concentrated(F(2, 10))
 
 

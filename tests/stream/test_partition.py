@@ -377,6 +377,30 @@ def test_before_a_window_is_sealed_the_cluster_is_asked_for_its_partitions() -> 
     assert published_after(state)[0].repartitioned
 
 
+def test_a_misplaced_payload_does_not_decide_what_a_seal_hears_of_partitions() -> None:
+    """Partitions are added between a misplaced item and the seal that its chunk causes: both worlds must say so."""
+    said = {}
+    for misplaced in (True, False):
+        answers = iter([4, 6] if misplaced else [6])
+        here = next(item for item in range(16) if belongs_to(item, 4) == belongs_to(item, 6) == 0)
+        away = next(item for item in range(16) if belongs_to(item, 4) != 0)
+        times = (EPOCH + np.array([0, 0.5, 30]) * MINUTE).astype(np.int64)
+        items = np.array([here, away if misplaced else here, here])
+        s = Stream(items, times, times, np.ones(3, bool), np.zeros(3, bool))
+        state = PartitionState.fresh(rules(partitioner="murmur2"), 0, 0, 4)
+        outcome = state.apply(s.chunk(0, 3), lambda answers=answers: next(answers))  # type: ignore[misc]
+        assert outcome.misplaced == int(misplaced)
+        assert outcome.sealed == 1
+        found = published_after(state)[0]
+        said[misplaced] = (found.origin.partition_counts, state.partitions)
+    assert said[True] == said[False] == ((4, 6), 6)
+
+
+def belongs_to(item: int, partitions: int) -> int:
+    """The partition that the Java client's partitioner chooses."""
+    return next(p for p in range(partitions) if belongs(Items.of([item]), "murmur2", (partitions,), p)[0])
+
+
 def published_after(state: PartitionState) -> list[Release | SealedState]:
     state.capture()
     return list(published(state).values())

@@ -1,43 +1,66 @@
 """`sketchstream ledger`: what the looks at a sketch, or at all sketches of a deployment, cost.
 
-In: any sketch file, or a configuration. Out: layers, views and losses, exact fractions. Touches: what it reads.
+In: any sketch file, several published ones, or a configuration. Out: layers, views and losses, exact fractions.
+Touches: what it reads.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from sketchstream.cli import options, show
 
+if TYPE_CHECKING:
+    from sketchstream.privacy.deployment import Deployment
+
 
 @click.command(short_help="Print what a sketch's looks cost: layers, views, loss.")
-@click.argument("file", type=options.FILE, required=False)
+@click.argument("files", type=options.FILE, nargs=-1)
 @options.config(required=False)
 @options.result_format()
-def command(file: Path | None, config_file: Path | None, form: show.Format) -> None:
+def command(files: tuple[Path, ...], config_file: Path | None, form: show.Format) -> None:
     r"""Print the ledger: every noise layer and every view, in order, and the most that any event (or item) loses.
 
-    With -c: all that the configuration's workers have published, over sketches, windows and partitions.
+    Several published files: what they cost together; publications of copies of one state are found and named. With
+    -c: all that the configuration's workers have published, over sketches, windows and partitions.
 
     \b
     Examples:
       sketchstream ledger s.sealed
+      sketchstream ledger monday.sealed tuesday.sealed
       sketchstream ledger -c sketchstream.toml --format json
     """
     from sketchstream.cli import windows
     from sketchstream.errors import ConfigError
 
-    if (file is None) == (config_file is None):
-        msg = "give either a sketch file or -c"
+    if bool(files) == (config_file is not None):
+        msg = "give either sketch files or -c"
         raise ConfigError(msg)
-    if file is not None:
-        _of_file(file, form)
+    if len(files) == 1:
+        _of_file(files[0], form)
         return
-    assert config_file is not None
+    if config_file is None:
+        _together(_of_files(files), form)
+        return
     with windows.opened(config_file) as reader:
-        deployment = reader.deployment()
+        _together(reader.deployment(), form)
+
+
+def _of_files(files: tuple[Path, ...]) -> Deployment:
+    """What several published files cost together."""
+    from sketchstream.cli import sketches
+    from sketchstream.privacy.deployment import Deployment
+    from sketchstream.published import Stack
+
+    found = [sketches.read_published(file, "ledger of several files") for file in files]
+    return Deployment.of(part for one in found for part in (one.parts if isinstance(one, Stack) else (one,)))
+
+
+def _together(deployment: Deployment, form: show.Format) -> None:
+    """The ledger of a deployment."""
     if form == "json":
         click.echo(show.as_json(deployment.to_dict()))
     elif form == "csv":
