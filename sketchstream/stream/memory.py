@@ -87,6 +87,11 @@ class MemorySource:
         self._positions: dict[int, int] = {}
         self._known = 0
 
+    @property
+    def joined(self) -> bool:
+        """Whether the partitions were announced."""
+        return set(self.owned) <= self._announced
+
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """One chunk of each partition that has one."""
         del timeout_s
@@ -302,12 +307,15 @@ class MemorySink:
         """Keep one record."""
         self.sent.append((partition, reason, record, detail))
 
-    def flush(self, timeout_s: float = 10.0) -> None:
+    def flush(self, partition: int, timeout_s: float = 10.0) -> None:
         """All of them are here."""
-        del timeout_s
+        del partition, timeout_s
         if self.fail is not None:
             raise self.fail
         self.acknowledged = len(self.sent)
+
+    def forget(self, partition: int) -> None:
+        """Tests look at everything that was ever sent."""
 
     def close(self) -> None:
         """Nothing is held."""

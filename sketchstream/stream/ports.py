@@ -148,7 +148,7 @@ SourceEvent = Assigned | Revoked | Chunk | PartitionError | Ended
 
 
 class Source(Protocol):
-    """Where records come from. Every method is called from the worker's own thread.
+    """Where records come from. Every method is called from the worker's own thread, `joined` from any.
 
     1. `poll` returns within about `timeout_s`, whatever the broker does, and never raises for one partition:
        that is a `PartitionError` in its result.
@@ -157,6 +157,10 @@ class Source(Protocol):
     3. After `seek(p, x)` the next chunk of p has `from_position == x`.
     4. Chunks of one partition come in order, each from where the last one ended.
     """
+
+    @property
+    def joined(self) -> bool:
+        """Whether it is known which partitions are ours, perhaps none."""
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """What happened since the last call, in order."""
@@ -398,8 +402,9 @@ class Sink(Protocol):
 
     The worker decides whether their contents go along, which are raw data, and how many go in a second.
 
-    1. `send` only enqueues (worker's thread); `flush` (a worker thread) returns when everything that was sent
-       before is acknowledged, and raises BrokerError otherwise: then the snapshot that would pass them is not made.
+    1. `send` only enqueues and never waits (worker's thread); `flush` (a worker thread) returns when everything that
+       was sent of this partition before is acknowledged, and raises BrokerError otherwise: then the snapshot that
+       would pass them is not made.
     """
 
     def takes(self, reason: Refusal) -> bool:
@@ -408,8 +413,11 @@ class Sink(Protocol):
     def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
         """Enqueue one record. `detail` names sketches or rules, never contents."""
 
-    def flush(self, timeout_s: float = 10.0) -> None:
-        """Wait until all is acknowledged."""
+    def flush(self, partition: int, timeout_s: float = 10.0) -> None:
+        """Wait until all of this partition is acknowledged."""
+
+    def forget(self, partition: int) -> None:
+        """The partition was dropped: what waits of it is sent again by whoever reads its records again."""
 
     def close(self) -> None:
         """Let go."""

@@ -93,6 +93,7 @@ class Slot:
     lag: int | None = None
     tokens: float = 0.0
     tokens_at: float = 0.0
+    refused_bytes: int = 0
     throttled: bool = False
     ended: bool = False
 

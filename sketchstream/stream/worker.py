@@ -261,7 +261,8 @@ class Worker:
         for sketch, n in outcome.late.items():
             self.metrics.add_late(sketch, n)
         if self._sink is not None:
-            sent = refusals.send(self._sink, chunk, outcome, self.metrics, payload=self.settings.refused_payload)
+            sent, size = refusals.send(self._sink, chunk, outcome, self.metrics, payload=self.settings.refused_payload)
+            slot.refused_bytes += size
             if sent:
                 self._refill(slot)
                 slot.tokens -= sent
@@ -333,7 +334,7 @@ class Worker:
     def gauges(self) -> Gauges:
         """What the endpoint shows. May be called from other threads."""
         age = self._clock.monotonic() - self._polled_at
-        return views.gauges(self._slots.copy().values(), self._losses, age)
+        return views.gauges(self._slots.copy().values(), self._losses, age, joined=self._source.joined)
 
     def halted(self) -> dict[int, str]:
         """Halted partitions and why."""

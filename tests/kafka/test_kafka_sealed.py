@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -176,7 +180,7 @@ def test_refused_records_say_where_they_are_and_keep_what_they_came_with(
     sink.send(2, "future", RawRecord(8, 123, b"user", b"secret", (("h", b"v"), *forged, ("h", b"w"))))
     sink.send(2, "future", RawRecord(9, 123, b"tombstone", None))
     sink.send(2, "undecodable", RawRecord(10, 123, b"nowhere", b"to go"))
-    sink.flush()
+    sink.flush(2)
     sink.close()
     found = [r for p in range(3) for r in records(kafka, topic, p)]
     bare = next(r for r in found if r.key == b"events/2/7")
@@ -207,8 +211,8 @@ def test_a_refused_record_that_is_too_large_for_its_topic_goes_without_its_conte
     sizes = [100, 8000, 100, 5 << 20, 200]  # the fourth is too large for the client itself
     for offset, size in enumerate(sizes):
         sink.send(0, "undecodable", RawRecord(offset, 1, b"k%d" % offset, b"x" * size))
-    sink.flush(30.0)
-    assert sink._pending == []
+    sink.flush(0, 30.0)
+    assert sink._pending == {}
     sink.close()
     found = {dict(r.headers)["__sketchstream.errors.offset"]: r for r in records(kafka, name)}
     assert [found[b"%d" % n].key for n in range(5)] == [b"k0", b"events/0/1", b"k2", b"events/0/3", b"k4"]
@@ -218,13 +222,51 @@ def test_a_refused_record_that_is_too_large_for_its_topic_goes_without_its_conte
 
 def test_refused_records_that_cannot_be_acknowledged_stop_the_snapshot_and_are_kept(connection: Connection) -> None:
     sink = KafkaSink(connection, "events", dead_letter_topic="no-such-topic")
-    sink._outlet.producer().config["max_block_ms"] = 500
-    sink.send(0, "undecodable", RawRecord(1, 1, None, b"x"))
-    for _ in range(2):
-        sink._outlet.producer().config["max_block_ms"] = 500
-        with pytest.raises(BrokerError):
-            sink.flush(2.0)
-    assert len(sink._pending) == 1
+    began = time.monotonic()
+    for offset in range(200):
+        sink.send(0, "undecodable", RawRecord(offset, 1, None, b"x"))
+    sink.send(1, "undecodable", RawRecord(7, 1, None, b"y"))
+    assert sink._outlet._producer is None, "sending only queues: nothing of Kafka is asked on the worker's thread"
+    sink._outlet._more = {"max_block_ms": 500}
+    with pytest.raises(BrokerError):
+        sink.flush(0, 2.0)
+    for partition in (0, 1):  # the topic was away a moment ago: nobody waits for it again so soon
+        with pytest.raises(BrokerError, match="a moment ago"):
+            sink.flush(partition, 2.0)
+    assert {p: len(letters) for p, letters in sink._pending.items()} == {0: 200, 1: 1}
+    sink.flush(2)
+    sink.forget(0)
+    assert list(sink._pending) == [1]
+    assert time.monotonic() - began < 60
+    sink.close()
+
+
+def test_a_partition_waits_for_its_own_refused_records_while_another_sends(
+    connection: Connection, topic: str, kafka: str
+) -> None:
+    """A flush that finds another one under way must not return before its own letters are acknowledged."""
+    sink = KafkaSink(connection, "events", dead_letter_topic=topic)
+    reached, go_on = threading.Event(), threading.Event()
+    deliver = sink._deliver
+
+    def held(letters: Sequence[Any], deadline: float) -> None:
+        reached.set()
+        assert go_on.wait(30)
+        deliver(letters, deadline)
+
+    sink._deliver = held  # type: ignore[method-assign]
+    sink.send(0, "undecodable", RawRecord(1, 1, b"zero", None))
+    sink.send(1, "undecodable", RawRecord(2, 1, b"one", None))
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(sink.flush, 0)
+        assert reached.wait(30)
+        second = threads.submit(sink.flush, 1)
+        time.sleep(0.2)
+        assert not second.done()
+        go_on.set()
+        first.result(30)
+        second.result(30)
+    assert {r.key for p in range(3) for r in records(kafka, topic, p)} == {b"zero", b"one"}
     sink.close()
 
 

@@ -264,7 +264,7 @@ def test_one_bad_partition_halts_alone() -> None:
         d.worker.step(0.0)
     gauges = d.worker.gauges()
     assert [one.status for one in gauges.partitions] == ["running", "halted", "running"]
-    assert not gauges.ready
+    assert gauges.ready, "others must not wait for a partition that waits for a person"
     assert "recover" in gauges.partitions[1].reason
     window = d.windows("minutes")[0]
     assert (window.published, window.of, window.missing, window.complete) == (2, 3, (1,), False)
@@ -578,6 +578,23 @@ def test_refused_records_are_acknowledged_before_the_snapshot_that_passes_them()
     assert reasons == {("undecodable", 0), ("future", 1)}
     for _, _, record, _ in d.sink.sent:
         assert (record.key, record.value, record.headers) == (None, None, ()), "no payload unless configured"
+
+
+def test_refused_records_that_wait_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition whose letters are many is paused and committed before its time."""
+    from sketchstream.stream import judgement
+
+    monkeypatch.setattr(judgement, "MAX_REFUSED_BYTES", 5000)
+    d = driver(TEXT.replace('snapshot_every = "1s"', 'snapshot_every = "1h"'), partitions=1)
+    d.run()
+    before = d.snapshots.snapshots[0].position
+    for _ in range(20):
+        d.log.append(0, EPOCH, None, b"{broken")
+    d.worker.step(0.0)
+    d.worker.step(0.0)
+    assert d.snapshots.snapshots[0].position == before + 20
+    assert d.sink.acknowledged == 20
+    assert d.worker._slots[0].refused_bytes == 0
 
 
 def test_a_silent_partition_is_committed_once_more_for_the_erasure_of_what_it_superseded() -> None:
@@ -1069,7 +1086,7 @@ def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
                 return error.code, error.read().decode()
 
     try:
-        assert get("/readyz") == (503, "no partition is assigned\n")
+        assert get("/readyz") == (503, "no partition is assigned yet\n")
         send(d, 1, EPOCH, 0)
         d.run()
         assert get("/readyz") == (200, "ready\n")
@@ -1086,9 +1103,21 @@ def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
         ):
             assert name in text, name
         d.worker._lives.halt(d.worker._slots[1], "partition 1: offset trimmed")
-        assert get("/readyz") == (503, "partition 1 halted: partition 1: offset trimmed\n")
+        code, text = get("/readyz")
+        assert code == 200, "a roll-out does not wait for a partition that waits for a person"
+        assert text == "ready\npartition 1 halted: partition 1: offset trimmed\n"
+        d.worker._lives.fail(d.worker._slots[0], BrokerError("away"))
+        assert get("/readyz")[0] == 503
+        assert "partition 0 restoring: away" in get("/readyz")[1]
+        d.clock.advance(1)
+        d.run()
+        assert get("/readyz")[0] == 200
         d.clock.advance(100)
         assert get("/healthz")[0] == 503
+        assert get("/readyz") == (
+            503,
+            "the worker does not poll\npartition 1 halted: partition 1: offset trimmed\n",
+        )
         assert get("/other")[0] == 404
     finally:
         endpoint.close()
