@@ -12,14 +12,15 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.ports import Frontier, RawRecord, Refusal, SealedEntry
 from sketchstream_connectors.kafka_client import Connection, ours
-from sketchstream_connectors.kafka_sealed import Headers, Log, Seen, digest_of, entry_records, frontier_record
+from sketchstream_connectors.kafka_log import Log
+from sketchstream_connectors.kafka_sealed import TAIL, Headers, Seen, digest_of, entry_records, frontier_record, stamp
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
@@ -28,7 +29,6 @@ log = logging.getLogger("sketchstream.kafka")
 
 PUBLISH_TIMEOUT_S = 30.0
 FRONTIERS_AGE_S = 5.0
-TAIL = 64
 REMEMBERED = 1 << 16
 """Digests of published bodies that are kept, the newest: repetitions of a publication come soon after it."""
 PREFIX = "__sketchstream.errors."
@@ -68,15 +68,32 @@ class Outlet:
                 )
             return self._producer
 
-    def send(self, topic: str, partition: int | None, records: Iterable[Record], what: str) -> None:
-        """Send records in order and return when all are acknowledged."""
+    def send(
+        self,
+        topic: str,
+        partition: int | None,
+        records: Iterable[Record],
+        what: str,
+        timestamps: Iterable[int | None] = repeat(None),
+    ) -> None:
+        """Send records in order and return when all are acknowledged.
+
+        Args:
+            topic: where to.
+            partition: of the topic; None: the client chooses.
+            records: keys, values and headers.
+            what: names the step in errors.
+            timestamps: of the records, ms; None: the time of sending.
+        """
         producer = self.producer()
         deadline = time.monotonic() + PUBLISH_TIMEOUT_S
         try:
             with ours(what):
                 futures = [
-                    producer.send(topic, key=key, value=value, headers=headers, partition=partition)
-                    for key, value, headers in records
+                    producer.send(
+                        topic, key=key, value=value, headers=headers, partition=partition, timestamp_ms=timestamp
+                    )
+                    for (key, value, headers), timestamp in zip(records, timestamps, strict=False)
                 ]
                 for future in futures:
                     future.get(timeout=max(0.001, deadline - time.monotonic()))
@@ -135,13 +152,15 @@ class KafkaPublisher:
                 )
                 raise DataLossError(msg)
         what = f"publishing partition {partition} to {self._topic!r}"
-        records = [record for entry in entries for record in entry_records(entry)]
+        records = [(record, stamp(entry.window[1])) for entry in entries for record in entry_records(entry)]
         if records:
-            self._outlet.send(self._topic, partition, records, what)
+            bodies, stamps = zip(*records, strict=True)
+            self._outlet.send(self._topic, partition, bodies, what, stamps)
             self._remember(digests)
             faults.reach("publish.entries")
         if frontiers:
-            self._outlet.send(self._topic, partition, [frontier_record(f) for f in frontiers], what)
+            stamps = tuple(stamp(f.published_through) for f in frontiers)
+            self._outlet.send(self._topic, partition, [frontier_record(f) for f in frontiers], what, stamps)
             faults.reach("publish.frontiers")
 
     def _remember(self, digests: Mapping[str, str]) -> None:
@@ -163,7 +182,6 @@ class KafkaPublisher:
                     self._log = Log(self._connection, self._topic, tail=TAIL)
                 for record in self._log.advance():
                     self._seen.add(record)
-                self._seen.chunks.clear()
             except BrokerError:
                 if self._log is not None:
                     with contextlib.suppress(Exception):

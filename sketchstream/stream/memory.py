@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from sketchstream.stream.ports import (
     Assigned,
     Chunk,
     Decoded,
+    Deleted,
     Fresh,
     Frontier,
     RawRecord,
@@ -26,6 +27,7 @@ from sketchstream.stream.ports import (
     Snapshot,
     SourceEvent,
 )
+from sketchstream.stream.windows import within
 
 if TYPE_CHECKING:
     from sketchstream_connectors.fields import Decoder
@@ -253,10 +255,6 @@ class MemoryPublisher:
         """Newest frontiers, by name."""
         return _Frontiers(self._frontiers)
 
-    def entries(self, sketch: str, window: Any = None) -> Iterator[SealedEntry]:
-        """What was published of a sketch."""
-        return (one for one in self.log if one.sketch == sketch and (window is None or window(one.window)))
-
     def sketches(self) -> Sequence[str]:
         """Names."""
         return sorted({one.sketch for one in self.log})
@@ -271,13 +269,17 @@ class MemorySealed:
     def __init__(self, publisher: MemoryPublisher) -> None:
         self._publisher = publisher
 
-    def frontiers(self) -> Sequence[Frontier]:
+    def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
         """Newest frontiers."""
-        return list(self._publisher.frontiers().values())
+        return [one for one in self._publisher.frontiers().values() if sketch in (None, one.sketch)]
 
-    def entries(self, sketch: str, window: Any = None) -> Iterator[SealedEntry]:
+    def read(
+        self, sketch: str | None = None, since: int | None = None, until: int | None = None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
         """What was published of a sketch."""
-        return self._publisher.entries(sketch, window)
+        yield from self.frontiers(sketch)
+        chosen = (one for one in self._publisher.log if sketch in (None, one.sketch))
+        yield from sorted((one for one in chosen if within(one.window, since, until)), key=lambda one: one.window)
 
     def sketches(self) -> Sequence[str]:
         """Names."""

@@ -373,18 +373,45 @@ class Publisher(Protocol):
         """Let go."""
 
 
+@dataclass(frozen=True)
+class Deleted:
+    """Entries of one partition that readers cannot find any more, because somebody deleted old records.
+
+    Args:
+        sketch: its name.
+        partition: of the input.
+        through: windows that end by then, ms since 1970, may be among them.
+    """
+
+    sketch: str
+    partition: int
+    through: int
+
+
 class SealedSource(Protocol):
     """Where readers find what was published.
 
-    1. A frontier that was read covers only entries that a later `entries` call will give: frontiers are read first.
-    2. Different bodies under one key are all given: the reader refuses them as an incident.
+    1. A frontier covers only entries that the same `read` gives, before it or after it.
+    2. Entries of one sketch come by ascending windows, all partitions of a window together. Only what was published
+       again after its window was given comes later.
+    3. Different bodies under one key are all given: the reader refuses them as an incident. Repetitions of the same
+       body may be left out.
+    4. What may have been deleted is said by a `Deleted` before any entry of the windows concerned.
     """
 
-    def frontiers(self) -> Sequence[Frontier]:
-        """Frontiers found, at least the newest of each (sketch, revision, partition)."""
+    def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
+        """The newest frontier of each (sketch, revision, partition); of one sketch, or of all."""
 
-    def entries(self, sketch: str, window: Callable[[tuple[int, int]], bool] | None = None) -> Iterator[SealedEntry]:
-        """Entries of a sketch whose window passes the filter, in any order, duplicates allowed."""
+    def read(
+        self, sketch: str | None = None, since: int | None = None, until: int | None = None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        """Frontiers, and the entries of windows that begin at `since` or later and end by `until` (ms since 1970).
+
+        Args:
+            sketch: its name; None: all sketches.
+            since: None: from the first window.
+            until: None: to the last window.
+        """
 
     def sketches(self) -> Sequence[str]:
         """Names of the sketches of which anything is known."""

@@ -225,7 +225,7 @@ def test_results_come_once_for_every_complete_window(app_of: Callable[..., App])
     import json
 
     from sketchstream_connectors import kafka_topics
-    from sketchstream_connectors.kafka_sealed import Log
+    from sketchstream_connectors.kafka_log import Log
 
     app = app_of(kafka=MISSED_SOON, extra='[output]\nresults_topic = "PLACE"')
     topic = f"{app.group}.results"
