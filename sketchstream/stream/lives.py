@@ -125,7 +125,7 @@ class Lives:
         slot.status, slot.reason, slot.error = "running", "", None
         slot.saved_at = self._clock.monotonic()
         self._plan_rewrite(slot)
-        slot.quiet_since, slot.ended, slot.grown_at = None, False, None
+        slot.ended, slot.grown_at = False, None
         self._source.seek(slot.partition, slot.state.position)
         if not slot.throttled:
             self._source.resume(slot.partition)
