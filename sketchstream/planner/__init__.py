@@ -14,5 +14,6 @@ from __future__ import annotations
 
 from sketchstream.planner.forecast import Expected, Plan
 from sketchstream.planner.planning import Vary, plan, required
+from sketchstream.planner.sizing import Machine, Sizing, size
 
-__all__ = ["Expected", "Plan", "Vary", "plan", "required"]
+__all__ = ["Expected", "Machine", "Plan", "Sizing", "Vary", "plan", "required", "size"]

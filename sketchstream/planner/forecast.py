@@ -6,10 +6,10 @@ In: what was computed. Out: plain data, rows of text. Touches: nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from sketchstream.spec import ProfileSpec
 
@@ -80,6 +80,10 @@ class Plan:
         """One number by name."""
         return self.numbers[name]
 
+    def worst(self, names: Sequence[str]) -> Expected:
+        """Of some numbers the one with the largest relative error."""
+        return max((self.numbers[name] for name in names), key=lambda one: one.relative)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data; exact rationals as strings, "inf" for an unlimited loss."""
         domain = self.spec.domain
@@ -114,8 +118,18 @@ class Plan:
             for name, one in self.numbers.items()
         ]
 
+    COLUMNS: ClassVar[Mapping[str, str]] = {
+        "number": "what is asked; at_least.K: items counted K times or more",
+        "value": "what the assumed stream has",
+        "sd": "standard deviation of the estimate; a 95% interval is 1.96 of them to either side",
+        "relative": "sd as a share of the value",
+        "simulated": "root mean squared error in simulated windows (--runs)",
+        "central": "standard deviation for a curator who keeps raw counts, at the same epsilon",
+    }
+    """Columns of the table, and what they mean."""
+
     def __str__(self) -> str:
-        header = ["number", "value", "sd", "relative", "simulated", "central"]
+        header = list(self.COLUMNS)
         table = [header, *self.rows()]
         widths = [max(len(row[column]) for row in table) for column in range(len(header))]
         lines = [

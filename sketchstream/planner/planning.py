@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.planner import figures
@@ -17,7 +17,12 @@ from sketchstream.planner.forecast import Expected, Plan
 from sketchstream.planner.simulation import simulated as simulated_errors
 from sketchstream.spec import OpenDomain, ProfileSpec, require_spec, whole
 
+if TYPE_CHECKING:
+    from sketchstream.estimate.result import Profile
+
 Vary = Literal["slots", "epsilon"]
+BIAS_DEVIATIONS, BIAS_SHARE = 3.0, 0.02
+"""A number of items that is off by more than so many standard deviations, and this share, is not found at all."""
 
 
 def plan(
@@ -63,6 +68,7 @@ def plan(
     _check(spec, items, parts, merges, windows, runs)
     published = expected(spec, items, shares, parts, merges)
     profile = figures.read(published, spec.max_count, "inverse")
+    _refuse_crowded(profile, items)
     names = figures.names(spec, shares)
     truths = figures.truths(names, items, shares)
     simulated = simulated_errors(spec, items, shares, merges, runs, method, seed, truths) if runs else {}
@@ -71,6 +77,7 @@ def plan(
         for name in names
     }
     loss, looked = figures.losses(spec)
+    above = items * float(shares[spec.max_count :].sum())
     gain = math.prod(figures.gain(float(epsilon)) for _, epsilon in published.layers[1:]) if merges > 1 else 1.0
     return Plan(
         spec=spec,
@@ -84,7 +91,7 @@ def plan(
         merge_gain=gain,
         method=method,
         runs=runs,
-        notes=tuple(_notes(spec, numbers, loss, windows, merges, gain)),
+        notes=tuple(_notes(spec, numbers, (loss, looked), above, windows, gain)),
     )
 
 
@@ -92,7 +99,7 @@ def required(
     spec: ProfileSpec,
     *,
     target: float,
-    number: str = "distinct",
+    number: str | Sequence[str] = "distinct",
     vary: Vary = "slots",
     items: float,
     **expectation: Any,
@@ -102,7 +109,7 @@ def required(
     Args:
         spec: where to start; its slots, or its epsilon and epsilon_publish, are varied.
         target: relative standard deviation wanted, for example 0.02.
-        number: "distinct", "at_least.3", ...
+        number: "distinct", "at_least.3", ...; of several, each must reach the target.
         vary: "slots" (open domains; powers of two) or "epsilon" (to two digits).
         items: distinct items expected.
         expectation: as of `plan`.
@@ -119,24 +126,27 @@ def required(
     if vary not in ("slots", "epsilon"):
         msg = f"vary must be 'slots' or 'epsilon', found {vary!r:.20}"
         raise SpecError(msg)
+    wanted = (number,) if isinstance(number, str) else tuple(number)
     best: Plan | None = None
     for candidate in _candidates(spec, vary, items):
         try:
             found = plan(candidate, items=items, **expectation)
         except EstimateError:  # every level is too crowded
             continue
-        if number not in found.numbers:
-            msg = f"number must be one of {', '.join(found.numbers)}, found {number!r:.40}"
+        unknown = [name for name in wanted if name not in found.numbers]
+        if unknown or not wanted:
+            msg = f"number must be one of {', '.join(found.numbers)}, found {', '.join(unknown) or 'none':.40}"
             raise SpecError(msg)
-        if best is None or found[number].relative < best[number].relative:
+        if best is None or found.worst(wanted).relative < best.worst(wanted).relative:
             best = found
-        if found[number].relative <= target:
+        if found.worst(wanted).relative <= target:
             return found
     if best is None:
         msg = f"{items:g} items crowd every level of every size within the limits; more levels are needed"
         raise SpecError(msg)
     at = f"{best.spec.domain.size} slots" if vary == "slots" else f"epsilon {best.spec.epsilon}"
-    msg = f"no {vary} within the limits bring {number} to {target:.2%}; the best is {best[number].relative:.2%} at {at}"
+    error = best.worst(wanted).relative
+    msg = f"no {vary} within the limits bring {', '.join(wanted)} to {target:.2%}; the best is {error:.2%} at {at}"
     raise SpecError(msg)
 
 
@@ -145,13 +155,13 @@ def _candidates(spec: ProfileSpec, vary: Vary, items: float) -> list[ProfileSpec
     if vary == "slots":
         first = max(8, int(math.log2(max(items, 2))) - 6)
         sizes = [1 << power for power in range(first, min(first + 16, 31)) if 1 << power >= 2 * spec.levels]
-        return [_with(spec, domain=OpenDomain(slots=size, levels=spec.levels)) for size in sizes]
+        return [resized(spec, domain=OpenDomain(slots=size, levels=spec.levels)) for size in sizes]
     steps = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
     grid = [Fraction(step * 10**power, 1000) for power in (0, 1, 2) for step in steps] + [Fraction(10)]
-    return [_with(spec, epsilon=epsilon, epsilon_publish=epsilon) for epsilon in grid if epsilon <= 10]
+    return [resized(spec, epsilon=epsilon, epsilon_publish=epsilon) for epsilon in grid if epsilon <= 10]
 
 
-def _with(spec: ProfileSpec, **changes: Any) -> ProfileSpec:
+def resized(spec: ProfileSpec, **changes: Any) -> ProfileSpec:
     """`spec` with some fields changed."""
     names = ("epsilon", "unit", "domain", "max_count", "max_weight", "publish", "epsilon_publish", "intrusion", "bits")
     fields: dict[str, Any] = {name: getattr(spec, name) for name in names} | changes
@@ -179,26 +189,44 @@ def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: in
         raise SpecError(msg)
 
 
+def _refuse_crowded(profile: Profile, items: float) -> None:
+    """Refuse a sketch that would not find the number of items: its slots hold too many of them to be told apart."""
+    off, noise = abs(profile.distinct.value - items), figures.deviation(profile, "distinct")
+    if off > max(BIAS_DEVIATIONS * noise, BIAS_SHARE * items):
+        msg = (
+            f"{items:,.0f} items crowd every level: about {profile.distinct.value:,.0f} would be found; take more "
+            "slots, or more levels"
+        )
+        raise EstimateError(msg)
+
+
 def _notes(
     spec: ProfileSpec,
     numbers: Mapping[str, Expected],
-    loss: Fraction | float,
+    losses: tuple[Fraction | float, Fraction | float],
+    above: float,
     windows: int,
-    merges: int,
     gain: float,
 ) -> list[str]:
-    """What a reader should know beside the table."""
+    """What a reader should know beside the table; `above` items are expected beyond the largest count."""
     out = []
     unit = spec.unit
+    loss, looked = losses
+    seized = "without bound" if looked == math.inf else f"at most {looked}"
+    out.append(
+        f"an {unit} loses at most {loss} to readers of what is published (epsilon_publish), and {seized} in all to "
+        "somebody who also seizes the open state once (epsilon)"
+    )
     if windows > 1:
         whose = "one that occurs in all of them" if unit == "item" else "a person with one event in each"
-        out.append(f"{windows} windows: {whose} loses up to {loss * windows} in all")
-    else:
-        out.append(f"an {unit} loses at most {loss}")
-    if merges > 1:
+        out.append(f"{windows} windows: {whose} loses up to {loss * windows} in all to readers")
+    if spec.modulus is not None:
         out.append(
-            f"merging {merges} states multiplies the noise's worst frequency by {gain:.3g}; stack partitions instead"
+            f"counts are kept modulo {spec.modulus}: about {above:,.0f} items are expected above {spec.modulus - 1}, "
+            "where counts wrap; the modulus must lie above the largest count that is wanted, and errors grow with it"
         )
+    if gain > 1:
+        out.append(f"merging multiplies the noise's worst frequency by {gain:.3g}; stack partitions instead")
     distinct = numbers["distinct"]
     if distinct.central is not None and distinct.central > 0:
         factor = distinct.sd / distinct.central

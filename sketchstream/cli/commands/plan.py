@@ -7,14 +7,16 @@ data and no sketch are read.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
 from sketchstream.cli import options, show
 from sketchstream.cli.specs import Description, described
 
-COLUMNS: Final = ("number", "value", "sd", "relative", "simulated", "central")
+if TYPE_CHECKING:
+    from sketchstream import planner
+
 SMALLEST: Final = 1024
 """Slots that the search begins with if none are given."""
 
@@ -88,14 +90,29 @@ def command(
         click.echo(show.as_json(found.to_dict()))
         return
     if form == "csv":
-        lines = [
-            (name, one.value, one.sd, one.relative, one.simulated, one.central) for name, one in found.numbers.items()
-        ]
-        click.echo(show.as_csv(COLUMNS, lines))
+        click.echo(as_csv(found))
         return
-    domain = found.spec.domain
+    spec, domain = found.spec, found.spec.domain
     slots = f"{domain.size:,} slots" + (f" in {domain.levels} levels" if domain.levels > 1 else "")
-    click.echo(f"epsilon {found.spec.epsilon}, unit {found.spec.unit}, {slots}, {found.items:,.0f} items expected\n")
-    show.table(COLUMNS, found.rows())
+    modulus = "" if spec.modulus is None else f", modulus {spec.modulus}"
+    click.echo(
+        f"epsilon {spec.epsilon}, epsilon_publish {spec.epsilon_publish}, unit {spec.unit}{modulus}, {slots}, "
+        f"{found.items:,.0f} items expected\n"
+    )
+    print_table(found)
+
+
+def as_csv(found: planner.Plan) -> str:
+    """The numbers of a plan as CSV."""
+    lines = [(name, one.value, one.sd, one.relative, one.simulated, one.central) for name, one in found.numbers.items()]
+    return show.as_csv(tuple(found.COLUMNS), lines)
+
+
+def print_table(found: planner.Plan) -> None:
+    """The numbers of a plan, what the columns mean, and what else a reader should know."""
+    show.table(tuple(found.COLUMNS), found.rows())
+    click.echo()
+    show.pairs((f"  {name}", meaning) for name, meaning in found.COLUMNS.items())
+    click.echo()
     for note in found.notes:
         click.echo(note)

@@ -1,0 +1,159 @@
+"""`sketchstream size`: from what somebody wants to know to a complete block of the configuration.
+
+In: answers, from options or at the terminal. Out: the block, its guarantee, its errors. Touches: nothing; no data are
+read.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from sketchstream.cli import options, show
+from sketchstream.cli.commands import plan as planning
+
+if TYPE_CHECKING:
+    from sketchstream.planner import Machine, Sizing
+    from sketchstream.privacy.guarantee import Guarantee
+    from sketchstream.spec import Unit
+
+T = TypeVar("T")
+UNITS: Final = ("item", "event")
+MACHINES: Final = ("trusted", "untrusted")
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+
+
+@click.command(short_help="Find the sketch for a question: asks, or takes options, and prints its configuration.")
+@click.option("--items", type=click.FloatRange(min=1), help="Distinct items expected in one window.")
+@click.option("--number", "numbers", multiple=True, help="What matters: distinct, at_least.5, mean, ...; repeat it.")
+@click.option("--error", type=click.FloatRange(0, 1, min_open=True, max_open=True),
+              help="Relative error wanted, one standard deviation.  [default: 0.02]")  # fmt: skip
+@click.option("--unit", type=click.Choice(UNITS),
+              help="What is protected: all that an item does in a window, or each event.  [default: item]")  # fmt: skip
+@click.option("--machine", type=click.Choice(MACHINES),
+              help="Whether its operators are trusted more than readers of results.  [default: trusted]")  # fmt: skip
+@click.option("--epsilon-publish", help="Most that the unit loses to readers.  [default: 1]")
+@click.option("--epsilon", help="Privacy of the state.  [default: 4 if the machine is trusted, else epsilon-publish]")
+@click.option("--largest", type=click.IntRange(1, 32767), help="Largest count to resolve.  [default: by the numbers]")
+@click.option("--mean", type=float, default=3.0, show_default=True, help="Expected mean count of an item.")
+@click.option("--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True,
+              help="Of the counts.")  # fmt: skip
+@click.option("--exponent", type=float, default=2.0, show_default=True, help="With --law zipf.")
+@click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions of the topic.")
+@click.option("--window", default="1d", show_default=True, help="Width of a window: 1h, 1d, 1mo, ...")
+@click.option("--name", default="people", show_default=True, help="Name of the sketch.")
+@options.result_format()
+def command(
+    items: float | None,
+    numbers: tuple[str, ...],
+    error: float | None,
+    unit: Unit | None,
+    machine: Machine | None,
+    epsilon_publish: str | None,
+    epsilon: str | None,
+    largest: int | None,
+    window: str,
+    name: str,
+    form: show.Format,
+    **expectation: Any,
+) -> None:
+    r"""Find the smallest sketch that answers with the error wanted, and print its block of the configuration.
+
+    On a terminal it asks for what no option says. Two dials protect people: epsilon-publish bounds what they lose to
+    everybody who reads the results; epsilon bounds what they lose to somebody who seizes the memory or the disk of the
+    machine that counts. Nothing is drawn and no data are read.
+
+    \b
+    Examples:
+      sketchstream size
+      sketchstream size --items 1e6 --number distinct --number at_least.5 --error 0.011
+    """
+    from sketchstream import planner
+    from sketchstream.errors import ConfigError
+    from sketchstream.privacy.deployment import planned
+    from sketchstream.privacy.guarantee import DAY_MS, Context, Guarantee
+    from sketchstream.stream.windows import Width
+
+    width = Width.parse(window)
+    if NAME.fullmatch(name) is None:
+        msg = f"--name must be small letters, digits and _.- and begin with a letter or a digit, found {name!r:.40}"
+        raise ConfigError(msg)
+    found = planner.size(
+        items=_asked(items, "How many distinct items (people, say) do you expect in a window", None, float, "--items"),
+        unit=_asked(
+            unit, "What must be protected: all that an item does, or each event", "item", _choice("item", "event")
+        ),
+        numbers=numbers or _words(_asked(None, "Which numbers matter", "distinct, at_least.3", str)),
+        target=_asked(error, "Which relative error (one standard deviation) may they have", 0.02, float),
+        machine=_asked(
+            machine,
+            "Is the machine's operator trusted more than the readers",
+            "trusted",
+            _choice("trusted", "untrusted"),
+        ),
+        epsilon_publish=_asked(epsilon_publish, "Most that the protected unit may lose to readers (epsilon)", "1", str),
+        epsilon=epsilon,
+        largest=largest,
+        **expectation,
+    )
+    length = width.count * DAY_MS if width.unit == "day" else width.shortest_ms  # days of UTC are equally long
+    guarantee = Guarantee.of(found.spec, planned(found.spec), Context(window_ms=length))
+    if form == "json":
+        click.echo(show.as_json(_facts(found, guarantee, name, window)))
+    elif form == "csv":
+        click.echo(planning.as_csv(found.plan))
+    else:
+        _print(found, guarantee, name, window)
+
+
+def _facts(found: Sizing, guarantee: Guarantee, name: str, window: str) -> dict[str, Any]:
+    """Plain data."""
+    return {
+        "configuration": found.block(name, window),
+        "spec": found.spec.to_dict(),
+        "memory": found.memory,
+        "numbers": list(found.numbers),
+        "error": found.target,
+        "guarantee": guarantee.to_dict(),
+        "plan": found.plan.to_dict(),
+    }
+
+
+def _print(found: Sizing, guarantee: Guarantee, name: str, window: str) -> None:
+    """The block as a comment-free part of a file, then what it means."""
+    click.echo(found.block(name, window))
+    click.echo()
+    click.echo(f"{guarantee.summary}\n")
+    for sentence in guarantee.protects[:1] + guarantee.seen[2:]:
+        click.echo(f"  {sentence}")
+    worst = found.plan.worst(found.numbers).relative
+    click.echo(
+        f"\n{', '.join(found.numbers)}: error at most {worst:.2%} for {found.plan.items:,.0f} items a window; "
+        f"{found.memory:,} bytes for each open window"
+        + (f" in each of {found.plan.parts} partitions\n" if found.plan.parts > 1 else "\n")
+    )
+    planning.print_table(found.plan)
+
+
+def _asked(given: T | None, question: str, default: T | None, kind: Any, option: str = "") -> Any:
+    """What an option said; else the answer at the terminal; else the default."""
+    if given is not None:
+        return given
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        return click.prompt(question, default=default, type=kind, err=True)
+    if default is None:
+        msg = f"Missing option '{option}'."
+        raise click.UsageError(msg)
+    return default
+
+
+def _choice(*names: str) -> click.Choice[str]:
+    return click.Choice(names)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """Names that commas or blanks separate."""
+    return tuple(filter(None, re.split(r"[,\s]+", text)))
