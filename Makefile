@@ -1,6 +1,6 @@
 # Every task of the project, from a fresh clone. `make help` lists them.
 #
-# Needs: Python 3.11 or newer (with venv), make; Java 17 or newer and Maven for the tests against a real broker.
+# Needs: Python 3.11 or newer (with venv), make; a Java 17 JDK or newer and Maven for the tests against a real broker.
 # Everything is kept inside this folder: .venv (packages), .cache (compiled kernels, broker jars and data).
 
 SHELL := /bin/bash
@@ -63,7 +63,7 @@ types: setup  ## mypy, strict
 	@$(BIN)/mypy
 
 jars: setup  ## Apache Kafka's own jars, through Maven, into .cache/kafka
-	@command -v java >/dev/null || { echo "java not found: the broker needs Java 17 or newer (Debian: apt-get install default-jre-headless)" >&2; exit 1; }
+	@command -v javac >/dev/null || { echo "javac not found: the broker and its tests need a JDK, 17 or newer (Debian: apt-get install default-jdk-headless)" >&2; exit 1; }
 	@$(BIN)/python -m sketchstream_connectors.devbroker --fetch
 
 kafka: setup jars  ## a broker for development on a free loopback port (NODES=3 for a cluster); Ctrl-C ends it
