@@ -50,6 +50,7 @@ class Batch:
     Attributes:
         max_weight: 0 if any weight will do.
         modulus: 0 if counters wrap.
+        counters: (0,), (1,) or (2,) sum of weights and number of events, kept beside the slots; changed with them.
         done: (2, 1) events that have gone by in each thread, counted by the kernels themselves, so that an interrupt
             finds it right.
     """
@@ -61,6 +62,7 @@ class Batch:
     max_weight: int
     modulus: int
     invalid: Invalid
+    counters: I64
     done: I64 = field(default_factory=lambda: np.zeros((2, 1), np.int64))
 
     def apply(self, threads: int) -> None:
@@ -118,10 +120,12 @@ class Batch:
         there.result()
         weights = self.weights[position : position + len(piece)]
         numbers = (self.max_weight, self.modulus, 1, self._mode)
-        self._both(
-            *(other, piece, position),
-            lambda owner: kernels.update_located(self.state, found, weights, *numbers, self.done[owner], owner),
-        )
+
+        def add(owner: int) -> bool:
+            done = self.done[owner]
+            return bool(kernels.update_located(self.state, found, weights, *numbers, done, owner, self.counters))
+
+        self._both(other, piece, position, add)
 
     def _both(self, other: ThreadPoolExecutor, piece: Ints | Spans, position: int, add: Callable[[int], bool]) -> None:
         """Let both owners add a piece; both look at all of it, so that both find the same block invalid."""
@@ -153,7 +157,7 @@ class Batch:
 
         weights = self.weights[position : position + len(piece)]
         counted = self.done[owner or 0] if sign > 0 else np.zeros(1, np.int64)
-        last = (weights, self.route, self.max_weight, self.modulus, sign, self._mode, counted, owner)
+        last = (weights, self.route, self.max_weight, self.modulus, sign, self._mode, counted, owner, self.counters)
         if isinstance(piece, Ints):
             return bool(kernels.update_ints(self.state, piece.values, *last))
         return bool(kernels.update_spans(self.state, piece.buffer, piece.starts, piece.ends, *last))

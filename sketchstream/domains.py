@@ -23,6 +23,8 @@ from sketchstream.spec import ClosedDomain, Domain, OpenDomain
 Mask = npt.NDArray[np.bool_]
 State = npt.NDArray[Any]
 
+NO_COUNTERS: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+
 _KINDS: tuple[Kind, ...] = ("int", "str", "bytes")
 _STEP = 1 << 22
 """Ids that are hashed or ranked at a time while an index is built."""
@@ -121,6 +123,7 @@ class Index:
         modulus: int | None = None,
         threads: int = 1,
         invalid: Invalid = "error",
+        counters: npt.NDArray[np.int64] = NO_COUNTERS,
     ) -> None:
         """Add weights to the slots of items, wrapping, or modulo `modulus`.
 
@@ -134,6 +137,8 @@ class Index:
             invalid: "error": an invalid event refuses the whole batch, nothing is applied; "skip": items outside
                 the domain are left out, a bad weight refuses the batch; "noop": both are left out. Decided for
                 each event from that event alone.
+            counters: (0,), (1,) or (2,) int64, changed in place with the state: the sum of the weights of events that
+                move a slot, and the number of valid events whose item is in the domain, in its sample or not.
 
         Raises:
             DomainError, WeightError, ItemError: say the position, never the item; the state is as before.
@@ -152,7 +157,7 @@ class Index:
             raise SpecError(msg)
         numbers = as_weights(weights, len(items))
         limit = 0 if modulus is not None or len(numbers) == 0 else max_weight
-        Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid).apply(threads)
+        Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid, counters).apply(threads)
 
 
 def _needed(key: Key | None) -> Key:

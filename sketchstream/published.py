@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.components import TOTAL, Counter, find, read_counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError
 from sketchstream.kinds import profile as kind
 from sketchstream.spec import Form, OpenDomain, ProfileSpec, Publish, whole
 
 if TYPE_CHECKING:
+    from sketchstream.estimate import About
     from sketchstream.estimate.observed import Observed
     from sketchstream.estimate.result import Profile
     from sketchstream.privacy.guarantee import Guarantee
@@ -70,7 +72,9 @@ class Origin:
         revision: raised by `sketchstream reset`; part of the published key and of the ledger.
         window: start and end, milliseconds since 1970 UTC, end excluded.
         partition: of the input topic.
-        partitions_open, partitions_seal: number of input partitions when the window was opened and sealed.
+        partitions_open, partitions_seal: number of input partitions when the window was opened and sealed; only in
+            bytes of format 1.
+        partitions: every number of input partitions that was valid while the window was open, ascending.
     """
 
     name: str = ""
@@ -79,6 +83,7 @@ class Origin:
     partition: int | None = None
     partitions_open: int | None = None
     partitions_seal: int | None = None
+    partitions: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Fields of a header; what is unknown is left out."""
@@ -89,6 +94,7 @@ class Origin:
             "partition": self.partition,
             "partitions_open": self.partitions_open,
             "partitions_seal": self.partitions_seal,
+            "partitions": list(self.partitions) or None,
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -103,12 +109,13 @@ class Origin:
             partition=header.get("partition"),
             partitions_open=header.get("partitions_open"),
             partitions_seal=header.get("partitions_seal"),
+            partitions=tuple(header.get("partitions", ())),
         )
 
     @property
     def partition_counts(self) -> tuple[int, ...]:
         """Numbers of input partitions that are known to have been valid while the window was open, ascending."""
-        known = (self.partitions_open, self.partitions_seal)
+        known = self.partitions or (self.partitions_open, self.partitions_seal)
         return tuple(sorted({count for count in known if count is not None}))
 
     @property
@@ -199,6 +206,20 @@ class _Published:
             norm=norm,
             beta=beta,
             guarantee=self.guarantee().to_dict(),
+            about=self._about(),
+        )
+
+    def _about(self) -> About:
+        """What the profile says of the whole sketch: promised epsilons, not the slots' shares; the noisy total."""
+        from sketchstream.estimate import About
+
+        parts: tuple[Any, ...] = self.parts if isinstance(self, Stack) else (self,)
+        total = find(summed([part.counters for part in parts]), TOTAL)
+        return About(
+            epsilon=max(kind.promised_epsilon(part.spec, layer.epsilon) for part in parts for layer in part.layers),
+            cost=max((part.cost for part in parts if isinstance(part, Release)), default=None),
+            total=None if total is None else (total.value, tuple(draw.epsilon for draw in total.noise)),
+            signed=any(part.spec.counted for part in parts),
         )
 
 
@@ -217,6 +238,7 @@ class Release(_Published):
         origin: where the sketch belongs.
         key_id: of the hash key, if one was used.
         ledger: the sketch's history of layers and looks at that moment.
+        counters: those beside the slots, noisy.
     """
 
     spec: ProfileSpec
@@ -229,6 +251,7 @@ class Release(_Published):
     origin: Origin
     key_id: bytes | None
     ledger: Ledger = field(repr=False)
+    counters: tuple[Counter, ...] = ()
 
     @property
     def form(self) -> Form:
@@ -250,6 +273,11 @@ class Release(_Published):
         """Whether partitions were added or removed inside the window."""
         return self.origin.repartitioned
 
+    @property
+    def slots_cost(self) -> Fraction:
+        """The histogram's part of the cost; the counters beside the slots have the rest."""
+        return self.cost * self.spec.slots_share
+
     @cached_property
     def digest(self) -> bytes:
         """Of the published numbers; seeds deterministic post-processing."""
@@ -259,7 +287,13 @@ class Release(_Published):
         """One histogram."""
         return [
             kind.observed_release(
-                self.spec, canonical_law(self.layers), self.slots, self.noised, self.cost, parts=1, digest=self.digest
+                self.spec,
+                canonical_law(self.layers),
+                self.slots,
+                self.noised,
+                self.slots_cost,
+                parts=1,
+                digest=self.digest,
             )
         ]
 
@@ -276,7 +310,7 @@ class Release(_Published):
         return cards.release(self)
 
     def to_bytes(self) -> bytes:
-        """The published bytes, in wire format version 1."""
+        """The published bytes."""
         from sketchstream import wire
 
         return wire.pack(self._header(), self.noised, codec=wire.HUFFMAN)
@@ -306,18 +340,21 @@ class Release(_Published):
             raise FormatError(msg)
         layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
         ledger = Ledger.from_dict(header["ledger"])
-        require_accounted(spec, layers, ledger, sealed=bool(header["final"]))
+        final, cost = bool(header["final"]), Fraction(header["cost"])
+        counters = read_counters(kind.components(spec)[1:], header.get("counters", ()), final=final)
+        require_accounted(spec, layers, ledger, counters, sealed=final, cost=cost)
         return cls(
             spec=spec,
             layers=layers,
             slots=whole(header["slots"], "slots", 1, 1 << 40),
             noised=body,
-            cost=Fraction(header["cost"]),
+            cost=cost,
             seal_id=_identifier(header["seal_id"]),
-            final=bool(header["final"]),
+            final=final,
             origin=Origin.from_dict(header),
             key_id=header.get("key_id"),
             ledger=ledger,
+            counters=counters,
         )
 
 
@@ -326,7 +363,7 @@ class SealedState(_Published):
     """A sketch's counters themselves, published for merging.
 
     Args:
-        spec, layers, seal_id, origin, key_id, ledger: as of a `Release`.
+        spec, layers, seal_id, origin, key_id, ledger, counters: as of a `Release`.
         state: (slots,) integers of `spec.dtype`.
     """
 
@@ -337,6 +374,7 @@ class SealedState(_Published):
     origin: Origin
     key_id: bytes | None
     ledger: Ledger = field(repr=False)
+    counters: tuple[Counter, ...] = ()
 
     @property
     def slots(self) -> int:
@@ -370,7 +408,7 @@ class SealedState(_Published):
         return cards.sketch("Sealed state", self)
 
     def to_bytes(self) -> bytes:
-        """The published bytes, in wire format version 1."""
+        """The published bytes."""
         from sketchstream import wire
 
         header = {"kind": "sealed-state", **_common_fields(self), "seal_id": self.seal_id}
@@ -387,7 +425,8 @@ class SealedState(_Published):
             raise FormatError(msg)
         layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
         ledger = Ledger.from_dict(header["ledger"])
-        require_accounted(spec, layers, ledger, sealed=True)
+        counters = read_counters(kind.components(spec)[1:], header.get("counters", ()), final=True)
+        require_accounted(spec, layers, ledger, counters, sealed=True)
         return cls(
             spec=spec,
             layers=layers,
@@ -396,6 +435,7 @@ class SealedState(_Published):
             origin=Origin.from_dict(header),
             key_id=header.get("key_id"),
             ledger=ledger,
+            counters=counters,
         )
 
 
@@ -429,11 +469,16 @@ class Stack(_Published):
         """Counters of all parts."""
         return sum(part.slots for part in self.parts)
 
+    @property
+    def counters(self) -> tuple[Counter, ...]:
+        """Those that all parts have, added up: noise adds too."""
+        return summed([part.counters for part in self.parts])
+
     def observed(self) -> list[Observed]:
         """One histogram for each combination of noise layers, costs and, in open domains, numbers of items a slot."""
         groups: dict[Any, list[Any]] = {}
         for part in self.parts:
-            cost = part.cost if isinstance(part, Release) else None
+            cost = part.slots_cost if isinstance(part, Release) else None
             # levels of parts with different numbers of slots collide at different rates
             crowd = part.slots if isinstance(part.spec.domain, OpenDomain) else None
             groups.setdefault((canonical_law(part.layers), cost, crowd), []).append(part)
@@ -483,7 +528,8 @@ class Stack(_Published):
             "spec": self.spec.to_dict(),
             "lengths": [len(part) for part in parts],
         }
-        return wire.pack(header, np.frombuffer(b"".join(parts), np.uint8), codec=wire.RAW)
+        newest = max(wire.version_of(part) for part in parts)
+        return wire.pack(header, np.frombuffer(b"".join(parts), np.uint8), codec=wire.RAW, version=newest)
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], body: npt.NDArray[Any]) -> Stack:
@@ -516,6 +562,8 @@ def _common_fields(part: Release | SealedState) -> dict[str, Any]:
         "ledger": part.ledger.to_dict(),
         **part.origin.to_dict(),
     }
+    if part.counters:
+        fields["counters"] = [counter.to_dict() for counter in part.counters]
     return fields if part.key_id is None else {**fields, "key_id": part.key_id}
 
 
@@ -581,21 +629,39 @@ def require_same(specs: Sequence[ProfileSpec], key_ids: Sequence[bytes | None], 
         raise MergeError(msg, names)
 
 
-def require_accounted(spec: ProfileSpec, layers: Sequence[Layer], ledger: Ledger, *, sealed: bool) -> None:
+def require_accounted(
+    spec: ProfileSpec,
+    layers: Sequence[Layer],
+    ledger: Ledger,
+    counters: Sequence[Counter],
+    *,
+    sealed: bool,
+    cost: Fraction | None = None,
+) -> None:
     """Refuse bytes whose ledger is not the account of their noise: claims of privacy would rest on either.
 
     Args:
         spec: as read.
         layers: as read.
         ledger: as read.
+        counters: as read.
         sealed: whether the state must be gone.
+        cost: of the view, for a release.
 
     Raises:
         FormatError: the ledger speaks of other noise, another unit or weight, or another stage of life.
     """
-    held = [(layer.law, layer.epsilon * spec.max_weight, layer.lineage) for layer in layers]
+    held = [(layer.law, kind.promised_epsilon(spec, layer.epsilon), layer.lineage) for layer in layers]
     noted = [(entry.law, entry.epsilon, entry.lineage) for entry in ledger.layers]
-    if held != noted or any(law != kind.LAWS[spec.unit] for law, _, _ in held):
+    drawn = [entry.epsilon for entry in ledger.layers] + ([] if cost is None else [cost])
+    wrong = held != noted or any(law != kind.LAWS[spec.unit] for law, _, _ in held)
+    for component in kind.components(spec)[1:]:
+        counter = find(counters, component.name)
+        if counter is not None and component.own is None:
+            wrong |= [draw.epsilon for draw in counter.noise] != [component.parameter(one) for one in drawn]
+        elif counter is not None:
+            wrong |= {draw.epsilon for draw in counter.noise} != {component.own}
+    if wrong:
         msg = (
             f"the header names {len(held)} noise layers and its ledger accounts for others: these bytes were not "
             "written by a sketch and are not used; take an undamaged copy"
@@ -650,10 +716,12 @@ def stack(parts: Sequence[object]) -> Stack:
 
 
 def _comparable(spec: ProfileSpec) -> ProfileSpec:
-    """`spec` with the epsilons that parts of a stack need not share set to one value."""
+    """`spec` with what parts of a stack need not share set to one value: epsilons, and what is beside the slots."""
     import copy
 
     twin = copy.copy(spec)
     for name in ("epsilon", "epsilon_publish"):
         object.__setattr__(twin, name, Fraction(1))
+    for name, value in (("total_share", Fraction(0)), ("counted", False), ("epsilon_records", Fraction(0))):
+        object.__setattr__(twin, name, value)
     return twin

@@ -21,6 +21,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.components import Counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError
 from sketchstream.kinds import profile as kind
 from sketchstream.privacy.hygiene import process, require_home
@@ -34,7 +35,7 @@ from sketchstream.published import (
     require_same,
     well_formed,
 )
-from sketchstream.spec import Epsilon, Item, ProfileSpec, exact_epsilon, require_spec
+from sketchstream.spec import Epsilon, Item, ProfileSpec, exact_epsilon, require_spec, whole
 
 if TYPE_CHECKING:
     from sketchstream.domains import Index
@@ -67,11 +68,13 @@ class _Content(NamedTuple):
 
     Args:
         state: (slots,) counters; None once the sketch is closed.
+        counters: those beside the slots.
         layers: noise in the state.
         ledger: its history.
     """
 
     state: npt.NDArray[Any] | None
+    counters: Counters
     layers: tuple[Layer, ...]
     ledger: Ledger
 
@@ -95,6 +98,7 @@ class Sketch:
         key: Key | None,
         index: Index,
         state: npt.NDArray[Any],
+        counters: Counters,
         layers: tuple[Layer, ...],
         ledger: Ledger,
         origin: Origin,
@@ -104,7 +108,7 @@ class Sketch:
         self._home = process()
         self._turn = RLock()
         self._index = index
-        self._content = _Content(state, layers, ledger)
+        self._content = _Content(state, counters, layers, ledger)
         self.origin = origin
 
     @classmethod
@@ -142,7 +146,8 @@ class Sketch:
         ledger = Ledger.create(spec.unit, spec.max_weight, _entry(spec, layer), promise, budget)
         state = np.zeros(index.slots, spec.dtype)
         kind.add_noise(spec, state, spec.epsilon)
-        return cls(spec, key, index, state, (layer,), ledger, origin)
+        counters = Counters.create(kind.components(spec)[1:], spec.epsilon)
+        return cls(spec, key, index, state, counters, (layer,), ledger, origin)
 
     def __repr__(self) -> str:
         """Public parameters only."""
@@ -210,6 +215,7 @@ class Sketch:
             modulus=self.spec.modulus,
             threads=threads,
             invalid=invalid,
+            counters=self._content.counters.moved(),
         )
 
     def outside(self, items: object) -> int:
@@ -221,6 +227,22 @@ class Sketch:
         from sketchstream.items import Items
 
         return int((self._index.locate(Items.of(items)) == -1).sum())
+
+    @_in_turn
+    def admit(self, records: int) -> None:
+        """Note that this many records were admitted to the sketch, whatever they held.
+
+        With `epsilon_records` in the spec, `seal` publishes their noisy number, and readers see which share of the
+        records was counted; without it, this does nothing. Whoever calls it must decide from envelopes alone.
+
+        Args:
+            records: at least 0.
+
+        Raises:
+            SealedError: the sketch is closed.
+        """
+        self._open_state("admit")
+        self._content.counters.admit(whole(records, "records", 0, (1 << 63) - 1))
 
     @_in_turn
     def release(self, epsilon: Epsilon) -> Release:
@@ -249,9 +271,12 @@ class Sketch:
         exact = self.spec.epsilon if epsilon is None else exact_epsilon(epsilon)
         layer = _new_layer(self.spec, exact)
         ledger = self.ledger.record_look().add_layer(_entry(self.spec, layer))
+        before = self._content.counters
+        counters = before.refreshed(exact)
         fresh = _with_noise(self.spec, state, exact)
-        self._content = _Content(fresh, (*self.layers, layer), ledger)
+        self._content = _Content(fresh, counters, (*self.layers, layer), ledger)
         state.fill(0)
+        before.erase()
 
     @_in_turn
     def seal(self) -> Release | SealedState:
@@ -267,12 +292,13 @@ class Sketch:
             ledger = self.ledger.charge_publication()
             sealed = self._publish(state, spec.epsilon_publish, ledger, final=True)
         else:
-            shown = state
+            shown, cost = state, None
             if spec.intrusion:
                 fresh = _new_layer(spec, spec.epsilon_publish)
                 ledger = self.ledger.charge_publication(fresh.lineage, fresh.law)
                 layers = (*layers, fresh)
-                shown = _with_noise(spec, state, spec.epsilon_publish)
+                cost = spec.epsilon_publish
+                shown = _with_noise(spec, state, cost)
             else:
                 ledger = self.ledger.charge_publication()
             sealed = SealedState(
@@ -283,9 +309,12 @@ class Sketch:
                 origin=self.origin,
                 key_id=self._key_id,
                 ledger=ledger.published(),
+                counters=self._content.counters.publish(cost, final=True),
             )
         # Only now: an interrupt before this line has published nothing and leaves the sketch open.
-        self._content = _Content(None, layers, ledger)
+        counters = self._content.counters
+        self._content = _Content(None, counters, layers, ledger)
+        counters.erase()
         if isinstance(sealed, SealedState):
             sealed.state.flags.writeable = False
         if not isinstance(sealed, SealedState) or sealed.state is not state:
@@ -319,7 +348,7 @@ class Sketch:
         if fresh.any():
             added = np.zeros(int(np.count_nonzero(fresh)), self.spec.dtype)
             for layer in self.layers:
-                kind.add_noise(self.spec, added, layer.epsilon * self.spec.max_weight)
+                kind.add_noise(self.spec, added, kind.promised_epsilon(self.spec, layer.epsilon))
             state[fresh] = added
         # An interrupt between these two leaves an index that does not fit the state: every later update is refused.
         self._content = self._content._replace(state=state)
@@ -388,6 +417,8 @@ class Sketch:
             "ledger": self.ledger.to_dict(),
             **self.origin.to_dict(),
         }
+        if self._content.counters.components:
+            header["counters"] = self._content.counters.to_list()
         items = getattr(self.spec.domain, "items", None)
         if with_items and items is not None:
             header["items"] = _packed_items(items)
@@ -438,8 +469,9 @@ class Sketch:
                 raise FormatError(msg)
             layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
             ledger = Ledger.from_dict(header["ledger"])
-            require_accounted(own, layers, ledger, sealed=False)
-            return cls(own, key, index, body, layers, ledger, Origin.from_dict(header))
+            counters = Counters.from_list(kind.components(own)[1:], header.get("counters", ()))
+            require_accounted(own, layers, ledger, counters.as_they_are(), sealed=False)
+            return cls(own, key, index, body, counters, layers, ledger, Origin.from_dict(header))
 
     @property
     def _key_id(self) -> bytes | None:
@@ -466,6 +498,7 @@ class Sketch:
             origin=self.origin,
             key_id=self._key_id,
             ledger=charged.published(),
+            counters=self._content.counters.publish(cost, final=final),
         )
 
 
@@ -489,10 +522,10 @@ def _index(spec: ProfileSpec, key: Key | None, keep: Keep | None) -> Index:
 
 
 def _entry(spec: ProfileSpec, layer: Layer) -> LayerEntry:
-    """The ledger's account of a layer: epsilon for an event of full weight."""
+    """The ledger's account of a layer: epsilon of the whole sketch, for an event of full weight."""
     from sketchstream.privacy.ledger import LayerEntry
 
-    return LayerEntry(layer.lineage, layer.law, layer.epsilon * spec.max_weight, spec.max_weight)
+    return LayerEntry(layer.lineage, layer.law, kind.promised_epsilon(spec, layer.epsilon), spec.max_weight)
 
 
 def _packed_items(items: Sequence[Item]) -> bytes:
@@ -560,6 +593,7 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
             origin=_common_origin([part.origin for part in sealed]),
             key_id=sealed[0].key_id,
             ledger=_merged_ledger([part.ledger for part in sealed]),
+            counters=summed([part.counters for part in sealed]),
         )
     if all(isinstance(part, Sketch) for part in parts):
         sketches: list[Sketch] = list(parts)  # type: ignore[arg-type]
@@ -585,6 +619,7 @@ def _merge_open(sketches: list[Sketch]) -> Sketch:
         first.key,
         first._index,
         _sum(first.spec, states),
+        Counters.merge([part._content.counters for part in sketches]),
         tuple(layer for part in sketches for layer in part.layers),
         _merged_ledger([part.ledger for part in sketches]),
         _common_origin([part.origin for part in sketches]),
@@ -592,6 +627,7 @@ def _merge_open(sketches: list[Sketch]) -> Sketch:
     for part, state in zip(sketches, states, strict=True):
         part._content = part._content._replace(state=None)
         state.fill(0)
+        part._content.counters.erase()
     return merged
 
 

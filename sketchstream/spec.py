@@ -42,6 +42,8 @@ MAX_MODULUS = 1 << 15
 LONGEST_NUMBER = 1000
 """Digits of an epsilon's exact form, at most."""
 LAST_EDGE = 1 << 30
+TOTAL_SHARE = Fraction(1, 40)
+"""Share of every layer and view that the noisy total gets, by default."""
 UNIT_BINS_CUMULATIVE = 1024
 UNIT_BINS = 20
 
@@ -78,6 +80,16 @@ def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
         msg = f"{name} above 50 protects nobody and is refused, found {value}"
         raise SpecError(msg)
     return exact
+
+
+def exact_share(value: Epsilon, name: str) -> Fraction:
+    """The exact share that a user wrote, at least 0 and below 1, read as epsilons are."""
+    none = not isinstance(value, bool) and value in (0, "0")
+    share = Fraction(0) if none else exact_epsilon(value, name)
+    if share >= 1:
+        msg = f"{name} must be below 1, found {value!r:.40}"
+        raise SpecError(msg)
+    return share
 
 
 def _python_number(value: Any) -> Any:
@@ -266,6 +278,15 @@ class ProfileSpec:
         intrusion: only with publish "state", and then required: True adds fresh noise at seal, False publishes
             the bare state.
         bits: width of the counters of unit "event", 32 or 64; they wrap.
+        total_share: share of every layer and view that a counter of the total weight gets; exact rational below 1,
+            0 for no such counter. Default 1/40 for unit "event" and for unit "item" with `max_total`, else 0.
+        counted: whether the events are counted apart from their weights; that counter gets half of `total_share`.
+            Default: where weights above 1 are possible, or a sample is kept of the domain. Ask for it where events
+            may be deletions.
+        max_total: for unit "item": a promise of the source, that the weights of one item's events in one sketch add
+            up to at most this in absolute value. Without it an item may be all of the stream, and no total exists.
+        epsilon_records: for unit "event": noise of the number of records admitted (`Sketch.admit`), from which the
+            share of records that were counted is judged; 0 (default) keeps no such number.
 
     Raises:
         SpecError: for anything that cannot be.
@@ -286,6 +307,10 @@ class ProfileSpec:
     epsilon_publish: Fraction
     intrusion: bool | None
     bits: int
+    total_share: Fraction
+    counted: bool
+    max_total: int | None
+    epsilon_records: Fraction
 
     kind = "profile"
 
@@ -302,6 +327,10 @@ class ProfileSpec:
         epsilon_publish: Epsilon | None = None,
         intrusion: bool | None = None,
         bits: int = 32,
+        total_share: Epsilon | None = None,
+        counted: bool | None = None,
+        max_total: int | None = None,
+        epsilon_records: Epsilon = 0,
     ) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
@@ -360,9 +389,53 @@ class ProfileSpec:
             )
             raise SpecError(msg)
         put("intrusion", intrusion)
+        put("max_total", None if max_total is None else whole(max_total, "max_total", 1, (1 << 30) - 1))
+        self._put_counters(total_share, counted, epsilon_records)
         if max(self.epsilon, self.epsilon_publish) > NO_PRIVACY:
             text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
             warnings.warn(text, NoPrivacyWarning, stacklevel=2)
+
+    def _put_counters(self, total_share: Epsilon | None, counted: bool | None, epsilon_records: Epsilon) -> None:
+        """Check and set what is kept beside the slots."""
+        share = self._default_share if total_share is None else exact_share(total_share, "total_share")
+        if self.unit == "event" and self.max_total is not None:
+            msg = "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
+            raise SpecError(msg)
+        if self.unit == "item" and share and self.max_total is None:
+            msg = (
+                "unit = 'item' has no total unless max_total= is promised: one item may be the whole stream; promise "
+                "it, or leave total_share out"
+            )
+            raise SpecError(msg)
+        if self.max_total is not None and not share:
+            msg = "max_total is for the total, which total_share = 0 leaves out"
+            raise SpecError(msg)
+        object.__setattr__(self, "total_share", share)
+        sampled = isinstance(self.domain, ClosedDomain) and self.domain.sample_rate is not None
+        wanted = (self.max_weight > 1 or sampled) if counted is None else counted
+        if wanted not in (True, False):  # for callers without a type checker
+            msg = f"counted must be True or False, found {wanted!r:.40}"
+            raise SpecError(msg)
+        if counted and (self.unit == "item" or not share):
+            msg = "counted = True needs unit = 'event' and a total_share above 0, of which it gets half"
+            raise SpecError(msg)
+        object.__setattr__(self, "counted", bool(wanted) and self.unit == "event" and share > 0)
+        none = not isinstance(epsilon_records, bool) and epsilon_records in (0, "0")
+        records = Fraction(0) if none else exact_epsilon(epsilon_records, "epsilon_records")
+        if records and self.unit == "item":
+            msg = "epsilon_records belongs to unit = 'event': with unit = 'item' a number of records would show an item"
+            raise SpecError(msg)
+        object.__setattr__(self, "epsilon_records", records)
+
+    @property
+    def _default_share(self) -> Fraction:
+        """1/40 where a total can be had."""
+        return TOTAL_SHARE if self.unit == "event" or self.max_total is not None else Fraction(0)
+
+    @property
+    def slots_share(self) -> Fraction:
+        """Share of every layer and view that the slots get."""
+        return 1 - self.total_share
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -427,6 +500,14 @@ class ProfileSpec:
             out["bits"] = self.bits
         if self.intrusion is not None:
             out["intrusion"] = self.intrusion
+        if self.total_share:
+            out["total_share"] = str(self.total_share)
+        if self.counted:
+            out["counted"] = True
+        if self.max_total is not None:
+            out["max_total"] = self.max_total
+        if self.epsilon_records:
+            out["epsilon_records"] = str(self.epsilon_records)
         return out
 
     @classmethod
@@ -436,7 +517,7 @@ class ProfileSpec:
         The items of a listed domain are not in the dictionary: pass them, or get a spec that can read what was
         published but cannot be updated (`DomainOutline`).
         """
-        fields = dict(data)
+        fields = {"total_share": 0, "counted": False, **data}
         kind = fields.pop("kind", None)
         if kind != cls.kind:
             msg = f"expected a spec of kind 'profile', found {kind!r:.40}"

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import EstimateError
 from sketchstream.estimate.observed import Observed
 
 if TYPE_CHECKING:
+    from sketchstream.estimate.bands import Ends
+    from sketchstream.estimate.intervals import Uncertainty
     from sketchstream.estimate.result import Facts, Profile
 
 METHODS = ("likelihood", "monotone", "inverse", "circulant")
 MAX_RESOLVED = 10_000_000
 """Largest max_count that a profile resolves cell by cell."""
 
-__all__ = ["METHODS", "Observed", "reconstruct"]
+__all__ = ["METHODS", "About", "Observed", "reconstruct"]
 
 
 def reconstruct(
@@ -31,6 +35,7 @@ def reconstruct(
     norm: float | None = None,
     beta: float = 0.05,
     guarantee: Mapping[str, Any] | None = None,
+    about: About | None = None,
 ) -> Profile:
     """The profile behind what was published.
 
@@ -42,6 +47,7 @@ def reconstruct(
         norm: circulant only: 1, 2 (default) or inf.
         beta: circulant only: chance that the noise exceeds its truncation.
         guarantee: what is protected, carried along into exports.
+        about: the whole sketch, where it is more than its slots: its epsilons, and its noisy total.
 
     Raises:
         EstimateError: the method does not apply, or the parts do not belong together.
@@ -59,10 +65,10 @@ def reconstruct(
     if method == "circulant":
         chosen = 2.0 if norm is None else float(norm)
         settings = {"norm": "inf" if chosen == math.inf else int(chosen), "beta": beta}
-    facts = _facts(parts, method, settings)
+    facts = _facts(parts, method, settings, about or About())
     if parts[0].open_domain:
         fit, population, known = opened.reconstruct(parts, method, max_count)
-        return Profile(fit, population, known, facts, guarantee)
+        return Profile(fit, population, _with_total(known, about), facts, guarantee)
     if method == "likelihood":
         fit = likelihood.reconstruct(parts, max_count)
     else:
@@ -76,7 +82,34 @@ def reconstruct(
 
         fit = mixed([one(part) for part in parts], [part.slots[0] for part in parts])
     known = intervals.closed(parts, max_count)
-    return Profile(fit, sum(part.slots[0] for part in parts), known, facts, guarantee)
+    return Profile(fit, sum(part.slots[0] for part in parts), _with_total(known, about), facts, guarantee)
+
+
+@dataclass(frozen=True)
+class About:
+    """What a profile says of the whole sketch.
+
+    Args:
+        epsilon: of the largest layer. cost: of the publication. None: as the slots have it.
+        total: noisy sum of the weights, and parameters of the discrete Laplace draws in it; None: not counted.
+        signed: whether events may be deletions, so that a total may be negative.
+    """
+
+    epsilon: Fraction | None = None
+    cost: Fraction | None = None
+    total: tuple[int, tuple[Fraction, ...]] | None = None
+    signed: bool = False
+
+
+def _with_total(known: Uncertainty, about: About | None) -> Uncertainty:
+    """The same with the intervals of total and mean that a noisy total gives."""
+    if about is None or about.total is None:
+        return known
+    from sketchstream.estimate.totals import NoiseSum, RatioEnds, TotalEnds
+
+    value, noise = float(about.total[0]), NoiseSum(about.total[1])
+    ends: dict[str, Ends] = {"total": TotalEnds(value, noise), "mean": RatioEnds(value, noise, known.tails.at(1))}
+    return replace(known, scalars={**known.scalars, **ends})
 
 
 def _check(parts: list[Observed], method: str, max_count: int, norm: float | None) -> None:
@@ -109,7 +142,7 @@ def _check(parts: list[Observed], method: str, max_count: int, norm: float | Non
         raise EstimateError(msg)
 
 
-def _facts(parts: list[Observed], method: str, settings: Mapping[str, object]) -> Facts:
+def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], about: About) -> Facts:
     """What the profile says about where it came from."""
     from sketchstream.estimate.result import Facts
 
@@ -119,14 +152,18 @@ def _facts(parts: list[Observed], method: str, settings: Mapping[str, object]) -
         if len(listed) > len(layers):
             layers = listed
     costs = [part.cost for part in parts if part.cost is not None]
+    epsilon = about.epsilon or max(epsilon * part.max_weight for part in parts for _, epsilon in part.layers)
+    cost = about.cost or (max(costs) if costs else None)
     return Facts(
         method=method,
         unit=parts[0].unit,
         form=parts[0].form,
         d=sum(sum(part.slots) for part in parts),
         layers=tuple(layers),
-        epsilon=str(max(epsilon * part.max_weight for part in parts for _, epsilon in part.layers)),
-        cost=str(max(costs)) if costs else None,
+        epsilon=str(epsilon),
+        cost=None if cost is None else str(cost),
+        total=None if about.total is None else float(about.total[0]),
+        signed=about.signed,
         open_domain=parts[0].open_domain,
         settings=dict(settings),
     )

@@ -42,9 +42,10 @@ class Estimate:
     low: float
     high: float
 
-    def to_dict(self) -> dict[str, float]:
-        """Plain data."""
-        return {"value": self.value, "low": self.low, "high": self.high}
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain data; None for an end that there is not."""
+        low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
+        return {"value": self.value, "low": low, "high": high}
 
     def __float__(self) -> float:
         """The estimate without its interval."""
@@ -81,6 +82,8 @@ class Facts:
         method: estimator. unit, form: of what was published. d: slots. layers: (law, epsilon as text).
         epsilon: of the sketch, as text. cost: of the publication, as text, or None. open_domain: as it says.
         settings: options of the method (norm, beta).
+        total: the noisy sum of weights, if the sketch has one: total and mean rest on it, not on the law of counts.
+        signed: whether events may be deletions.
     """
 
     method: str
@@ -92,6 +95,8 @@ class Facts:
     cost: str | None
     open_domain: bool
     settings: Mapping[str, object] = field(default_factory=dict)
+    total: float | None = None
+    signed: bool = False
 
 
 class Profile:
@@ -220,6 +225,7 @@ class Profile:
             return _estimate(self._fit.above, self._known.above, z, 0.0, 1.0)
         if name in self._known.scalars:
             least = 1.0 if name == "mean" else 0.0
+            least = -math.inf if self.facts.signed and name in ("total", "mean") else least
             most = 1.0 if name in ("one_hit_ratio", "coverage") else math.inf
             return _estimate(self._value(name), self._known.scalars[name], z, least, most)
         kind, _, rest = name.partition(".")
@@ -267,8 +273,11 @@ class Profile:
         t = np.arange(self.fractions.size, dtype=np.float64)
         fit, scale, items = self._fit, self._population, float(self._tails[1])
         total = max(scale * float(t @ fit.fractions + fit.heavy @ fit.heavy_shares), 0.0)
+        counted = self.facts.total
         if name == "total":
-            return total
+            return total if counted is None else counted if self.facts.signed else max(counted, 0.0)
+        if name == "mean" and counted is not None and items > 0.0:
+            return counted / items if self.facts.signed else max(counted / items, 1.0)
         if items <= 0.0 or total <= 0.0:
             return 0.0
         if name == "mean":

@@ -311,11 +311,17 @@ def _weight_lanes(builder: Any, pointer: Any) -> Any:
     return weights if kind.element.width == _I64.width else builder.sext(weights, _VECTOR)
 
 
-def _bad_lanes(builder: Any, pointer: Any, max_weight: Any) -> Any:
+def _bad_lanes(builder: Any, values: Any, max_weight: Any) -> Any:
     """One bit for each of _LANES weights that is outside -max_weight..max_weight."""
     limit = _splat(builder, max_weight)
-    shifted = builder.add(_weight_lanes(builder, pointer), limit)
+    shifted = builder.add(values, limit)
     return builder.bitcast(builder.icmp_unsigned(">", shifted, builder.add(limit, limit)), ir.IntType(_LANES))
+
+
+def _sum_lanes(builder: Any, sums: Any, values: Any) -> None:
+    """Add a vector to the _LANES running sums at an address."""
+    pointer = _lanes_of(builder, sums)
+    builder.store(builder.add(builder.load(pointer, align=8), values), pointer, align=8)
 
 
 @_intrinsic
@@ -335,12 +341,14 @@ def _pass_group(
     weights: Any,
     max_weight: Any,
     sign: Any,
+    sums: Any,
 ) -> Any:
     """One step of the pipeline: hash a group, and meanwhile ask for the slots of another and add a third.
 
     As `_slot_group` into ring[to:to + GROUP]; prefetches the slots ring[asked:asked + GROUP]; then
-    state[ring[first + i]] += sign * weights[at - LAG + i], wrapping (weights None: sign). Returns how many of
-    weights[at:at + GROUP] are outside -max_weight..max_weight, as bits: 0 if none is.
+    state[ring[first + i]] += sign * weights[at - LAG + i], wrapping (weights None: sign). Adds weights[at:at + GROUP]
+    to the running sums, sums[:_LANES]. Returns how many of these are outside -max_weight..max_weight, as bits: 0 if
+    none is.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -376,14 +384,16 @@ def _pass_group(
         _stored_slots(context, builder, kinds, args, work())
         bad = ir.Constant(ir.IntType(_LANES), 0)
         if weighted:
+            running = context.make_array(kinds[14])(context, builder, args[14]).data
             for place in range(0, GROUP, _LANES):
                 position = builder.add(args[1], ir.Constant(_I64, place))
-                pointer = _address(context, builder, kinds[11], args[11], position)
-                bad = builder.or_(bad, _bad_lanes(builder, pointer, args[12]))
+                lanes = _weight_lanes(builder, _address(context, builder, kinds[11], args[11], position))
+                bad = builder.or_(bad, _bad_lanes(builder, lanes, args[12]))
+                _sum_lanes(builder, running, lanes)
         return builder.zext(bad, _I64)
 
     return types.int64(
-        items, at, key0, key1, ring, to, per_level, last_level, asked, first, state, weights, max_weight, sign
+        items, at, key0, key1, ring, to, per_level, last_level, asked, first, state, weights, max_weight, sign, sums
     ), codegen
 
 
@@ -420,12 +430,14 @@ def _pass_owned(
     first: Any,
     state: Any,
     sign: Any,
+    sums: Any,
 ) -> Any:
     """One step of the pipeline of a thread that owns half of the slots: as `_pass_group`, with fewer additions.
 
     Hashes items[at:at + GROUP] and puts those of this owner at queue[came:], which needs room for GROUP + _LANES, as
     slot | weight << SLOT_BITS (weights None: 1). Meanwhile asks for the slots of queue[asked:asked + BURST] and adds
-    queue[first:first + BURST]; state None: neither. Returns how many events it put; NOWHERE: a weight is bad.
+    queue[first:first + BURST]; state None: neither. Adds weights[at:at + GROUP] to the running sums. Returns how many
+    events it put; NOWHERE: a weight is bad.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -464,8 +476,9 @@ def _pass_owned(
             if weighted:
                 position = builder.add(args[1], ir.Constant(_I64, place))
                 pointer = _address(context, builder, kinds[6], args[6], position)
-                bad = builder.or_(bad, _bad_lanes(builder, pointer, args[7]))
                 values = _weight_lanes(builder, pointer)
+                bad = builder.or_(bad, _bad_lanes(builder, values, args[7]))
+                _sum_lanes(builder, context.make_array(kinds[15])(context, builder, args[15]).data, values)
                 packed = builder.or_(slots, builder.shl(values, _constant(SLOT_BITS)))
             mine = builder.and_(builder.lshr(slots, _constant(int(OWNER_BIT))), _constant(1))
             wanted = builder.icmp_unsigned("==", mine, _splat(builder, args[8]))
@@ -479,7 +492,7 @@ def _pass_owned(
 
     return types.uint64(
         *(items, at, key0, key1, per_level, last_level, weights, max_weight, owner, queue, came, asked, first),
-        *(state, sign),
+        *(state, sign, sums),
     ), codegen
 
 
@@ -986,6 +999,26 @@ def _bad_weights(weights: Any, max_weight: Any) -> Any:
 
 
 @kernel
+def _sum(weights: Any, count: Any) -> Any:
+    """Sum of `count` weights, wrapping; no weights: ones."""
+    if len(weights) == 0:
+        return np.int64(count)
+    total = np.int64(0)
+    for i in range(count):
+        total += np.int64(weights[i])
+    return total
+
+
+@kernel
+def _tally(counters: I64, total: Any, count: Any, sign: Any) -> None:
+    """Add to the counters beside the slots, those that there are: weights applied, events counted; wrapping."""
+    if len(counters) > 0:
+        counters[0] += sign * total
+    if len(counters) > 1:
+        counters[1] += sign * count
+
+
+@kernel
 def _add_hashed(
     state: Any,
     items: I64,
@@ -996,14 +1029,20 @@ def _add_hashed(
     sign: Any,
     ring: U64,
 ) -> Any:
-    """The pipeline for hashed ints: adds whole groups, up to the first with a bad weight; returns how many items."""
+    """The pipeline for hashed ints: adds whole groups, up to the first with a bad weight.
+
+    Returns how many items, and the sum of their weights.
+    """
     many = len(weights) > 0
     whole = len(items) - len(items) % GROUP
+    sums = np.zeros(_LANES, np.int64)
+    seen = np.int64(0)
     added = 0
     for at in range(0, min(LAG, whole), GROUP):
         if many and max_weight > 0 and _bad_weights(weights[at : at + GROUP], max_weight) > 0:
             whole = at
             break
+        seen += _sum(weights[at : at + GROUP], GROUP)
         _slot_group(items, at, route.key0, route.key1, ring, at, route.per_level, route.last_level)
         for i in range(np.uint64(at), np.uint64(at + GROUP)):
             _prefetch(state, ring[i])
@@ -1014,16 +1053,18 @@ def _add_hashed(
         key0, key1, per_level, last_level = route.key0, route.key1, route.per_level, route.last_level
         if modulus > 0:
             bad = _bad_weights(weights[at : at + GROUP], max_weight) if many and max_weight > 0 else 0
+            seen += _sum(weights[at : at + GROUP], GROUP)
             _slot_group(items, at, key0, key1, ring, to, per_level, last_level)
             _add(state, ring[first : first + GROUP], weights[added : added + GROUP], modulus, sign)
         elif many:
             bad = _pass_group(
                 *(items, at, key0, key1, ring, to, per_level, last_level, asked, first, state),
-                *(weights, max_weight, sign),
+                *(weights, max_weight, sign, sums),
             )
         else:
+            seen += GROUP
             bad = _pass_group(
-                *(items, at, key0, key1, ring, to, per_level, last_level, asked, first, state), *(None, 0, sign)
+                *(items, at, key0, key1, ring, to, per_level, last_level, asked, first, state), *(None, 0, sign, sums)
             )
         if modulus > 0:
             for i in range(np.uint64(to), np.uint64(to + GROUP)):
@@ -1031,20 +1072,25 @@ def _add_hashed(
         added += GROUP
         if bad != 0 and max_weight > 0:
             whole = at
+            seen -= _sum(weights[at : at + GROUP], GROUP)
             break
     for at in range(added, whole, GROUP):
         first = np.int64(np.uint64(at) & _RING_MASK)
         _add(state, ring[first : first + GROUP], weights[at : at + GROUP], modulus, sign)
-    return whole
+    return whole, seen + sums.sum()
 
 
 @kernel
 def _add_owned(
     state: Any, items: I64, weights: Any, route: Any, max_weight: Any, sign: Any, queue: U64, owner: Any
 ) -> Any:
-    """`_add_hashed` of the events whose slots this thread owns; the other thread hashes all of them too."""
+    """`_add_hashed` of the events whose slots this thread owns; the other thread hashes all of them too.
+
+    The number and the sum that it returns are those of all events.
+    """
     many = len(weights) > 0
     whole = len(items) - len(items) % GROUP
+    sums = np.zeros(_LANES, np.int64)
     key0, key1, per_level, last_level = route.key0, route.key1, route.per_level, route.last_level
     came: Any = 0
     asked = added = 0
@@ -1053,28 +1099,29 @@ def _add_owned(
         if work and many:
             put = _pass_owned(
                 *(items, at, key0, key1, per_level, last_level, weights, max_weight, owner),
-                *(queue, came, asked, added, state, sign),
+                *(queue, came, asked, added, state, sign, sums),
             )
         elif work:
             put = _pass_owned(
                 *(items, at, key0, key1, per_level, last_level, None, max_weight, owner),
-                *(queue, came, asked, added, state, sign),
+                *(queue, came, asked, added, state, sign, sums),
             )
         elif many:
             put = _pass_owned(
                 *(items, at, key0, key1, per_level, last_level, weights, max_weight, owner),
-                *(queue, came, 0, 0, None, sign),
+                *(queue, came, 0, 0, None, sign, sums),
             )
         else:
             put = _pass_owned(
                 *(items, at, key0, key1, per_level, last_level, None, max_weight, owner),
-                *(queue, came, 0, 0, None, sign),
+                *(queue, came, 0, 0, None, sign, sums),
             )
         if work:
             asked += BURST
             added += BURST
         if put == NOWHERE:
             whole = at
+            sums[0] -= _sum(weights[at : at + GROUP], GROUP)
             break
         came += np.int64(put)
         while came >= asked + 2 * GROUP:
@@ -1089,7 +1136,7 @@ def _add_owned(
                 queue[i] = queue[np.uint64(added + i)]
             came, asked, added = came - added, asked - added, 0
     _add_packed(state, queue[added:came], sign)
-    return whole
+    return whole, sums.sum() if many else np.int64(whole)
 
 
 @kernel
@@ -1126,6 +1173,17 @@ def _keep(slots: U64, weights: Any, scratch: Any, size: Any, max_weight: Any, mo
 
 
 @kernel
+def _count_unsampled(slots: U64, weights: Any, max_weight: Any) -> Any:
+    """Number of events with a valid weight whose item is in the domain and not in its sample."""
+    count = 0
+    for i in range(len(slots)):
+        if slots[i] == UNSAMPLED:
+            weight = np.int64(weights[i]) if len(weights) > 0 else np.int64(1)
+            count += max_weight == 0 or (-max_weight <= weight <= max_weight)
+    return count
+
+
+@kernel
 def _own(slots: U64, weights: Any, scratch: Any, owner: Any) -> Any:
     """Move the events whose slots belong to `owner` to the front (weights into `scratch`); returns their number."""
     kept: Any = 0
@@ -1148,17 +1206,25 @@ def _add_block(
     sign: Any,
     mode: Any,
     owner: Any,
+    counters: I64,
 ) -> Any:
     """Add the valid events of a located block, those of one owner or all (None); False: an invalid one, none is added.
 
-    Slots are moved about; `scratch` has room for the weights.
+    Slots are moved about; `scratch` has room for the weights. An event whose item is in the domain and not in its
+    sample is counted and weighs nothing. Of two owners the first adds to the counters, for both.
     """
     part = weights[:]
+    passed = _count_unsampled(slots, part, max_weight) if len(counters) > 1 else 0
     kept = _keep(slots, part, scratch, np.uint64(len(state)), max_weight, mode)
     if kept < 0:
         return False
     if kept < len(slots) and len(part) > 0:
         part = scratch[:kept]
+    tallied = True
+    if owner is not None:
+        tallied = owner == 0
+    if tallied and len(counters) > 0:
+        _tally(counters, _sum(part, kept), kept + passed, sign)
     if owner is not None:
         kept = _own(slots[:kept], part, scratch, np.uint64(owner))
         if len(part) > 0:
@@ -1179,10 +1245,12 @@ def update_ints(
     mode: Any,
     done: I64,
     owner: Any,
+    counters: I64,
 ) -> Any:
     """Add a batch of ints, run by run; done[0] counts the events gone by. False: the next ones hold an invalid one.
 
     owner: None; or 0 or 1: only events whose slots this thread owns, of two that are given the same batch.
+    counters: (0,), (1,) or (2,) sum of the weights applied, and number of events counted, kept beside the slots.
     """
     n = len(items)
     piped = route.way == HASHED and route.per_level < _VECTOR_LIMIT and weights.flags.c_contiguous
@@ -1195,15 +1263,18 @@ def update_ints(
         if piped:
             rest, values = items[start:], weights[start:]
             if owner is None:
-                passed = _add_hashed(state, rest, values, route, max_weight, modulus, sign, slots[:RING])
+                passed, seen = _add_hashed(state, rest, values, route, max_weight, modulus, sign, slots[:RING])
+                _tally(counters, seen, passed, sign)
             else:
-                passed = _add_owned(state, rest, values, route, max_weight, sign, slots[:QUEUE], np.uint64(owner))
+                passed, seen = _add_owned(state, rest, values, route, max_weight, sign, slots[:QUEUE], np.uint64(owner))
+                if owner == 0:
+                    _tally(counters, seen, passed, sign)
             done[0] += passed
             start += passed
         stop = min(start + BLOCK, n)
         block = slots[: stop - start]
         locate_ints(items[start:stop], route, block)
-        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, owner)
+        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, owner, counters)
         if not good:
             break
         done[0] += stop - start
@@ -1215,7 +1286,16 @@ def update_ints(
 
 @kernel
 def update_located(
-    state: Any, found: U64, weights: Any, max_weight: Any, modulus: Any, sign: Any, mode: Any, done: I64, owner: Any
+    state: Any,
+    found: U64,
+    weights: Any,
+    max_weight: Any,
+    modulus: Any,
+    sign: Any,
+    mode: Any,
+    done: I64,
+    owner: Any,
+    counters: I64,
 ) -> Any:
     """As `update_ints` with an owner, for items that are located already; `found` is left as it is."""
     n = len(found)
@@ -1226,7 +1306,7 @@ def update_located(
         stop = min(start + BLOCK, n)
         block = slots[: stop - start]
         block[:] = found[start:stop]
-        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, owner)
+        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, owner, counters)
         if not good:
             break
         done[0] += stop - start
@@ -1249,6 +1329,7 @@ def update_spans(
     mode: Any,
     done: I64,
     owner: Any,
+    counters: I64,
 ) -> Any:
     """As `update_ints`, for strings."""
     n = len(starts)
@@ -1259,7 +1340,7 @@ def update_spans(
         stop = min(start + BLOCK, n)
         block = slots[: stop - start]
         locate_spans(buffer, starts[start:stop], ends[start:stop], route, block)
-        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, owner)
+        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, owner, counters)
         if not good:
             break
         done[0] += stop - start

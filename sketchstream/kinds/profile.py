@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.components import ADMITTED, COUNTED, TOTAL, Component
 from sketchstream.spec import OpenDomain, ProfileSpec
 
 if TYPE_CHECKING:
@@ -25,9 +26,32 @@ State = npt.NDArray[Any]
 LAWS = {"event": "discrete-laplace", "item": "randomized-response"}
 
 
+def components(spec: ProfileSpec) -> tuple[Component, ...]:
+    """The slots, then the counters beside them; the shares add up to one.
+
+    The total moves by at most `max_weight` with an event; with an item by 2 `max_total`, for its payloads may be
+    replaced by others of the same item. The number of records admitted is a function of envelopes: it costs nothing.
+    """
+    slots = Component("slots", spec.slots_share, spec.max_weight, LAWS[spec.unit])
+    total = spec.total_share / 2 if spec.counted else spec.total_share
+    weight = spec.max_weight if spec.max_total is None else 2 * spec.max_total
+    counters = [Component(TOTAL, total, weight)] if total else []
+    counters += [Component(COUNTED, total)] if spec.counted else []
+    counters += [Component(ADMITTED, Fraction(0), own=spec.epsilon_records)] if spec.epsilon_records else []
+    return slots, *counters
+
+
 def effective_epsilon(spec: ProfileSpec, epsilon: Fraction) -> Fraction:
-    """The parameter of one layer's law: epsilon / max_weight (unit "item": epsilon, any weight costs the same)."""
-    return epsilon / spec.max_weight
+    """The parameter of one layer's law in the slots: their share of epsilon, over max_weight.
+
+    (Unit "item": not divided, any weight costs the same.)
+    """
+    return components(spec)[0].parameter(epsilon)
+
+
+def promised_epsilon(spec: ProfileSpec, effective: Fraction) -> Fraction:
+    """The epsilon of the whole sketch for which the slots' noise has this parameter."""
+    return effective * spec.max_weight / spec.slots_share
 
 
 def add_noise(spec: ProfileSpec, state: State, epsilon: Fraction) -> None:
@@ -36,7 +60,7 @@ def add_noise(spec: ProfileSpec, state: State, epsilon: Fraction) -> None:
     Args:
         spec: decides law and modulus.
         state: (slots,) integers of `spec.dtype`.
-        epsilon: privacy of this layer, before division by max_weight.
+        epsilon: privacy of this layer, of which the slots get their share.
     """
     from sketchstream import noise
 
@@ -66,11 +90,13 @@ def noised_counts(spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArra
     """(levels, B) histogram of the counters with fresh exact noise on every entry, empty ones included.
 
     One event moves one counter across at most one threshold (cumulative: sensitivity 1) or out of one bin into
-    another (bins: sensitivity 2, any weight, both units); a counter lies in one level.
+    another (bins: sensitivity 2, any weight, both units); a counter lies in one level. The histogram gets the slots'
+    share of the cost.
     """
     from sketchstream import noise
 
     counts = exact_counts(spec, state)
+    cost = cost * spec.slots_share
     noise.discrete_laplace(counts, cost if spec.form == "cumulative" else cost / 2)
     return counts
 
@@ -85,7 +111,10 @@ def observed_release(
     parts: int,
     digest: bytes,
 ) -> Observed:
-    """What the estimators see of `parts` published histograms whose values were added."""
+    """What the estimators see of `parts` published histograms whose values were added.
+
+    `cost` is the histogram's own part of what the publication cost.
+    """
     return _observed(spec, layers, slots, spec.form, spec.edges, values, cost, parts, digest)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
+from sketchstream.kinds.profile import effective_epsilon
 from sketchstream.spec import OpenDomain, ProfileSpec
 
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ def count_law(law: str | Sequence[float], mean: float, exponent: float) -> Float
 
 def layers(spec: ProfileSpec, merges: int) -> tuple[Fraction, ...]:
     """Effective epsilons of the layers in what is published."""
-    own = [spec.epsilon / spec.max_weight]
+    own = [effective_epsilon(spec, spec.epsilon)]
     if spec.publish == "state" and spec.intrusion:
-        own.append(spec.epsilon_publish / spec.max_weight)
+        own.append(effective_epsilon(spec, spec.epsilon_publish))
     return tuple(own * merges)
 
 
@@ -95,7 +96,7 @@ def expected(spec: ProfileSpec, items: float, shares: Floats, parts: int, merges
         shares=level_shares,
         edges=edges.astype(np.int64),
         values=parts * values,
-        cost=None if spec.publish == "state" else spec.epsilon_publish,
+        cost=None if spec.publish == "state" else spec.epsilon_publish * spec.slots_share,
         parts=parts,
         modulus=spec.modulus,
         max_weight=spec.max_weight,

@@ -67,10 +67,12 @@ def deviation(profile: Profile, name: str) -> float:
     """Standard deviation behind an interval.
 
     Two levels are compared, so that brackets of wide bins, which do not depend on the level, fall out; the upper half
-    is taken, for the lower end may stand at 0.
+    is taken, for the lower end may stand at 0. Infinite where both ends stand at the bounds of the possible at either
+    level: then the interval says nothing of the noise.
     """
     wide, narrow = profile.interval(name, 0.95), profile.interval(name, 0.5)
-    return float(max(wide.high - narrow.high, narrow.low - wide.low)) / (NORMAL - QUARTILE)
+    found = float(max(wide.high - narrow.high, narrow.low - wide.low)) / (NORMAL - QUARTILE)
+    return math.inf if found == 0.0 and narrow.high > narrow.low else found
 
 
 def central(spec: ProfileSpec, name: str) -> float | None:

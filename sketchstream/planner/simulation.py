@@ -45,7 +45,7 @@ def simulated(
             rng=rng,
             unit=spec.unit,
             form="state" if spec.publish == "state" else spec.form,
-            cost=None if spec.publish == "state" else spec.epsilon_publish,
+            cost=None if spec.publish == "state" else spec.epsilon_publish * spec.slots_share,
             layers=len(effective),
             max_count=spec.max_count,
             modulus=spec.modulus,

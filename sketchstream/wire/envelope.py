@@ -24,7 +24,8 @@ from sketchstream.wire import header as heading
 
 MAGIC = b"\xc1SKS"
 """The first byte is the one that msgpack never uses, so no msgpack reader takes these bytes for its own."""
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Newest version. What has nothing of it is written in version 1, so that older releases read on."""
 _PREFIX = struct.Struct("<4sHBBBBHIQQQ")
 _DIGEST = 32
 _TAGGED = 1
@@ -40,7 +41,11 @@ _MOST = 1 << 40
 
 
 def pack(
-    header: Mapping[str, Any], body: npt.NDArray[Any] | None = None, codec: int = _RAW, key: Key | None = None
+    header: Mapping[str, Any],
+    body: npt.NDArray[Any] | None = None,
+    codec: int = _RAW,
+    key: Key | None = None,
+    version: int = 1,
 ) -> bytes:
     """One object as bytes.
 
@@ -49,6 +54,7 @@ def pack(
         body: (n,) or (rows, columns) int16, int32 or int64, or (raw only) uint8, or None.
         codec: 0 raw, 1 Huffman. Open states have a fixed size: 0 only.
         key: adds a tag that only holders of the key can make.
+        version: oldest format version to write; a later one is written where a field needs it.
 
     Raises:
         FormatError: a field, type or codec that the format does not have.
@@ -70,7 +76,8 @@ def pack(
         msg = "an object without a body has codec 0"
         raise FormatError(msg)
     flags = 0 if key is None else _TAGGED
-    prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, codec, flags, code, ndim, 0, len(head), *shape, len(data))
+    number = max(version, heading.version(fields))
+    prefix = _PREFIX.pack(MAGIC, number, codec, flags, code, ndim, 0, len(head), *shape, len(data))
     pieces = [prefix, head, data]
     if key is not None:
         pieces.append(_tag(key, pieces))
@@ -106,8 +113,8 @@ def unpack(
     if magic != MAGIC:
         msg = "these bytes are not a sketch (they do not start with its mark)"
         raise FormatError(msg)
-    if version != FORMAT_VERSION:
-        msg = f"the bytes are of format version {version}, this release reads version {FORMAT_VERSION}"
+    if not 1 <= version <= FORMAT_VERSION:
+        msg = f"the bytes are of format version {version}, this release reads versions 1 to {FORMAT_VERSION}"
         raise (VersionError if version > FORMAT_VERSION else FormatError)(msg)
     if head > heading.LONGEST_HEADER:
         msg = f"a header has at most {heading.LONGEST_HEADER} bytes, found {head}"
@@ -125,6 +132,9 @@ def unpack(
         raise ChecksumError(msg)
     start = _PREFIX.size + head
     fields = heading.read(bytes(view[_PREFIX.size : start]))
+    if heading.version(fields) > version:
+        msg = f"the header has fields that format version {version} does not have"
+        raise FormatError(msg)
     _check_key(fields, key, view, tag)
     body = view[start : start + length]
     return fields, _array(fields["kind"], body, codec, code, ndim, rows, columns)
@@ -230,3 +240,8 @@ def _tag(key: Key, pieces: list[bytes | memoryview]) -> bytes:
     for piece in pieces:
         digest.update(piece)
     return digest.digest()
+
+
+def version_of(data: bytes) -> int:
+    """Format version of bytes that `pack` wrote."""
+    return int(_PREFIX.unpack_from(data)[1])

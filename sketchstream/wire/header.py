@@ -9,6 +9,7 @@ written any other way are refused.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -89,6 +90,17 @@ _LAYER = _map_of(
 )
 
 
+_COUNTER = _map_of(
+    {"name": _text, "value": _blob(8), "noise": _list_of(_map_of({"law": _text, "epsilon": _fraction}), 1)},
+    frozenset({"name", "value", "noise"}),
+)
+
+
+def _counts(value: Any) -> bool:
+    """Numbers of partitions, ascending."""
+    return _list_of(_whole(1, 1 << 32), 1, 64)(value) and all(a < b for a, b in itertools.pairwise(value))
+
+
 def _ledger(value: Any) -> bool:
     """Plain data, read and checked by `sketchstream.privacy.ledger`."""
     return isinstance(value, dict) and _tree(value)
@@ -111,6 +123,8 @@ _OPEN: dict[str, Check] = {
     "window": _window,
     "partition": _whole(0, 1 << 32),
     "partitions_open": _whole(1, 1 << 32),
+    "partitions": _counts,
+    "counters": _list_of(_COUNTER, 1, 16),
 }
 _SEALED: dict[str, Check] = {
     **_OPEN,
@@ -132,10 +146,22 @@ FIELDS: dict[str, dict[str, Check]] = {
 
 slots: counters of the object. layers: noise vectors in the order of their application. ledger: layers and views with
 their costs, in order. window: [start, end) in milliseconds. cost: what this publication cost. final: whether it was the
-publication at seal. items: a listed domain's items, for the open sketch only. lengths: bytes of each part of a stack.
+publication at seal. partitions: every number of input partitions that was valid while the window was open. counters:
+those beside the slots. items: a listed domain's items, for the open sketch only. lengths: bytes of each part of a
+stack.
 """
 KINDS = tuple(FIELDS)
+FIELDS_OF_2 = frozenset({"partitions", "counters"})
+SPEC_FIELDS_OF_2 = frozenset({"total_share", "counted", "max_total", "epsilon_records"})
+"""Names that version 1 of the format does not have, in a header and in its spec."""
 _REQUIRED = frozenset({"kind", "spec"})
+
+
+def version(header: Mapping[str, Any]) -> int:
+    """The oldest format version that has all fields of a header: what older releases can read, they may read."""
+    spec = header.get("spec")
+    newer = isinstance(spec, Mapping) and not SPEC_FIELDS_OF_2.isdisjoint(spec)
+    return 2 if newer or not FIELDS_OF_2.isdisjoint(header) else 1
 
 
 def check(header: Mapping[str, Any]) -> None:

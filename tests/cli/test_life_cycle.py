@@ -285,7 +285,7 @@ def test_merge_factor_is_that_of_the_circle(run: Run) -> None:
         assert made.code == 0
         assert run("seal", name, "-o", f"{name}.sealed").code == 0
     merged = json.loads(run("merge", "p.sealed", "q.sealed", "r.sealed", "-o", "all", "--format", "json").out)
-    gain = 1 / np.tanh(0.5) ** 2
+    gain = 1 / np.tanh(0.5 * 39 / 40) ** 2
     assert merged["error_factor"] == pytest.approx(gain**4, rel=1e-4)  # each part brings two layers
 
 

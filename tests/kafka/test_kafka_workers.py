@@ -64,7 +64,7 @@ def test_two_workers_one_killed_in_mid_stream_and_restarted_count_exactly(app_of
 
 
 def test_a_backlog_is_counted_before_idleness_closes_anything(app_of: Callable[..., App]) -> None:
-    app = app_of(input=f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "2s"\nidle_topic = "2s"')
+    app = app_of(input=f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "2s"')
     end = stream(app, 3, 3000, seed=3)
     app.start()
     app.wait_published(end)
@@ -189,7 +189,7 @@ def test_partitions_added_right_before_a_seal_are_said_so(app_of: Callable[..., 
     load.close_windows(BASE + 3 * MINUTE)  # on the first four partitions
     app.wait_published(BASE + MINUTE)
     parts = [read(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
-    assert [(part.origin.partitions_open, part.origin.partitions_seal) for part in parts] == [(4, 6)] * 4
+    assert [part.origin.partitions for part in parts] == [(4, 6)] * 4
     assert {frontier.partitions for frontier in app.frontiers().values()} == {6}
     assert worker.says("event=running") == 4, "the worker must not have heard of them otherwise"
 
@@ -225,7 +225,7 @@ def test_results_come_once_for_every_complete_window(app_of: Callable[..., App])
     import json
 
     from sketchstream_connectors import kafka_topics
-    from sketchstream_connectors.kafka_log import Log
+    from sketchstream_connectors.kafka_sealed import Log
 
     app = app_of(kafka=MISSED_SOON, extra='[output]\nresults_topic = "PLACE"')
     topic = f"{app.group}.results"

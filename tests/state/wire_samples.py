@@ -18,9 +18,11 @@ from sketchstream.spec import ClosedDomain, OpenDomain, ProfileSpec
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
 KEY = Key(bytes(range(16)))
 
-_OPEN = ProfileSpec("1", domain=OpenDomain(slots=64, levels=4)).to_dict()
+_OPEN = ProfileSpec("1", domain=OpenDomain(slots=64, levels=4), total_share=0).to_dict()
 _ITEM = ProfileSpec("1/2", "item", ClosedDomain(items=["a", "b", "c"]), modulus=32).to_dict()
-_STATE = ProfileSpec("1", domain=ClosedDomain(size=40), publish="state", intrusion=True, bits=64).to_dict()
+_STATE = ProfileSpec(
+    "1", domain=ClosedDomain(size=40), publish="state", intrusion=True, bits=64, total_share=0
+).to_dict()
 _LAYER = {"law": "discrete-laplace", "epsilon": "1", "lineage": bytes(range(16, 32))}
 _RESPONSE = {"law": "randomized-response", "epsilon": "1/2", "lineage": bytes(range(32, 48))}
 _WHERE = {

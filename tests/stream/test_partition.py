@@ -342,7 +342,7 @@ def test_partitions_added_in_mid_window_are_valid_from_then_on() -> None:
     snapshot = state.capture()
     state = PartitionState.restore(common, 1, Restored(n, snapshot.manifest, snapshot.blobs), 6)
     (found,) = finish(state).values()
-    assert (found.origin.partitions_open, found.origin.partitions_seal) == (4, 6)
+    assert found.origin.partitions == (4, 6)
     assert found.repartitioned
 
 

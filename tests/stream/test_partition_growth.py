@@ -141,7 +141,7 @@ def test_a_seal_asks_again_though_a_misplaced_item_has_asked() -> None:
     state.apply(s.chunk(0, len(s)), lambda: count("windows", 8), lambda: count("items", 4))
     assert asked == ["items", "windows"]
     state.capture(lambda: 8)
-    assert published(state)["minutes", EPOCH].origin.partitions_seal == 8
+    assert published(state)["minutes", EPOCH].origin.partitions[-1] == 8
 
 
 def test_brokers_that_disagree_make_the_partition_wait_with_its_seal() -> None:

@@ -1,0 +1,267 @@
+"""What a sketch keeps beside its slots: counters with a law, a sensitivity, and noise of their own.
+
+In: components of a spec, costs of layers and views. Out: noisy counters of an open sketch, and published ones.
+Touches: entropy, through `sketchstream.noise`.
+Source: docs/theory/privacy.md, section 3 (components of a sketch).
+
+A sketch is its slots and its counters together. Every layer and every view of cost c is divided between them by fixed
+shares that add up to one: a component of share s gets s c. What one event (or item) moves is the same moment in all
+of them, so the losses add up to the loss of the whole, and the sketch's ledger need not know of components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import FormatError
+
+TOTAL, COUNTED, ADMITTED = "total", "counted", "admitted"
+"""Sum of the weights of the events that moved a slot; number of events counted; number of records admitted."""
+DISCRETE_LAPLACE = "discrete-laplace"
+_WIDTH = 8
+"""Bytes of a counter, whatever its value: the size of an open sketch must say nothing."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """One part of a sketch that has noise of its own.
+
+    Args:
+        name: "slots", or a counter.
+        share: of every layer's epsilon and every view's cost; 0 for a counter outside the ledger.
+        sensitivity: how far one protected event (or item) moves it at most.
+        law: of its noise.
+        own: epsilon of a counter outside the ledger: noise at creation, published as it is.
+    """
+
+    name: str
+    share: Fraction
+    sensitivity: int = 1
+    law: str = DISCRETE_LAPLACE
+    own: Fraction | None = None
+
+    def parameter(self, epsilon: Fraction) -> Fraction:
+        """The parameter of this component's noise where the whole sketch gets `epsilon`."""
+        return epsilon * self.share / self.sensitivity if self.own is None else self.own
+
+
+@dataclass(frozen=True)
+class Noise:
+    """One draw that was added to a counter.
+
+    Args:
+        law: "discrete-laplace".
+        epsilon: its parameter: Pr[z = j] is proportional to e^(-epsilon |j|).
+    """
+
+    law: str
+    epsilon: Fraction
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a header."""
+        return {"law": self.law, "epsilon": str(self.epsilon)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Noise:
+        """The draw that `to_dict` described."""
+        epsilon = Fraction(data["epsilon"])
+        if data["law"] != DISCRETE_LAPLACE or epsilon <= 0:
+            msg = "the noise of a counter in these bytes is not of a law that this version knows"
+            raise FormatError(msg)
+        return cls(data["law"], epsilon)
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A published counter: a noisy number, and every draw that is in it.
+
+    Args:
+        name: "total", "counted" or "admitted".
+        value: noise included; may be negative.
+        noise: laws of the draws that were added up.
+    """
+
+    name: str
+    value: int
+    noise: tuple[Noise, ...] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a header."""
+        data = _wrapped(self.value).to_bytes(_WIDTH, "little", signed=True)
+        return {"name": self.name, "value": data, "noise": [draw.to_dict() for draw in self.noise]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Counter:
+        """The counter that `to_dict` described."""
+        value = int.from_bytes(data["value"], "little", signed=True)
+        return cls(data["name"], value, tuple(Noise.from_dict(one) for one in data["noise"]))
+
+    @classmethod
+    def sum(cls, counters: Sequence[Counter]) -> Counter:
+        """Counters of several sketches added up: values, and all draws."""
+        draws = tuple(draw for one in counters for draw in one.noise)
+        return cls(counters[0].name, _wrapped(sum(one.value for one in counters)), draws)
+
+
+class Counters:
+    """The counters of one open sketch. A secret, as its slots are.
+
+    Args:
+        components: of the counters, those of the ledger first.
+        values: (k,) int64, noise included; wrapping.
+        noise: for each counter the draws that are in it.
+    """
+
+    __slots__ = ("components", "noise", "values")
+
+    def __init__(
+        self,
+        components: tuple[Component, ...],
+        values: npt.NDArray[np.int64],
+        noise: tuple[tuple[Noise, ...], ...],
+    ) -> None:
+        self.components = components
+        self.values = values
+        self.noise = noise
+
+    def __repr__(self) -> str:
+        """Names only."""
+        return f"<Counters {', '.join(one.name for one in self.components)}>"
+
+    @classmethod
+    def create(cls, components: tuple[Component, ...], epsilon: Fraction) -> Counters:
+        """Fresh counters: nothing but the noise of the sketch's creation layer."""
+        empty = cls(components, np.zeros(len(components), np.int64), ((),) * len(components))
+        return empty.refreshed(epsilon)
+
+    def refreshed(self, epsilon: Fraction) -> Counters:
+        """These counters under one more layer of noise; `self` is left as it is.
+
+        Args:
+            epsilon: of the layer, for the whole sketch. A counter outside the ledger draws by its own epsilon.
+        """
+        draws = [self._drawn(one, one.parameter(epsilon)) for one in self.components]
+        noise = tuple((*held, draw) for held, (draw, _) in zip(self.noise, draws, strict=True))
+        with np.errstate(over="ignore"):
+            values = self.values + np.array([number for _, number in draws], np.int64)
+        return Counters(self.components, values, noise)
+
+    def publish(self, cost: Fraction | None, *, final: bool) -> tuple[Counter, ...]:
+        """The counters as they leave the sketch.
+
+        Args:
+            cost: of the view, for the whole sketch; fresh noise is added. None: as they are, with the open state.
+            final: counters outside the ledger leave once, with the sketch.
+        """
+        out = []
+        for component, value, held in zip(self.components, self.values.tolist(), self.noise, strict=True):
+            if component.own is not None:
+                if final:
+                    out.append(Counter(component.name, value, held))
+            elif cost is None:
+                out.append(Counter(component.name, value, held))
+            else:
+                draw, number = self._drawn(component, component.parameter(cost))
+                out.append(Counter(component.name, _wrapped(value + number), (*held, draw)))
+        return tuple(out)
+
+    def as_they_are(self) -> tuple[Counter, ...]:
+        """All of them, as they are: what an open sketch's own bytes hold."""
+        return tuple(
+            Counter(one.name, value, held)
+            for one, value, held in zip(self.components, self.values.tolist(), self.noise, strict=True)
+        )
+
+    def moved(self) -> npt.NDArray[np.int64]:
+        """The values that updates change, in place: the total, then the events counted."""
+        held = sum(one.own is None for one in self.components)
+        return self.values[:held]
+
+    def admit(self, records: int) -> None:
+        """Add records to the number of records admitted, where that is kept."""
+        for at, component in enumerate(self.components):
+            if component.name == ADMITTED:
+                self.values[at] = _wrapped(int(self.values[at]) + records)
+
+    def erase(self) -> None:
+        """Overwrite the values."""
+        self.values[:] = 0
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Plain data for the header of an open sketch."""
+        return [one.to_dict() for one in self.as_they_are()]
+
+    @classmethod
+    def from_list(cls, components: tuple[Component, ...], data: Sequence[Mapping[str, Any]]) -> Counters:
+        """The counters that `to_list` described."""
+        read = [Counter.from_dict(one) for one in data]
+        require_names(components, read)
+        values = np.array([one.value for one in read], np.int64)
+        return cls(components, values, tuple(one.noise for one in read))
+
+    @classmethod
+    def merge(cls, parts: Sequence[Counters]) -> Counters:
+        """The counters of open sketches that become one."""
+        with np.errstate(over="ignore"):
+            values = np.stack([part.values for part in parts]).sum(axis=0, dtype=np.int64)
+        noise = tuple(
+            tuple(draw for part in parts for draw in part.noise[at]) for at in range(len(parts[0].components))
+        )
+        return cls(parts[0].components, values, noise)
+
+    @staticmethod
+    def _drawn(component: Component, epsilon: Fraction) -> tuple[Noise, int]:
+        """One exact draw, and its law."""
+        from sketchstream import noise
+
+        number = np.zeros(1, np.int64)
+        noise.discrete_laplace(number, epsilon)
+        return Noise(component.law, epsilon), int(number[0])
+
+
+def read_counters(
+    components: tuple[Component, ...], data: Sequence[Mapping[str, Any]], *, final: bool
+) -> tuple[Counter, ...]:
+    """The counters of a published object.
+
+    Args:
+        components: counters of its spec.
+        data: fields of its header.
+        final: whether it is the publication at seal.
+
+    Raises:
+        FormatError: not those that a sketch of this spec publishes.
+    """
+    found = tuple(Counter.from_dict(one) for one in data)
+    require_names(tuple(one for one in components if final or one.own is None), found)
+    return found
+
+
+def require_names(components: Iterable[Component], counters: Iterable[Counter]) -> None:
+    """Refuse other counters than a sketch with these components has."""
+    wanted, found = [one.name for one in components], [one.name for one in counters]
+    if wanted != found:
+        msg = f"a sketch of this spec has the counters {wanted}, found {found!r:.80}"
+        raise FormatError(msg)
+
+
+def find(counters: Iterable[Counter], name: str) -> Counter | None:
+    """The counter of that name, if there is one."""
+    return next((one for one in counters if one.name == name), None)
+
+
+def summed(parts: Sequence[Sequence[Counter]]) -> tuple[Counter, ...]:
+    """The counters that all of several sketches have, added up."""
+    names = [one.name for one in parts[0] if all(find(part, one.name) is not None for part in parts)]
+    return tuple(Counter.sum([one for part in parts for one in part if one.name == name]) for name in names)
+
+
+def _wrapped(value: int) -> int:
+    """An integer reduced to 64 bits with sign."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
