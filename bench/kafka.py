@@ -6,7 +6,7 @@ medians and ratios on standard output. Touches: Java, free ports, a temporary di
 Measured end to end by the wall clock, from the first poll to the last record: poll, decode, hash, update a sketch with
 2^20 slots. Peers, all with one process reading the same topic:
     ceiling    kafka-python handing whole batches over after the checksum, records only counted
-    wide       the same with this package's wider reads from the socket, which the client does not have
+    wide       the same with reads of 256 KiB from the socket, which the client does not have
     stock      kafka-python's poll(500), doing nothing with the records
     confluent  confluent-kafka's consume(500) and value(), key(), doing nothing with them
 Rounds are interleaved; each round makes a consumer of its own, connected before the clock starts.
@@ -181,11 +181,43 @@ def read_ceiling(bootstrap: str, topic: str, records: int, _decoder: Any) -> flo
 
 def read_wide_ceiling(bootstrap: str, topic: str, records: int, _decoder: Any) -> float:
     """Batches counted, with our reads from the socket."""
-    from sketchstream_connectors import raw_fetch
-
     consumer = client_consumer(bootstrap, topic)
-    assert raw_fetch.read_widely(consumer)
+    read_widely(consumer)
     return counted(consumer, records)
+
+
+def read_widely(consumer: Any) -> None:
+    """Let the connections of kafka-python read 256 KiB at once instead of 4: the definition of this peer is frozen."""
+
+    def wide(transport: Any) -> Any:
+        transport._sock_recv = lambda: receive(transport._sock)
+        return transport
+
+    async def build_transport(*arguments: Any, **options: Any) -> Any:
+        return wide(await build(*arguments, **options))
+
+    manager = consumer._manager
+    build, manager._build_transport = manager._build_transport, build_transport
+    for connection in list(manager._conns.values()):
+        wide(connection.transport)
+
+
+def receive(sock: Any) -> tuple[bytes, Exception | None]:
+    """All that a socket has to give, up to 8 MiB."""
+    parts: list[bytes] = []
+    size = 0
+    while size < 1 << 23:
+        try:
+            part = sock.recv(1 << 18)
+        except BlockingIOError:
+            break
+        except OSError as error:
+            return b"", error
+        if not part:
+            return b"", ConnectionError("closed")
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts), None
 
 
 def counted(consumer: Any, records: int) -> float:

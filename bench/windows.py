@@ -78,6 +78,11 @@ class Spread:
         self._ready: set[int] = set()
         self._turn = 0
 
+    @property
+    def joined(self) -> bool:
+        """Whether the partitions were announced."""
+        return self._announced
+
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """One chunk of the next partition."""
         del timeout_s

@@ -94,6 +94,11 @@ class FileSource:
         self._announced = False
         self._ended = False
 
+    @property
+    def joined(self) -> bool:
+        """Whether the partitions were announced."""
+        return self._announced
+
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """The next piece of the file."""
         if not self._announced:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
-from sketchstream_connectors.kafka_client import Admin, Topic
+from sketchstream_connectors.kafka_client import Admin, Connection, Topic
 from sketchstream_connectors.kafka_topics import FOR_EVER
 
 log = logging.getLogger("sketchstream.kafka")
@@ -108,3 +109,31 @@ class Ground:
             "`sketchstream topics create -c FILE`"
         )
         raise DataLossError(msg) from cause
+
+
+def check_writable(connection: Connection, topics: Mapping[str, str]) -> None:
+    """A worker writes to these topics later, and would stand still then: they must be there, and may be written.
+
+    Args:
+        connection: of the cluster.
+        topics: setting -> name of the topic.
+
+    Raises:
+        ConfigError: names the setting, the topic and what to do.
+    """
+    for setting, name in topics.items():
+        with connection.admin.client(f"asking about topic {name!r}") as client:
+            (found,) = client.describe_topics([name])
+        operations = {str(one).lower() for one in found.get("authorized_operations") or ()}
+        if found["error_code"] != 0:
+            msg = (
+                f"{setting}: topic {name!r} does not exist, or may not be seen; `sketchstream topics create` makes it, "
+                "`sketchstream topics acls` lists what a worker must be allowed"
+            )
+            raise ConfigError(msg)
+        if operations and "write" not in operations:
+            msg = (
+                f"{setting}: topic {name!r} may not be written; `sketchstream topics acls` lists what a worker must "
+                "be allowed"
+            )
+            raise ConfigError(msg)

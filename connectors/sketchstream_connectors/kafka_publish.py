@@ -12,14 +12,15 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.ports import Frontier, RawRecord, Refusal, SealedEntry
 from sketchstream_connectors.kafka_client import Connection, ours
-from sketchstream_connectors.kafka_sealed import Headers, Log, Seen, digest_of, entry_records, frontier_record
+from sketchstream_connectors.kafka_log import Log
+from sketchstream_connectors.kafka_sealed import TAIL, Headers, Seen, digest_of, entry_records, frontier_record, stamp
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
@@ -28,20 +29,29 @@ log = logging.getLogger("sketchstream.kafka")
 
 PUBLISH_TIMEOUT_S = 30.0
 FRONTIERS_AGE_S = 5.0
-TAIL = 64
 REMEMBERED = 1 << 16
 """Digests of published bodies that are kept, the newest: repetitions of a publication come soon after it."""
 PREFIX = "__sketchstream.errors."
+MAX_BLOCK_MS = 5_000
+AWAY_S = 5.0
+"""Seconds during which a topic that took no refused record is not tried again."""
 
 Record = tuple[bytes, bytes, Headers]
 
 
 class Outlet:
-    """One idempotent producer; a send waits for its acknowledgement. After an error it is replaced."""
+    """One idempotent producer; a send waits for its acknowledgement. After an error it is replaced.
 
-    def __init__(self, connection: Connection, client_id: str) -> None:
+    Args:
+        connection: of the cluster.
+        client_id: of the producer.
+        max_block_ms: longest wait of a send for what the cluster says of its topic; default: the configuration's.
+    """
+
+    def __init__(self, connection: Connection, client_id: str, max_block_ms: int | None = None) -> None:
         self._connection = connection
         self._client_id = client_id
+        self._more: dict[str, object] = {} if max_block_ms is None else {"max_block_ms": max_block_ms}
         self._producer: KafkaProducer | None = None
         self._lock = threading.Lock()
 
@@ -50,19 +60,40 @@ class Outlet:
         with self._lock:
             if self._producer is None:
                 self._producer = self._connection.producer(
-                    client_id=self._client_id, batch_size=2**20, max_request_size=4 * 2**20, metrics_enabled=False
+                    client_id=self._client_id,
+                    batch_size=2**20,
+                    max_request_size=4 * 2**20,
+                    metrics_enabled=False,
+                    **self._more,
                 )
             return self._producer
 
-    def send(self, topic: str, partition: int | None, records: Iterable[Record], what: str) -> None:
-        """Send records in order and return when all are acknowledged."""
+    def send(
+        self,
+        topic: str,
+        partition: int | None,
+        records: Iterable[Record],
+        what: str,
+        timestamps: Iterable[int | None] = repeat(None),
+    ) -> None:
+        """Send records in order and return when all are acknowledged.
+
+        Args:
+            topic: where to.
+            partition: of the topic; None: the client chooses.
+            records: keys, values and headers.
+            what: names the step in errors.
+            timestamps: of the records, ms; None: the time of sending.
+        """
         producer = self.producer()
         deadline = time.monotonic() + PUBLISH_TIMEOUT_S
         try:
             with ours(what):
                 futures = [
-                    producer.send(topic, key=key, value=value, headers=headers, partition=partition)
-                    for key, value, headers in records
+                    producer.send(
+                        topic, key=key, value=value, headers=headers, partition=partition, timestamp_ms=timestamp
+                    )
+                    for (key, value, headers), timestamp in zip(records, timestamps, strict=False)
                 ]
                 for future in futures:
                     future.get(timeout=max(0.001, deadline - time.monotonic()))
@@ -121,13 +152,15 @@ class KafkaPublisher:
                 )
                 raise DataLossError(msg)
         what = f"publishing partition {partition} to {self._topic!r}"
-        records = [record for entry in entries for record in entry_records(entry)]
+        records = [(record, stamp(entry.window[1])) for entry in entries for record in entry_records(entry)]
         if records:
-            self._outlet.send(self._topic, partition, records, what)
+            bodies, stamps = zip(*records, strict=True)
+            self._outlet.send(self._topic, partition, bodies, what, stamps)
             self._remember(digests)
             faults.reach("publish.entries")
         if frontiers:
-            self._outlet.send(self._topic, partition, [frontier_record(f) for f in frontiers], what)
+            stamps = tuple(stamp(f.published_through) for f in frontiers)
+            self._outlet.send(self._topic, partition, [frontier_record(f) for f in frontiers], what, stamps)
             faults.reach("publish.frontiers")
 
     def _remember(self, digests: Mapping[str, str]) -> None:
@@ -149,7 +182,6 @@ class KafkaPublisher:
                     self._log = Log(self._connection, self._topic, tail=TAIL)
                 for record in self._log.advance():
                     self._seen.add(record)
-                self._seen.chunks.clear()
             except BrokerError:
                 if self._log is not None:
                     with contextlib.suppress(Exception):
@@ -223,16 +255,18 @@ class KafkaSink:
         self._topics = {"late": late_topic, "future": late_topic}
         self._dead_letters = dead_letter_topic
         self._input = input_topic
-        self._outlet = Outlet(connection, "sketchstream-refused")
-        self._pending: list[_Letter] = []
+        self._outlet = Outlet(connection, "sketchstream-refused", max_block_ms=MAX_BLOCK_MS)
+        self._pending: dict[int, list[_Letter]] = {}
         self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+        self._away_until = float("-inf")
 
     def takes(self, reason: Refusal) -> bool:
         """Whether there is a topic for them."""
         return bool(self._topics.get(reason, self._dead_letters))
 
     def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
-        """Hand one record to the producer; a failure shows at the next `flush`."""
+        """Put one record in the queue of its partition. A failure shows at the next `flush`."""
         topic = self._topics.get(reason, self._dead_letters)
         if not topic:
             return
@@ -255,10 +289,8 @@ class KafkaSink:
             if record.headers_cut or len(own) < len(record.headers):
                 marks["left.out"] = "headers"
             letter = _Letter(topic, record.key, record.value, own + _marked(marks), bare)
-        with contextlib.suppress(BrokerError):
-            self._hand_over(letter)
         with self._lock:
-            self._pending.append(letter)
+            self._pending.setdefault(partition, []).append(letter)
 
     def _hand_over(self, letter: _Letter) -> None:
         """Give a letter to the producer."""
@@ -267,11 +299,32 @@ class KafkaSink:
                 letter.topic, key=letter.key, value=letter.value, headers=letter.headers
             )
 
-    def flush(self, timeout_s: float = 10.0) -> None:
-        """Return when everything sent before is acknowledged; else BrokerError, and no snapshot may pass them."""
+    def flush(self, partition: int, timeout_s: float = 10.0) -> None:
+        """Return when everything sent before of a partition is acknowledged; else BrokerError: no snapshot may pass it.
+
+        One partition at a time: a letter that fails its producer takes all that is under way along. Where a topic took
+        nothing a moment ago, the others do not wait for it too.
+        """
         with self._lock:
-            pending, self._pending = self._pending, []
-        deadline = time.monotonic() + timeout_s
+            pending = self._pending.pop(partition, [])
+        if not pending:
+            return
+        with self._flushing:
+            try:
+                if time.monotonic() < self._away_until:
+                    msg = "refused records were not acknowledged: their topic took none a moment ago"
+                    raise BrokerError(msg)
+                self._send(pending, time.monotonic() + timeout_s)
+            except BrokerError:
+                left = [letter for letter in pending if not letter.done]
+                for letter in left:
+                    letter.future = None  # sent again by the next flush: at least once
+                with self._lock:
+                    self._pending[partition] = left + self._pending.get(partition, [])
+                raise
+
+    def _send(self, pending: Sequence[_Letter], deadline: float) -> None:
+        """Deliver letters; where one is too large, each by itself."""
         try:
             try:
                 self._deliver(pending, deadline)
@@ -282,13 +335,14 @@ class KafkaSink:
                 for letter in [one for one in pending if not one.done]:
                     self._deliver_alone(letter, deadline)
         except BrokerError:
-            left = [letter for letter in pending if not letter.done]
-            for letter in left:
-                letter.future = None  # sent again by the next flush: at least once
-            with self._lock:
-                self._pending = left + self._pending
             self._outlet.replace()
+            self._away_until = time.monotonic() + AWAY_S
             raise
+
+    def forget(self, partition: int) -> None:
+        """What waits of a partition that was dropped comes again with its records."""
+        with self._lock:
+            self._pending.pop(partition, None)
 
     def _deliver(self, letters: Sequence[_Letter], deadline: float) -> None:
         """Wait until letters are acknowledged; those that no producer has are handed over first."""

@@ -25,8 +25,8 @@ from sketchstream.stream.manifest import mark_diverged
 from sketchstream.stream.recover import Finding
 from sketchstream_connectors import kafka_blobs as blobs
 from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, Topic, ours
+from sketchstream_connectors.kafka_log import Log
 from sketchstream_connectors.kafka_pointer import Pointer
-from sketchstream_connectors.kafka_sealed import Log
 from sketchstream_connectors.kafka_topics import Names, transactional_id
 from sketchstream_connectors.kafka_traces import newest_revision, trace_headers
 

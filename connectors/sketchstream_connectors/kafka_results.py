@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import EstimateError, MergeError
 from sketchstream.serve.sealed import SealedReader, SealedWindow
 from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka_log import Log
 from sketchstream_connectors.kafka_publish import Outlet
-from sketchstream_connectors.kafka_sealed import KafkaSealedSource, Log
+from sketchstream_connectors.kafka_sealed import KafkaSealedSource
 
 if TYPE_CHECKING:
     from sketchstream.stream.config import Config
@@ -114,20 +115,20 @@ class KafkaResults:
                 log.info("event=result sketch=%s window_start=%d", plan.name, window.window[0])
         return n
 
-    def _unsettled(self, reader: SealedReader, sketch: str) -> list[SealedWindow]:
+    def _unsettled(self, reader: SealedReader, sketch: str) -> Iterator[SealedWindow]:
         """Windows of which more may come, and those that were settled since the last look.
 
         The others are not read again: a topic holds years of them. A new revision begins anew.
         """
         settled = reader.settled(sketch)
         if settled is None:
-            return reader.windows(sketch)
+            yield from reader.windows(sketch)
+            return
         revision, through = settled
-        windows = reader.windows(sketch, self._from.get((sketch, revision)))
-        over = [window.window[0] for window in windows if window.window[1] <= through]
-        if over:
-            self._from[sketch, revision] = max(over)
-        return windows
+        for window in reader.windows(sketch, self._from.get((sketch, revision))):
+            yield window
+            if window.window[1] <= through:  # what came of it is published by now
+                self._from[sketch, revision] = window.window[0]
 
     def _published(self, topic: str) -> set[str]:
         """Keys in the results topic."""

@@ -20,7 +20,7 @@ from sketchstream.stream.placement import belongs
 from sketchstream.stream.sampling import Sample
 from sketchstream_connectors.fields import Decoder
 from sketchstream_connectors.kafka_client import Connection
-from sketchstream_connectors.kafka_sealed import Log
+from sketchstream_connectors.kafka_log import Log
 from sketchstream_connectors.records import from_client_records
 
 log = logging.getLogger("sketchstream.kafka")

@@ -12,25 +12,25 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.stream import marks
-from sketchstream.stream.ports import GROWTH, Frontier, SealedEntry
-from sketchstream_connectors.kafka_client import Connection, ours
-
-if TYPE_CHECKING:
-    from kafka import KafkaConsumer
+from sketchstream.stream.ports import GROWTH, Deleted, Frontier, SealedEntry
+from sketchstream.stream.windows import NO_TIME, within
+from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka_log import Log
 
 log = logging.getLogger("sketchstream.kafka")
 
 CHUNK_BYTES = 512 * 1024 - 2048
 FORMAT = b"1"
 SEALED, FRONTIER = "sealed", "frontier"
-READ_TIMEOUT_S = 60.0
+TAIL = 64
+"""Records before the end of a partition among which its newest frontiers are looked for first."""
 
 Headers = list[tuple[str, bytes]]
 
@@ -56,6 +56,14 @@ def entry_records(entry: SealedEntry) -> Iterator[tuple[bytes, bytes, Headers]]:
             ("ss-digest", digest.encode()),
         ]
         yield key.encode(), entry.body[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES], headers
+
+
+def stamp(time_ms: int) -> int:
+    """The timestamp of a record about a window that ends then, or a frontier that reached then: readers seek by it.
+
+    A broker may refuse times beyond its clock.
+    """
+    return max(0, min(time_ms, round(time.time() * 1000)))
 
 
 def frontier_record(frontier: Frontier) -> tuple[bytes, bytes, Headers]:
@@ -121,145 +129,210 @@ def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier 
         return None
 
 
+def _through(named: tuple[str, int, int], value: bytes | None) -> int:
+    """How far a frontier's record says that its partition has published; no time at all if it is not one."""
+    frontier = read_frontier(named, value)
+    return NO_TIME if frontier is None else frontier.published_through
+
+
 @dataclass
 class Seen:
-    """What was read of the topic so far: newest frontiers, and where the chunks of each body are."""
+    """Newest frontiers that were read so far, by (sketch, revision, partition)."""
 
     frontiers: dict[tuple[str, int, int], Frontier] = field(default_factory=dict)
-    chunks: dict[Body, dict[int, int]] = field(default_factory=dict)
 
-    def add(self, record: Any) -> None:
-        """Take in one record of the client."""
+    def add(self, record: Any) -> Frontier | None:
+        """Take in one record of the client; the frontier that it holds, if that is news."""
         named = read_key(record.key)
-        if named is None:
-            return
-        if len(named) == 2:
-            body, number = named
-            self.chunks.setdefault(body, {}).setdefault(number, record.offset)
-            return
+        if named is None or len(named) == 2:
+            return None
         frontier = read_frontier(named, record.value)
         known = self.frontiers.get(named)
-        if frontier is not None and (known is None or frontier.sequence >= known.sequence):
-            self.frontiers[named] = frontier
+        if frontier is None or (known is not None and frontier.sequence < known.sequence):
+            return None
+        self.frontiers[named] = frontier
+        return frontier
 
 
-class Log:
-    """A consumer that reads a topic from where it stopped to its present end; for one thread at a time.
+MARGIN_MS = 3_600_000
+"""How much earlier than a window's end its records may be stamped: their broker may refuse times beyond its clock."""
+SOURCE_FETCH_BYTES = 2**18
+HELD_BYTES = 64 * 2**20
+"""Bodies of windows that are not over that a source keeps in memory; those of more are fetched when they are."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """One body that waits for its window to be over: where its chunks are, and the bytes if they were kept."""
+
+    body: Body
+    offsets: tuple[int, ...]
+    data: bytes | None = field(repr=False)
+
+
+class _Windows:
+    """Bodies in the order of their windows: those of one window are given together, once the window is over.
+
+    A repetition of a body that was given is left out. A body that comes after its window was given is given at once.
+    """
+
+    def __init__(self, fetch: Callable[[int, Sequence[int]], list[bytes]]) -> None:
+        self._fetch = fetch
+        self._chunks: dict[Body, dict[int, tuple[int, bytes | None]]] = {}
+        self._waiting: dict[tuple[int, int], list[_Held]] = {}
+        self._held = 0
+        self._known: set[bytes] = set()
+
+    def add(self, body: Body, number: int, offset: int, value: bytes) -> None:
+        """One chunk of a body."""
+        name = hashlib.blake2b(repr(body).encode(), digest_size=16).digest()
+        if name in self._known:
+            return
+        chunks = self._chunks.setdefault(body, {})
+        keep = self._held + len(value) <= HELD_BYTES
+        if number not in chunks:
+            chunks[number] = (offset, value if keep else None)
+            self._held += len(value) if keep else 0
+        if len(chunks) < body.count:
+            return
+        del self._chunks[body]
+        self._known.add(name)
+        found = [chunks[n] for n in range(body.count)]
+        whole = [data for _, data in found if data is not None]
+        data = b"".join(whole) if len(whole) == body.count else None
+        if data is None:
+            self._held -= sum(map(len, whole))
+        self._waiting.setdefault(body.window, []).append(_Held(body, tuple(at for at, _ in found), data))
+
+    def over(self, through: float) -> Iterator[SealedEntry]:
+        """Bodies of the windows that end by then, ascending."""
+        due = sorted(window for window in self._waiting if window[1] <= through)
+        for window in due:
+            for held in sorted(self._waiting.pop(window), key=lambda one: (one.body.sketch, one.body)):
+                yield from self._entry(held)
+
+    def _entry(self, held: _Held) -> Iterator[SealedEntry]:
+        body, data = held.body, held.data
+        if data is None:
+            data = b"".join(self._fetch(body.partition, held.offsets))
+        else:
+            self._held -= len(data)
+        if digest_of(data) != body.digest:
+            log.error("event=sealed_body_altered sketch=%s partition=%d", body.sketch, body.partition)
+            return
+        yield SealedEntry(body.sketch, body.revision, body.window, body.partition, bytes.fromhex(body.seal_id), data)
+
+
+class KafkaSealedSource:
+    """See `ports.SealedSource`. Nothing is remembered between two calls but the newest frontiers.
 
     Args:
         connection: of the cluster.
         topic: sealed topic.
-        tail: start that many records before the end of each partition, instead of at the beginning.
-        only: read that partition only.
     """
 
-    def __init__(self, connection: Connection, topic: str, *, tail: int | None = None, only: int | None = None) -> None:
-        self._topic = topic
-        self._only = only
-        self._tail = tail
-        self._positions: dict[int, int] = {}
-        self._consumer: KafkaConsumer = connection.consumer(
-            group_id=None, group_instance_id=None, max_partition_fetch_bytes=8 * 2**20, metrics_enabled=False
-        )
-
-    def advance(self) -> Iterator[Any]:
-        """Records up to the end as it is when this is called.
-
-        Raises:
-            BrokerError: the broker does not answer, or a record is gone that should be there.
-        """
-        from kafka import TopicPartition
-
-        with ours(f"reading {self._topic!r}"):
-            partitions = self._consumer.partitions_for_topic(self._topic)
-            if not partitions:
-                msg = f"the sealed topic {self._topic!r} does not exist; `sketchstream topics create` makes it"
-                raise ConfigError(msg)
-            chosen = sorted(partitions) if self._only is None else [self._only]
-            tps = [TopicPartition(self._topic, p) for p in chosen]
-            ends = self._consumer.end_offsets(tps, timeout_ms=20_000)
-            begins = self._consumer.beginning_offsets(tps, timeout_ms=20_000)
-            if self._consumer.assignment() != set(tps):
-                self._consumer.assign(tps)
-            for tp in tps:
-                first = begins[tp] if self._tail is None else max(begins[tp], ends[tp] - self._tail)
-                self._positions[tp.partition] = max(first, self._positions.get(tp.partition, 0))
-                self._consumer.seek(tp, self._positions[tp.partition])
-            deadline = time.monotonic() + READ_TIMEOUT_S
-            while any(self._consumer.position(tp) < ends[tp] for tp in tps):
-                found = self._consumer.poll(timeout_ms=500)
-                for tp, records in found.items():
-                    yield from (record for record in records if record.offset < ends[tp])
-                if found:
-                    deadline = time.monotonic() + READ_TIMEOUT_S
-                elif time.monotonic() > deadline:
-                    msg = f"{self._topic!r} gave nothing for {READ_TIMEOUT_S:.0f} s although there is more to read"
-                    raise BrokerError(msg)
-            self._positions = {tp.partition: max(ends[tp], self._positions[tp.partition]) for tp in tps}
-
-    def fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:
-        """Values of the records at these offsets of one partition."""
-        from kafka import TopicPartition
-
-        tp = TopicPartition(self._topic, partition)
-        values: list[bytes] = []
-        deadline = time.monotonic() + READ_TIMEOUT_S
-        with ours(f"reading {self._topic!r}"):
-            self._consumer.assign([tp])
-            for offset in offsets:
-                if not values or self._consumer.position(tp) != offset:
-                    self._consumer.seek(tp, offset)
-                while True:
-                    got = self._consumer.poll(timeout_ms=500, max_records=1).get(tp, ())
-                    if got and got[0].offset == offset:
-                        values.append(got[0].value)
-                        break
-                    if got or time.monotonic() > deadline:
-                        msg = f"a record of {self._topic!r}, partition {partition}, is gone"
-                        raise BrokerError(msg)
-        return values
-
-    def close(self) -> None:
-        """Let go."""
-        self._consumer.close(autocommit=False, timeout_ms=1000)
-
-
-class KafkaSealedSource:
-    """See `ports.SealedSource`: each `frontiers()` reads what is new; `entries()` gives what was read by then."""
-
     def __init__(self, connection: Connection, topic: str) -> None:
-        self._log = Log(connection, topic)
+        self._connection = connection
+        self._topic = topic
+        self._log = Log(connection, topic, fetch_bytes=SOURCE_FETCH_BYTES)
+        self._bodies: Log | None = None
         self._seen = Seen()
 
-    def frontiers(self) -> Sequence[Frontier]:
-        """Newest frontier of each (sketch, revision, partition)."""
-        for record in self._log.advance():
-            self._seen.add(record)
-        return list(self._seen.frontiers.values())
+    def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
+        """Newest frontier of each (sketch, revision, partition) near the ends of the partitions; of one sketch, or all.
 
-    def entries(self, sketch: str, window: Callable[[tuple[int, int]], bool] | None = None) -> Iterator[SealedEntry]:
-        """Bodies of which every chunk is there and right; one that was cut short by a crash comes again, whole."""
-        if not self._seen.frontiers and not self._seen.chunks:
-            self.frontiers()
-        for body, places in sorted(self._seen.chunks.items()):
-            if body.sketch != sketch or (window is not None and not window(body.window)):
-                continue
-            if len(places) != body.count:
-                continue
-            data = b"".join(self._log.fetch(body.partition, [places[number] for number in range(body.count)]))
-            if digest_of(data) != body.digest:
-                log.error("event=sealed_body_altered sketch=%s partition=%d", body.sketch, body.partition)
-                continue
-            yield SealedEntry(
-                body.sketch, body.revision, body.window, body.partition, bytes.fromhex(body.seal_id), data
-            )
+        The end of each partition is read, and more of it as long as nothing is said there of the sketch.
+        """
+        extent = self._log.extent()
+        left = dict(extent.ends)
+        tail = TAIL
+        while left:
+            starts = {p: max(extent.begins[p], extent.ends[p] - tail) for p in left}
+            for records, _ in self._log.batches(starts, left):
+                for record in records:
+                    self._seen.add(record)
+            said = {one.partition for one in self._frontiers(sketch)}
+            left = {p: start for p, start in starts.items() if start > extent.begins[p] and p not in said}
+            tail *= 8
+        return self._frontiers(sketch)
+
+    def _frontiers(self, sketch: str | None) -> list[Frontier]:
+        return [one for one in self._seen.frontiers.values() if sketch is None or one.sketch == sketch]
+
+    def read(
+        self, sketch: str | None = None, since: int | None = None, until: int | None = None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        """Frontiers and bodies in a range of time; see `ports.SealedSource`.
+
+        A body of which a chunk is missing was cut short by a crash, and comes again, whole. Reading begins at the
+        first record that is stamped with a time in the range. It ends where every partition's frontier has passed the
+        range, so a second publication that came later is seen by those only who read the whole topic.
+        """
+        newest = self.frontiers(sketch)
+        yield from newest
+        extent = self._log.extent()
+        starts = extent.begins if since is None else self._log.since(extent, since - MARGIN_MS)
+        revisions: dict[str, int] = {}
+        for one in newest:
+            revisions[one.sketch] = max(one.revision, revisions.get(one.sketch, 0))
+        passed: dict[int, dict[str, float]] = {p: {} for p in starts}
+        windows = _Windows(self._fetch)
+        trimmed = {p for p, start in starts.items() if start == extent.begins[p] > 0}
+        begun: set[tuple[int, str]] = set()
+
+        def reached(partition: int) -> float:
+            """Until when nothing new comes from a partition."""
+            said = passed[partition]
+            return min((said.get(name, -math.inf) for name in revisions), default=-math.inf)
+
+        def enough(partition: int) -> bool:
+            return until is not None and reached(partition) >= until
+
+        for records, at_end in self._log.batches(starts, extent.ends, enough):
+            for record in records:
+                named = read_key(record.key)
+                if named is None:
+                    continue
+                name = named[0].sketch if len(named) == 2 else named[0]
+                if record.partition in trimmed and (record.partition, name) not in begun and sketch in (None, name):
+                    begun.add((record.partition, name))
+                    first = named[0].window[0] if len(named) == 2 else _through(named, record.value)
+                    yield Deleted(name, record.partition, first)
+                if len(named) == 2:
+                    body, number = named
+                    if sketch in (None, body.sketch) and within(body.window, since, until):
+                        windows.add(body, number, record.offset, record.value or b"")
+                    continue
+                frontier = self._seen.add(record)
+                said = read_frontier(named, record.value)
+                if said is not None and said.revision == revisions.get(said.sketch, 0):
+                    passed[record.partition][said.sketch] = said.published_through
+                if frontier is not None and sketch in (None, frontier.sketch):
+                    yield frontier
+            for partition in at_end:
+                passed[partition] = dict.fromkeys(revisions, math.inf)
+            yield from windows.over(min(map(reached, passed), default=math.inf))
+        yield from windows.over(math.inf)
+
+    def _fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:
+        """Chunks of a body that were not kept; another consumer brings them, so that the first one keeps its place."""
+        if self._bodies is None:
+            self._bodies = Log(self._connection, self._topic)
+        return self._bodies.fetch(partition, offsets)
 
     def sketches(self) -> Sequence[str]:
         """Names of the sketches of which anything is known."""
-        if not self._seen.frontiers and not self._seen.chunks:
-            self.frontiers()
-        return sorted({key[0] for key in self._seen.frontiers} | {body.sketch for body in self._seen.chunks})
+        extent = self._log.extent()
+        names = set()
+        for records, _ in self._log.batches(extent.begins, extent.ends):
+            for record in records:
+                named = read_key(record.key)
+                if named is not None:
+                    names.add(named[0].sketch if len(named) == 2 else named[0])
+        return sorted(names)
 
     def close(self) -> None:
         """Let go."""
         self._log.close()
+        if self._bodies is not None:
+            self._bodies.close()

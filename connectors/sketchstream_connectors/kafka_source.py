@@ -78,6 +78,7 @@ class KafkaSource:
         self._positions = Positions()
         self._paused: set[int] = set()
         self._doubts = Doubts()
+        self.joined = False
         self._consumer: KafkaConsumer | None = None
         self._recreate: str | None = None
         self._recreated_at = float("-inf")
@@ -152,6 +153,7 @@ class KafkaSource:
         """Close the consumer and open another: a new member, to whom everything is announced again."""
         log.warning("event=consumer_recreated topic=%s reason=%s", self.topic, reason)
         self._recreated_at = time.monotonic()
+        self.joined = False
         old, self._consumer = self._consumer, None
         if old is not None:
             with contextlib.suppress(Exception):
@@ -249,6 +251,7 @@ class KafkaSource:
             polled = self.consumer.poll(timeout_ms=max(0, int(min(timeout_s, 1.0) * 1000)), max_records=limit)
         except Exception as error:  # sorted out by type, those of our own mistakes are raised again
             failures = self._failed(error)
+        self.joined = self.joined or bool(self.consumer._coordinator.stable())
         events = [*self._queued, *self._changes(), *failures]
         self._queued.clear()
         if self._suspicious:

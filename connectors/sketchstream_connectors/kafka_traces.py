@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import DataLossError
+from sketchstream_connectors.kafka_log import Log
 from sketchstream_connectors.kafka_pointer import Pointer
-from sketchstream_connectors.kafka_sealed import Headers, Log, read_key
+from sketchstream_connectors.kafka_sealed import Headers, read_key
 
 if TYPE_CHECKING:
     from sketchstream_connectors.kafka_client import Connection

@@ -25,6 +25,7 @@ from sketchstream.stream.results import Both, DirectoryPublisher
 from sketchstream.stream.worker import Progress, Settings, Worker
 from sketchstream_connectors import kafka_sample
 from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka_ground import check_writable
 from sketchstream_connectors.kafka_publish import KafkaPublisher, KafkaSink
 from sketchstream_connectors.kafka_results import KafkaResults
 from sketchstream_connectors.kafka_sample import decoder_of
@@ -158,6 +159,12 @@ def open_ports(config: Config) -> Ports:
 
         connection = connect(config)
         kept(connection.close)
+        written = {
+            "input.late_topic": config.input.late_topic,
+            "input.dead_letter_topic": config.input.dead_letter_topic,
+            "output.results_topic": config.output.results_topic,
+        }
+        check_writable(connection, {setting: name for setting, name in written.items() if name})
         accept = config.input.data_loss == "accept"
         source = KafkaSource(connection, topic, decoder.decode, path="auto" if config.worker.raw else "stock")
         kept(source.close)

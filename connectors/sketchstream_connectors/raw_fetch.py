@@ -1,26 +1,30 @@
 """The hook that makes kafka-python hand over whole record batches instead of one object per record.
 
-In: a consumer. Out: chunks of `Records` from its `poll()`, each with the position it was asked from. Touches: one
-attribute of the consumer's fetcher, and only after a self-test against the client's own parser; how its connections
-read from their sockets.
+In: a consumer. Out: chunks of `Records` from its `poll()`, each with the position it was asked from. Touches: the
+consumer's fetcher, and how its connections receive, only after a self-test against the client's own parsers.
 
-Everything else of the client stays as it is: groups, positions, pausing, fetch sessions. Two private names are relied
-on (`consumer._fetcher`, `Fetcher.PartitionRecords`); `self_test` says in words why they cannot be, and the stock path
-is used then.
+Everything else of the client stays as it is: groups, positions, pausing, fetch sessions. Three things are replaced, and
+private names of the client are relied on for each: what a fetch response is read by (`Fetcher.PartitionRecords`), how
+frames are received (`frames`), and when the next fetch is sent (`fetch_ahead`). `self_test` says in words why they
+cannot be, and the stock path is used then.
+
+A chunk is a view of the frame that it came in, in memory that the next but one fetch may use again: whoever keeps
+something longer than until the next poll copies it, or keeps the chunk and with it the whole frame.
 """
 
 from __future__ import annotations
 
 import itertools
 import socket
-import ssl
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sketchstream.errors import ConfigError, CorruptRecordError, MissingExtraError
+from sketchstream_connectors import fetch_ahead, fetch_responses, frames
 from sketchstream_connectors.batches import read_batches
 from sketchstream_connectors.records import ClientRecord, Records, from_client_records
 
@@ -101,7 +105,9 @@ def attach(consumer: object, decode: Decode = "auto") -> Path:
             raise ConfigError(msg)
         return attach(consumer, "stock")
     cast("Any", fetcher).PartitionRecords = raw_partition_records()
-    read_widely(consumer)
+    pool = frames.Pool()
+    frames.install(consumer, pool)
+    fetch_ahead.install(consumer, pool)
     return "raw"
 
 
@@ -123,63 +129,6 @@ def as_chunks(
         return []
     stock = cast("Sequence[ClientRecord]", polled)
     return [Chunk(from_position, from_client_records(stock, next_position=next_position, leader_epoch=leader_epoch))]
-
-
-READ_BYTES = 1 << 18
-"""Bytes asked of a socket at once."""
-MOST_BYTES = 1 << 23
-"""Bytes after which a connection lets the client's other tasks run."""
-
-
-def read_widely(consumer: object) -> bool:
-    """Let this consumer's connections read 256 KiB at once; the client's own loop takes 4 KiB, which halves its speed.
-
-    Only connections of this consumer are touched, and only where the client reads as it did when this was written;
-    otherwise nothing changes. Returns whether it was done.
-    """
-    from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
-
-    manager: Any = getattr(consumer, "_manager", None)
-    known = [kind._sock_recv.__code__.co_consts for kind in (KafkaTCPTransport, KafkaSSLTransport)]
-    if not hasattr(manager, "_build_transport") or not all(4096 in constants for constants in known):
-        return False
-    build = manager._build_transport
-
-    def widened(transport: Any) -> Any:
-        if isinstance(transport, KafkaTCPTransport):
-            cast("Any", transport)._sock_recv = lambda: receive(transport._sock)
-        return transport
-
-    async def build_transport(*arguments: Any, **options: Any) -> Any:
-        return widened(await build(*arguments, **options))
-
-    manager._build_transport = build_transport
-    for connection in list(manager._conns.values()):
-        widened(connection.transport)
-    return True
-
-
-def receive(sock: socket.socket) -> tuple[bytes, Exception | None]:
-    """All that a non-blocking socket has to give, up to `MOST_BYTES`; and why there will be no more, or None."""
-    import kafka.errors
-
-    parts: list[bytes] = []
-    size = 0
-    error: Exception | None = None
-    while size < MOST_BYTES:
-        try:
-            part = sock.recv(READ_BYTES)
-        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            break
-        except Exception as failure:  # as the client does: whatever it is, the connection is over
-            error = kafka.errors.KafkaConnectionError(failure)
-            break
-        if not part:
-            error = kafka.errors.KafkaConnectionError("socket disconnected")
-            break
-        parts.append(part)
-        size += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts), error
 
 
 class _Chunks:
@@ -271,12 +220,31 @@ def stock_partition_records() -> type:
 def _unfit(consumer: object) -> str | None:
     """Why this consumer cannot be hooked, or None."""
     from kafka.consumer.fetcher import Fetcher
+    from kafka.consumer.group import KafkaConsumer
+    from kafka.net.connection import KafkaConnection
+    from kafka.net.manager import KafkaConnectionManager
+    from kafka.net.transport import KafkaTCPTransport
 
     fetcher = getattr(consumer, "_fetcher", None)
     if not isinstance(fetcher, Fetcher):
         return "the consumer has no fetcher of the known kind"
-    if "PartitionRecords" not in Fetcher._parse_fetched_data.__code__.co_names:
-        return "this kafka-python makes its records elsewhere"
+    manager = getattr(consumer, "_manager", None)
+    if manager is None or fetcher._manager is not manager:
+        return "the consumer has no connections of the known kind"
+    for method, names in (
+        (Fetcher._parse_fetched_data, {"PartitionRecords"}),
+        (Fetcher.fetch_records, {"fetched_records", "send_fetches"}),
+        (Fetcher.send_fetches, {"_send_fetches_async"}),
+        (Fetcher.fetched_records, {"_completed_fetches", "_next_partition_records", "_paused_completed_fetches"}),
+        (Fetcher.fetched_records, {"_paused_partition_records"}),
+        (KafkaConsumer._poll_once, {"_fetcher", "fetch_records"}),
+        (KafkaConnectionManager._connect, {"_build_transport"}),
+        (KafkaTCPTransport._read_from_sock, {"_sock_recv", "data_received"}),
+        (KafkaConnection.data_received, {"parser", "receive_bytes"}),
+    ):
+        missing = sorted(names - set(method.__code__.co_names))
+        if missing:
+            return f"this kafka-python's {method.__qualname__} works without {missing[0]}"
     configured = getattr(fetcher, "config", {})
     if configured.get("key_deserializer") or configured.get("value_deserializer"):
         return "the consumer has deserializers"
@@ -287,7 +255,7 @@ def _unfit(consumer: object) -> str | None:
 def self_test() -> str | None:
     """Compare the raw path with the client's own parser on batches of every kind; why it cannot be used, or None."""
     try:
-        return _compare()
+        return _compare() or _compare_frames()
     except Exception as error:  # whatever a changed client does
         return f"the self-test against the installed kafka-python failed ({type(error).__name__}: {error})"
 
@@ -375,3 +343,82 @@ def _samples() -> Iterator[tuple[str, bytes, list[_Aborted]]]:
     ended = batch(0, 0, producer=5, transactional=True) + batch(2, 0) + marker(4, 5, 0)
     ended += batch(5, 0, producer=5, transactional=True) + marker(7, 5, 1)
     yield "transactions", bytes(ended), [_Aborted(5, 0)]
+
+
+def _compare_frames() -> str | None:
+    """Frames of many responses, in one piece and in several, through our receiver and through the client's."""
+    from kafka.net.transport import KafkaTCPTransport
+    from kafka.protocol.consumer import FetchRequest
+    from kafka.protocol.parser import KafkaProtocol
+
+    def responses(stream: bytes, size: int, raw: bool) -> list[tuple[int, Any]]:
+        """What a connection makes of these bytes."""
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        far.setblocking(False)
+        parser = KafkaProtocol(client_id="self-test")
+        transport: Any = KafkaTCPTransport(None, near)
+        transport.set_protocol(SimpleNamespace(parser=parser))
+        if raw:
+            frames.Receiver(transport, frames.Pool())
+        answers = []
+        with near, far:
+            for version in fetch_responses.VERSIONS:
+                parser.send_request(FetchRequest(version=version, max_version=version))
+            while stream:
+                stream = stream[far.send(stream[:size]) :]
+                data, error = transport._sock_recv()
+                if error is not None:
+                    raise error
+                answers += parser.receive_bytes(data)
+        return answers
+
+    stream = b"".join(_frames())
+    for size in (len(stream), 4001):
+        stock, raw = responses(stream, size, raw=False), responses(stream, size, raw=True)
+        if stock != raw or [type(answer) for _, answer in stock] != [type(answer) for _, answer in raw]:
+            return f"other fetch responses than the stock parser's (frames in pieces of {size} bytes)"
+        if len(raw) != len(fetch_responses.VERSIONS):
+            return "fetch responses were lost"
+    return None
+
+
+def _frames() -> Iterator[bytes]:
+    """One frame of each version by the client's own encoder: data, errors, aborted transactions, nulls, tags."""
+    from kafka.protocol.consumer import FetchResponse
+
+    topic = FetchResponse.FetchableTopicResponse
+    kind = topic.PartitionData
+    entries = [
+        kind(
+            partition_index=3,
+            error_code=0,
+            high_watermark=1 << 40,
+            last_stable_offset=9,
+            log_start_offset=1,
+            aborted_transactions=[kind.AbortedTransaction(producer_id=5, first_offset=2)] * 2,
+            preferred_read_replica=2,
+            records=bytes(range(256)) * 300,
+        ),
+        kind(
+            partition_index=4,
+            error_code=6,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=None,
+            diverging_epoch=kind.EpochEndOffset(epoch=5, end_offset=3),
+            current_leader=kind.LeaderIdAndEpoch(leader_id=3, leader_epoch=7),
+            snapshot_id=kind.SnapshotId(end_offset=9, epoch=8),
+        ),
+    ]
+    for number, version in enumerate(fetch_responses.VERSIONS, start=1):
+        response = FetchResponse(
+            version=version,
+            throttle_time_ms=1,
+            error_code=0,
+            session_id=7,
+            responses=[topic(topic="t\u00e9", partitions=entries), topic(topic="u", partitions=[])],
+        )
+        head = struct.pack(">i", number) + (b"\0" if version >= fetch_responses.FLEXIBLE else b"")
+        data = head + bytes(response.encode(version=version))
+        yield struct.pack(">i", len(data)) + data

@@ -54,10 +54,9 @@ def print_windows(
     form: show.Format,
 ) -> None:
     """One result for each window, ascending; JSON and CSV as they come, a table at the end."""
-    found = published.every(name, since, until)
     rows = []
-    with progress.Progress(f"reconstructing {name}", len(found)) as bar:
-        for number, window in enumerate(found):
+    with progress.Progress(f"reconstructing {name}") as bar:
+        for number, window in enumerate(published.every(name, since, until)):
             profile = published.profile(window, reconstruct)
             if form == "json":
                 click.echo(show.as_json(window.fields() | _data(profile, not window.repartitioned)))

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sketchstream.cli import clusters
 from sketchstream.errors import ConfigError, MergeError, StoreError
+from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.estimate.result import Profile
@@ -45,18 +47,22 @@ class Windows:
             raise ConfigError(msg)
         return self.config.sketches[0]
 
-    def every(self, name: str, since: int | None, until: int | None) -> list[SealedWindow]:
-        """Windows in a range of time, ascending."""
+    def every(self, name: str, since: int | None, until: int | None) -> Iterator[SealedWindow]:
+        """Windows in a range of time, ascending, each as soon as it is read."""
         return self.reader.windows(name, since, until)
 
     def one(self, name: str, since: int | None, until: int | None) -> SealedWindow:
         """The only window in a range of time."""
-        found = self.every(name, since, until)
+        found = list(islice(self.every(name, since, until), 2))
         if not found:
             msg = f"no window of sketch {name} is published in that range"
             raise StoreError(msg)
         if len(found) > 1:
-            msg = f"the range holds {len(found)} windows of sketch {name}: narrow it, or say --all or --merge"
+            starts = " and ".join(iso(window.window[0]) for window in found)
+            msg = (
+                f"the range holds more than one window of sketch {name} (the first begin at {starts}): narrow it, or "
+                "say --all or --merge"
+            )
             raise ConfigError(msg)
         return found[0]
 
@@ -111,13 +117,13 @@ class Windows:
         """Everything that was published, of every revision, for the ledger."""
         from sketchstream.privacy.deployment import Deployment
         from sketchstream.published import Release, SealedState, read
+        from sketchstream.stream.ports import SealedEntry
 
         limit = self.config.privacy.max_epsilon
         parts = [
             part
-            for name in self.source.sketches()
-            for entry in self.source.entries(name)
-            if isinstance(part := read(entry.body), (Release, SealedState))
+            for entry in self.source.read()
+            if isinstance(entry, SealedEntry) and isinstance(part := read(entry.body), (Release, SealedState))
         ]
         keyed = self.config.checked or not self.config.from_kafka
         return Deployment.of(parts, keyed=keyed, limit=None if limit is None else Fraction(limit))

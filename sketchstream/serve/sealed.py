@@ -7,17 +7,18 @@ Source: design.md 7 (frontiers first, then sketches); notes/kafka_faults.md 6, 7
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sketchstream.errors import DataLossError, FormatError, MergeError, StoreError
 from sketchstream.published import Published, Release, SealedState, partition_counts, read, stack
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.ports import Frontier, SealedEntry, SealedSource
+from sketchstream.stream.ports import Deleted, Frontier, SealedEntry, SealedSource
 from sketchstream.stream.results import REVISION_NAME, SEALED_NAME, read_frontiers, start_name
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows import iso, within
 
 Span = tuple[int, int]
 
@@ -32,38 +33,49 @@ class DirectorySealed:
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
 
-    def frontiers(self) -> Sequence[Frontier]:
+    def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
         """Newest frontier of each (sketch, revision, partition)."""
-        return read_frontiers(self.root)
+        return [one for one in read_frontiers(self.root) if sketch in (None, one.sketch)]
 
     def sketches(self) -> Sequence[str]:
         """Names of folders that hold a revision."""
         return sorted({path.parent.name for path in self.root.glob("*/r*") if REVISION_NAME.fullmatch(path.name)})
 
-    def entries(self, sketch: str, window: Callable[[Span], bool] | None = None) -> Iterator[SealedEntry]:
-        """Sealed files of a sketch, one at a time.
+    def read(
+        self, sketch: str | None = None, since: int | None = None, until: int | None = None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        """Frontiers, then sealed files by ascending windows, one at a time; files outside the range are not opened.
 
         Raises:
             StoreError: a file cannot be read.
             FormatError: a file is not a sealed sketch, or not the one that its name says.
         """
-        if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", sketch):
-            return
+        yield from self.frontiers(sketch)
+        # names of folders sort as the times that they are
+        first, last = ("" if since is None else start_name(since)), (None if until is None else start_name(until))
         try:
-            paths = sorted((self.root / sketch).glob("r*/*/p*.sealed"))
-            for path in paths:
-                revision = REVISION_NAME.fullmatch(path.parent.parent.name)
-                partition = SEALED_NAME.fullmatch(path.name)
-                if revision is None or partition is None:
+            for name in self.sketches() if sketch is None else [sketch]:
+                if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
                     continue
-                body = path.read_bytes()
-                entry = describe(body, str(path))
-                named = (sketch, int(revision[1]), path.parent.name, int(partition[1]))
-                if (entry.sketch, entry.revision, start_name(entry.window[0]), entry.partition) != named:
-                    msg = f"{path} holds another sketch than its name says"
-                    raise FormatError(msg)
-                if window is None or window(entry.window):
-                    yield entry
+                found = []
+                for path in (self.root / name).glob("r*/*/p*.sealed"):
+                    revision = REVISION_NAME.fullmatch(path.parent.parent.name)
+                    partition = SEALED_NAME.fullmatch(path.name)
+                    start = path.parent.name
+                    if revision and partition and start >= first and (last is None or start < last):
+                        found.append((start, int(revision[1]), int(partition[1]), path))
+                for start, number, at, path in sorted(found):
+                    entry = describe(path.read_bytes(), str(path))
+                    if (entry.sketch, entry.revision, start_name(entry.window[0]), entry.partition) != (
+                        name,
+                        number,
+                        start,
+                        at,
+                    ):
+                        msg = f"{path} holds another sketch than its name says"
+                        raise FormatError(msg)
+                    if within(entry.window, since, until):
+                        yield entry
         except OSError as error:
             if isinstance(error, StoreError):
                 raise
@@ -107,6 +119,7 @@ class SealedWindow:
         counts: distinct numbers of partitions that were valid while any part of it was open, at least 1. If there are
             more, items may be counted more than once, and intervals do not hold.
         parts: the sealed sketches, by partition.
+        deleted: what some partition published may have been deleted since; it is among the missing ones.
     """
 
     sketch: str
@@ -119,6 +132,7 @@ class SealedWindow:
     diverged: bool
     counts: int
     parts: tuple[Release | SealedState, ...] = field(repr=False)
+    deleted: bool = False
 
     @property
     def complete(self) -> bool:
@@ -177,13 +191,16 @@ class SealedWindow:
             out["diverged"] = True
         if self.repartitioned:
             out["repartitioned"] = True
+        if self.deleted:
+            out["deleted"] = True
         return out
 
     def describe(self) -> str:
         """Completeness in words."""
         if self.missing:
             shown = ", ".join(map(str, self.missing[:8])) + (", ..." if len(self.missing) > 8 else "")
-            return f"{self.published} of {self.of} partitions (missing: {shown})"
+            why = ", deleted since" if self.deleted else ""
+            return f"{self.published} of {self.of} partitions (missing: {shown}{why})"
         text = f"all {self.of} partitions" if self.of > 1 else "complete"
         if self.partial:
             text += ", but counting began inside it or records were lost"
@@ -213,7 +230,7 @@ class SealedReader:
 
         None: not every partition has said anything yet.
         """
-        said = [one for one in self._source.frontiers() if one.sketch == sketch]
+        said = self._source.frontiers(sketch)
         revision = max((one.revision for one in said), default=0)
         newest = _newest([one for one in said if one.revision == revision])
         of = max((one.partitions for one in newest.values()), default=1)
@@ -223,8 +240,11 @@ class SealedReader:
 
     def windows(
         self, sketch: str, from_ms: int | None = None, to_ms: int | None = None, *, revision: int | None = None
-    ) -> list[SealedWindow]:
+    ) -> Iterator[SealedWindow]:
         """Windows that begin at or after `from_ms` and end by `to_ms`, ascending, with at least one published sketch.
+
+        Each is given as soon as it is known that nothing more will come for it, so a long range takes no more memory
+        than a short one.
 
         Args:
             sketch: its name.
@@ -236,82 +256,122 @@ class SealedReader:
             DataLossError: an incident: two different publications of one window, or of one noise.
             FormatError, StoreError: something published cannot be read.
         """
-
-        def chosen(window: Span) -> bool:
-            return (from_ms is None or window[0] >= from_ms) and (to_ms is None or window[1] <= to_ms)
-
-        # before the entries: a frontier never promises what is not there yet
-        frontiers = _newest([one for one in self._source.frontiers() if one.sketch == sketch])
-        bodies: dict[tuple[Span, int, int], bytes] = {}
-        parts: dict[tuple[Span, int], dict[int, Release | SealedState]] = {}
-        lineages: dict[bytes, tuple[Span, int, int]] = {}
-        for entry in self._source.entries(sketch, chosen):
-            if not chosen(entry.window) or (revision is not None and entry.revision != revision):
-                continue
-            place = (entry.window, entry.revision, entry.partition)
-            if place in bodies:
-                _same(bodies[place], entry)
-                continue
-            bodies[place] = entry.body
-            found = read(entry.body)
-            if not isinstance(found, (Release, SealedState)):
-                msg = f"what was published as {entry.key} is not one sealed sketch"
-                raise FormatError(msg)
-            _check_origin(found, entry)
-            for name in (found.seal_id, *(layer.lineage for layer in found.layers)):
-                if lineages.setdefault(name, place) != place:
-                    msg = (
-                        f"incident: {entry.key} and another publication share their noise or their seal id; the "
-                        "difference of two publications of one noise is exact data. Nothing is shown; keep both, "
-                        "stop publishing, and find out where the second one came from"
-                    )
-                    raise DataLossError(msg)
-            parts.setdefault((entry.window, entry.revision), {})[entry.partition] = found
-        return self._assemble(sketch, parts, frontiers)
-
-    def _assemble(
-        self,
-        sketch: str,
-        parts: dict[tuple[Span, int], dict[int, Release | SealedState]],
-        frontiers: dict[tuple[int, int], Frontier],
-    ) -> list[SealedWindow]:
-        """Windows with their completeness; of several revisions the newest."""
-        newest: dict[Span, int] = {}
-        for window, revision in parts:
-            newest[window] = max(newest.get(window, 0), revision)
-        out = []
-        for window, revision in sorted(newest.items()):
-            here = parts[window, revision]
-            own = {partition: one for (rev, partition), one in frontiers.items() if rev == revision}
-            counts = [one.partitions for one in own.values()]
-            for part in here.values():
-                counts += part.origin.partition_counts
-            of = max([*counts, max(here) + 1])
-            missing = []
-            for partition in range(of):
-                frontier = own.get(partition)
-                # a sealed sketch is final even before its frontier came
-                if partition not in here and (frontier is None or frontier.published_through < window[1]):
-                    missing.append(partition)
-            out.append(
-                SealedWindow(
-                    sketch=sketch,
-                    revision=revision,
-                    window=window,
-                    of=of,
-                    published=of - len(missing),
-                    missing=tuple(missing),
-                    partial=any(one.partial.covers(window[1]) for one in own.values()),
-                    diverged=any(one.diverged.covers(window[1]) for one in own.values()),
-                    counts=partition_counts(part.origin for part in here.values()),
-                    parts=tuple(here[partition] for partition in sorted(here)),
-                )
-            )
-        return out
+        found = _Found(sketch)
+        for one in self._source.read(sketch, from_ms, to_ms):
+            if isinstance(one, Frontier):
+                found.hear(one)
+            elif isinstance(one, Deleted):
+                found.deleted[one.partition] = max(one.through, found.deleted.get(one.partition, one.through))
+            elif (revision is None or one.revision == revision) and found.is_news(one):
+                if found.window not in (None, one.window):
+                    yield found.assemble()
+                found.add(one)
+        if found.window is not None:
+            yield found.assemble()
 
     def close(self) -> None:
         """Close the source."""
         self._source.close()
+
+
+class _Found:
+    """What was read of one sketch so far: frontiers, and the parts of the window that is being read.
+
+    Of the windows before, only digests are kept: enough to see that something was published a second time.
+    """
+
+    def __init__(self, sketch: str) -> None:
+        self.sketch = sketch
+        self.frontiers: dict[tuple[int, int], Frontier] = {}
+        self.deleted: dict[int, int] = {}
+        self.window: Span | None = None
+        self._parts: dict[int, dict[int, Release | SealedState]] = {}
+        self._bodies: dict[str, bytes] = {}
+        self._names: set[bytes] = set()
+
+    def hear(self, frontier: Frontier) -> None:
+        """Take in a frontier; an older one than is known says nothing."""
+        name = (frontier.revision, frontier.partition)
+        if name not in self.frontiers or self.frontiers[name].sequence <= frontier.sequence:
+            self.frontiers[name] = frontier
+
+    def is_news(self, entry: SealedEntry) -> bool:
+        """Whether an entry is no repetition of one that was read before.
+
+        Raises:
+            DataLossError: another body was published in its place: an incident.
+        """
+        digest = hashlib.blake2b(entry.body, digest_size=16).digest()
+        known = self._bodies.get(entry.key)
+        if known is not None and known != digest:
+            msg = (
+                f"incident: {entry.key} was published twice with different contents: two noisy views of the same "
+                "counts. Nothing of it is shown; keep both, stop publishing, and find out where the second one came "
+                "from"
+            )
+            raise DataLossError(msg)
+        self._bodies[entry.key] = digest
+        return known is None
+
+    def add(self, entry: SealedEntry) -> None:
+        """Take in one entry of the window that is being read.
+
+        Raises:
+            DataLossError: it has the noise, or the seal id, of another one: an incident.
+            FormatError: it is not what it says.
+        """
+        part = read(entry.body)
+        if not isinstance(part, (Release, SealedState)):
+            msg = f"what was published as {entry.key} is not one sealed sketch"
+            raise FormatError(msg)
+        _check_origin(part, entry)
+        names = {part.seal_id, *(layer.lineage for layer in part.layers)}
+        if names & self._names:
+            msg = (
+                f"incident: {entry.key} and another publication share their noise or their seal id; the "
+                "difference of two publications of one noise is exact data. Nothing is shown; keep both, "
+                "stop publishing, and find out where the second one came from"
+            )
+            raise DataLossError(msg)
+        self._names |= names
+        self.window = entry.window
+        self._parts.setdefault(entry.revision, {})[entry.partition] = part
+
+    def assemble(self) -> SealedWindow:
+        """The window that was being read, with its completeness; of several revisions the newest."""
+        window, revision = self.window, max(self._parts)
+        assert window is not None
+        here = self._parts[revision]
+        own = {partition: one for (rev, partition), one in self.frontiers.items() if rev == revision}
+        counts = [one.partitions for one in own.values()]
+        for part in here.values():
+            counts += part.origin.partition_counts
+        of = max([*counts, max(here) + 1])
+        missing, deleted = [], False
+        for partition in range(of):
+            if partition in here:
+                continue  # a sealed sketch is final even before its frontier came
+            frontier = own.get(partition)
+            gone = self.deleted.get(partition)
+            if gone is not None and window[1] <= gone:
+                deleted = True
+                missing.append(partition)
+            elif frontier is None or frontier.published_through < window[1]:
+                missing.append(partition)
+        self._parts, self.window = {}, None
+        return SealedWindow(
+            sketch=self.sketch,
+            revision=revision,
+            window=window,
+            of=of,
+            published=of - len(missing),
+            missing=tuple(missing),
+            partial=any(one.partial.covers(window[1]) for one in own.values()),
+            diverged=any(one.diverged.covers(window[1]) for one in own.values()),
+            counts=partition_counts(part.origin for part in here.values()),
+            parts=tuple(here[partition] for partition in sorted(here)),
+            deleted=deleted,
+        )
 
 
 def _newest(said: Sequence[Frontier]) -> dict[tuple[int, int], Frontier]:
@@ -320,16 +380,6 @@ def _newest(said: Sequence[Frontier]) -> dict[tuple[int, int], Frontier]:
     for one in sorted(said, key=lambda frontier: frontier.sequence):
         out[one.revision, one.partition] = one
     return out
-
-
-def _same(body: bytes, entry: SealedEntry) -> None:
-    """A second publication must be the first one again."""
-    if body != entry.body:
-        msg = (
-            f"incident: {entry.key} was published twice with different contents: two noisy views of the same counts. "
-            "Nothing of it is shown; keep both, stop publishing, and find out where the second one came from"
-        )
-        raise DataLossError(msg)
 
 
 def _check_origin(found: Release | SealedState, entry: SealedEntry) -> None:

@@ -71,7 +71,7 @@ class Jobs:
         """Refused records acknowledged, then the snapshot committed, then its outbox published."""
         began = self.clock.monotonic()
         if self.sink is not None:
-            self.sink.flush()
+            self.sink.flush(partition)
         self.store.commit(partition, snapshot)
         seconds = self.clock.monotonic() - began
         published = self.publish(partition, outbox)

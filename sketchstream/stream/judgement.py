@@ -21,6 +21,9 @@ What a client raises while a broker comes back is not always an error of its own
 LEAST_COPIES = 32 << 20
 """Bytes of captured snapshots that may always wait for their commit; beyond, a sixteenth of the states' own memory."""
 
+MAX_REFUSED_BYTES = 16 << 20
+"""Bytes of refused records of one partition that wait for their topic before it is paused and committed."""
+
 Due = Literal["nothing", "save", "rewrite"]
 
 
@@ -30,6 +33,8 @@ def due(slot: Slot, now: float, settings: Settings) -> Due:
     assert state is not None
     if slot.rewrite_at is not None and now >= slot.rewrite_at:
         return "rewrite"
+    if slot.refused_bytes > MAX_REFUSED_BYTES:
+        return "save"
     waited = now - slot.saved_at
     publish = state.to_publish and waited >= settings.publish_every_s and now >= slot.publish_at
     return "save" if publish or (state.changed() and waited >= settings.snapshot_every_s) else "nothing"
@@ -41,8 +46,9 @@ def takes_again(slot: Slot, now: float, polls: int) -> bool:
 
 
 def full(slot: Slot) -> bool:
-    """Whether so much waits for publication that nothing more is read."""
-    return slot.state is not None and slot.state.outbox_bytes > MAX_OUTBOX_BYTES
+    """Whether so much waits for publication, or for the topics of refused records, that nothing more is read."""
+    outbox = 0 if slot.state is None else slot.state.outbox_bytes
+    return outbox > MAX_OUTBOX_BYTES or slot.refused_bytes > MAX_REFUSED_BYTES
 
 
 def flows(slot: Slot) -> bool:

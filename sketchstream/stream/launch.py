@@ -45,6 +45,7 @@ def settings(config: Config) -> Settings:
     return Settings(
         snapshot_every_s=config.store.snapshot_every / 1000,
         idle_ms=None if files else config.input.idle,
+        idle_topic_ms=config.input.idle_topic,
         threads=0 if files else 4,
         fail_fast=config.worker.fail_fast,
         accept_loss=config.input.data_loss == "accept",

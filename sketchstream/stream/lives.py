@@ -76,6 +76,9 @@ class Lives:
 
     def _release(self, slot: Slot) -> None:
         """Let the store forget the partition; if a job of it is still in flight, once that has ended."""
+        slot.refused_bytes = 0
+        if self._jobs.sink is not None:
+            self._jobs.sink.forget(slot.partition)
         job, slot.job = slot.job, None
         if job is None or job.done():
             self._jobs.store.drop(slot.partition)
@@ -122,7 +125,7 @@ class Lives:
         slot.status, slot.reason, slot.error = "running", "", None
         slot.saved_at = self._clock.monotonic()
         self._plan_rewrite(slot)
-        slot.quiet_since, slot.ended, slot.grown_at = None, False, None
+        slot.ended, slot.grown_at = False, None
         self._source.seek(slot.partition, slot.state.position)
         if not slot.throttled:
             self._source.resume(slot.partition)
@@ -234,6 +237,7 @@ class Lives:
                 self.fail(slot, error)
                 return
             self._metrics.observe("capture_seconds", self._clock.monotonic() - began)
+            slot.refused_bytes = 0
             self._start(slot, "commit", self._jobs.commit, slot.partition, snapshot, state.outbox())
         else:
             self._start(slot, "publish", self._jobs.publish, slot.partition, state.outbox())

@@ -107,6 +107,7 @@ class Gauges:
     loop_age_seconds: float
     ready: bool
     healthy: bool
+    joined: bool
 
 
 class _Collector:
@@ -182,7 +183,7 @@ def exposition(metrics: Metrics, gauges: Callable[[], Gauges], topic: str) -> by
 
 
 class Endpoint:
-    """/metrics, /healthz (the loop polls) and /readyz (all partitions run) on one address.
+    """/metrics, /healthz (the loop polls) and /readyz (it polls, and no partition is being restored) on one address.
 
     Args:
         address: host and port; port 0 takes a free one.
@@ -238,8 +239,13 @@ class Endpoint:
 
 
 def _readiness(now: Gauges) -> str:
-    """One line a partition that does not run."""
-    waiting = [
+    """One line of what is not ready, and one for each partition that does not run."""
+    lines = [] if now.healthy else ["the worker does not poll"]
+    if not now.joined:
+        lines.append("no partition is assigned yet")
+    if now.ready:
+        lines.append("ready" if now.partitions else "ready, a spare: no partition is assigned")
+    lines += [
         f"partition {one.partition} {one.status}: {one.reason}" for one in now.partitions if one.status != "running"
     ]
-    return "\n".join(waiting or ["ready" if now.ready else "no partition is assigned"]) + "\n"
+    return "\n".join(lines) + "\n"

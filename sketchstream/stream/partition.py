@@ -67,6 +67,7 @@ class PartitionState:
         self.revision = revision
         self.newest = NO_TIME
         self._watermark = Watermark(rules.quorum, rules.lateness_ms)
+        self._advances: dict[int, int] = {}
         self.tracks: dict[str, Track] = {plan.name: Track(plan.name, plan) for plan in rules.sketches}
         self._outbox: list[Outgoing] = []
         self._frontiers: dict[str, Frontier] = {}
@@ -192,10 +193,11 @@ class PartitionState:
         decoded = chunk.decoded
         times = decoded.times
         outcome = Outcome(records=times.size, late={})
+        advances = self._due_advances(chunk)
         if times.size:
             known = self.watermark
             future_after = LATEST_MS if clock_ms is None else clock_ms + self.rules.max_ahead_ms
-            judged = self._watermark.admit(times, chunk.timestamps, future_after)
+            judged = self._watermark.admit(times, chunk.timestamps, future_after, advances)
             outcome.future, outcome.unreadable_times = judged.future, judged.unreadable
             outcome.early, outcome.jumps, outcome.jumped_at = judged.early, judged.jumps, judged.jumped_at
             late = np.zeros(times.size, np.bool_)
@@ -209,6 +211,10 @@ class PartitionState:
                     self._count(track, whole, outcome)
             outcome.sealed += self._seal()
             self._refused(decoded, judged.verdict, late, outcome)
+        elif advances:
+            for _, watermark in advances:
+                self._watermark.advance(watermark)
+            outcome.sealed += self._seal()
         self.position = chunk.next_position
         if self.former_counts:
             self.former_counts = {
@@ -408,6 +414,7 @@ class PartitionState:
         self.position = position
         self._changed = True
         self._watermark.forget_votes()
+        self._advances.clear()
         self.lack()
 
     def lack(self) -> None:
@@ -435,6 +442,7 @@ class PartitionState:
         self.position = position
         self._changed = self._rewound = True
         self._watermark.forget_votes()
+        self._advances.clear()
         for track in self.tracks.values():
             if track.windows:
                 track.mark_diverged(max(window.end for window in track.windows.values()))
@@ -456,6 +464,20 @@ class PartitionState:
         moved = self._watermark.advance(watermark)
         self._changed |= moved
         return moved
+
+    def advance_at(self, position: int, watermark: int) -> bool:
+        """Raise the watermark before the record at `position`, now or once all records before it were applied.
+
+        True if it moved now. A position that was passed already is too late: its records were placed without it.
+        """
+        if position > self.position:
+            self._advances[position] = max(watermark, self._advances.get(position, NO_TIME))
+        return position == self.position and self.advance(watermark)
+
+    def _due_advances(self, chunk: Chunk) -> list[tuple[int, int]]:
+        """Advances within a chunk or at its end: the index of the record that each comes before, and its watermark."""
+        due = sorted(position for position in self._advances if position <= chunk.next_position)
+        return [(int(np.searchsorted(chunk.offsets, position)), self._advances.pop(position)) for position in due]
 
     def _target(self, track: Track) -> int:
         """How far this sketch can be sealed: the last boundary whose lateness the watermark has passed."""

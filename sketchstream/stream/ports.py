@@ -148,7 +148,7 @@ SourceEvent = Assigned | Revoked | Chunk | PartitionError | Ended
 
 
 class Source(Protocol):
-    """Where records come from. Every method is called from the worker's own thread.
+    """Where records come from. Every method is called from the worker's own thread, `joined` from any.
 
     1. `poll` returns within about `timeout_s`, whatever the broker does, and never raises for one partition:
        that is a `PartitionError` in its result.
@@ -157,6 +157,10 @@ class Source(Protocol):
     3. After `seek(p, x)` the next chunk of p has `from_position == x`.
     4. Chunks of one partition come in order, each from where the last one ended.
     """
+
+    @property
+    def joined(self) -> bool:
+        """Whether it is known which partitions are ours, perhaps none."""
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """What happened since the last call, in order."""
@@ -369,18 +373,45 @@ class Publisher(Protocol):
         """Let go."""
 
 
+@dataclass(frozen=True)
+class Deleted:
+    """Entries of one partition that readers cannot find any more, because somebody deleted old records.
+
+    Args:
+        sketch: its name.
+        partition: of the input.
+        through: windows that end by then, ms since 1970, may be among them.
+    """
+
+    sketch: str
+    partition: int
+    through: int
+
+
 class SealedSource(Protocol):
     """Where readers find what was published.
 
-    1. A frontier that was read covers only entries that a later `entries` call will give: frontiers are read first.
-    2. Different bodies under one key are all given: the reader refuses them as an incident.
+    1. A frontier covers only entries that the same `read` gives, before it or after it.
+    2. Entries of one sketch come by ascending windows, all partitions of a window together. Only what was published
+       again after its window was given comes later.
+    3. Different bodies under one key are all given: the reader refuses them as an incident. Repetitions of the same
+       body may be left out.
+    4. What may have been deleted is said by a `Deleted` before any entry of the windows concerned.
     """
 
-    def frontiers(self) -> Sequence[Frontier]:
-        """Frontiers found, at least the newest of each (sketch, revision, partition)."""
+    def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
+        """The newest frontier of each (sketch, revision, partition); of one sketch, or of all."""
 
-    def entries(self, sketch: str, window: Callable[[tuple[int, int]], bool] | None = None) -> Iterator[SealedEntry]:
-        """Entries of a sketch whose window passes the filter, in any order, duplicates allowed."""
+    def read(
+        self, sketch: str | None = None, since: int | None = None, until: int | None = None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        """Frontiers, and the entries of windows that begin at `since` or later and end by `until` (ms since 1970).
+
+        Args:
+            sketch: its name; None: all sketches.
+            since: None: from the first window.
+            until: None: to the last window.
+        """
 
     def sketches(self) -> Sequence[str]:
         """Names of the sketches of which anything is known."""
@@ -398,8 +429,9 @@ class Sink(Protocol):
 
     The worker decides whether their contents go along, which are raw data, and how many go in a second.
 
-    1. `send` only enqueues (worker's thread); `flush` (a worker thread) returns when everything that was sent
-       before is acknowledged, and raises BrokerError otherwise: then the snapshot that would pass them is not made.
+    1. `send` only enqueues and never waits (worker's thread); `flush` (a worker thread) returns when everything that
+       was sent of this partition before is acknowledged, and raises BrokerError otherwise: then the snapshot that
+       would pass them is not made.
     """
 
     def takes(self, reason: Refusal) -> bool:
@@ -408,8 +440,11 @@ class Sink(Protocol):
     def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
         """Enqueue one record. `detail` names sketches or rules, never contents."""
 
-    def flush(self, timeout_s: float = 10.0) -> None:
-        """Wait until all is acknowledged."""
+    def flush(self, partition: int, timeout_s: float = 10.0) -> None:
+        """Wait until all of this partition is acknowledged."""
+
+    def forget(self, partition: int) -> None:
+        """The partition was dropped: what waits of it is sent again by whoever reads its records again."""
 
     def close(self) -> None:
         """Let go."""

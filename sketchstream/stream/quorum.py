@@ -8,7 +8,7 @@ Everything here is a function of envelopes. The rule itself is the compiled `adm
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -53,7 +53,7 @@ MAXIMUM = Quorum(records=1, time_ms=1)
 """Every record moves the watermark: the largest min(event time, timestamp) so far."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Admission:
     """What became of n records. `low` and `high` mean nothing where no record was admitted.
 
@@ -71,13 +71,13 @@ class Admission:
 
     before: Ints
     verdict: npt.NDArray[np.uint8]
-    low: int
-    high: int
-    future: int
-    unreadable: int
-    early: int
-    jumps: int
-    jumped_at: int
+    low: int = LATEST_MS
+    high: int = EARLIEST_MS
+    future: int = 0
+    unreadable: int = 0
+    early: int = 0
+    jumps: int = 0
+    jumped_at: int = -1
 
 
 class Watermark:
@@ -115,21 +115,39 @@ class Watermark:
         """Votes of the targets that have any, in eighths, nearest target first."""
         return tuple(self._scores[: self._top].tolist())
 
-    def admit(self, times: Ints, stamps: Ints | None, future_after: int = LATEST_MS) -> Admission:
+    def admit(
+        self,
+        times: Ints,
+        stamps: Ints | None,
+        future_after: int = LATEST_MS,
+        advances: Sequence[tuple[int, int]] = (),
+    ) -> Admission:
         """Judge records in offset order, and move with them.
 
         Args:
             times: (n,) event times, ms.
             stamps: (n,) the records' own timestamps, negative where a record has none; None: the source has none.
             future_after: event times beyond it are refused as future.
+            advances: ascending indices of records, and what to advance to before each; n: after the last.
         """
+        out = Admission(np.empty(times.size, np.int64), np.empty(times.size, np.uint8))
+        begin = 0
+        for index, value in advances:
+            self._admit(times, stamps, future_after, begin, index, out)
+            self.advance(value)
+            begin = index
+        self._admit(times, stamps, future_after, begin, times.size, out)
+        return out
+
+    def _admit(self, times: Ints, stamps: Ints | None, future_after: int, begin: int, end: int, out: Admission) -> None:
+        """Records begin to end, between two advances."""
         from sketchstream.stream import kernels
 
-        before = np.empty(times.size, np.int64)
-        verdict = np.empty(times.size, np.uint8)
+        if begin == end:
+            return
         value, top, low, high, future, unreadable, early, jumps, jumped_at = kernels.admit(
-            times,
-            _NO_STAMPS if stamps is None else stamps,
+            times[begin:end],
+            _NO_STAMPS if stamps is None else stamps[begin:end],
             stamps is not None,
             future_after,
             EARLIEST_MS,
@@ -144,21 +162,17 @@ class Watermark:
             self._scores,
             self._lowest,
             self._slices,
-            before,
-            verdict,
+            out.before[begin:end],
+            out.verdict[begin:end],
         )
         self.value, self._top = int(value), int(top)
-        return Admission(
-            before,
-            verdict,
-            int(low),
-            int(high),
-            int(future),
-            int(unreadable),
-            int(early),
-            int(jumps),
-            int(jumped_at),
-        )
+        out.low, out.high = min(out.low, int(low)), max(out.high, int(high))
+        out.future += int(future)
+        out.unreadable += int(unreadable)
+        out.early += int(early)
+        out.jumps += int(jumps)
+        if jumps:
+            out.jumped_at = begin + int(jumped_at)
 
     def advance(self, value: int) -> bool:
         """Move without votes, for a silent partition; votes for later times stay. True if it moved."""

@@ -10,9 +10,12 @@ from sketchstream.stream.ports import Chunk, RawRecord, Refusal, Sink
 from sketchstream.stream.slots import Slot
 from sketchstream.stream.tracks import Ints, Outcome
 
+LETTER_BYTES = 1000
+"""What a letter takes in memory beside the record's own bytes, about."""
 
-def send(sink: Sink, chunk: Chunk, outcome: Outcome, metrics: Metrics, *, payload: bool) -> int:
-    """Hand the refused records of a chunk to a sink; returns how many it took.
+
+def send(sink: Sink, chunk: Chunk, outcome: Outcome, metrics: Metrics, *, payload: bool) -> tuple[int, int]:
+    """Hand the refused records of a chunk to a sink; returns how many it took, and about how many bytes they are.
 
     Args:
         sink: where they go, as far as it has a place for them.
@@ -27,7 +30,7 @@ def send(sink: Sink, chunk: Chunk, outcome: Outcome, metrics: Metrics, *, payloa
         ("undecodable", outcome.undecodable_records, ""),
         ("time", outcome.time_records, ""),
     )
-    sent = 0
+    sent = size = 0
     for reason, records, detail in refused:
         if chunk.raw is None or not records.size or not sink.takes(reason):
             continue
@@ -36,9 +39,11 @@ def send(sink: Sink, chunk: Chunk, outcome: Outcome, metrics: Metrics, *, payloa
             if not payload:
                 record = RawRecord(record.offset, record.timestamp_ms, None, None)
             sink.send(chunk.partition, reason, record, detail)
+            size += LETTER_BYTES + len(record.key or b"") + len(record.value or b"")
+            size += sum(len(name) + len(value) for name, value in record.headers)
         metrics.add("late_sent" if reason in ("late", "future") else "dead_letters", records.size)
         sent += records.size
-    return sent
+    return sent, size
 
 
 def refill(slot: Slot, now: float, per_second: float) -> None:

@@ -36,7 +36,8 @@ class Settings:
     Args:
         snapshot_every_s: between snapshots of a partition that only moved on.
         publish_every_s: at least this long between two snapshots of a partition that has something to publish.
-        idle_ms: how long a caught-up partition is silent before its watermark follows the clock; None: never.
+        idle_ms: how long a partition is silent before its watermark follows the others; None: never.
+        idle_topic_ms: how far watermarks stay behind the clock while the whole topic is silent.
         poll_s: longest wait for records.
         threads: for commits and restores; 0 does them in the worker's thread.
         fail_fast: raise DataLossError when a partition halts.
@@ -53,6 +54,7 @@ class Settings:
     snapshot_every_s: float = 30.0
     publish_every_s: float = 0.5
     idle_ms: int | None = 600_000
+    idle_topic_ms: int = 3_600_000
     poll_s: float = 0.5
     threads: int = 2
     fail_fast: bool = False
@@ -88,11 +90,10 @@ class Slot:
     publish_at: float = 0.0
     publish_error: SketchstreamError | None = None
     grown_at: float | None = None
-    quiet_since: float | None = None
-    quiet_position: int = -1
     lag: int | None = None
     tokens: float = 0.0
     tokens_at: float = 0.0
+    refused_bytes: int = 0
     throttled: bool = False
     ended: bool = False
 

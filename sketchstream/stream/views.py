@@ -33,15 +33,21 @@ def progress(slots: Collection[Slot], counters: Mapping[str, int], seconds: floa
     )
 
 
-def gauges(slots: Collection[Slot], epsilon: dict[str, float], loop_age_s: float) -> Gauges:
-    """What the endpoint shows."""
+def gauges(slots: Collection[Slot], epsilon: dict[str, float], loop_age_s: float, *, joined: bool) -> Gauges:
+    """What the endpoint shows.
+
+    Ready: the loop polls, the source has said which partitions are ours, perhaps none, and none of them is being
+    restored. A halted partition waits for a person, whom metrics and log call: other workers must not wait for it.
+    """
+    healthy = loop_age_s < HEALTHY_SECONDS
     partitions = tuple(_gauge(slot) for slot in sorted(slots, key=lambda one: one.partition))
     return Gauges(
         partitions=partitions,
         epsilon=epsilon,
         loop_age_seconds=loop_age_s,
-        ready=bool(partitions) and all(one.status == "running" for one in partitions),
-        healthy=loop_age_s < HEALTHY_SECONDS,
+        ready=healthy and joined and all(one.status != "restoring" for one in partitions),
+        healthy=healthy,
+        joined=joined,
     )
 
 

@@ -37,6 +37,12 @@ LATEST_MS = int(datetime(LAST_YEAR, 1, 1, tzinfo=UTC).timestamp()) * 1000
 _MONDAY = date(1970, 1, 5).toordinal()
 _MONDAY_MS = 4 * DAY_MS
 
+
+def within(window: tuple[int, int], since: int | None, until: int | None) -> bool:
+    """Whether a window [start, end) lies in a range of time; None is no bound."""
+    return (since is None or window[0] >= since) and (until is None or window[1] <= until)
+
+
 _FORM = re.compile(r"(\d{1,6})(m|h|d|w|mo|y)")
 
 

@@ -87,7 +87,7 @@ class Worker:
         self._polled_at = self._clock.monotonic()
         self._began = self._clock.monotonic()
         self._losses = {plan.name: float(plan.loss) for plan in rules.sketches}
-        self._silence = None if settings.idle_ms is None else Silence(settings.idle_ms, rules.lateness_ms)
+        self._silence = Silence(settings.idle_ms, settings.idle_topic_ms, rules.lateness_ms)
         self._closed = False
         self._executor: Executor = (
             ThreadPoolExecutor(settings.threads, thread_name_prefix="sketchstream-commit")
@@ -131,8 +131,6 @@ class Worker:
                 self._lives.assign(event.partitions)
             elif isinstance(event, Revoked):
                 self._lives.revoke(event.partitions)
-                if self._silence is not None:
-                    self._silence.forget(event.partitions)
             elif isinstance(event, PartitionError):
                 slot = self._slots.get(event.partition)
                 if slot is not None and slot.status != "halted":
@@ -230,7 +228,6 @@ class Worker:
             self._lives.fail(slot, error)
             return
         slot.failures = slot.strange = 0
-        slot.quiet_since = None
         if judgement.full(slot):
             self._lives.throttle(slot)
 
@@ -261,7 +258,8 @@ class Worker:
         for sketch, n in outcome.late.items():
             self.metrics.add_late(sketch, n)
         if self._sink is not None:
-            sent = refusals.send(self._sink, chunk, outcome, self.metrics, payload=self.settings.refused_payload)
+            sent, size = refusals.send(self._sink, chunk, outcome, self.metrics, payload=self.settings.refused_payload)
+            slot.refused_bytes += size
             if sent:
                 self._refill(slot)
                 slot.tokens -= sent
@@ -303,16 +301,14 @@ class Worker:
 
     def _idle(self, now: float) -> None:
         """Move the watermarks of silent partitions, and seal what they have passed."""
-        if self._silence is None:
-            return
         slots = list(self._slots.values())
         try:
             silent = list(self._silence.watermarks(slots, self._source, self._publisher, now, self._clock.now_ms()))
         except SketchstreamError as error:  # what the others have published cannot be read: silence waits
             say(logging.WARNING, "silence_unknown", reason=str(error))
             return
-        for slot, watermark in silent:
-            if slot.state is not None and slot.state.advance(watermark):
+        for slot, end, watermark in silent:
+            if slot.state is not None and slot.state.advance_at(end, watermark):
                 self._seal(slot)
 
     def _seal(self, slot: Slot, *, everything: bool = False) -> None:
@@ -333,7 +329,7 @@ class Worker:
     def gauges(self) -> Gauges:
         """What the endpoint shows. May be called from other threads."""
         age = self._clock.monotonic() - self._polled_at
-        return views.gauges(self._slots.copy().values(), self._losses, age)
+        return views.gauges(self._slots.copy().values(), self._losses, age, joined=self._source.joined)
 
     def halted(self) -> dict[int, str]:
         """Halted partitions and why."""

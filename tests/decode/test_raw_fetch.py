@@ -7,7 +7,6 @@ Touches: nothing.
 from __future__ import annotations
 
 import itertools
-import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,17 +17,29 @@ from hypothesis import strategies as st
 from kafka import KafkaConsumer
 from kafka.consumer.fetcher import CompletedFetch, Fetcher
 from kafka.consumer.subscription_state import SubscriptionState
-from kafka.errors import CorruptRecordError, KafkaConnectionError, UnsupportedCodecError
+from kafka.errors import CorruptRecordError, UnsupportedCodecError
 from kafka.net.transport import KafkaTCPTransport
 from kafka.structs import TopicPartition
 
 from sketchstream.errors import ConfigError, MissingExtraError
 from sketchstream_connectors import batches as batch_reader
-from sketchstream_connectors import compression, raw_fetch, records
+from sketchstream_connectors import compression, frames, raw_fetch, records
 from sketchstream_connectors.raw_fetch import Chunk, as_chunks, attach
 
 PARTITION = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
+
+
+def manager_of() -> SimpleNamespace:
+    """As much of a connection manager as a fetcher and `attach` look at: no connections, tasks run at once."""
+    return SimpleNamespace(
+        _net=None,
+        cluster=None,
+        broker_version=None,
+        _build_transport=None,
+        _conns={},
+        run=lambda task: task(),
+    )
 
 
 class Bench:
@@ -39,14 +50,14 @@ class Bench:
         self.fetch_bytes = fetch_bytes
         self.subscription = SubscriptionState("none")
         self.subscription.assign_from_user(list(logs))
-        manager = SimpleNamespace(_net=None, cluster=None, broker_version=None)
+        manager = manager_of()
         self.fetcher = Fetcher(
             SimpleNamespace(_manager=manager),
             self.subscription,
             isolation_level="read_committed" if committed else "read_uncommitted",
         )
         path: raw_fetch.Path = "raw" if raw else "stock"
-        assert attach(SimpleNamespace(_fetcher=self.fetcher), path) == path
+        assert attach(SimpleNamespace(_fetcher=self.fetcher, _manager=manager), path) == path
 
     def position(self, partition: TopicPartition = PARTITION) -> int:
         """The client's position."""
@@ -253,9 +264,9 @@ def test_the_self_test_passes_with_the_installed_client() -> None:
 @pytest.fixture
 def consumer() -> SimpleNamespace:
     """As much of a consumer as `attach` looks at."""
-    return SimpleNamespace(
-        _fetcher=Fetcher(SimpleNamespace(_manager=SimpleNamespace(_net=None)), SubscriptionState("none"))
-    )
+    manager = manager_of()
+    fetcher = Fetcher(SimpleNamespace(_manager=manager), SubscriptionState("none"))
+    return SimpleNamespace(_fetcher=fetcher, _manager=manager)
 
 
 def test_stock_keeps_the_clients_parser(consumer: SimpleNamespace) -> None:
@@ -266,7 +277,9 @@ def test_stock_keeps_the_clients_parser(consumer: SimpleNamespace) -> None:
     assert consumer._fetcher.PartitionRecords is raw_fetch.raw_partition_records()
 
 
-@pytest.mark.parametrize("failure", ["other records", "other position", "other client", "exception"])
+@pytest.mark.parametrize(
+    "failure", ["other records", "other position", "other client", "other responses", "other frames", "exception"]
+)
 def test_a_failed_self_test_falls_back_or_refuses(
     failure: str, consumer: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,11 +299,15 @@ def test_a_failed_self_test_falls_back_or_refuses(
     try:
         if failure == "other client":
             monkeypatch.setattr(Fetcher, "_parse_fetched_data", lambda self, fetch: None)
+        elif failure == "other responses":
+            monkeypatch.setattr(frames, "read_response", lambda frame, version: (1, None))
+        elif failure == "other frames":
+            monkeypatch.setattr(KafkaTCPTransport, "_read_from_sock", lambda self: None)
         else:
             monkeypatch.setattr(raw_fetch, "read_batches", changed)
         assert attach(consumer, "auto") == "stock"
         assert vars(consumer._fetcher).get("PartitionRecords") is (
-            None if failure == "other client" else raw_fetch.stock_partition_records()
+            None if failure in ("other client", "other frames") else raw_fetch.stock_partition_records()
         )
         with pytest.raises(ConfigError, match="decode = 'raw' is not possible"):
             attach(consumer, "raw")
@@ -304,6 +321,8 @@ def test_consumers_that_cannot_be_hooked_keep_the_stock_path(consumer: SimpleNam
     assert attach(consumer) == "stock"
     with pytest.raises(ConfigError, match="deserializers"):
         attach(consumer, "raw")
+    with pytest.raises(ConfigError, match="connections"):
+        attach(SimpleNamespace(_fetcher=consumer._fetcher), "raw")
     with pytest.raises(ConfigError, match="auto"):
         attach(consumer, "fast")  # type: ignore[arg-type]
 
@@ -318,95 +337,3 @@ def test_nothing_polled_and_nothing_moved_is_no_chunk() -> None:
     (chunk,) = as_chunks([], 5, 7)
     assert (len(chunk), chunk.from_position, chunk.next_position, chunk.offset) == (0, 5, 7, 6)
     assert repr(chunk) == "Chunk(0 records, 5 to 7)"
-
-
-# ------------------------------------------------------------------------------------------------ wide reads
-
-
-def sent_through_a_socket(reader: Any, sizes: list[int], *, end: bool) -> tuple[bytes, list[Any]]:
-    """What a reader takes from a socket into which blocks are written, and the errors it reports."""
-    near, far = socket.socketpair()
-    near.setblocking(False)
-    far.setblocking(True)
-    taken, errors = [], []
-    try:
-        for index, size in enumerate(sizes):
-            far.sendall(bytes([index % 251]) * size)
-            data, error = reader(near)
-            taken.append(data)
-            errors.append(error)
-        if end:
-            far.close()
-            data, error = reader(near)
-            taken.append(data)
-            errors.append(error)
-    finally:
-        near.close()
-        far.close()
-    return b"".join(taken), errors
-
-
-def stock_reader(sock: socket.socket) -> tuple[bytes, Any]:
-    """The client's own."""
-    found: tuple[bytes, Any] = KafkaTCPTransport._sock_recv(SimpleNamespace(_sock=sock))
-    return found
-
-
-@given(st.lists(st.sampled_from([1, 4095, 4096, 4097, 70_000]), max_size=4), st.booleans())
-def test_wide_reads_return_what_the_clients_reads_return(sizes: list[int], end: bool) -> None:
-    stock, stock_errors = sent_through_a_socket(stock_reader, sizes, end=end)
-    wide, wide_errors = sent_through_a_socket(raw_fetch.receive, sizes, end=end)
-    assert wide == stock
-    assert [type(error) for error in wide_errors] == [type(error) for error in stock_errors]
-
-
-def test_an_empty_socket_and_a_closed_one_are_told_apart() -> None:
-    near, far = socket.socketpair()
-    near.setblocking(False)
-    with near, far:
-        assert raw_fetch.receive(near) == (b"", None)
-        far.close()
-        data, error = raw_fetch.receive(near)
-        assert (data, type(error)) == (b"", KafkaConnectionError)
-    data, error = raw_fetch.receive(near)  # closed by us
-    assert (data, type(error)) == (b"", KafkaConnectionError)
-
-
-def test_a_long_answer_leaves_room_for_the_clients_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw_fetch, "READ_BYTES", 1000)
-    monkeypatch.setattr(raw_fetch, "MOST_BYTES", 3000)
-    near, far = socket.socketpair()
-    near.setblocking(False)
-    with near, far:
-        far.sendall(bytes(5000))
-        assert [len(raw_fetch.receive(near)[0]) for _ in range(3)] == [3000, 2000, 0]
-
-
-def test_connections_of_this_consumer_read_widely_and_no_others() -> None:
-    near, far = socket.socketpair()
-    near.setblocking(False)
-    with near, far:
-        old, new, stranger = (KafkaTCPTransport(None, near) for _ in range(3))
-
-        async def build(*_arguments: Any, **_options: Any) -> Any:
-            return new
-
-        connections = {0: SimpleNamespace(transport=old), 1: SimpleNamespace(transport=None)}
-        manager = SimpleNamespace(_build_transport=build, _conns=connections)
-        assert raw_fetch.read_widely(SimpleNamespace(_manager=manager))
-        with pytest.raises(StopIteration) as done:
-            manager._build_transport("node", timeout_at=None).send(None)
-        assert done.value.value is new
-        for transport in (old, new):
-            far.sendall(b"x" * 10_000)
-            assert transport._sock_recv() == (b"x" * 10_000, None)
-            assert "_sock_recv" in vars(transport)
-        assert "_sock_recv" not in vars(stranger)
-
-
-def test_a_client_that_reads_otherwise_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not raw_fetch.read_widely(SimpleNamespace())
-    manager = SimpleNamespace(_build_transport=None, _conns={})
-    monkeypatch.setattr(KafkaTCPTransport, "_sock_recv", lambda self: (b"", None))
-    assert not raw_fetch.read_widely(SimpleNamespace(_manager=manager))
-    assert manager._build_transport is None

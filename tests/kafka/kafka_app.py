@@ -32,7 +32,8 @@ from sketchstream.stream.ports import Frontier, SealedEntry
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors import kafka_topics
 from sketchstream_connectors.kafka_client import Connection
-from sketchstream_connectors.kafka_sealed import KafkaSealedSource, Log, read_key
+from sketchstream_connectors.kafka_log import Log
+from sketchstream_connectors.kafka_sealed import KafkaSealedSource, read_key
 
 HERE = Path(__file__).parent
 MINUTE = 60_000
@@ -286,8 +287,7 @@ class App:
     def entries(self) -> list[SealedEntry]:
         source = KafkaSealedSource(self.connection, f"{self.group}.sealed")
         try:
-            source.frontiers()
-            return list(source.entries("seen"))
+            return [one for one in source.read("seen") if isinstance(one, SealedEntry)]
         finally:
             source.close()
 

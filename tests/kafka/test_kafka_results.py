@@ -76,7 +76,8 @@ def test_what_is_settled_is_not_read_again_broker_free(monkeypatch: pytest.Monke
     read: list[int] = []
 
     class Source:
-        def frontiers(self) -> list[Frontier]:
+        def frontiers(self, sketch: str) -> list[Frontier]:
+            assert sketch == "s"
             return [Frontier("s", rev, part, through, 3, through) for (rev, part), through in reached.items()]
 
     class Reader(SealedReader):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,12 @@ from kafka.admin import (
 from kafka.admin._acls import ACLFilter, ACLResourcePatternType, ResourcePatternFilter
 from kafka_app import MINUTE, App
 
-from sketchstream.errors import BrokerError
+from sketchstream.errors import BrokerError, ConfigError
 from sketchstream_connectors import kafka_topics
 from sketchstream_connectors.devbroker import PASSWORD, DevCluster
 from sketchstream_connectors.kafka_check import check, missing_rights
 from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka_ground import check_writable
 from sketchstream_connectors.kafka_topics import Names, Right, rights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
@@ -152,6 +154,29 @@ def test_commands_without_any_right_say_which_topic_and_what_to_do(app: App, con
     for text in (str(caught.value), found[-1]):
         assert f"not allowed to touch topic {app.topic}" in text
         assert "`sketchstream topics acls`" in text
+
+
+def test_topics_that_may_not_be_written_are_refused_at_start(
+    app: App, admin: KafkaAdminClient, connection: Connection
+) -> None:
+    names = names_of(app)
+    assert names.dead_letter
+    topics = {"input.dead_letter_topic": names.dead_letter}
+    with pytest.raises(ConfigError, match=r"does not exist, or may not be seen.*topics acls"):
+        check_writable(connection, topics)
+    write = Right("topic", names.dead_letter, "literal", "write", "")
+    grant(admin, [replace(write, operation="read")])
+
+    def refused() -> str:
+        try:
+            check_writable(connection, topics)
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    wait_for(lambda: "may not be written" in refused(), app)
+    grant(admin, [write])
+    wait_for(lambda: refused() == "", app)
 
 
 FATAL = {"input read", "state describe_configs", "group read"}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.marks import Mark
-from sketchstream.stream.ports import Frontier, RawRecord, SealedEntry
+from sketchstream.stream.ports import Deleted, Frontier, RawRecord, SealedEntry
 from sketchstream_connectors import kafka_publish, kafka_sealed
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_publish import KafkaPublisher, KafkaSink
@@ -38,6 +42,12 @@ def entry(partition: int = 0, body: bytes = b"body", start: int = 0, sketch: str
     return SealedEntry(sketch, 0, (start, start + 3_600_000), partition, bytes(range(16)), body)
 
 
+def bodies(
+    source: KafkaSealedSource, sketch: str | None = None, since: int | None = None, until: int | None = None
+) -> list[SealedEntry]:
+    return [one for one in source.read(sketch, since, until) if isinstance(one, SealedEntry)]
+
+
 def records(kafka: str, topic: str, partition: int = 0) -> list[object]:
     tp = TopicPartition(topic, partition)
     consumer = KafkaConsumer(bootstrap_servers=kafka)
@@ -60,12 +70,11 @@ def test_readers_get_what_was_published(connection: Connection, topic: str) -> N
         Frontier("hourly", 0, 1, 3_600_000, 3, 1),
         Frontier("hourly", 0, 2, 7_200_000, 3, 5, partial=Mark(through=3_600_000)),
     ]
-    assert sorted(source.entries("hourly"), key=lambda e: e.partition) == [entry(1, big), entry(2, b"")]
+    assert bodies(source, "hourly") == [entry(1, big), entry(2, b"")]
     assert source.sketches() == ["daily", "hourly"]
-    assert list(source.entries("hourly", lambda window: window[0] > 0)) == []
+    assert bodies(source, "hourly", 1) == []
     publisher.publish(0, [entry(0, b"late comer")], [])
-    source.frontiers()
-    assert {e.body for e in source.entries("hourly")} == {big, b"", b"late comer"}
+    assert {e.body for e in bodies(source, "hourly")} == {big, b"", b"late comer"}
     source.close()
     publisher.close()
 
@@ -90,7 +99,7 @@ def test_a_retry_is_byte_identical_and_read_once(connection: Connection, topic: 
     found = records(kafka, topic)
     assert [(r.key, r.value, r.headers) for r in found[:2]] == [(r.key, r.value, r.headers) for r in found[2:]]
     source = KafkaSealedSource(connection, topic)
-    assert [e.body for e in source.entries("hourly")] == [bytes(700_000)]
+    assert [e.body for e in bodies(source, "hourly")] == [bytes(700_000)]
     source.close()
 
 
@@ -101,13 +110,12 @@ def test_a_body_cut_short_by_a_crash_waits_for_its_repetition(connection: Connec
         producer.send(topic, key=key, value=value, headers=headers, partition=0)
     producer.flush()
     source = KafkaSealedSource(connection, topic)
-    assert list(source.entries("hourly")) == []
+    assert bodies(source, "hourly") == []
     for key, value, headers in chunks:
         producer.send(topic, key=key, value=value, headers=headers, partition=0)
     producer.flush()
     producer.close()
-    source.frontiers()
-    assert [e.body for e in source.entries("hourly")] == [bytes(1_100_000)]
+    assert [e.body for e in bodies(source, "hourly")] == [bytes(1_100_000)]
     source.close()
 
 
@@ -120,7 +128,7 @@ def test_a_second_body_under_one_key_is_refused_and_both_are_given_to_readers(
         publisher.publish(0, [entry(0, b"two")], [])
     other.publish(0, [entry(0, b"two")], [])
     source = KafkaSealedSource(connection, topic)
-    assert sorted(e.body for e in source.entries("hourly")) == [b"one", b"two"]
+    assert sorted(e.body for e in bodies(source, "hourly")) == [b"one", b"two"]
     for opened in (publisher, other, source):
         opened.close()
 
@@ -160,7 +168,7 @@ def test_foreign_records_in_the_sealed_topic_are_passed_over(connection: Connect
     producer.close()
     source = KafkaSealedSource(connection, topic)
     assert list(source.frontiers()) == []
-    assert list(source.entries("a")) == []
+    assert bodies(source, "a") == []
     source.close()
 
 
@@ -176,7 +184,7 @@ def test_refused_records_say_where_they_are_and_keep_what_they_came_with(
     sink.send(2, "future", RawRecord(8, 123, b"user", b"secret", (("h", b"v"), *forged, ("h", b"w"))))
     sink.send(2, "future", RawRecord(9, 123, b"tombstone", None))
     sink.send(2, "undecodable", RawRecord(10, 123, b"nowhere", b"to go"))
-    sink.flush()
+    sink.flush(2)
     sink.close()
     found = [r for p in range(3) for r in records(kafka, topic, p)]
     bare = next(r for r in found if r.key == b"events/2/7")
@@ -207,8 +215,8 @@ def test_a_refused_record_that_is_too_large_for_its_topic_goes_without_its_conte
     sizes = [100, 8000, 100, 5 << 20, 200]  # the fourth is too large for the client itself
     for offset, size in enumerate(sizes):
         sink.send(0, "undecodable", RawRecord(offset, 1, b"k%d" % offset, b"x" * size))
-    sink.flush(30.0)
-    assert sink._pending == []
+    sink.flush(0, 30.0)
+    assert sink._pending == {}
     sink.close()
     found = {dict(r.headers)["__sketchstream.errors.offset"]: r for r in records(kafka, name)}
     assert [found[b"%d" % n].key for n in range(5)] == [b"k0", b"events/0/1", b"k2", b"events/0/3", b"k4"]
@@ -218,13 +226,51 @@ def test_a_refused_record_that_is_too_large_for_its_topic_goes_without_its_conte
 
 def test_refused_records_that_cannot_be_acknowledged_stop_the_snapshot_and_are_kept(connection: Connection) -> None:
     sink = KafkaSink(connection, "events", dead_letter_topic="no-such-topic")
-    sink._outlet.producer().config["max_block_ms"] = 500
-    sink.send(0, "undecodable", RawRecord(1, 1, None, b"x"))
-    for _ in range(2):
-        sink._outlet.producer().config["max_block_ms"] = 500
-        with pytest.raises(BrokerError):
-            sink.flush(2.0)
-    assert len(sink._pending) == 1
+    began = time.monotonic()
+    for offset in range(200):
+        sink.send(0, "undecodable", RawRecord(offset, 1, None, b"x"))
+    sink.send(1, "undecodable", RawRecord(7, 1, None, b"y"))
+    assert sink._outlet._producer is None, "sending only queues: nothing of Kafka is asked on the worker's thread"
+    sink._outlet._more = {"max_block_ms": 500}
+    with pytest.raises(BrokerError):
+        sink.flush(0, 2.0)
+    for partition in (0, 1):  # the topic was away a moment ago: nobody waits for it again so soon
+        with pytest.raises(BrokerError, match="a moment ago"):
+            sink.flush(partition, 2.0)
+    assert {p: len(letters) for p, letters in sink._pending.items()} == {0: 200, 1: 1}
+    sink.flush(2)
+    sink.forget(0)
+    assert list(sink._pending) == [1]
+    assert time.monotonic() - began < 60
+    sink.close()
+
+
+def test_a_partition_waits_for_its_own_refused_records_while_another_sends(
+    connection: Connection, topic: str, kafka: str
+) -> None:
+    """A flush that finds another one under way must not return before its own letters are acknowledged."""
+    sink = KafkaSink(connection, "events", dead_letter_topic=topic)
+    reached, go_on = threading.Event(), threading.Event()
+    deliver = sink._deliver
+
+    def held(letters: Sequence[Any], deadline: float) -> None:
+        reached.set()
+        assert go_on.wait(30)
+        deliver(letters, deadline)
+
+    sink._deliver = held  # type: ignore[method-assign]
+    sink.send(0, "undecodable", RawRecord(1, 1, b"zero", None))
+    sink.send(1, "undecodable", RawRecord(2, 1, b"one", None))
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(sink.flush, 0)
+        assert reached.wait(30)
+        second = threads.submit(sink.flush, 1)
+        time.sleep(0.2)
+        assert not second.done()
+        go_on.set()
+        first.result(30)
+        second.result(30)
+    assert {r.key for p in range(3) for r in records(kafka, topic, p)} == {b"zero", b"one"}
     sink.close()
 
 
@@ -238,3 +284,107 @@ def test_keys_name_bodies_and_frontiers_broker_free() -> None:
     assert (body.sketch, body.partition, body.count, number, value) == ("hourly", 3, 1, 0, b"x")
     assert body.digest == kafka_sealed.digest_of(b"x")
     assert read_key(frontier_record(Frontier("a.b", 1, 2, 3, 4, 5))[0]) == ("a.b", 1, 2)
+
+
+HOUR = 3_600_000
+DAYS = 40
+
+
+@pytest.fixture
+def hours(connection: Connection, topic: str) -> list[SealedEntry]:
+    """Forty days of hourly windows in three partitions; each frontier comes after its window."""
+    publisher, made = KafkaPublisher(connection, topic), []
+    for day in range(DAYS):
+        for partition in range(3):
+            entries = [entry(partition, b"%d" % hour, hour * HOUR) for hour in range(24 * day, 24 * day + 24)]
+            through = (24 * day + 24) * HOUR
+            publisher.publish(partition, entries, [Frontier("hourly", 0, partition, through, 3, day)])
+            made += entries
+    publisher.close()
+    return made
+
+
+def test_a_range_of_time_is_sought_and_reading_ends_behind_it(
+    connection: Connection, topic: str, hours: list[SealedEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(kafka_sealed, "read_key", lambda key: seen.append(key) or read_key(key))
+    source = KafkaSealedSource(connection, topic)
+    first = (24 * 20 + 5) * HOUR
+    assert bodies(source, "hourly", first, first + HOUR) == [
+        one for one in hours if one.window == (first, first + HOUR)
+    ]
+    # the tails of three partitions, about a day of each, and what one fetch brings beyond
+    assert len(seen) <= 3 * (kafka_sealed.TAIL + 24 + 2 + 500), len(seen)
+    assert len(hours) == 3 * 24 * DAYS
+    whole = bodies(source, "hourly")
+    assert [one.window for one in whole] == sorted(one.window for one in hours)
+    assert {one.key for one in whole} == {one.key for one in hours}
+    source.close()
+
+
+def test_windows_are_given_while_the_topic_is_still_being_read(
+    connection: Connection, topic: str, hours: list[SealedEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first window comes before the last one was read; bodies beyond the memory allowed are fetched when due."""
+    for held in (kafka_sealed.HELD_BYTES, 20):
+        monkeypatch.setattr(kafka_sealed, "HELD_BYTES", held)
+        monkeypatch.setattr(kafka_sealed, "SOURCE_FETCH_BYTES", 2048)
+        source = KafkaSealedSource(connection, topic)
+        seen: list[int] = []
+        advance = source._log.batches
+
+        def batches(*args: object, advance: object = advance, seen: list[int] = seen, **kwargs: object) -> object:
+            for found, over in advance(*args, **kwargs):  # type: ignore[operator]
+                seen.append(len(found))
+                yield found, over
+
+        monkeypatch.setattr(source._log, "batches", batches)
+        source.frontiers("hourly")
+        seen.clear()
+        first = next(one for one in source.read("hourly") if isinstance(one, SealedEntry))
+        assert first.window == (0, HOUR)
+        assert sum(seen) < len(hours) / 2
+        if held == 20:
+            some = bodies(source, "hourly", 0, 24 * HOUR)
+            assert [(one.partition, one.body) for one in some] == [
+                (partition, b"%d" % hour) for hour in range(24) for partition in range(3)
+            ]
+        source.close()
+
+
+def test_what_was_published_again_later_is_still_an_incident(
+    connection: Connection, topic: str, hours: list[SealedEntry]
+) -> None:
+    publisher = KafkaPublisher(connection, topic)
+    publisher.publish(0, [entry(0, b"0", 0)], [])  # the same bytes: a retry
+    source = KafkaSealedSource(connection, topic)
+    assert len(bodies(source, "hourly")) == len(hours)
+    other = KafkaPublisher(connection, topic)
+    other.publish(0, [entry(0, b"something else", 0)], [])
+    found = bodies(source, "hourly")
+    assert len(found) == len(hours) + 1
+    assert {one.body for one in found if one.key == "hourly/0/0/0"} == {b"0", b"something else"}
+    for one in (publisher, other, source):
+        one.close()
+
+
+def test_deleted_records_make_windows_incomplete(
+    connection: Connection, topic: str, hours: list[SealedEntry], kafka: str
+) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    admin.delete_records({TopicPartition(topic, 1): 30})  # one day, its frontier, and some hours of the next day
+    admin.close()
+    source = KafkaSealedSource(connection, topic)
+    found = list(source.read("hourly", 0, 48 * HOUR))
+    said = [one for one in found if isinstance(one, Deleted)]
+    assert [(one.sketch, one.partition) for one in said] == [("hourly", 1)]
+    assert found.index(said[0]) < min(n for n, one in enumerate(found) if isinstance(one, SealedEntry))
+    gone = {one.window for one in hours} - {
+        one.window for one in found if isinstance(one, SealedEntry) and one.partition == 1
+    }
+    lost = {window for window in gone if window[1] <= 48 * HOUR}
+    assert lost
+    assert all(window[1] <= said[0].through for window in lost)
+    assert not any(isinstance(one, Deleted) for one in source.read("hourly", 24 * 20 * HOUR))
+    source.close()

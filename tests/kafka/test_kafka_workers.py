@@ -64,7 +64,7 @@ def test_two_workers_one_killed_in_mid_stream_and_restarted_count_exactly(app_of
 
 
 def test_a_backlog_is_counted_before_idleness_closes_anything(app_of: Callable[..., App]) -> None:
-    app = app_of(input=f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "2s"')
+    app = app_of(input=f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "2s"\nidle_topic = "2s"')
     end = stream(app, 3, 3000, seed=3)
     app.start()
     app.wait_published(end)
@@ -225,7 +225,7 @@ def test_results_come_once_for_every_complete_window(app_of: Callable[..., App])
     import json
 
     from sketchstream_connectors import kafka_topics
-    from sketchstream_connectors.kafka_sealed import Log
+    from sketchstream_connectors.kafka_log import Log
 
     app = app_of(kafka=MISSED_SOON, extra='[output]\nresults_topic = "PLACE"')
     topic = f"{app.group}.results"

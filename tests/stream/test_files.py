@@ -389,7 +389,7 @@ def test_a_worker_killed_at_any_step_ends_with_the_exact_counts(tmp_path: Path) 
     assert runs >= 15
     expected = {start: [at_least(c, k) for k in (1, 2, 3)] for start, c in truth(records, MINUTE).items()}
     for folder in sorted((tmp_path / "runs").iterdir()):
-        windows = SealedReader(DirectorySealed(folder / "sealed")).windows("minutes")
+        windows = list(SealedReader(DirectorySealed(folder / "sealed")).windows("minutes"))
         found = {}
         for window in windows:
             assert window.complete

@@ -152,7 +152,7 @@ def test_an_input_that_was_cut_is_gone_on_with_only_where_the_loss_is_accepted(a
     with path.open("a") as file:
         file.write(rows([4, 8, 12], path.suffix[1:]))
     assert run(app, "worker")[0] == 0
-    windows = SealedReader(DirectorySealed(app / "sealed")).windows("minutes")
+    windows = list(SealedReader(DirectorySealed(app / "sealed")).windows("minutes"))
     marks = {(window.window[0] - EPOCH) // MINUTE: window.diverged for window in windows}
     assert marks == {0: False, 1: False, 2: False, 3: True, 4: True, 8: False}
     run(app, "worker")

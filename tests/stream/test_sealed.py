@@ -18,6 +18,7 @@ from sketchstream.stream.marks import Mark
 from sketchstream.stream.partition import PartitionState, Rules
 from sketchstream.stream.ports import Frontier, SealedEntry
 from sketchstream.stream.results import Both, DirectoryPublisher, decode_frontier, encode_frontier, read_frontiers
+from sketchstream.stream.windows import within
 
 sys.path.insert(0, str(Path(__file__).parent))
 from streams import EPOCH, HOUR, MINUTE, Stream, exact, plan, rules, spec
@@ -72,11 +73,11 @@ def test_absent_is_not_silent(tmp_path: Path) -> None:
     assert (window.published, window.of, window.missing, window.complete) == (1, 2, (1,), False)
     behind = Frontier("minutes", 0, 1, EPOCH, 2, 1)
     publisher.publish(1, (), [behind])
-    assert not reader(tmp_path).windows("minutes")[0].complete
+    assert not next(reader(tmp_path).windows("minutes")).complete
     publisher.publish(1, (), [replace(behind, published_through=EPOCH + MINUTE, sequence=2)])
-    assert reader(tmp_path).windows("minutes")[0].complete
+    assert next(reader(tmp_path).windows("minutes")).complete
     publisher.publish(1, (), [replace(behind, sequence=1)])
-    assert reader(tmp_path).windows("minutes")[0].complete, "an old frontier only says less"
+    assert next(reader(tmp_path).windows("minutes")).complete, "an old frontier only says less"
 
 
 def test_windows_count_the_most_partitions_that_anything_speaks_of(tmp_path: Path) -> None:
@@ -107,9 +108,9 @@ def test_ranges_choose_windows(tmp_path: Path) -> None:
     assert [window.window[0] for window in found.windows("minutes")] == [EPOCH, EPOCH + HOUR, EPOCH + 2 * HOUR]
     assert [w.window[0] for w in found.windows("minutes", EPOCH + 1)] == [EPOCH + HOUR, EPOCH + 2 * HOUR]
     assert [w.window[0] for w in found.windows("minutes", EPOCH, EPOCH + MINUTE)] == [EPOCH]
-    assert found.windows("minutes", EPOCH, EPOCH + MINUTE - 1) == []
-    assert found.windows("other") == []
-    assert found.windows("../minutes") == []
+    assert list(found.windows("minutes", EPOCH, EPOCH + MINUTE - 1)) == []
+    assert list(found.windows("other")) == []
+    assert list(found.windows("../minutes")) == []
 
 
 def test_the_newest_revision_is_shown(tmp_path: Path) -> None:
@@ -140,11 +141,12 @@ class Listed:
     def __init__(self, entries: list[SealedEntry], frontiers: list[Frontier]) -> None:
         self._entries, self._frontiers = entries, frontiers
 
-    def frontiers(self) -> list[Frontier]:
-        return self._frontiers
+    def frontiers(self, sketch: str | None = None) -> list[Frontier]:
+        return [one for one in self._frontiers if sketch in (None, one.sketch)]
 
-    def entries(self, sketch: str, window: object = None) -> list[SealedEntry]:
-        return [entry for entry in self._entries if entry.sketch == sketch]
+    def read(self, sketch: str | None = None, since: int | None = None, until: int | None = None) -> list[object]:
+        chosen = [one for one in self._entries if sketch in (None, one.sketch)]
+        return [*self.frontiers(sketch), *(one for one in chosen if within(one.window, since, until))]
 
     def sketches(self) -> list[str]:
         return sorted({entry.sketch for entry in self._entries})
@@ -159,7 +161,7 @@ def test_readers_refuse_incidents() -> None:
     (other,), _ = sealed(0, [1])
 
     def windows(*entries: SealedEntry) -> int:
-        return len(SealedReader(Listed(list(entries), list(frontiers))).windows("minutes"))  # type: ignore[arg-type]
+        return len(list(SealedReader(Listed(list(entries), list(frontiers))).windows("minutes")))  # type: ignore[arg-type]
 
     assert windows(one, one, one) == 1
     with pytest.raises(DataLossError, match="incident"):
@@ -281,13 +283,13 @@ def test_files_that_are_something_else_are_refused(tmp_path: Path) -> None:
     moved = path.with_name("p00003.sealed")
     moved.write_bytes(good)
     with pytest.raises(FormatError, match="another sketch than its name says"):
-        reader(tmp_path).windows("minutes")
+        list(reader(tmp_path).windows("minutes"))
     moved.unlink()
     path.write_bytes(good[:-1])
     with pytest.raises(FormatError):
-        reader(tmp_path).windows("minutes")
+        list(reader(tmp_path).windows("minutes"))
     path.write_bytes(good)
-    assert reader(tmp_path).windows("minutes")
+    assert list(reader(tmp_path).windows("minutes"))
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(StoreError, match="cannot make the folder"):

@@ -264,7 +264,7 @@ def test_one_bad_partition_halts_alone() -> None:
         d.worker.step(0.0)
     gauges = d.worker.gauges()
     assert [one.status for one in gauges.partitions] == ["running", "halted", "running"]
-    assert not gauges.ready
+    assert gauges.ready, "others must not wait for a partition that waits for a person"
     assert "recover" in gauges.partitions[1].reason
     window = d.windows("minutes")[0]
     assert (window.published, window.of, window.missing, window.complete) == (2, 3, (1,), False)
@@ -483,7 +483,7 @@ def test_silent_partitions_follow_when_all_are_silent() -> None:
     d = driver(partitions=2)
     send(d, 3, EPOCH, 0)
     d.run()
-    d.advance(minutes=9)
+    d.advance(minutes=61)
     assert d.windows("minutes") == []
     d.advance(minutes=5)
     (window,) = d.windows("minutes")
@@ -540,13 +540,80 @@ def test_idle_can_be_switched_off() -> None:
     send(d, 3, EPOCH, 0)
     d.advance(hours=5)
     assert d.windows("minutes") == []
+    assert d.worker.gauges().partitions[0].lag == 0
+    d.worker_source.pause(0)
+    for _ in range(3):
+        send(d, 3, EPOCH, 0)
+    d.advance(minutes=1)
+    assert d.worker.gauges().partitions[0].lag == 3, "the lag is an operator's number, whatever closes windows"
+
+
+@pytest.mark.parametrize(("minutes", "late"), [(40, 0), (120, 59)])
+def test_a_topic_that_was_silent_for_less_than_an_hour_loses_nothing(minutes: int, late: int) -> None:
+    """The producers stood still and send their backlog when they are back, one partition half a minute later."""
+    d = driver(partitions=3)
+    for i in range(60):
+        send(d, 1, EPOCH + i * 1000, i % 3)
+    d.run()
+    d.advance(minutes=minutes)
+    for partition in range(3):
+        for minute in range(minutes):
+            send(d, 1, EPOCH + minute * MINUTE, partition)
+        d.advance(seconds=30)
+    # each partition's watermark was at the clock - 1 h, and a window is open for 1 min beyond its end
+    assert d.worker.metrics.late.get("minutes", 0) == 3 * late
+    assert d.worker.metrics.late.get("hours", 0) == 0
+
+
+def test_one_partition_that_runs_ahead_does_not_take_silent_ones_along() -> None:
+    """A fast producer is alone in partition 0: the silent partition follows half of the others, not the furthest."""
+    d = driver(partitions=4, now=EPOCH + 100 * HOUR)
+    for i in range(40):
+        send(d, 1, EPOCH + 90 * HOUR + i * MINUTE, 0)
+        send(d, 1, EPOCH + i * MINUTE, 1)
+        send(d, 1, EPOCH + i * MINUTE, 2)
+        d.advance(minutes=1)
+    states = {one.partition: one.watermark_ms for one in d.worker.gauges().partitions}
+    assert states[0] == EPOCH + 90 * HOUR + 39 * MINUTE
+    assert states[3] is not None
+    assert EPOCH + 20 * MINUTE < states[3] <= EPOCH + 39 * MINUTE
+
+
+def test_partitions_that_are_silent_too_do_not_hold_a_silent_one_back() -> None:
+    d = driver(partitions=8, now=EPOCH + 100 * HOUR)
+    for i in range(40):
+        send(d, 1, EPOCH + i * MINUTE, 0)
+        d.advance(minutes=1)
+    marks = [one.watermark_ms for one in d.worker.gauges().partitions]
+    assert all(mark is not None and mark > EPOCH + 20 * MINUTE for mark in marks)
+
+
+@pytest.mark.parametrize("payload", [b"rubbish", b'{"u":1,"t":%d}' % EPOCH])
+def test_reading_slowly_moves_no_watermark(payload: bytes) -> None:
+    """Dead letters slow a partition down: what is late must be the same as if they had been read at once."""
+    d = driver(TEXT.replace('idle = "10m"', 'idle = "10m"\ndead_letter_rate = 1'), partitions=1)
+    send(d, 1, EPOCH, 0)
+    for _ in range(8000):
+        d.log.append(0, EPOCH, None, payload)
+    d.worker_source.chunk = 700  # the last chunk spans the silence
+    for _ in range(90):
+        d.clock.advance(60)
+        d.worker.step(0.0)
+    assert d.worker._slots[0].throttled == (payload == b"rubbish")
+    send(d, 2, EPOCH + 1, 0)  # the window was closed by silence before this record was written
+    for _ in range(90):
+        d.clock.advance(60)
+        d.worker.step(0.0)
+    assert d.worker.metrics.counters["records"] == 8002
+    assert d.worker.metrics.late == {"minutes": 1}
+    assert d.worker.metrics.counters["late"] == 1
 
 
 def test_records_for_a_window_sealed_by_silence_are_late() -> None:
     d = driver(partitions=1)
     send(d, 3, EPOCH, 0)
     d.run()
-    d.advance(minutes=30)
+    d.advance(minutes=90)
     before = [entry.body for entry in d.publisher.log]
     send(d, 4, EPOCH + 1, 0)
     d.run()
@@ -578,6 +645,23 @@ def test_refused_records_are_acknowledged_before_the_snapshot_that_passes_them()
     assert reasons == {("undecodable", 0), ("future", 1)}
     for _, _, record, _ in d.sink.sent:
         assert (record.key, record.value, record.headers) == (None, None, ()), "no payload unless configured"
+
+
+def test_refused_records_that_wait_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition whose letters are many is paused and committed before its time."""
+    from sketchstream.stream import judgement
+
+    monkeypatch.setattr(judgement, "MAX_REFUSED_BYTES", 5000)
+    d = driver(TEXT.replace('snapshot_every = "1s"', 'snapshot_every = "1h"'), partitions=1)
+    d.run()
+    before = d.snapshots.snapshots[0].position
+    for _ in range(20):
+        d.log.append(0, EPOCH, None, b"{broken")
+    d.worker.step(0.0)
+    d.worker.step(0.0)
+    assert d.snapshots.snapshots[0].position == before + 20
+    assert d.sink.acknowledged == 20
+    assert d.worker._slots[0].refused_bytes == 0
 
 
 def test_a_silent_partition_is_committed_once_more_for_the_erasure_of_what_it_superseded() -> None:
@@ -1069,7 +1153,7 @@ def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
                 return error.code, error.read().decode()
 
     try:
-        assert get("/readyz") == (503, "no partition is assigned\n")
+        assert get("/readyz") == (503, "no partition is assigned yet\n")
         send(d, 1, EPOCH, 0)
         d.run()
         assert get("/readyz") == (200, "ready\n")
@@ -1086,9 +1170,21 @@ def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
         ):
             assert name in text, name
         d.worker._lives.halt(d.worker._slots[1], "partition 1: offset trimmed")
-        assert get("/readyz") == (503, "partition 1 halted: partition 1: offset trimmed\n")
+        code, text = get("/readyz")
+        assert code == 200, "a roll-out does not wait for a partition that waits for a person"
+        assert text == "ready\npartition 1 halted: partition 1: offset trimmed\n"
+        d.worker._lives.fail(d.worker._slots[0], BrokerError("away"))
+        assert get("/readyz")[0] == 503
+        assert "partition 0 restoring: away" in get("/readyz")[1]
+        d.clock.advance(1)
+        d.run()
+        assert get("/readyz")[0] == 200
         d.clock.advance(100)
         assert get("/healthz")[0] == 503
+        assert get("/readyz") == (
+            503,
+            "the worker does not poll\npartition 1 halted: partition 1: offset trimmed\n",
+        )
         assert get("/other")[0] == 404
     finally:
         endpoint.close()

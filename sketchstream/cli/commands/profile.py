@@ -120,7 +120,7 @@ def command(
             results.print_windows(published_windows, plan.name, since, until, how.apply, form)
             return
         if merge:
-            found = published_windows.every(plan.name, since, until)
+            found = list(published_windows.every(plan.name, since, until))
             merged, factor = published_windows.merged(found)
             click.echo(f"sketchstream: {len(found)} windows merged, error times up to {factor:.3g}", err=True)
             profile = how.apply(merged)

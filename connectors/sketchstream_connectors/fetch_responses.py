@@ -1,0 +1,178 @@
+"""FetchResponse, versions 4 to 12, read without copying: the records of each partition stay views of the frame.
+
+In: one response frame. Out: the client's own response object. Touches: nothing.
+Source: Apache Kafka protocol guide, "Fetch API (Key: 1)"; response headers v0 (before version 12) and v1; tagged fields
+by KIP-482, diverging epochs by KIP-595, leaders by KIP-951. The client's generated decoder copies the records twice.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+FETCH = 1
+"""API key."""
+VERSIONS = range(4, 13)
+FLEXIBLE = 12
+
+_INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
+_PARTITION = struct.Struct(">ihqq")
+_ABORTED = struct.Struct(">qq")
+_TAGS = {
+    0: ("diverging_epoch", "EpochEndOffset", ("epoch", "end_offset"), struct.Struct(">iq")),
+    1: ("current_leader", "LeaderIdAndEpoch", ("leader_id", "leader_epoch"), struct.Struct(">ii")),
+    2: ("snapshot_id", "SnapshotId", ("end_offset", "epoch"), struct.Struct(">qi")),
+}
+"""Tagged fields of a partition: name, the client's class, its fields, how they are packed."""
+
+_Entry = TypeVar("_Entry")
+
+
+def read_response(frame: memoryview, version: int) -> tuple[int, Any]:
+    """The correlation id and the response of one frame.
+
+    Args:
+        frame: the whole frame without its length. What follows the response is ignored, as by the client.
+        version: of the request, one of `VERSIONS`.
+
+    Raises:
+        ValueError: the frame is cut off, or a length in it cannot be.
+        struct.error: the frame is cut off.
+    """
+    return _Reader(frame, version).response()
+
+
+class _Reader:
+    """One pass over a frame."""
+
+    def __init__(self, frame: memoryview, version: int) -> None:
+        self.frame = frame
+        self.version = version
+        self.flexible = version >= FLEXIBLE
+        self.at = 0
+
+    def response(self) -> tuple[int, Any]:
+        """All of it."""
+        from kafka.protocol.consumer import FetchResponse
+
+        correlation = self._number(_INT32)
+        if self.flexible:
+            self._skip_tags()
+        made = _made(FetchResponse, self.version)
+        made.throttle_time_ms = self._number(_INT32)
+        if self.version >= 7:
+            made.error_code = self._number(_INT16)
+            made.session_id = self._number(_INT32)
+        made.responses = self._array(lambda: self._topic(FetchResponse.FetchableTopicResponse))
+        if self.flexible:
+            self._skip_tags()
+        return correlation, made
+
+    def _topic(self, kind: Any) -> Any:
+        made = _made(kind, self.version)
+        name = self._bytes(_INT16)
+        if name is None:
+            msg = "a topic without a name"
+            raise ValueError(msg)
+        made.topic = str(name, "utf-8")
+        made.partitions = self._array(lambda: self._partition(kind.PartitionData))
+        if self.flexible:
+            self._skip_tags()
+        return made
+
+    def _partition(self, kind: Any) -> Any:
+        made = _made(kind, self.version)
+        made.partition_index, made.error_code, made.high_watermark, made.last_stable_offset = self._numbers(_PARTITION)
+        if self.version >= 5:
+            made.log_start_offset = self._number(_INT64)
+        made.aborted_transactions = self._array(lambda: self._aborted(kind.AbortedTransaction))
+        if self.version >= 11:
+            made.preferred_read_replica = self._number(_INT32)
+        made.records = self._bytes(_INT32)
+        if self.flexible:
+            made.diverging_epoch = made.current_leader = made.snapshot_id = None
+            self._tags(made)
+        return made
+
+    def _aborted(self, kind: Any) -> Any:
+        made = _made(kind, self.version)
+        made.producer_id, made.first_offset = self._numbers(_ABORTED)
+        if self.flexible:
+            self._skip_tags()
+        return made
+
+    def _tags(self, made: Any) -> None:
+        """Tagged fields of a partition; unknown ones are passed over."""
+        for _ in range(self._varint()):
+            tag, size = self._varint(), self._varint()
+            end = self.at + size
+            if size > len(self.frame) - self.at:
+                msg = "a tagged field that ends behind its frame"
+                raise ValueError(msg)
+            if tag in _TAGS:
+                name, kind, fields, packed = _TAGS[tag]
+                part = _made(getattr(made, kind), self.version)
+                for field, value in zip(fields, self._numbers(packed), strict=True):
+                    setattr(part, field, value)
+                setattr(made, name, part)
+            self.at = end
+
+    def _skip_tags(self) -> None:
+        for _ in range(self._varint()):
+            self._varint()
+            size = self._varint()
+            if size > len(self.frame) - self.at:
+                msg = "a tagged field that ends behind its frame"
+                raise ValueError(msg)
+            self.at += size
+
+    def _number(self, kind: struct.Struct) -> int:
+        (found,) = self._numbers(kind)
+        return int(found)
+
+    def _numbers(self, kind: struct.Struct) -> tuple[Any, ...]:
+        found = kind.unpack_from(self.frame, self.at)
+        self.at += kind.size
+        return found
+
+    def _varint(self) -> int:
+        """An unsigned varint of up to five bytes."""
+        found = 0
+        for shift in range(0, 35, 7):
+            if self.at >= len(self.frame):
+                msg = "a number that is cut off"
+                raise ValueError(msg)
+            byte = self.frame[self.at]
+            self.at += 1
+            found |= (byte & 127) << shift
+            if byte < 128:
+                return found
+        msg = "a number of more than five bytes"
+        raise ValueError(msg)
+
+    def _array(self, entry: Callable[[], _Entry]) -> list[_Entry] | None:
+        """As many entries as are declared; each takes bytes, so that a hostile number ends with the frame."""
+        count = self._varint() - 1 if self.flexible else self._number(_INT32)
+        return None if count < 0 else [entry() for _ in range(count)]
+
+    def _bytes(self, length: struct.Struct) -> memoryview | None:
+        """A view; `length` is how long lengths are where they are not varints."""
+        size = self._varint() - 1 if self.flexible else self._number(length)
+        if size < 0:
+            return None
+        if size > len(self.frame) - self.at:
+            msg = "bytes that end behind their frame"
+            raise ValueError(msg)
+        self.at += size
+        return self.frame[self.at - size : self.at]
+
+
+def _made(kind: Any, version: int) -> Any:
+    """One of the client's objects, filled by its reader."""
+    made = kind.__new__(kind)
+    made._version = version
+    made.tags = made.unknown_tags = None
+    if hasattr(kind, "_header"):
+        made._header = made._min_version = made._max_version = None
+    return made
