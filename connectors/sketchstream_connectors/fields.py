@@ -256,7 +256,7 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
     found_start = np.zeros((k, n), dtype=np.int64)
     found_end = np.zeros((k, n), dtype=np.int64)
     names = np.frombuffer(b"".join(flat), dtype=np.uint8)
-    asked = json_kernels.scan_json(
+    asked, _ = json_kernels.scan_json(
         buffer, starts, ends, names, bounds, paths, json_kernels.CLASSES, status, kinds, found_start, found_end
     )
     broken = np.zeros(n, dtype=np.bool_)

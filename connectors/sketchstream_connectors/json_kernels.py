@@ -9,7 +9,7 @@ to it: invalid texts, escapes in keys or wanted strings, surrogates, numbers tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -95,6 +95,66 @@ digit_run: Callable[[Any, int], int] = _run(_not_digits)
 """Decimal digits."""
 
 
+# A mask of one bit for each of the next 64 bytes: whoever calls has made sure of `BLOCK <= array.size - position`.
+
+BLOCK = 64
+
+_BYTES = ir.VectorType(ir.IntType(8), BLOCK)
+
+
+def _mask(marks: Callable[[Any, Any, Callable[[int], Any]], Any]) -> Any:
+    """An intrinsic `mask(array, position)`: bit j is set where `marks` marks byte j."""
+
+    def mask(_typing: Any, array: Any, position: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            start = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+            vector = builder.load(builder.bitcast(start, _BYTES.as_pointer()), align=1)
+            return builder.bitcast(marks(builder, vector, lambda value: ir.Constant(_BYTES, [value] * BLOCK)), _WORD)
+
+        return types.uint64(array, types.int64), codegen
+
+    return intrinsic(mask)
+
+
+quote_mask: Callable[[Any, int], Any] = _mask(
+    lambda builder, vector, same: builder.icmp_unsigned("==", vector, same(0x22))
+)
+"""Quotes."""
+odd_mask: Callable[[Any, int], Any] = _mask(
+    lambda builder, vector, same: builder.or_(
+        builder.icmp_unsigned("==", vector, same(0x5C)), builder.icmp_unsigned("<", vector, same(0x20))
+    )
+)
+"""Backslashes and control characters."""
+wide_mask: Callable[[Any, int], Any] = _mask(lambda builder, vector, same: builder.icmp_signed("<", vector, same(0)))
+"""Bytes from 128 on."""
+
+
+def _first_bit(_typing: Any, word: Any) -> Any:
+    """Of a word that is not 0."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.int64(word), codegen
+
+
+def _word_at(_typing: Any, array: Any, position: Any) -> Any:
+    """The caller has made sure that they are there."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        start = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+        return builder.load(builder.bitcast(start, _WORD.as_pointer()), align=1)
+
+    return types.uint64(array, types.int64), codegen
+
+
+first_bit: Callable[[Any], int] = cast("Any", intrinsic(_first_bit))
+"""The number of zero bits below the lowest one of a word that is not 0."""
+word_at: Callable[[Any, int], Any] = cast("Any", intrinsic(_word_at))
+"""The eight bytes at a position as one little-endian word."""
+
+
 @kernel
 def check_utf8(data: Bytes, starts: Ints, ends: Ints, valid: Flags) -> None:
     """Clear `valid` where the bytes are not UTF-8; entries that are already False are left alone."""
@@ -148,7 +208,7 @@ def scan_json(
     kinds: Bytes,
     found_start: Ints,
     found_end: Ints,
-) -> int:
+) -> tuple[int, int]:
     """Look every path up in every text.
 
     Args:
@@ -165,15 +225,20 @@ def scan_json(
         found_end: (k, n) out; where they end.
 
     Returns:
-        The number of texts marked ASK.
+        The number of texts marked ASK, and of those that were walked through from quote to quote.
     """
     k_paths = paths.shape[0]
     reached = np.zeros(k_paths, dtype=np.int64)
     last_run = data.size - 16
     asked = 0
+    walked = 0
     sizes = U(0)  # bit s: a component has s bytes; 63: or more. Most keys are none of ours by that alone
+    heads = np.zeros(name_bounds.size, dtype=np.uint64)  # the first eight bytes of each component, as one word
     for j in range(name_bounds.size - 1):
-        sizes |= U(1) << U(min(name_bounds[j + 1] - name_bounds[j], 63))
+        size = name_bounds[j + 1] - name_bounds[j]
+        sizes |= U(1) << U(min(size, 63))
+        for m in range(min(size, 8)):
+            heads[j] |= U(names[name_bounds[j] + m]) << U(8 * m)
     for i in range(starts.size):
         p = starts[i]
         end = ends[i]
@@ -183,6 +248,204 @@ def scan_json(
         if p < 0:
             status[i] = 2
             continue
+        # Texts as most are: objects of strings without escapes, numbers without exponents, literals and objects of
+        # such, at most one space after each colon and comma. The walk goes from quote to quote, by masks of 64 bytes.
+        # It may look behind the text's end, up to `BLOCK` bytes, but accepts only what closes exactly there. All else,
+        # and whatever is wrong, is left to the loop below, which decides.
+        last = end
+        while last > p and (data[U(last - 1)] == 10 or data[U(last - 1)] == 13 or data[U(last - 1)] == 32):
+            last -= 1
+        if last - p >= 2 and last <= data.size - 64 and data[U(p)] == 123 and data[U(p + 1)] == 34:
+            block = p
+            left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(last - block)) - U(1)
+            odd = odd_mask(data, block) & left
+            wide = wide_mask(data, block) & left
+            quotes = quote_mask(data, block) & left & U(0xFFFFFFFFFFFFFFFC)  # without the first key's, which p is at
+            depth = 1
+            p += 1
+            simple = True
+            done = False
+            while simple:
+                begin = p + 1  # a key; p is at its quote
+                while quotes == 0:
+                    block += 64
+                    if block >= last:
+                        simple = False
+                        break
+                    left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(last - block)) - U(1)
+                    odd |= odd_mask(data, block) & left
+                    wide |= wide_mask(data, block) & left
+                    quotes = quote_mask(data, block) & left
+                if not simple or odd != 0:
+                    simple = False
+                    break
+                stop = block + first_bit(quotes)
+                quotes &= quotes - U(1)
+                hits = 0
+                descends = 0
+                size = stop - begin
+                if (sizes >> U(min(size, 63))) & U(1):
+                    head = word_at(data, begin)
+                    if size < 8:
+                        head &= (U(1) << U(8 * size)) - U(1)
+                    for k in range(k_paths):
+                        if reached[U(k)] == depth - 1 and depth <= paths[U(k), U(1)]:
+                            component = paths[U(k), U(0)] + depth - 1
+                            first = name_bounds[U(component)]
+                            if name_bounds[U(component + 1)] - first == size and heads[U(component)] == head:
+                                same = True
+                                for j in range(8, size):
+                                    if names[U(first + j)] != data[U(begin + j)]:
+                                        same = False
+                                        break
+                                if same:
+                                    kinds[U(k), U(i)] = 0
+                                    if depth == paths[U(k), U(1)]:
+                                        hits |= 1 << k
+                                    else:
+                                        descends |= 1 << k
+                p = stop + 1
+                if data[U(p)] != 58:
+                    break
+                p += 1
+                if data[U(p)] == 32:
+                    p += 1
+                c = data[U(p)]
+                opened = False
+                if c == 34:
+                    begin = p + 1
+                    for step in range(2):  # the quote that opens the value, and the one that closes it
+                        while quotes == 0:
+                            block += 64
+                            if block >= last:
+                                simple = False
+                                break
+                            left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(last - block)) - U(1)
+                            odd |= odd_mask(data, block) & left
+                            wide |= wide_mask(data, block) & left
+                            quotes = quote_mask(data, block) & left
+                        if not simple:
+                            break
+                        stop = block + first_bit(quotes)
+                        quotes &= quotes - U(1)
+                        if step == 0 and stop != p:
+                            simple = False
+                            break
+                    if not simple:
+                        break
+                    p = stop + 1
+                    kind = 2
+                elif c == 45 or 48 <= c <= 57:
+                    begin = p
+                    if c == 45:
+                        p += 1
+                    digits = digit_run(data, p)
+                    if digits in (0, 16) or (digits > 1 and data[U(p)] == 48):
+                        break
+                    if c == 45 and data[U(p)] == 48 and hits:
+                        break
+                    p += digits
+                    stop = p
+                    kind = 3
+                    if data[U(p)] == 46:
+                        digits = digit_run(data, p + 1)
+                        if digits in (0, 16):
+                            break
+                        p += 1 + digits
+                        kind = 4
+                elif c == 123:
+                    if depth == 8:
+                        break
+                    for k in range(k_paths):
+                        if (descends >> k) & 1:
+                            reached[U(k)] = depth
+                    depth += 1
+                    p += 1
+                    kind = 4
+                    opened = True
+                elif c == 110:
+                    if data[U(p + 1)] != 117 or data[U(p + 2)] != 108 or data[U(p + 3)] != 108:
+                        break
+                    p += 4
+                    kind = 1
+                elif c == 116:
+                    if data[U(p + 1)] != 114 or data[U(p + 2)] != 117 or data[U(p + 3)] != 101:
+                        break
+                    p += 4
+                    kind = 4
+                elif c == 102:
+                    if data[U(p + 1)] != 97 or data[U(p + 2)] != 108 or data[U(p + 3)] != 115 or data[U(p + 4)] != 101:
+                        break
+                    p += 5
+                    kind = 4
+                else:
+                    break
+                if hits:
+                    for k in range(k_paths):
+                        if (hits >> k) & 1:
+                            kinds[U(k), U(i)] = kind
+                            found_start[U(k), U(i)] = begin
+                            found_end[U(k), U(i)] = stop
+                c = data[U(p)]
+                if not opened:
+                    while c == 125 and depth > 0 and p < last:
+                        depth -= 1
+                        for k in range(k_paths):
+                            reached[U(k)] = min(reached[U(k)], max(depth - 1, 0))
+                        p += 1
+                        c = data[U(p)]
+                    if depth == 0:
+                        done = p == last
+                        break
+                    if c != 44:
+                        break
+                    p += 1
+                    if data[U(p)] == 32:
+                        p += 1
+                while quotes == 0:
+                    block += 64
+                    if block >= last:
+                        simple = False
+                        break
+                    left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(last - block)) - U(1)
+                    odd |= odd_mask(data, block) & left
+                    wide |= wide_mask(data, block) & left
+                    quotes = quote_mask(data, block) & left
+                if not simple or block + first_bit(quotes) != p:
+                    break
+                quotes &= quotes - U(1)
+            if done:  # everything behind the last quote was compared byte by byte
+                good = odd == 0
+                p = starts[i]
+                while wide != 0 and good and p < last:
+                    step = ascii_run(data, p)
+                    p += step
+                    if step == 16 or p >= last:
+                        continue
+                    b = data[U(p)]
+                    more = 1 if b < 0xE0 else (2 if b < 0xF0 else 3)
+                    second = data[U(p + 1)]
+                    good = not (
+                        b < 0xC2
+                        or b > 0xF4
+                        or more >= last - p
+                        or (second & 0xC0) != 0x80
+                        or (b == 0xE0 and second < 0xA0)
+                        or (b == 0xED and second > 0x9F)
+                        or (b == 0xF0 and second < 0x90)
+                        or (b == 0xF4 and second > 0x8F)
+                        or (more > 1 and (data[U(p + 2)] & 0xC0) != 0x80)
+                        or (more > 2 and (data[U(p + 3)] & 0xC0) != 0x80)
+                    )
+                    p += 1 + more
+                if good:
+                    status[i] = 0
+                    walked += 1
+                    continue
+            p = starts[i]
+            for k in range(k_paths):
+                kinds[U(k), U(i)] = 0
+                reached[U(k)] = 0
         depth = 0
         objects = np.int64(0)  # bit d: the container at depth d is an object
         expect = 0  # 0 a value, 1 a key or }, 2 a key, 3 what follows a value, 4 a value or ]
@@ -437,7 +700,7 @@ def scan_json(
         else:
             status[i] = 1
             asked += 1
-    return asked
+    return asked, walked
 
 
 @kernel

@@ -143,6 +143,80 @@ def read_records(
         count = max(segment[5], 0)
         row = written
         for _ in range(count):
+            # A record as most are: numbers of up to three bytes, key and value, no headers. The first four numbers
+            # and the attributes take 13 bytes at most, so that one test of the end is enough for them; whatever is
+            # not so, or broken, is read again from its beginning by the loop below, which decides.
+            p = position
+            if end - p >= 16:
+                number = np.int64(data[U(p)])
+                p += 1
+                if number >= 128:
+                    number = (number & 127) | np.int64(data[U(p)]) << 7
+                    p += 1
+                    if number >= 1 << 14:
+                        number = (number & 0x3FFF) | np.int64(data[U(p)]) << 14
+                        p += 1
+                usual = number < 1 << 21 and number & 1 == 0
+                record_end = p + (number >> 1)
+                p += 1  # the attributes
+                delta = np.int64(data[U(p)])
+                p += 1
+                if delta >= 128:
+                    delta = (delta & 127) | np.int64(data[U(p)]) << 7
+                    p += 1
+                    if delta >= 1 << 14:
+                        delta = (delta & 0x3FFF) | np.int64(data[U(p)]) << 14
+                        p += 1
+                step_on = np.int64(data[U(p)])
+                p += 1
+                if step_on >= 128:
+                    step_on = (step_on & 127) | np.int64(data[U(p)]) << 7
+                    p += 1
+                    if step_on >= 1 << 14:
+                        step_on = (step_on & 0x3FFF) | np.int64(data[U(p)]) << 14
+                        p += 1
+                size = np.int64(data[U(p)])
+                p += 1
+                if size >= 128:
+                    size = (size & 127) | np.int64(data[U(p)]) << 7
+                    p += 1
+                    if size >= 1 << 14:
+                        size = (size & 0x3FFF) | np.int64(data[U(p)]) << 14
+                        p += 1
+                usual &= delta < 1 << 21 and step_on < 1 << 21 and size < 1 << 21
+                usual &= size == 1 or size & 1 == 0
+                if usual and record_end <= end:
+                    key_to = p + (size >> 1)  # of a null key, whose size is -1 and stands there as 1: p
+                    if record_end - key_to >= 4:  # three bytes of a number, and the number of headers
+                        p = key_to
+                        value_size = np.int64(data[U(p)])
+                        p += 1
+                        if value_size >= 128:
+                            value_size = (value_size & 127) | np.int64(data[U(p)]) << 7
+                            p += 1
+                            if value_size >= 1 << 14:
+                                value_size = (value_size & 0x3FFF) | np.int64(data[U(p)]) << 14
+                                p += 1
+                        value_to = p + (value_size >> 1)
+                        if (
+                            value_size < 1 << 21
+                            and value_size & 1 == 0
+                            and value_to == record_end - 1
+                            and data[U(value_to)] == 0
+                        ):
+                            offset = base_offset + ((step_on >> 1) ^ -(step_on & 1))
+                            if offset >= from_position:
+                                offsets[U(row)] = offset
+                                timestamps[U(row)] = (
+                                    base_timestamp if fixed else base_timestamp + ((delta >> 1) ^ -(delta & 1))
+                                )
+                                key_start[U(row)] = -1 if size == 1 else key_to - (size >> 1)
+                                key_end[U(row)] = -1 if size == 1 else key_to
+                                value_start[U(row)] = p
+                                value_end[U(row)] = value_to
+                                row += 1
+                            position = record_end
+                            continue
             record_end = end
             timestamp = base_timestamp
             offset = base_offset

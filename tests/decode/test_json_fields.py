@@ -6,7 +6,9 @@ In: random and peculiar texts. Out: nothing. Touches: nothing.
 from __future__ import annotations
 
 import datetime
+import random
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +32,8 @@ def laid_out(values: list[bytes | None], tail: bytes = b"") -> tuple[np.ndarray,
     return buffer, starts, np.where(starts < 0, -1, ends)
 
 
-TAILS = [b"", b"x" * 16, b'"' * 16, b"7" * 16]
+TAILS = [b"", b"x" * 16, b'"' * 16, b"7" * 16, b" " * 64, b'"' * 80, b"}" * 80, b"7" * 80, b',"user":{"id":7}}' * 8]
+"""From 64 bytes on, texts at the end are walked through from quote to quote; a walk that went on would find these."""
 
 
 def answers(found: Found, index: int) -> list[tuple[int, bytes]] | None:
@@ -80,6 +83,87 @@ def test_peculiar_texts_alone_and_between_others() -> None:
 @settings(max_examples=50)
 def test_every_prefix_of_a_text_is_judged_as_orjson_judges_it(text: bytes) -> None:
     compare([text[:size] for size in range(len(text))], FIELDS)
+
+
+def written(seed: random.Random, depth: int = 0) -> str:
+    """An object as most are: strings, numbers, literals and objects, at most one space after colons and commas."""
+    colon, comma = seed.choice([(":", ","), (": ", ", ")])
+    members = []
+    for _ in range(seed.randint(0 if depth else 1, 6)):
+        name = seed.choice(["user", "id", "user_id", "a", "ids", "", "user.id", "\u00fc", "a_name_of_twenty_bytes"])
+        value = seed.choice(
+            [
+                lambda: '"' + "x" * seed.choice([0, 1, 5, 30, 63, 64, 65, 130]) + '"',
+                lambda: '"' + seed.choice(["\u00fc", "\u0800 \uffff", "\U0001f600" * 9, "{", "},", ":", "\x7f"]) + '"',
+                lambda: str(seed.choice([0, 7, -1, -0.5, 12.25, 123456789012345, 1234567890123456, -99])),
+                lambda: seed.choice(["-0", "1e5", "[1]", "[]", '"\\n"', "1234567890123456789", "0.12345678901234567"]),
+                lambda: seed.choice(["true", "false", "null"]),
+                lambda: written(seed, depth + 1) if depth < 9 else "{}",
+            ]
+        )()
+        members.append(f'"{name}"{colon}{value}')
+    return "{" + comma.join(members) + "}" + seed.choice(["", "", "", "\n", "\r\n", " "]) * (depth == 0)
+
+
+def damaged(seed: random.Random, text: bytes) -> bytes:
+    """With a few bytes changed, taken out or put in; or cut off."""
+    out = bytearray(text)
+    for _ in range(seed.randint(1, 3)):
+        at = seed.randrange(len(out) + 1)
+        new = seed.choice(b'"\\{}[]:,0-.eEtfn \x00\x1f\x7f\x80\xc3\xed\xf4\xff')
+        change = seed.randrange(4)
+        if change == 0 and at < len(out):
+            out[at] = new
+        elif change == 1:
+            out.insert(at, new)
+        elif change == 2 and at < len(out):
+            del out[at]
+        elif change == 3:
+            del out[at:]
+    return bytes(out)
+
+
+def walked(values: list[bytes], fields: list[str]) -> tuple[Found, int]:
+    """Fields of texts that lie end to end, and how many texts were walked through from quote to quote."""
+    counts: list[int] = []
+    scan = json_kernels.scan_json
+
+    def counted(*arguments: Any) -> tuple[int, int]:
+        result = scan(*arguments)
+        counts.append(result[1])
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_kernels, "scan_json", counted)
+        found = find_fields(*laid_out(list(values), b"x" * 64), fields)
+    return found, counts[0]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_random_objects_sound_and_damaged_are_judged_as_orjson_judges_them(number: int) -> None:
+    seed = random.Random(number)
+    sound = [written(seed).encode() for _ in range(1500)]
+    values = sound + [damaged(seed, seed.choice(sound)) for _ in range(3000)]
+    seed.shuffle(values)
+    fields = [["id"], ["user.id", "user_id"], ["user", "user.id.a", "a_name_of_twenty_bytes"], ["user.user.user", "a"]]
+    paths = [[part.encode() for part in field.split(".")] for field in fields[number]]
+    found, quick = walked(values, fields[number])
+    for index, text in enumerate(values):
+        assert answers(found, index) == ask_orjson(text, paths), text
+    assert quick > 600
+
+
+def test_usual_texts_are_walked_through_from_quote_to_quote() -> None:
+    usual = [
+        b'{"ts":1700000000000,"user_id":"u1","page":"/a"}',
+        b'{"user_id": "u1", "n": -3, "f": -1.5, "ok": true, "x": null, "no": false}\n',
+        b'{"user":{"id":"u1","plan":{"name":"free"}},"empty":{"":1}}',
+        '{"user_id":"\u00fc\U0001f600","city":"Z\u00fcrich"}'.encode(),
+        b'{"user_id":"' + b"x" * 500 + b'"}',
+    ]
+    assert walked(usual, ["user_id", "user.id"])[1] == len(usual)
+    other = [b"{}", b"[1]", b'{"a":[1]}', b'{"a":"\\n"}', b'{"a":1e5}', b'{ "a":1}', b'{"a":1', b'{"a":"\xff"}']
+    assert walked(other, ["a"])[1] == 0
 
 
 def asked(values: list[bytes], fields: list[str]) -> int:
