@@ -155,7 +155,7 @@ class Index:
         if not 0 < max_weight < 1 << 30:
             msg = f"max_weight must be at least 1 and below 2^30, found {max_weight}"
             raise SpecError(msg)
-        numbers = as_weights(weights, len(items))
+        numbers = as_weights(weights, len(items), alone=invalid == "noop")
         limit = 0 if modulus is not None or len(numbers) == 0 else max_weight
         Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid, counters).apply(threads)
 

@@ -236,8 +236,13 @@ class Items:
 _NO_INTS: I64 = np.empty(0, np.int64)
 
 
-def as_weights(weights: object, n: int) -> Weights:
+def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
     """(n,) int32 or int64 weights, or an empty array for None, which stands for ones.
+
+    Args:
+        weights: integers in a list or an array, or None.
+        n: how many there are to be.
+        alone: judge each weight by itself: one that is not a whole number of at most 64 bits is 0: no event.
 
     Raises:
         WeightError: not integers, not one for each item, or beyond 64 bits; says the position.
@@ -251,6 +256,8 @@ def as_weights(weights: object, n: int) -> Weights:
         out: Weights = weights
     elif len(weights) == 0:
         out = _NO_INTS
+    elif alone:
+        out = _whole_weights(weights)
     else:
         try:
             piece = Items.of(weights, kind="int").whole()
@@ -263,6 +270,39 @@ def as_weights(weights: object, n: int) -> Weights:
         msg = f"weights must hold one integer for each item, found {len(out)} weights for {n} items"
         raise WeightError(msg)
     return out
+
+
+def _whole_weights(weights: Any) -> I64:
+    """Each weight as int64, 0 where it cannot be one."""
+    array = weights.to_pylist() if hasattr(weights, "to_pylist") else weights
+    if not isinstance(array, (list, tuple)):
+        array = np.asarray(array)
+        if array.ndim != 1:
+            msg = f"weights must hold one integer for each item, found {_shape(array)}"
+            raise WeightError(msg)
+        if array.dtype.kind in "iuf":
+            return whole_numbers(array)[0]
+    return np.fromiter((_whole_weight(one) for one in array), np.int64, len(array))
+
+
+def _whole_weight(weight: object) -> int:
+    """One weight, 0 if it cannot be one."""
+    if isinstance(weight, (float, np.floating)) and float(weight).is_integer():
+        weight = int(weight)
+    if not isinstance(weight, (int, np.integer)) or isinstance(weight, (bool, np.bool_)):
+        return 0
+    return int(weight) if -(1 << 63) <= int(weight) < 1 << 63 else 0
+
+
+def whole_numbers(numbers: npt.NDArray[Any]) -> tuple[I64, npt.NDArray[np.bool_]]:
+    """Integers or floats as int64, and which of them are such: others, judged one by one, are 0. (n,) -> (n,), (n,)."""
+    good = np.ones(numbers.shape, np.bool_)
+    if numbers.dtype.kind == "f":
+        numbers = numbers.astype(np.float64)
+        good = (np.floor(numbers) == numbers) & (numbers >= -(2.0**63)) & (numbers < 2.0**63)
+    elif numbers.dtype == np.uint64:
+        good = numbers < np.uint64(1 << 63)
+    return np.where(good, numbers, numbers.dtype.type(0)).astype(np.int64), good
 
 
 def _kind_of(item: object, position: int) -> Kind:

@@ -16,7 +16,7 @@ import numpy as np
 from sketchstream.errors import FormatError
 from sketchstream.stream.ports import RawRecord
 from sketchstream_connectors.fields import Decoder
-from sketchstream_connectors.file_layout import Ints, Layout, Piece, require_length, unreadable
+from sketchstream_connectors.file_layout import FileFormat, Ints, Layout, Piece, require_length, unreadable
 from sketchstream_connectors.records import Records
 
 BLOCK_BYTES = 4 << 20
@@ -28,8 +28,21 @@ def records(
     path: Path | None, layout: Layout, position: int, wait_s: float | None, *, growing: bool = False
 ) -> Iterator[Piece | None]:
     """Pieces of a file of lines or maps; see `files.pieces`."""
-    split = _maps if layout.format == "msgpack" else _lines
     decoder = layout.decoder
+    for part in parts(path, layout.format, position, wait_s, growing=growing):
+        if part is None:
+            yield None
+            continue
+        data, starts, ends = part
+        yield _piece(decoder, data, starts, ends, position)
+        position += len(data)
+
+
+def parts(
+    path: Path | None, form: FileFormat, position: int, wait_s: float | None, *, growing: bool = False
+) -> Iterator[tuple[bytes, Ints, Ints] | None]:
+    """Bytes that end where a record ends, with where each record begins and ends in them; None for silence."""
+    split = _maps if form == "msgpack" else _lines
     rest = b""
     for block in _blocks(path, position, wait_s):
         if block is None:
@@ -37,14 +50,14 @@ def records(
             continue
         data = rest + block if rest else block
         final = not block
-        if final and growing and path is not None and layout.format == "jsonl":
+        if final and growing and path is not None and form == "jsonl":
             data = data[: _whole(data)]
         starts, ends, used = split(data, final)
         if len(data) - used > LONGEST_BYTES:
-            msg = f"a record of more than {LONGEST_BYTES >> 20} MiB at byte {position + used}: is this {layout.format}?"
+            msg = f"a record of more than {LONGEST_BYTES >> 20} MiB at byte {position + used}: is this {form}?"
             raise FormatError(msg)
         if used:
-            yield _piece(decoder, data[:used], starts, ends, position)
+            yield data[:used], starts, ends
             position += used
         rest = data[used:]
 

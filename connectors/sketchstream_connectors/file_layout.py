@@ -18,6 +18,7 @@ from sketchstream.stream.ports import Decoded, RawRecord
 from sketchstream_connectors.fields import RECORD_TIME, Decoder, ItemType
 
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 FileFormat = Literal["jsonl", "lines", "csv", "parquet", "msgpack"]
 

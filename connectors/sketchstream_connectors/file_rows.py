@@ -5,8 +5,10 @@ In: a file, a layout, a row to begin with. Out: pieces. Touches: the file or sta
 
 from __future__ import annotations
 
-import sys
+import codecs
+import csv
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ConfigError, FormatError, MissingExtraError, StoreError
+from sketchstream.items import whole_numbers
 from sketchstream.stream.windows import NO_TIME
-from sketchstream_connectors import field_kernels, json_kernels
+from sketchstream_connectors import field_kernels, file_blocks, json_kernels
 from sketchstream_connectors.fields import Decoded
-from sketchstream_connectors.file_layout import Ints, Layout, Piece, require_length, unreadable
+from sketchstream_connectors.file_layout import Flags, Ints, Layout, Piece, require_length, unreadable
 from sketchstream_connectors.records import Records
 
 Bytes = npt.NDArray[np.uint8]
@@ -25,48 +28,59 @@ Bytes = npt.NDArray[np.uint8]
 ROWS = 1 << 16
 
 
-def csv_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Piece]:
-    """Rows of a CSV file with a header; empty cells are nulls."""
-    import csv
-    import io
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """(n,) cells, cell i being the bytes buffer[starts[i]:ends[i]]; starts[i] < 0 where there is none."""
 
-    try:
-        raw = sys.stdin.buffer if path is None else path.open("rb")
-        with io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
-            rows = csv.reader(text, strict=True)
-            header = next(rows, None)
-            if header is None:
-                msg = f"{path or 'standard input'} is empty: a csv file begins with the names of its columns"
-                raise FormatError(msg)
+    buffer: Bytes
+    starts: Ints
+    ends: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """(n,) numbers, and which of them can be used."""
+
+    values: Ints
+    readable: Flags
+
+
+def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | None) -> Iterator[Piece | None]:
+    """Rows of a CSV file with a header; empty cells are nulls.
+
+    A row is one line of the file, parsed by itself: what one of them holds, an open quote included, says nothing about
+    another. A line that is not a row of the header's cells is an event that cannot be used; an empty one is none.
+    """
+    header: list[str] | None = None
+    wanted: dict[str, int] = {}
+    number = 0 if path is not None else position
+    for part in file_blocks.parts(path, "csv", 0, wait_s):
+        if part is None:
+            yield None
+            continue
+        data, starts, ends = part
+        if header is None:
+            header = _header(path, data[max(int(starts[0]), 0) : int(ends[0])])
             wanted = _columns(layout, header)
-            number = 0 if path is not None else position
-            batch: list[list[str]] = []
-            for row in rows:
-                if not row:
-                    continue
-                if len(row) != len(header):
-                    msg = f"line {rows.line_num} has {len(row)} cells, the header has {len(header)}"
-                    raise FormatError(msg)
-                number += 1
-                if number > position or path is None:
-                    batch.append(row)
-                if len(batch) == ROWS:
-                    yield _csv_piece(layout, wanted, batch, number)
-                    batch = []
-            if path is not None:
-                require_length(path, number, position, "rows")
-            if batch:
-                yield _csv_piece(layout, wanted, batch, number)
-    except UnicodeDecodeError:
-        msg = f"{path or 'standard input'} is not UTF-8 text"
-        raise FormatError(msg) from None
-    except csv.Error as error:
-        msg = f"{path or 'standard input'} is not csv: {error}"
-        raise FormatError(msg) from None
-    except OSError as error:
-        if path is None or isinstance(error, StoreError):
-            raise
-        raise unreadable(path, error) from error
+            starts, ends = starts[1:], ends[1:]
+        skip = max(0, position - number) if path is not None else 0
+        number += starts.size
+        if skip < starts.size:
+            yield _csv_piece(layout, wanted, len(header), data, starts[skip:], ends[skip:], number)
+    if header is None:
+        msg = f"{path or 'standard input'} is empty: a csv file begins with the names of its columns"
+        raise FormatError(msg)
+    if path is not None:
+        require_length(path, number, position, "rows")
+
+
+def _header(path: Path | None, line: bytes) -> list[str]:
+    """Names of the columns."""
+    cells = quoted_cells(line.removeprefix(codecs.BOM_UTF8))
+    if cells is None:
+        msg = f"the first line of {path or 'standard input'} is not a line of csv, as the names of its columns would be"
+        raise FormatError(msg)
+    return [cell.decode("utf-8", "replace") for cell in cells]
 
 
 def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
@@ -84,60 +98,94 @@ def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
     return out
 
 
-def _csv_piece(layout: Layout, wanted: Mapping[str, int], rows: list[list[str]], number: int) -> Piece:
-    def spans(role: str) -> tuple[Bytes, Ints, Ints]:
-        return _spans([row[wanted[role]].encode() or None for row in rows])
+def _csv_piece(
+    layout: Layout, wanted: Mapping[str, int], columns: int, data: bytes, starts: Ints, ends: Ints, number: int
+) -> Piece:
+    """Lines number-n .. number-1 of a file with so many columns."""
+    cells, broken = _table(data, starts, ends, columns, wanted)
+    return _from_columns(layout, cells["item"], cells.get("weight"), cells.get("time"), number, len(data), broken)
 
-    weights = spans("weight") if "weight" in wanted else None
-    times = spans("time") if "time" in wanted else None
-    return _from_columns(layout, spans("item"), weights, times, number, sum(map(len, map("".join, rows))))
+
+def _table(
+    data: bytes, starts: Ints, ends: Ints, columns: int, wanted: Mapping[str, int]
+) -> tuple[dict[str, Texts], Flags]:
+    """The wanted cells of each line, and which lines are no rows."""
+    buffer = np.frombuffer(data, np.uint8)
+    commas = np.append(np.flatnonzero(buffer == ord(",")), len(data))
+    quotes = np.flatnonzero(buffer == ord('"'))
+    there = starts >= 0
+    begin = np.where(there, starts, ends)
+    first, last = np.searchsorted(commas, begin), np.searchsorted(commas, ends)
+    quoted = np.searchsorted(quotes, ends) > np.searchsorted(quotes, begin)
+    broken = there & ~quoted & (last - first != columns - 1)
+    plain = there & ~quoted & ~broken
+    spans = {}
+    for role, at in wanted.items():
+        left = begin if at == 0 else commas[np.minimum(first + at - 1, commas.size - 1)] + 1
+        right = ends if at == columns - 1 else commas[np.minimum(first + at, commas.size - 1)]
+        spans[role] = np.where(plain & (right > left), left, -1), np.where(plain, right, 0)
+    side = bytearray()
+    for i in np.flatnonzero(quoted).tolist():
+        cells = quoted_cells(data[starts[i] : ends[i]])
+        if cells is None or len(cells) != columns:
+            broken[i] = True
+            continue
+        for role, at in wanted.items():
+            left, right = spans[role]
+            left[i] = len(data) + len(side) if cells[at] else -1
+            side += cells[at]
+            right[i] = len(data) + len(side)
+    whole = np.frombuffer(data + bytes(side), np.uint8) if side else buffer
+    return {role: Texts(whole, left, right) for role, (left, right) in spans.items()}, broken
 
 
-def _spans(cells: Sequence[bytes | None]) -> tuple[Bytes, Ints, Ints]:
-    """Cells end to end: buffer, starts (-1 for None), ends."""
-    sizes = np.fromiter((len(cell) if cell is not None else 0 for cell in cells), np.int64, len(cells))
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    starts[np.fromiter((cell is None for cell in cells), np.bool_, len(cells))] = -1
-    return np.frombuffer(b"".join(cell for cell in cells if cell), np.uint8), starts, ends
+def quoted_cells(line: bytes) -> list[bytes] | None:
+    """Cells of one line of csv, bytes as they are; None if it is not one."""
+    try:
+        rows = list(csv.reader([line.decode("latin-1")], strict=True))
+    except csv.Error:
+        return None
+    return [cell.encode("latin-1") for cell in rows[0]] if len(rows) == 1 else None
 
 
 def _from_columns(
     layout: Layout,
-    item: tuple[Bytes, Ints, Ints],
-    weight: tuple[Bytes, Ints, Ints] | Ints | None,
-    time: tuple[Bytes, Ints, Ints] | Ints | None,
+    item: Texts,
+    weight: Texts | Numbers | None,
+    time: Texts | Ints | None,
     number: int,
     n_bytes: int,
+    broken: Flags | None = None,
 ) -> Piece:
-    """Rows number-n .. number-1 from columns of texts or numbers."""
-    buffer, starts, ends = item
-    n = starts.size
+    """Rows number-n .. number-1 from columns of texts or numbers; broken ones have no cells and are not valid."""
+    n = item.starts.size
     offsets = np.arange(number - n, number, dtype=np.int64)
     none = np.full(n, -1, np.int64)
-    found = layout.decoder.decode(Records(offsets, none, buffer, none, none, starts, ends, number))
+    found = layout.decoder.decode(Records(offsets, none, item.buffer, none, none, item.starts, item.ends, number))
     valid = found.valid.copy()
     weights: Ints | None = None
-    if isinstance(weight, tuple):
-        given = weight[1] >= 0
+    if isinstance(weight, Texts):
+        given = weight.starts >= 0
         readable = given.copy()
         weights = np.empty(n, np.int64)
-        field_kernels.read_integers(weight[0], np.maximum(weight[1], 0), weight[2], readable, False, weights)
+        field_kernels.read_integers(weight.buffer, np.maximum(weight.starts, 0), weight.ends, readable, False, weights)
         weights[~given] = 1
         valid &= readable | ~given
     elif weight is not None:
-        weights = weight
+        weights = weight.values
+        valid &= weight.readable
     times = np.full(n, NO_TIME, np.int64)
-    if isinstance(time, tuple):
-        kinds = np.where(time[1] < 0, json_kernels.NULL, json_kernels.STRING).astype(np.uint8)
+    if isinstance(time, Texts):
+        kinds = np.where(time.starts < 0, json_kernels.NULL, json_kernels.STRING).astype(np.uint8)
         digits = np.empty(n, np.int64)
-        whole = time[1] >= 0
-        field_kernels.read_integers(time[0], np.maximum(time[1], 0), time[2], whole, False, digits)
-        json_kernels.read_times(time[0], kinds, np.maximum(time[1], 0), time[2], times)
+        whole = time.starts >= 0
+        field_kernels.read_integers(time.buffer, np.maximum(time.starts, 0), time.ends, whole, False, digits)
+        json_kernels.read_times(time.buffer, kinds, np.maximum(time.starts, 0), time.ends, times)
         times = np.where(whole, digits, times)
     elif time is not None:
         times = time
-    return Piece(offsets, number, Decoded(None, found.items, weights, valid, times, found.null), n_bytes)
+    null = found.null if broken is None else found.null & ~broken
+    return Piece(offsets, number, Decoded(None, found.items, weights, valid, times, null), n_bytes)
 
 
 def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Piece]:
@@ -181,21 +229,26 @@ def _arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
 
     item = batch.column(layout.item)
     weight = None if layout.weight is None else _arrow_ints(batch.column(layout.weight), layout.weight, 1)
-    time: tuple[Bytes, Ints, Ints] | Ints | None = None
+    time: Texts | Ints | None = None
     if layout.time is not None:
         column = batch.column(layout.time)
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
             utc = pa.timestamp("ms", tz=getattr(column.type, "tz", None))
-            time = _arrow_ints(column.cast(utc, safe=False), layout.time, NO_TIME)
+            time = _known_times(_arrow_ints(column.cast(utc, safe=False), layout.time, NO_TIME))
         elif pa.types.is_integer(column.type):
-            time = _arrow_ints(column, layout.time, NO_TIME)
+            time = _known_times(_arrow_ints(column, layout.time, NO_TIME))
         else:
-            time = _arrow_spans(column, layout.time)
-    return _from_columns(layout, _arrow_spans(item, str(layout.item)), weight, time, number, int(batch.nbytes))
+            time = _arrow_texts(column, layout.time)
+    return _from_columns(layout, _arrow_texts(item, str(layout.item)), weight, time, number, int(batch.nbytes))
 
 
-def _arrow_spans(column: Any, name: str) -> tuple[Bytes, Ints, Ints]:
-    """A column of strings, bytes or integers as spans; nulls are -1."""
+def _known_times(found: Numbers) -> Ints:
+    """Times, `NO_TIME` where there is none that can be used."""
+    return np.where(found.readable, found.values, NO_TIME)
+
+
+def _arrow_texts(column: Any, name: str) -> Texts:
+    """A column of strings, bytes or integers as texts."""
     import pyarrow as pa
 
     kind = column.type
@@ -218,17 +271,27 @@ def _arrow_spans(column: Any, name: str) -> tuple[Bytes, Ints, Ints]:
     bounds = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
     null = column.is_null().to_numpy(zero_copy_only=False)
     buffer = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return buffer, np.where(null, -1, bounds[:-1]), bounds[1:].copy()
+    return Texts(buffer, np.where(null, -1, bounds[:-1]), bounds[1:].copy())
 
 
-def _arrow_ints(column: Any, name: str, null: int) -> Ints:
-    """A column of integers as int64, nulls as `null`."""
+def _arrow_ints(column: Any, name: str, null: int) -> Numbers:
+    """A column of numbers as int64, nulls as `null`, each judged by itself: what is not whole or too large is not read.
+
+    Raises:
+        ConfigError: a column of another type than numbers.
+    """
     import pyarrow as pa
 
-    try:
-        numbers = column.cast(pa.int64())
-    except pa.ArrowException:
-        msg = f"column {name!r:.60} has type {column.type}; whole numbers of at most 64 bits were expected"
-        raise ConfigError(msg) from None
-    out: Ints = numbers.fill_null(null).to_numpy(zero_copy_only=False).astype(np.int64)
-    return out
+    kind = column.type
+    there = ~column.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
+        wide = pa.float64() if pa.types.is_floating(kind) else pa.uint64() if kind == pa.uint64() else pa.int64()
+        values, readable = whole_numbers(column.cast(wide).fill_null(0).to_numpy(zero_copy_only=False))
+    elif pa.types.is_decimal(kind):
+        exact = [0 if one is None else one for one in column.to_pylist()]
+        readable = np.array([one == int(one) and -(1 << 63) <= one < 1 << 63 for one in exact], np.bool_)
+        values = np.array([int(one) if good else 0 for one, good in zip(exact, readable, strict=True)], np.int64)
+    else:
+        msg = f"column {name!r:.60} has type {kind}; whole numbers of at most 64 bits were expected"
+        raise ConfigError(msg)
+    return Numbers(np.where(there, values, null), readable | ~there)

@@ -50,7 +50,7 @@ def pieces(
     if layout.format == "parquet":
         yield from file_rows.parquet_rows(path, layout, position)
     elif layout.format == "csv":
-        yield from file_rows.csv_rows(path, layout, position)
+        yield from file_rows.csv_rows(path, layout, position, wait_s)
     else:
         yield from file_blocks.records(path, layout, position, wait_s, growing=growing)
 

@@ -272,6 +272,8 @@ def _protects(spec: ProfileSpec, ledger: Ledger) -> tuple[str, ...]:
     merged = (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
     return (
         unit,
+        "packed records hold many events: each item of one, with its weight, is an event by itself, and how many there "
+        "are belongs to the record's envelope",
         "relation: as if those payloads had been no-ops while everything else stayed; to swap someone for someone "
         "else, or to flip the sign of a weight: twice every number below",
         *merged,
@@ -312,7 +314,7 @@ def _seen(
 
 def _lost(spec: ProfileSpec, ledger: Ledger, around: Context, looked: Loss) -> list[str]:
     """What is not protected."""
-    lost = ["envelopes: that a record existed, when, in which partition, how long it was"]
+    lost = ["envelopes: that a record existed, when, in which partition, how long it was, how many events it packed"]
     if spec.unit == "event":
         lost.append("a person with m events in this sketch loses up to m times as much")
         if any(one.window_ms is not None for one in around.beside) or around.window_ms is not None:

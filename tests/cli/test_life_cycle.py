@@ -154,6 +154,15 @@ def test_diagnostics_are_printed_only_on_request(run: Run, closed: Closed, tmp_p
     assert line.startswith("1 events could not be read")
 
 
+def test_an_open_quote_in_a_csv_file_takes_no_other_event_along(run: Run, closed: Closed, tmp_path: Path) -> None:
+    closed("s")
+    (tmp_path / "e.csv").write_bytes(b'user,n\na,1\n"b,1\ncaf\xe9,1\nc,1\nc,1,1\nc,1\n')
+    result = run("update", "s", "e.csv", "--item", "user", "--weight", "n", "--diagnostics", "exact")
+    assert (result.code, quiet(result)[0].partition(" ")[0]) == (0, "3")
+    assert run("seal", "s", "-o", "s.sealed").code == 0
+    assert counts(run, "s.sealed") == [3, 1, 1, 0, 0, 0]
+
+
 def test_deletions_undo_events(run: Run, closed: Closed, tmp_path: Path) -> None:
     closed("s")
     (tmp_path / "e.csv").write_text("user,n\na,1\nb,1\nb,-1\n")
@@ -165,11 +174,10 @@ def test_deletions_undo_events(run: Run, closed: Closed, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "data", "options", "code", "text"),
     [
-        ("e.csv", b"user\na\nb,c\n", ["--item", "user"], 1, "cells"),
+        ("e.csv", b'us"er,"x\na,b\n', ["--item", "user"], 1, "first line"),
         ("e.csv", b"user\na\n", ["--item", "customer"], 2, "no column 'customer'"),
         ("e.csv", b"user\na\n", [], 2, "--item"),
         ("e.csv", b"", ["--item", "user"], 1, "empty"),
-        ("e.csv", b"user\n\xff\n", ["--item", "user"], 1, "UTF-8"),
         ("e.parquet", b"PAR1 no", ["--item", "user"], 1, "parquet"),
         ("e.parquet", as_parquet(), ["--item", "customer"], 2, "no column 'customer'"),
         ("e.msgpack", b"\xc1\xc1", [], 1, "msgpack"),

@@ -10,6 +10,7 @@ import tracemalloc
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -252,6 +253,30 @@ def test_a_bad_weight_is_a_no_op_decided_from_its_event_alone():
         piece = slice(first, first + 777)
         index.apply(in_pieces, Items.of(items[piece]), weights[piece], max_weight=2, invalid="noop")
     assert np.array_equal(together, in_pieces)
+
+
+WEIGHTS = {
+    "list": [1, 2**63, 1.5, None, "1", True, 2.0, -1],
+    "floats": np.array([1.0, 2.0**63, 1.5, np.nan, np.inf, -np.inf, 2.0, -1.0]),
+    "uint64": np.array([1, 2**63, 2**64 - 1, 2**63, 2**63, 2**63, 2, 0], np.uint64),
+    "objects": np.array([1, -(2**63) - 1, 1.5, None, "1", True, 2, -1], object),
+    "arrow": pa.array([1.0, 2.0**70, 0.5, None, 1e300, -0.5, 2.0, -1.0]),
+}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS)
+@pytest.mark.parametrize("modulus", [None, 31])
+def test_a_weight_that_is_none_hurts_its_own_event_alone(weights, modulus):
+    index = Index.build(ClosedDomain(size=8), None)
+    state = np.zeros(8, np.int32)
+    with pytest.raises(WeightError):
+        index.apply(state, Items.of(np.arange(8)), weights, max_weight=2, modulus=modulus)
+    assert not state.any()
+    index.apply(state, Items.of(np.arange(8)), weights, max_weight=2, modulus=modulus, invalid="noop")
+    last = 0 if isinstance(weights, np.ndarray) and weights.dtype == np.uint64 else -1
+    assert state.tolist() == [1, 0, 0, 0, 0, 0, 2, last % modulus if modulus else last]
+    with pytest.raises(WeightError, match="8 items"):
+        index.apply(state, Items.of(np.arange(8)), weights[:7], max_weight=2, invalid="noop")
 
 
 @pytest.mark.parametrize("kind", ["int", "bytes"])
