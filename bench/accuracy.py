@@ -2,9 +2,10 @@
 
     python bench/accuracy.py                 everything, on as many processes as there are cores (--jobs)
     python bench/accuracy.py --quick         few sets, few seeds: minutes
-    python bench/accuracy.py --part profiles | forms | opened | coverage [--seeds N] [--runs N]
+    python bench/accuracy.py --part profiles | forms | opened | coverage | reach [--seeds N] [--runs N]
     python bench/accuracy.py --part profiles --sets flights,spikes --epsilons 1,2     some rows; the others stay
     python bench/accuracy.py --part coverage --cells closed      cells whose name contains a text; the others stay
+    python bench/accuracy.py --part reach [--cells spikes] [--runs N]    coverage of k+ numbers at every k
 
 In: data sets brought by bench/data.py. Out: bench/results/accuracy.json, accuracy.md, *.png. Touches: those files.
 Each row is a mean over seeds; the naive row (clipping what was published) is always there. Counts are capped at
@@ -363,30 +364,46 @@ def drawn(case: Case, h: np.ndarray, rng: np.random.Generator, n: int) -> Observ
     )
 
 
-def covered(case: Case, runs: int) -> dict:
-    """Share of runs in which each 95% interval holds the truth, how wide the mean's is, and runs that were refused."""
-    draw, size, zeros = POPULATIONS[case.population]
+def counted(case: Case) -> np.ndarray:
+    """True counts of the items that occurred."""
+    draw, size, _ = POPULATIONS[case.population]
     items = draw(np.random.default_rng(17), size).astype(np.int64)
-    if case.unit == "item":
-        items = np.minimum(items, 20)
+    return np.minimum(items, 20) if case.unit == "item" else items
+
+
+def resolved(case: Case) -> int:
+    """Largest count that is asked for."""
+    return 31 if case.unit == "item" else 30
+
+
+def known_in(case: Case, runs: int) -> Iterator[Uncertainty | None]:
+    """What is known in each run; None where the sketch is said to be too crowded."""
+    items, n, zeros = counted(case), resolved(case), POPULATIONS[case.population][2]
     h = np.random.default_rng(18).permutation(np.concatenate([np.zeros(zeros, dtype=np.int64), items]))
-    truth, n = numbers(items), 31 if case.unit == "item" else 30
-    hits, widths, refused = dict.fromkeys(NUMBERS, 0), [], 0
     rng = np.random.default_rng([19, hash_name(str(case))])
     for _ in range(runs):
-        if case.domain == "open":
-            options = {"modulus": 32} if case.unit == "item" else {}
-            observed = publish(
-                hashed(items, *SKETCHES.get(case.population, (1 << 20, 8)), rng), epsilon=case.epsilon, rng=rng,
-                form=case.form, unit=case.unit, max_count=n, open_domain=True, grouped=True, **options,
-            )  # fmt: skip
-            try:
-                known = reconstruct([observed], max_count=n, method="monotone")._known
-            except EstimateError:  # said to be too crowded: no interval
-                refused += 1
-                continue
-        else:
-            known = closed([drawn(case, h, rng, n)], n)
+        if case.domain == "closed":
+            yield closed([drawn(case, h, rng, n)], n)
+            continue
+        options = {"modulus": 32} if case.unit == "item" else {}
+        observed = publish(
+            hashed(items, *SKETCHES.get(case.population, (1 << 20, 8)), rng), epsilon=case.epsilon, rng=rng,
+            form=case.form, unit=case.unit, max_count=n, open_domain=True, grouped=True, **options,
+        )  # fmt: skip
+        try:
+            yield reconstruct([observed], max_count=n, method="monotone")._known
+        except EstimateError:
+            yield None
+
+
+def covered(case: Case, runs: int) -> dict:
+    """Share of runs in which each 95% interval holds the truth, how wide the mean's is, and runs that were refused."""
+    truth = numbers(counted(case))
+    hits, widths, refused = dict.fromkeys(NUMBERS, 0), [], 0
+    for known in known_in(case, runs):
+        if known is None:
+            refused += 1
+            continue
         for name in NUMBERS:
             low, high = ends(known, name)
             slack = 1e-9 * abs(truth[name])  # ends that stand at the last possible value
@@ -397,6 +414,50 @@ def covered(case: Case, runs: int) -> dict:
         **case.row(), "runs": runs - refused, **{name: hits[name] / (runs - refused) for name in NUMBERS},
         "mean_half_width": float(np.median(widths)), "refused": refused,
     }  # fmt: skip
+
+
+def reached(case: Case, runs: int) -> dict:
+    """Share of runs in which the 95% interval of each k+ number holds the truth, and of those in which all do.
+
+    With `alone`, the same for the interval that each number would have by itself; `width` is the sum of the widths over
+    the sum of theirs.
+    """
+    items, z, n = counted(case), normal_quantile(0.95), resolved(case)
+    truth = np.array([(items >= k).sum() for k in range(1, n + 2)], dtype=np.float64)
+    hits, joint, widths, done = np.zeros((2, n + 1)), np.zeros(2), np.zeros(2), 0
+    for known in known_in(case, runs):
+        if known is None:
+            continue
+        done += 1
+        for i, one in enumerate((known.tails, known.tails.band)):
+            low, high = (end[1:].clip(0.0) for end in one.ends(z))
+            inside = (low <= truth * (1 + 1e-9)) & (truth * (1 - 1e-9) <= high)
+            hits[i] += inside
+            joint[i] += inside.all()
+            widths[i] += (high - low).sum()
+    return {
+        **case.row(), "runs": done, "covered": (hits[0] / done).tolist(), "alone": (hits[1] / done).tolist(),
+        "joint": joint[0] / done, "joint_alone": joint[1] / done, "width": widths[0] / widths[1],
+    }  # fmt: skip
+
+
+def reach(runs: int, quick: bool, wanted: str, path: Path, jobs: int) -> None:
+    """Coverage of k+ numbers at every k, for each cell whose name contains `wanted`, written as it comes."""
+    todo = [case for case in REACH if wanted in str(case) and (not quick or str(case) in QUICK)]
+    for row in together(jobs, reached, [(case, runs) for case in todo]):
+        save({"reach": [row]}, path, LABEL)
+        print(reach_line(row), flush=True)
+
+
+def reach_line(row: dict) -> str:
+    """A row of the table of k+ numbers."""
+    least = int(np.argmin(row["covered"]))
+    return "| " + " | ".join([
+        *(str(row[key]) for key in (*LABEL, "runs")),
+        f"{100 * np.mean(row['covered']):.1f}", f"{100 * row['covered'][least]:.1f} (k = {least + 1})",
+        f"{100 * min(row['alone']):.1f}", f"{100 * row['joint']:.0f}", f"{100 * row['joint_alone']:.0f}",
+        f"{row['width']:.2f} |",
+    ])  # fmt: skip
 
 
 def coverage(runs: int, quick: bool, wanted: str, path: Path, jobs: int) -> None:
@@ -423,6 +484,24 @@ QUICK = (
     "closed geometric event bins 0.25 1 1",
     "closed geometric item bins 2 1 1",
 )
+
+
+LABEL = ("domain", "counts", "unit", "form", "epsilon", "layers", "parts")
+REACH = [
+    *(
+        Case(population, "event", form, epsilon)
+        for population in ("geometric", "zipf_1.5", "zipf_2.2", "spikes", "few", "open_small", "open_small_zipf")
+        for form in ("cumulative", "bins")
+        for epsilon in ("0.25", "1")
+    ),
+    *(
+        Case(population, "item", "bins", "2")
+        for population in ("geometric", "zipf_1.5", "open_small", "open_small_zipf")
+    ),
+    *(Case("geometric", "event", form, "1", layers=2) for form in ("cumulative", "bins")),
+    *(Case("geometric", "event", form, "0.25", parts=4) for form in ("cumulative", "bins")),
+]
+"""Cells in which k+ numbers are looked at for every k."""
 
 
 LIMITS = {"1": {10**5: 1.1, 10**6: 0.55, 10**7: 0.5, 10**8: 0.6}, "2": {10**5: 0.5, 10**6: 0.3, 10**7: 0.3, 10**8: 0.4}}
@@ -604,30 +683,44 @@ def summary(results: dict, path: Path) -> None:
         lines.append("")
     if "coverage" in results:
         lines += covered_table(results["coverage"])
+    if "reach" in results:
+        lines += reach_table(results["reach"])
     path.write_text("\n".join(lines))
 
 
 def covered_table(rows: list[dict]) -> list[str]:
     """The coverage tables and what lies outside 93 to 97."""
     order = {str(case): i for i, case in enumerate(cases())}
-    label = ("domain", "counts", "unit", "form", "epsilon", "layers", "parts")
-    rows = sorted(rows, key=lambda r: order.get(" ".join(str(r[key]) for key in label), len(order)))
+    rows = sorted(rows, key=lambda r: order.get(" ".join(str(r[key]) for key in LABEL), len(order)))
     lines = ["## Coverage of the 95% intervals, in %", "",
              "Bold: outside 93 to 97. Where wide bins or a tail lost in the noise leave the mean open, the interval "
              "holds every way it may be, and covers more than 95%. `mean +-` is the median half width of the mean's "
              "interval, in % of the truth. Where the truth is the least or the largest possible value (`ones`: mean "
              "1, all seen once) an interval of possible values can miss to one side only, so it covers 97.5%.", "",
-             "| " + " | ".join([*label, "runs", *NUMBERS, "mean +- |"]),
+             "| " + " | ".join([*LABEL, "runs", *NUMBERS, "mean +- |"]),
              "|---" * (len(NUMBERS) + 9) + "|"]  # fmt: skip
     for r in rows:
         shares = [f"{100 * r[n]:.1f}" if 0.93 <= r[n] <= 0.97 else f"**{100 * r[n]:.1f}**" for n in NUMBERS]
-        lines.append("| " + " | ".join([*(str(r[key]) for key in (*label, "runs")), *shares, f"{100 * r['mean_half_width']:.2g}"]) + " |")  # noqa: E501  # fmt: skip
+        lines.append("| " + " | ".join([*(str(r[key]) for key in (*LABEL, "runs")), *shares, f"{100 * r['mean_half_width']:.2g}"]) + " |")  # noqa: E501  # fmt: skip
     judged = [r[n] for r in rows for n in JUDGED_NUMBERS]
     inside, least = sum(0.93 <= x <= 0.97 for x in judged), min(judged)
     lines += ["", f"Of {len(judged)} judged numbers (the first six) {inside} lie within 93 to 97, "
               f"{sum(x > 0.97 for x in judged)} above and {sum(x < 0.93 for x in judged)} below; the least is "
               f"{100 * least:.1f}."]  # fmt: skip
     return [*lines, ""]
+
+
+def reach_table(rows: list[dict]) -> list[str]:
+    """Coverage of k+ numbers at every k."""
+    order = {str(case): i for i, case in enumerate(REACH)}
+    rows = sorted(rows, key=lambda r: order.get(" ".join(str(r[key]) for key in LABEL), len(order)))
+    columns = ("mean", "least", "least, each alone", "all at once", "all, each alone", "width / alone |")
+    lines = ["## Coverage of the 95% intervals of k+ numbers, k = 1 to 31, in %", "",
+             "`python bench/accuracy.py --part reach`. Mean and least coverage over the k, the least of the intervals "
+             "that each number would have by itself (which rise and fall with k), how often all k are covered at once, "
+             "and the sum of the widths over that of theirs.", "",
+             "| " + " | ".join([*LABEL, "runs", *columns]), "|---" * (len(LABEL) + 1 + len(columns)) + "|"]  # fmt: skip
+    return [*lines, *map(reach_line, rows), ""]
 
 
 def draw(found: list[dict], path: Path) -> None:
@@ -721,10 +814,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=None)
     parser.add_argument("--sets", default="")
     parser.add_argument("--epsilons", default=",".join(EPSILONS))
-    parser.add_argument("--part", default="profiles,forms,opened,coverage")
+    parser.add_argument("--part", default="profiles,forms,opened,coverage,reach")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
-    parser.add_argument("--cells", default="", help="coverage: only cells whose name contains this text")
-    parser.add_argument("--runs", type=int, default=None, help="runs of the parts opened and coverage")
+    parser.add_argument("--cells", default="", help="coverage and reach: only cells whose name contains this text")
+    parser.add_argument("--runs", type=int, default=None, help="runs of the parts opened, coverage and reach")
     options = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / ("quick.json" if options.quick else "accuracy.json")
@@ -751,6 +844,8 @@ def main() -> None:
         opened(options.runs or (4 if options.quick else 40), options.quick, path)
     if "coverage" in wanted:
         coverage(options.runs or (100 if options.quick else 2000), options.quick, options.cells, path, options.jobs)
+    if "reach" in wanted:
+        reach(options.runs or (100 if options.quick else 1000), options.quick, options.cells, path, options.jobs)
     summary(stored(path), RESULTS / ("quick.md" if options.quick else "accuracy.md"))
 
 

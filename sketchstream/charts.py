@@ -141,6 +141,14 @@ def comparison(
     return out.getvalue()
 
 
+def draw_panels(figure: Figure, title: str, reach: Curve, exact: Curve) -> None:
+    """Two panels of a figure: items counted exactly, and at least, so many times."""
+    left, right = figure.subplots(1, 2)
+    _draw_exact(left, exact, "Seen exactly k times", "items")
+    _draw_reach(right, reach, "Seen k times or more", "items")
+    figure.suptitle(title, fontsize=10, color=INK)
+
+
 def _figure(width: float, height: float) -> Figure:
     """An empty figure, inches wide and high."""
     try:
@@ -189,13 +197,15 @@ def _draw_reach(axes: Axes, curve: Curve, title: str, label: str) -> None:
 
 
 def _draw_exact(axes: Axes, curve: Curve, title: str, label: str) -> None:
-    """Bars for the estimates, whiskers for their intervals."""
+    """Bars for the estimates, whiskers for their intervals, circles for the truth."""
     axes.bar(curve.k, curve.value, width=0.72, color=BLUE, alpha=0.55, lw=0, label="estimate")
     if np.any(curve.high > curve.low):
         ends = (np.maximum(curve.value - curve.low, 0), np.maximum(curve.high - curve.value, 0))
         axes.errorbar(
             curve.k, curve.value, yerr=ends, fmt="none", ecolor=INK, elinewidth=1.2, capsize=2.5, label="95% interval"
         )
+    if curve.truth is not None:
+        axes.plot(curve.k, curve.truth, "o", color=INK, ms=3.2, mfc="none", mew=0.9, label="truth")
     axes.set_xticks(curve.k, [str(k) for k in curve.k])
     axes.set_xlabel("k (times)", color=GREY)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)

@@ -74,6 +74,10 @@ class Circle:
         value = np.where(t == 0, 1.0, np.where(t >= self.p, 0.0, band.low))
         return Band(value, value, np.where(known, 0.0, band.variance))
 
+    def window_variances(self, n: int) -> dict[int, Floats]:
+        """None: what randomized response adds to neighbouring k+ shares it adds to all of them."""
+        return {}
+
     def joint(self, scores: Floats, other: Floats, law: Floats) -> tuple[Floats, Floats]:
         """As `Line.joint`, on the circle."""
         lam, p, span = self.eigenvalue, self.p, law.size

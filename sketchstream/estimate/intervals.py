@@ -16,6 +16,7 @@ import numpy as np
 from sketchstream.estimate import fit as fits
 from sketchstream.estimate.bands import Band, Ends, Moments, blend, blended, critical, decreasing, settled, trusted
 from sketchstream.estimate.circle import Circle
+from sketchstream.estimate.falling import Falling, ratios, together
 from sketchstream.estimate.linear import Line, expected, linear
 from sketchstream.estimate.observed import Floats, Observed
 
@@ -27,7 +28,7 @@ class Uncertainty:
     Args:
         fractions: (n+1,) of the shares at counts 0..n.
         counts: (n+1,) of the numbers of items at counts 0..n.
-        tails: (n+2,) of the numbers of items with a count of at least 0..n+1.
+        tails: (n+2,) of the numbers of items with a count of at least 0..n+1; their ends never rise.
         above: of the share of items above n.
         scalars: of total, mean, entropy, one_hit_ratio, coverage.
         covers: one sentence that says what the intervals cover.
@@ -35,7 +36,7 @@ class Uncertainty:
 
     fractions: Band
     counts: Band
-    tails: Band
+    tails: Falling
     above: Band
     scalars: Mapping[str, Ends]
     covers: str
@@ -116,7 +117,10 @@ def closed(parts: Sequence[Observed], n: int) -> Uncertainty:
     seen = [m.moments(SCORES, line.horizon).covariance for m, line in zip(models, lines, strict=True)]
     above = Band(tails.low[-1:], tails.high[-1:], tails.variance[-1:])
     scalars = derived(blended(own, weights), np.sum([w * w * c for w, c in zip(weights, seen, strict=True)], axis=0), d)
-    return Uncertainty(shares, shares.scaled(d), tails.scaled(d), above, scalars, covered(lines, n))
+    alone = blend([m.tails(n) for m in models], weights).variance[1:]
+    windows = together([m.window_variances(n) for m in models], weights)
+    falling = Falling(tails.scaled(d), ratios(alone, windows))
+    return Uncertainty(shares, shares.scaled(d), falling, above, scalars, covered(lines, n))
 
 
 def model(part: Observed, line: Line | Circle, n: int) -> Line | Circle:

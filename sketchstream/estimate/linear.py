@@ -15,8 +15,10 @@ import numpy as np
 from sketchstream.estimate import laws
 from sketchstream.estimate.bands import Band, Hidden, Moments, Score, decreasing
 from sketchstream.estimate.circle import Circle
+from sketchstream.estimate.falling import WIDTHS, squares_of_a_ramp
 from sketchstream.estimate.observed import FAR, Cells, Floats, Ints, Observed, tally
 from sketchstream.estimate.tail import Tail
+from sketchstream.estimate.wide import undone_bins
 
 
 class Line:
@@ -99,9 +101,12 @@ class Line:
         one = self.tails(1)
         low[0], high[0], variance[0] = 1.0 - one.high[1], 1.0 - one.low[1], one.variance[1]
         if n > top:
-            index = np.searchsorted(self.whole.low, np.arange(top + 1, n + 1), side="right") - 1
-            high[top + 1 :] = np.maximum(self.whole.slots[index], 0.0) / self.d
-            variance[top + 1 :] = 2.0 * self.v / self.d**2
+            edge, value, own = self._undone_bins[0], *self._estimated(self._undone_bins[1])
+            index = np.searchsorted(edge, np.arange(top + 1, n + 1), side="right") - 1
+            single = np.append(np.diff(edge) == 1, False)
+            low[top + 1 :] = np.where(single, value, 0.0)[index]
+            high[top + 1 :] = np.where(single, value, np.maximum(value, 0.0))[index]
+            variance[top + 1 :] = own[index]
         return Band(low, high, variance)
 
     def tails(self, n: int) -> Band:
@@ -135,15 +140,72 @@ class Line:
             variance[1 : top + 1] = (square - raw + self._noise(squares, steps, sums)) / self.d**2
         if n + 1 > top:
             t = np.arange(top + 1, n + 2)
-            edge, at, noise = self._edges()
+            edge, at, noise = self.edge_tails
             up = np.minimum(np.searchsorted(edge, t, side="left"), edge.size)
             down = np.searchsorted(edge, t, side="right") - 1
             values = np.concatenate([at, [0.0]])
             noises = np.concatenate([noise, [0.0]])
-            low[top + 1 :] = values[up]
-            high[top + 1 :] = values[down]
+            low[top + 1 :] = np.minimum(values[up], values[down])
+            high[top + 1 :] = np.maximum(values[up], values[down])
             variance[top + 1 :] = np.maximum(noises[up], noises[down])
         return Band(low, high, variance)
+
+    @cached_property
+    def edge_tails(self) -> tuple[Ints, Floats, Floats]:
+        """Edges about and beyond the last unit cell, estimates of the k+ shares there, and their variances."""
+        edge, cells = self._undone_bins
+        return edge, *self._estimated(np.cumsum(cells[::-1], axis=0)[::-1])
+
+    @cached_property
+    def _undone_bins(self) -> tuple[Ints, Floats]:
+        """Lower ends of the cells from shortly before the wide ones on; C of the share of each, as rows.
+
+        Below the first of them C is 0: k unit cells in which what they estimate vanishes make it vanish in all below.
+        """
+        first = int(np.searchsorted(self.whole.low, max(self.whole.unit_range[1] - 2 * self.k, 1)))
+        low, high = self.whole.low[first:], self.whole.high[first:]
+        return low, undone_bins(low, high, self.epsilons)
+
+    def _estimated(self, c: Floats) -> tuple[Floats, Floats]:
+        """Estimates and variances of shares of slots, from C on the last cells. c: (r, m) -> (r,), (r,)."""
+        slots = self.whole.slots[self.whole.low.size - c.shape[1] :]
+        sums, squares = c.sum(axis=1), c**2
+        steps = (np.diff(c, axis=1, prepend=0.0) ** 2).sum(axis=1)
+        value = self._centred(c @ slots, sums)
+        noise = self._noise(squares.sum(axis=1), steps, sums)
+        return value, (squares @ slots - self.d * value + noise) / self.d**2
+
+    def window_variances(self, n: int) -> dict[int, Floats]:
+        """Variances of the means of neighbouring k+ shares, k = 1..n+1, by the first k; for each width."""
+        top = min(n + 1, self.resolved)
+        if top < WIDTHS[0]:
+            return {}
+        g, first, above = self._window(top)
+        beyond = np.concatenate([np.cumsum(g[::-1])[::-1], [0.0]]) + above
+        share, k = self.tails(top - 1).low[1:], self.k
+        out = {}
+        for width in WIDTHS:
+            size = top - width + 1
+            if size < 1:
+                break
+            jumps = np.convolve(self.taps, np.ones(width) / width)
+            rise = np.cumsum(jumps)[:-1]
+            rest = beyond[rise.size : rise.size + size]
+            over = self._cells_from(np.arange(size) + width + k)
+            square = np.convolve(g, (rise**2)[::-1], "valid")[:size] + rest
+            squares, sums = (rise**2).sum() + over, rise.sum() + over
+            steps = np.full(size, (jumps**2).sum())
+            if k == 1:  # the 1+ share has one number for all counters <= 0
+                own = rise.copy()
+                own[0] = -self.a / (1.0 - self.a) / width
+                square[0] = own**2 @ first[: own.size] + rest[0]
+                below = float((self.whole.high <= 0).sum()) - 1.0
+                squares[0] = (own**2).sum() + below * own[0] ** 2 + over[0]
+                sums[0] = own.sum() + below * own[0] + over[0]
+                steps[0] = (np.diff(own, append=1.0) ** 2).sum()
+            scores = self.d * np.convolve(share, squares_of_a_ramp(width), "valid")
+            out[width] = (square - scores + self._noise(squares, steps, sums)) / self.d**2
+        return out
 
     def joint(self, scores: Floats, other: Floats, law: Floats) -> tuple[Floats, Floats]:
         """Noise variance of (1/d) sum b(h) for each score, and its covariance with that of `other`.

@@ -35,11 +35,13 @@ def reconstruct(observed: Observed, n: int) -> fits.Fit:
     if observed.form == "state":
         raw[0] = _first(line)
     edges = np.arange(1, top + 1, dtype=np.float64)
-    further = cells.low > top
-    if further.any():
-        beyond = np.cumsum(cells.slots[::-1])[::-1][further] / cells.d
-        edges = np.concatenate([edges, cells.low[further].astype(np.float64)])
-        raw = np.concatenate([raw, beyond])
+    if (cells.low > top).any():
+        if observed.form == "state":
+            edge, beyond = cells.low, np.cumsum(cells.slots[::-1])[::-1] / cells.d
+        else:  # without the noise of far bins that hold nothing else
+            edge, beyond, _ = Line(observed, cells=cells).edge_tails
+        edges = np.concatenate([edges, edge[edge > top].astype(np.float64)])
+        raw = np.concatenate([raw, beyond[edge > top]])
     tails = decreasing(raw).clip(0.0, 1.0)
     mass = -np.diff(np.concatenate([[1.0], tails, [0.0]]))
     fractions, counts, shares = np.zeros(n + 1), [], []

@@ -170,6 +170,23 @@ def spreads(level: Level, model: Model) -> Spread:
     return Spread(cell, tail, cell_all, tail_all)
 
 
+def window_spreads(level: Level, model: Model, width: int, own: Floats) -> Floats:
+    """Noise and hash variance of the means of neighbouring k+ numbers of one level.
+
+    Args:
+        level: one level.
+        model: the law of items.
+        width: how many numbers a mean is of.
+        own: (r,) for each mean, by its first k: sum of the squared scores over the items of the level.
+    """
+    p, r, m = model.slot_law(level.m, level.share), model.undone(level.m, level.share), level.m
+    steps = np.convolve(-np.cumsum(r), np.ones(width) / width)[: r.size]  # where the last k is one more than the index
+    noise, _ = ladder(level.estimator, steps, np.zeros(p.size), p)
+    hashed = m * (np.convolve(steps**2, p)[: p.size] - np.convolve(steps, p)[: p.size] ** 2)
+    window = slice(width - 1, width - 1 + own.size)
+    return np.asarray(m * m * noise[window] + np.maximum(hashed[window] - own, 0.0))
+
+
 def merged(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats, Floats]:
     """Weights of the levels and the variance of the weighted estimate, for each number.
 

@@ -14,13 +14,14 @@ import numpy as np
 
 from sketchstream.estimate import intervals, opened_events
 from sketchstream.estimate.bands import SHOWS, Band, Ends
+from sketchstream.estimate.falling import Falling, ratios, together
 from sketchstream.estimate.intervals import Region, Uncertainty
 from sketchstream.estimate.linear import Line
 from sketchstream.estimate.observed import FAR, Floats
 from sketchstream.estimate.opened import Part
 from sketchstream.estimate.opened_count import Curve
 from sketchstream.estimate.opened_ends import Entropy, Mean, Quotient, Reach
-from sketchstream.estimate.opened_slices import Linear, Mixed, Slices, about, slices
+from sketchstream.estimate.opened_slices import Linear, Mixed, Slices, about, slices, window_variances
 
 COVERS = (
     "the noise (of the counters and of the publication), the collisions of items in slots and their random split into "
@@ -98,11 +99,18 @@ def bands(found: Sequence[Part], n: int) -> Uncertainty:
     return Uncertainty(
         shared(longer, joint_all),
         longer,
-        reach,
+        Falling(reach, _windows(found, known, n), limited=True),
         shared(Band(reach.low[whole:], reach.high[whole:], reach.variance[whole:]), np.zeros(1)),
         scalars,
         COVERS + (AVERAGE if added else "") + (BOUNDED + bound if unbounded else "") + events.hiding,
     )
+
+
+def _windows(found: Sequence[Part], known: Sequence[Known], n: int) -> dict[int, Floats]:
+    """How much less the means of neighbouring k+ numbers vary, as far as the recursion goes."""
+    last = min(found[0].model.intensity.size, n + 1)
+    windows = together([window_variances(part.levels, part.model, last) for part in found], [1.0] * len(found))
+    return ratios(np.sum([one.linear.variances[1][:last] for one in known], axis=0), windows)
 
 
 def _complement(part: Floats, whole: Floats) -> Floats:

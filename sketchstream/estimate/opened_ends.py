@@ -58,7 +58,7 @@ class Reach(Mixed):
         low, high = super().ends(z)
         first, last = self.items(z)
         low[:2], high[:2] = first, last
-        return np.minimum(low, last), np.minimum(high, last)
+        return low, high
 
     def at(self, k: int) -> Band:
         """The band of one number."""
@@ -76,9 +76,10 @@ class _Only(Band):
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """Ends of its interval."""
+        if self.k > 1:
+            return self.own.ends(z)
         first, last = self.whole.items(z)
-        low, high = self.own.ends(z) if self.k > 1 else (np.array([first]), np.array([last]))
-        return np.minimum(low, last), np.minimum(high, last)
+        return np.array([first]), np.array([last])
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sketchstream.estimate.bands import Band
+from sketchstream.estimate.circle import Circle
+from sketchstream.estimate.falling import WIDTHS, squares_of_a_ramp
 from sketchstream.estimate.observed import Floats
-from sketchstream.estimate.opened import Level, Model, Part, Spread, linearised, merged, spreads, useful
+from sketchstream.estimate.opened import Level, Model, Part, Spread, linearised, merged, spreads, useful, window_spreads
 
 HALVINGS = 48
 """Steps in which a quantile is found: far below any rounding."""
@@ -61,6 +63,20 @@ def about(levels: Sequence[Level], model: Model) -> Linear:
         joints.append(joint + items * ((weight * first / shares[:, None]).sum(axis=0) - 1.0))
     values = ((weights[0] * seen).sum(axis=0), (weights[1] * left).sum(axis=0))
     return Linear(values, variances, (joints[0], joints[1]), first[:, 0])
+
+
+def window_variances(levels: Sequence[Level], model: Model, last: int) -> dict[int, Floats]:
+    """Variances under a model of the means of neighbouring k+ numbers, k = 1..last, by the first k; for each width."""
+    shares = np.array([level.share for level in levels])
+    out = {}
+    for width in WIDTHS:
+        size = last - width + 1
+        if size < 1 or any(isinstance(level.estimator, Circle) for level in levels):
+            break
+        own = np.convolve(model.tails[1 : last + 1], squares_of_a_ramp(width), "valid")
+        each = [window_spreads(level, model, width, own * level.share) for level in levels]
+        out[width] = merged(np.array(each), shares, own)[1]
+    return out
 
 
 def _merged(

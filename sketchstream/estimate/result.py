@@ -17,6 +17,7 @@ import numpy as np
 
 from sketchstream.errors import EstimateError
 from sketchstream.estimate.bands import Ends, normal_quantile
+from sketchstream.estimate.falling import holding
 from sketchstream.estimate.fit import Fit
 from sketchstream.estimate.intervals import Uncertainty, xlogx
 from sketchstream.estimate.observed import Floats
@@ -257,13 +258,14 @@ class Profile:
     def tail_ends(self, z: float) -> Floats:
         """(n+2, 3) numbers of items with a count of at least 0..n+1: value, low, high.
 
-        Where nothing published limits a k+ number of an open domain, the number of all items does.
+        Ends never rise from one count to the next, and no estimate lies on one, unless it is the least or the largest
+        possible number. No k+ number of an open domain ends above that of all items.
         """
         if z not in self._reach:
-            low, high = _ends(self._known.tails, z, 0.0, self._most)
-            high = np.where(np.isfinite(high), high, high[1])
+            low, high, way = self._known.tails.ends_and_ways(z)
             value = self._tails
-            found = np.stack([value, np.minimum(low, value), np.maximum(high, value)], axis=1)
+            low, high = holding(value, low, high, way, self._most)
+            found = np.stack([value, low, high], axis=1)
             found.flags.writeable = False
             self._reach = {z: found}  # asked for k by k, at one level
         return self._reach[z]

@@ -50,7 +50,7 @@ def with_zeros(profile: Profile, zeros: int) -> Profile:
             known,
             fractions=_moved(known.fractions.scaled(scale), zeros / after),
             counts=_moved(known.counts, zeros),
-            tails=_moved(known.tails, zeros),
+            tails=replace(known.tails, band=_moved(known.tails.band, zeros)),
             above=known.above.scaled(scale),
         ),
         replace(profile.facts, d=round(after)),

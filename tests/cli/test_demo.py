@@ -122,6 +122,10 @@ def test_intervals_of_the_demo_cover_the_truth(demo: Demo, run: Run, flights: Fl
         for k in (1, 2, 10, 30):
             estimate = line["at_least"][str(k)]
             covered += estimate["low"] <= month.at_least(k) <= estimate["high"]
+        value, low, high = ([one[part] for one in line["at_least"].values()] for part in ("value", "low", "high"))
+        assert low == sorted(low, reverse=True)
+        assert high == sorted(high, reverse=True)
+        assert all(a < b < c or b == 0 for a, b, c in zip(low, value, high, strict=True)), "no estimate is an end"
     assert covered >= 36
 
 

@@ -208,6 +208,26 @@ def test_plots_are_written_in_every_format(tmp_path):
         assert (tmp_path / name).stat().st_size > 5000
 
 
+def test_a_plot_is_a_band_and_has_the_truth_where_it_belongs(tmp_path, monkeypatch):
+    from sketchstream import charts
+    from sketchstream.estimate.plots import curves
+
+    p = reconstruct([closed("cumulative", epsilon="1/4")], method="inverse", max_count=300)
+    reach, exact = curves(p, truth=np.bincount(H))
+    assert (np.diff(reach.low) <= 0).all()
+    assert (np.diff(reach.high) <= 0).all()
+    assert reach.truth.tolist() == [(k <= H).sum() for k in reach.k]
+    assert exact.truth.tolist() == [(k == H).sum() for k in exact.k]
+    assert 200 <= reach.k[-1] <= 300
+    drawn = []
+    monkeypatch.setattr(
+        charts, "_finish", lambda axes, *_: drawn.append([t.get_text() for t in axes.get_xticklabels()])
+    )
+    p.plot(tmp_path / "x.png")
+    assert [text.isdecimal() for labels in drawn for text in labels] == [True] * sum(map(len, drawn))
+    assert len(drawn) == 2
+
+
 def test_a_missing_plot_library_is_a_clear_error(tmp_path, monkeypatch):
     import sys
 

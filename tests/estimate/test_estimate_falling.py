@@ -1,0 +1,200 @@
+"""K+ intervals: their ends never rise, they hold their estimates inside, and they cover as they did."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from sketchstream.estimate import laws, reconstruct
+from sketchstream.estimate.bands import Band, decreasing, normal_quantile
+from sketchstream.estimate.falling import WIDTHS, Falling, fallen, ratios, window_means
+from sketchstream.estimate.intervals import closed
+from sketchstream.estimate.linear import Line
+from sketchstream.estimate.opened import read_part
+from sketchstream.estimate.opened_slices import about, window_variances
+from sketchstream.estimate.simulate import hashed, publish
+from sketchstream.estimate.wide import moved, undone_bins
+
+Z = normal_quantile(0.95)
+RNG = np.random.default_rng(40)
+COUNTS = {
+    "geometric": RNG.geometric(0.4, 3000),
+    "zipf": np.minimum(RNG.zipf(1.5, 3000), 10**6),
+    "spikes": RNG.choice([1, 2, 10, 25, 300], 3000),
+    "none": np.zeros(0, np.int64),
+}
+
+
+def domain(counts, zeros=3000):
+    return np.concatenate([np.zeros(zeros, np.int64), counts])
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param("likelihood", marks=pytest.mark.statistics), "monotone", "inverse", "circulant"]
+)
+@pytest.mark.parametrize("form", ["state", "cumulative", "bins"])
+@pytest.mark.parametrize("counts", COUNTS)
+def test_ends_never_rise_and_estimates_lie_inside(counts, form, method):
+    rng = np.random.default_rng(41)
+    for unit, is_open in itertools.product(("event", "item"), (False, True)):
+        if (unit == "item" and form == "cumulative") or (method == "circulant" and (unit == "item" or is_open)):
+            continue
+        held = np.minimum(COUNTS[counts], 14) if unit == "item" else COUNTS[counts]
+        slots = hashed(held, 4096, 2, rng) if is_open else [domain(held)]
+        options = {"modulus": 16} if unit == "item" else {"max_count": 30}
+        seen = publish(slots, epsilon="0.5", rng=rng, form=form, unit=unit, open_domain=is_open, **options)
+        profile = reconstruct([seen], method=method, max_count=15 if unit == "item" else 30)
+        most = np.inf if is_open else 6000.0
+        for level in (0.5, 0.95, 0.999):
+            value, low, high = profile.tail_ends(normal_quantile(level))[1:].T
+            assert (np.diff(low) <= 0).all(), (unit, is_open, level)
+            assert (np.diff(high) <= 0).all(), (unit, is_open, level)
+            assert (low >= 0).all()
+            assert (high <= most).all()
+            assert ((low < value) | (value <= 0)).all(), "inside, unless at a bound of the possible"
+            known = profile._known.tails.band.variance[1:] <= 0  # no item has a count beyond its modulus
+            assert ((value < high) | (value >= most) | known).all()
+
+
+def test_ends_that_hold_a_falling_truth_still_hold_it_where_no_window_is_used():
+    rng = np.random.default_rng(42)
+    for _ in range(300):
+        truth = np.sort(rng.exponential(size=20))[::-1]
+        low, high = truth - rng.exponential(size=20), truth + rng.exponential(size=20)
+        middle = (low + high) / 2.0
+        below, above = fallen(middle, middle, low, high, {})
+        assert (below <= truth + 1e-12).all()
+        assert (above >= truth - 1e-12).all()
+        assert (np.diff(below) <= 1e-12).all()
+
+
+def test_no_number_of_an_open_domain_ends_above_that_of_all_items():
+    band = Band(np.array([5.0, 5.0, 9.0]), np.array([5.0, 5.0, 9.0]), np.ones(3))
+    assert Falling(band, {}).ends(1.0)[1][2] > 6.0
+    assert (Falling(band, {}, limited=True).ends(1.0)[1] <= 6.0).all()
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("form", ["state", "cumulative", "bins"])
+def test_variances_of_window_means_are_what_they_are(form, layers):
+    rng = np.random.default_rng(43)
+    h = domain(rng.geometric(0.3, 400).clip(max=15), 600)
+    means, claimed = {width: [] for width in WIDTHS}, {width: [] for width in WIDTHS}
+    for _ in range(500):
+        line = Line(publish([h], epsilon=1, rng=rng, form=form, layers=layers, max_count=60, grouped=True))
+        n = min(line.resolved, 20) - 1
+        share = line.tails(n).low[1:]
+        for width, variance in line.window_variances(n).items():
+            means[width].append(window_means(share, width))
+            claimed[width].append(variance)
+    checked = 0
+    for width in WIDTHS:
+        if means[width] and len(means[width][0]):
+            ratio = np.mean(claimed[width], axis=0) / np.var(means[width], axis=0)
+            assert ratio == pytest.approx(np.ones(ratio.size), abs=0.3), width
+            checked += 1
+    assert checked >= 7
+
+
+@pytest.mark.statistics
+def test_windows_of_open_domains_vary_as_much_less_as_they_say():
+    rng = np.random.default_rng(44)
+    items = rng.geometric(0.3, 3000)
+    tails, expected = [], {width: [] for width in WIDTHS}
+    for _ in range(120):
+        seen = publish(
+            hashed(items, 8192, 2, rng),
+            epsilon=1,
+            rng=rng,
+            form="cumulative",
+            max_count=30,
+            open_domain=True,
+            grouped=True,
+        )
+        part = read_part(seen, 32)
+        found = about(part.levels, part.model)
+        tails.append(found.values[1][:31])
+        windows = window_variances(part.levels, part.model, 31)
+        for width, ratio in ratios(found.variances[1][:31], windows).items():
+            expected[width].append(ratio)
+    deviation = np.std(tails, axis=0)
+    for width in (2, 4, 8):
+        own = np.std([window_means(one, width) for one in tails], axis=0) / window_means(deviation, width)
+        assert np.mean(expected[width], axis=0) == pytest.approx(own, abs=0.2), width
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize(
+    ("counts", "form", "narrower"),
+    [
+        ("geometric", "cumulative", 0.85),
+        ("spikes", "cumulative", 0.6),
+        ("geometric", "bins", 0.95),
+    ],
+)
+def test_they_cover_at_every_k_and_are_narrower_where_noise_alternates(counts, form, narrower):
+    """Beyond the last single count too: there bins were read as if counters had no noise, and no truth was held."""
+    rng, h = np.random.default_rng(45), domain(np.repeat(COUNTS[counts], 4), 12_000)
+    truth = np.array([(h >= k).sum() for k in range(1, 32)])
+    runs, hits, widths = 200, np.zeros(31), np.zeros(2)
+    for _ in range(runs):
+        tails = closed([publish([h], epsilon="0.25", rng=rng, form=form, max_count=30, grouped=True)], 30).tails
+        low, high = (end[1:].clip(0, h.size) for end in tails.ends(Z))
+        hits += (low <= truth) & (truth <= high)
+        alone = [end[1:].clip(0, h.size) for end in tails.band.ends(Z)]
+        widths += (high - low).sum(), (alone[1] - alone[0]).sum()
+    assert (hits / runs).min() >= 0.9
+    assert (hits / runs).mean() >= 0.95
+    assert widths[0] <= narrower * widths[1]
+
+
+@pytest.mark.parametrize("epsilons", [[0.25], [1.0], [0.5, 0.7], [1.0, 1.0, 1.0]])
+def test_chances_to_be_seen_in_another_bin_are_sums_over_the_noise(epsilons):
+    low = np.array([17, 18, 19, 20, 22, 24, 27, 30, 33, 400, 10**9])
+    high = np.append(low[1:] - 1, 1 << 62)
+    found = moved(low, high, epsilons)
+    reach = laws.radius(epsilons, 1e-13)
+    law, shift = laws.noise_pmf(epsilons, reach), np.arange(-reach, reach + 1)
+    for i in (0, 3, 5, 8):
+        row = np.zeros(low.size)
+        for count in range(low[i], high[i] + 1):
+            where = np.maximum(np.searchsorted(low, count + shift, side="right") - 1, 0)
+            np.add.at(row, where, law / (high[i] - low[i] + 1))
+        assert found[i] == pytest.approx(row, abs=1e-11)
+    assert found.sum(axis=1) == pytest.approx(np.ones(low.size))
+
+
+@pytest.mark.parametrize("epsilons", [[0.5], [1.0, 2.0]])
+def test_bins_of_one_count_are_undone_by_the_stencil(epsilons):
+    low = np.arange(30, 60)
+    found = undone_bins(low, low, epsilons)
+    k, taps = len(epsilons), laws.stencil(epsilons)
+    for i in (12, 15):
+        wanted = np.zeros(low.size)
+        wanted[i - k : i + k + 1] = taps
+        assert found[i] == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize("layers", [1, 2])
+def test_counts_beyond_the_last_single_bin_are_told_from_the_noise_of_smaller_ones(layers):
+    rng = np.random.default_rng(46)
+    h = domain(np.minimum(rng.geometric(0.2, 4000), 40), 4000)
+    edges = [21, 22, 24, 27, 30, 33]
+    shares, variances = [], []
+    for _ in range(150):
+        line = Line(publish([h], epsilon="0.5", rng=rng, form="bins", max_count=30, layers=layers, grouped=True))
+        edge, value, variance = line.edge_tails
+        where = np.searchsorted(edge, edges[1:])
+        shares.append(value[where])
+        variances.append(variance[where])
+    truth = np.array([(h >= k).mean() for k in edges[1:]])
+    seen = np.std(shares, axis=0)
+    claimed = np.mean(variances, axis=0) / seen**2
+    assert ((claimed > 0.65) & (claimed < 1.8)).all(), claimed
+    # counts are not spread quite evenly over a bin: a tenth of a standard deviation, and of what the noise alone adds
+    assert (np.abs(np.mean(shares, axis=0) - truth) <= 0.3 * seen + 1e-6).all()
+    assert (decreasing(truth) == truth).all()
