@@ -18,6 +18,7 @@ SketchstreamError                     catch this to catch all of them
     BudgetError (ValueError)          more privacy loss asked for than the budget allows
     EstimateError (ValueError)        a method that does not apply to what was published
     StoreError (OSError)              a file or a store could not be read, written or locked
+        SnapshotsGoneError            what was stored before is gone, and has to be stored again, whole
     BrokerError (ConnectionError)     Kafka could not be reached, or refused
         FencedError                   another worker has taken over
     DataLossError (RuntimeError)      a partition halted because going on would lose or repeat data
@@ -116,6 +117,12 @@ class EstimateError(SketchstreamError, ValueError):
 
 class StoreError(SketchstreamError, OSError):
     """A file or a store could not be read, written or locked."""
+
+
+class SnapshotsGoneError(StoreError):
+    """Earlier snapshots are gone from under a running worker, who still holds everything: nothing was written now."""
+
+    retriable = True
 
 
 class BrokerError(SketchstreamError, ConnectionError):

@@ -451,6 +451,11 @@ class Admin:
             leaders={p["partition_index"]: p["leader_id"] for p in parts},
         )
 
+    def topic_ids(self) -> dict[str, str]:
+        """Names of all topics that may be seen, by their ids."""
+        found = self._ask("asking for the topics", lambda client: client.describe_topics())
+        return {str(one["topic_id"]): str(one["name"]) for one in found}
+
     def offsets(
         self, topic: str, partitions: Collection[int], which: Literal["earliest", "latest", "stable"]
     ) -> dict[int, int]:

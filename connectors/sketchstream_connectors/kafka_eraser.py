@@ -23,6 +23,7 @@ class Eraser:
         self._admin = Admin(connection, patience_ms=10_000)
         self._topic = topic
         self._wanted: dict[int, int] = {}
+        self._done: dict[int, int] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sketchstream-kafka-eraser", daemon=True)
@@ -33,20 +34,26 @@ class Eraser:
         with self._lock:
             self._wanted[partition] = max(before, self._wanted.get(partition, 0))
 
-    def _run(self) -> None:
-        done: dict[int, int] = {}
-        while not self._stopped.wait(ERASE_EVERY_S):
-            self._round(done)
-        self._round(done)
-
-    def _round(self, done: dict[int, int]) -> None:
+    def restart(self, partition: int) -> None:
+        """The topic was made again: offsets begin anew, and those of the former one mean nothing."""
         with self._lock:
-            due = {p: o for p, o in self._wanted.items() if o > done.get(p, 0)}
+            self._wanted.pop(partition, None)
+            self._done.pop(partition, None)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(ERASE_EVERY_S):
+            self._round()
+        self._round()
+
+    def _round(self) -> None:
+        with self._lock:
+            due = {p: o for p, o in self._wanted.items() if o > self._done.get(p, 0)}
         if not due:
             return
         try:
             self._admin.delete_before(self._topic, due)
-            done.update(due)
+            with self._lock:
+                self._done.update({p: o for p, o in due.items() if self._wanted.get(p, 0) >= o})
         except Exception as error:  # a thread that died would leave superseded states readable for ever
             log.warning("event=erase_delayed topic=%s error=%s", self._topic, type(error.__cause__ or error).__name__)
 

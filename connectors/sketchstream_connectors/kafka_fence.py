@@ -23,9 +23,9 @@ from sketchstream.errors import BrokerError, FencedError
 from sketchstream.stream.ports import Snapshot
 from sketchstream_connectors import kafka_blobs as blobs
 from sketchstream_connectors import kafka_traces as traces
-from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, ours
+from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, Topic, ours
 from sketchstream_connectors.kafka_pointer import Pointer
-from sketchstream_connectors.kafka_topics import transactional_id
+from sketchstream_connectors.kafka_topics import former_transactional_id, transactional_id
 
 if TYPE_CHECKING:
     from kafka import ConsumerGroupMetadata, KafkaProducer
@@ -71,25 +71,31 @@ class Fence:
         topic: the input.
         state_topic: where snapshots are written.
         producer: transactional, with the partition's own id; whoever held it before is out.
+        state_id: topic id of the state topic that holds the live blobs.
         position: committed with the last snapshot.
         manifest: offset of that snapshot's manifest; -1: none yet.
         written: bytes of blobs that were ever written.
         places: of the live blobs, by name.
         broken: an outcome is open: the partition must be taken again.
+        moving: live blobs that are in another topic yet; the next snapshot writes them here.
+        moved_from: that topic.
     """
 
     partition: int
     topic: str
     state_topic: str
     producer: KafkaProducer = field(repr=False)
+    state_id: str
     position: int = -1
     manifest: int = -1
     written: int = 0
     places: dict[str, Place] = field(default_factory=dict, repr=False)
     broken: bool = False
+    moving: dict[str, bytes] = field(default_factory=dict, repr=False)
+    moved_from: str | None = None
 
     @classmethod
-    def open(cls, connection: Connection, topic: str, state_topic: str, partition: int) -> Fence:
+    def open(cls, connection: Connection, topic: str, state: Topic, partition: int) -> Fence:
         """A producer that is not yet fenced off from what a predecessor has in flight: see `take`."""
         producer = connection.producer(
             transactional_id=transactional_id(connection.group, topic, partition),
@@ -99,12 +105,28 @@ class Fence:
             metrics_enabled=False,
             client_id=f"sketchstream-{partition}",
         )
-        return cls(partition, topic, state_topic, producer)
+        return cls(partition, topic, state.name, producer, state.topic_id)
 
     def take(self) -> None:
         """End whatever a predecessor has in flight, and fence it, for ever."""
         with ours(f"taking partition {self.partition}"):
             self.producer.init_transactions()
+
+    @staticmethod
+    def end_former(connection: Connection, topic: str, partition: int) -> bool:
+        """Fence whoever holds the partition under the id that older releases gave it; False where it is the same id."""
+        name = former_transactional_id(connection.group, topic, partition)
+        if name is None:
+            return False
+        producer = connection.producer(
+            transactional_id=name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, metrics_enabled=False
+        )
+        try:
+            with ours(f"taking partition {partition} from an older release"):
+                producer.init_transactions()
+        finally:
+            producer.close(timeout=2)
+        return True
 
     @property
     def first(self) -> int:

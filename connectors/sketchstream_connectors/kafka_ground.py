@@ -7,17 +7,21 @@ the state and sealed topics, which get more partitions when the input did.
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from sketchstream.errors import BrokerError, ConfigError, DataLossError
+from sketchstream.errors import BrokerError, ConfigError, DataLossError, SnapshotsGoneError
 from sketchstream_connectors.kafka_client import Admin, Connection, Topic
 from sketchstream_connectors.kafka_topics import FOR_EVER
 
 log = logging.getLogger("sketchstream.kafka")
 
 KNOWN_FOR_S = 5.0
+ASKED_TOGETHER_S = 0.2
+"""Commits of many partitions that begin together ask once."""
 GROW_TIMEOUT_S = 5.0
+WATCH_SETTINGS_S = 600.0
 ADVICE = "`sketchstream recover` says what can be done, `sketchstream reset` starts a new revision"
 
 
@@ -27,7 +31,8 @@ class Ground:
     Args:
         admin: of the store.
         topic: the input.
-        state: the state topic.
+        states: names of the state topic, of which the first that exists is taken: the present one, perhaps the one
+            that an older release made.
         sealed: the sealed topic.
         accept_loss: an input that was made again is the input.
 
@@ -35,13 +40,35 @@ class Ground:
         ConfigError: a topic is missing, or has settings under which state would be lost.
     """
 
-    def __init__(self, admin: Admin, topic: str, state: str, sealed: str | None, *, accept_loss: bool) -> None:
+    def __init__(
+        self, admin: Admin, topic: str, states: Sequence[str], sealed: str | None, *, accept_loss: bool
+    ) -> None:
         self._admin = admin
         self._accept_loss = accept_loss
+        self._watched_at = time.monotonic()
+        self._watching = threading.Lock()
         self.sealed = sealed
         self.input = self._existing(topic)
-        self.state = self._existing(state)
+        found = [known for name in states if (known := admin.topic(name)) is not None]
+        self.state = found[0] if found else self._existing(states[0])
+        self._states = tuple(states)
         self._check_settings()
+
+    def topic_of_state(self, state_id: str) -> str | None:
+        """Which of our state topics has this id; None if none has it any more."""
+        for name in self._states:
+            found = self._admin.topic(name, max_age_s=KNOWN_FOR_S)
+            if found is not None and found.topic_id == state_id:
+                return name
+        return None
+
+    @property
+    def former_state(self) -> str | None:
+        """The state topic of an older release, where it still exists and is not the one that is used."""
+        for name in self._states[1:]:
+            if name != self.state.name and self._admin.topic(name, max_age_s=KNOWN_FOR_S) is not None:
+                return name
+        return None
 
     def _existing(self, name: str) -> Topic:
         found = self._admin.topic(name)
@@ -52,11 +79,42 @@ class Ground:
 
     def _check_settings(self) -> None:
         """A state topic that forgets would lose the state of a partition that is silent for a while."""
-        configs = self._admin.configs(self.state.name)
-        wrong = [f"{k} is {configs.get(k)}, must be {v}" for k, v in FOR_EVER.items() if configs.get(k) != v]
+        wrong = self._wrong_settings(self.state.name)
         if wrong:
-            msg = f"the state topic {self.state.name!r} would lose snapshots: {'; '.join(wrong)}"
+            msg = f"the state topic {self.state.name!r} would lose snapshots: {wrong}"
             raise ConfigError(msg)
+
+    def _wrong_settings(self, name: str) -> str:
+        configs = self._admin.configs(name)
+        return "; ".join(f"{k} is {configs.get(k)}, must be {v}" for k, v in FOR_EVER.items() if configs.get(k) != v)
+
+    def watch_settings(self) -> None:
+        """Look again from time to time whether our topics forget, and say so; they may have been changed since."""
+        with self._watching:
+            now = time.monotonic()
+            if now - self._watched_at < WATCH_SETTINGS_S:
+                return
+            self._watched_at = now
+        for name in (self.state.name, self.sealed):
+            try:
+                wrong = self._wrong_settings(name) if name is not None else ""
+            except BrokerError:  # not now, or not allowed for the sealed topic: the next look
+                continue
+            if wrong:
+                log.error('event=topic_forgets topic=%s settings="%s"', name, wrong)
+
+    def state_now(self) -> Topic:
+        """The state topic as it is; its id is another one when it was deleted and made again.
+
+        Raises:
+            SnapshotsGoneError: there is none.
+        """
+        found = self._admin.topic(self.state.name, max_age_s=ASKED_TOGETHER_S)
+        if found is None:
+            msg = f"the state topic {self.state.name!r} was deleted; `sketchstream topics create -c FILE` makes it"
+            raise SnapshotsGoneError(msg)
+        self.state = found
+        return found
 
     def check_input(self) -> None:
         """The input topic is the one we know; its id changes when it is deleted and made again."""

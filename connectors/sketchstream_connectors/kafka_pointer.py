@@ -17,6 +17,7 @@ from sketchstream.errors import DataLossError
 
 MARK = "sketchstream"
 FORMAT = 1
+NAMING = 2
 LARGEST = 1024
 
 
@@ -36,6 +37,7 @@ class Pointer:
         snapshot_id: 16 random bytes, part of what the manifest is bound to.
         key: of the manifest, 32 bytes.
         partial: without a snapshot: records of an earlier topic are lost, the first windows lack some.
+        naming: rule of the transactional id it was written under; 1: two applications could have the same one.
     """
 
     cluster_id: str
@@ -48,6 +50,7 @@ class Pointer:
     snapshot_id: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
     partial: bool = False
+    naming: int = NAMING
 
     def to_text(self) -> str:
         """The offset's metadata."""
@@ -64,6 +67,7 @@ class Pointer:
                 "n": self.chunks,
                 "id": _encode(self.snapshot_id),
                 "key": _encode(self.key),
+                "names": self.naming,
                 **({"partial": True} if self.partial else {}),
             },
             separators=(",", ":"),
@@ -99,6 +103,7 @@ class Pointer:
                 snapshot_id=_decode(said["id"]),
                 key=_decode(said["key"]),
                 partial=bool(said.get("partial", False)),
+                naming=int(said.get("names", 1)),
             )
         except (ValueError, KeyError, TypeError):
             return None

@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgpack
 
@@ -25,10 +25,11 @@ from sketchstream.stream.manifest import mark_diverged
 from sketchstream.stream.recover import Finding
 from sketchstream_connectors import kafka_blobs as blobs
 from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, Topic, ours
+from sketchstream_connectors.kafka_fence import Fence
 from sketchstream_connectors.kafka_log import Log
-from sketchstream_connectors.kafka_pointer import Pointer
+from sketchstream_connectors.kafka_pointer import NAMING, Pointer
 from sketchstream_connectors.kafka_topics import Names, transactional_id
-from sketchstream_connectors.kafka_traces import newest_revision, trace_headers
+from sketchstream_connectors.kafka_traces import inputs_of, newest_revision, trace_headers
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
@@ -82,24 +83,27 @@ def recover(
     """
     if not dry_run:
         require_empty(connection)
-    given, state = _topics(connection, names)
+    given, states = _topics(connection, names)
     wanted = sorted(partitions if partitions is not None else range(given.partitions))
     findings = []
-    reader = blobs.Reader(connection, names.input, names.state)
+    homes = {
+        topic_id: _Home(there, blobs.Reader(connection, names.input, there.state)) for topic_id, there in states.items()
+    }
     try:
         logged: Mapping[int, tuple[int, Pointer]] | None = None
         for p in wanted:
-            found = _look(connection, names, reader, given, state, p)
+            found = _look(connection, names, homes, given, p)
             if found.finding.outcome == "lost" and found.pointer is None:
                 logged = logged if logged is not None else logged_pointers(connection, names)
-                found = _adoptable(connection, names, reader, given, state, p, logged, found)
+                found = _adoptable(connection, names, homes, given, p, logged, found)
             if not dry_run and found.finding.outcome == "adopt" and found.pointer is not None:
                 _commit(connection, names, p, found.committed, found.pointer)
             if not dry_run and found.finding.outcome == "accept" and found.pointer is not None and accept_loss:
-                _move(connection, names, reader, p, found)
+                _move(connection, names, homes, p, found)
             findings.append(found.finding)
     finally:
-        reader.close()
+        for home in homes.values():
+            home.reader.close()
     return findings
 
 
@@ -130,7 +134,8 @@ def reset(
     """
     if not dry_run:
         require_empty(connection)
-    given, state = _topics(connection, names)
+    given, states = _topics(connection, names)
+    state_id, names = next(iter(states.items()))
     wanted = sorted(partitions if partitions is not None else range(given.partitions))
     used = [newest_revision(connection, names.sealed), *_committed_revisions(connection, names, given)]
     revision = 1 + max(used)
@@ -138,9 +143,10 @@ def reset(
     findings = []
     for p in wanted:
         if not dry_run:
-            pointer = Pointer(connection.admin.cluster_id(), given.topic_id, state.topic_id, revision)
+            pointer = Pointer(connection.admin.cluster_id(), given.topic_id, state_id, revision)
             _commit(connection, names, p, starts[p], pointer)
-            _erase(connection, names, p)
+            for there in states.values():
+                _erase(connection, there, p, given.topic_id)
         text = f"revision {revision} begins at position {starts[p]}"
         findings.append(Finding(p, "reset", text, starts[p], revision))
     return findings
@@ -149,23 +155,33 @@ def reset(
 # ------------------------------------------------------------------------------------------------------ looking
 
 
-def _topics(connection: Connection, names: Names) -> tuple[Topic, Topic]:
-    found = [connection.admin.topic(name) for name in (names.input, names.state)]
-    for name, topic in zip((names.input, names.state), found, strict=True):
-        if topic is None:
+class _Home(NamedTuple):
+    """A state topic: the names with it, and a reader of it."""
+
+    names: Names
+    reader: blobs.Reader
+
+
+def _topics(connection: Connection, names: Names) -> tuple[Topic, dict[str, Names]]:
+    """The input, and by topic id the state topics that exist: the present one first, then an older release's."""
+    given = connection.admin.topic(names.input)
+    former = names.formerly()
+    states = {}
+    for there in [names, *([former] if former is not None else [])]:
+        found = connection.admin.topic(there.state)
+        if found is not None:
+            states[found.topic_id] = there
+    for name, missing in ((names.input, given is None), (names.state, not states)):
+        if missing:
             msg = f"topic {name!r} does not exist; `sketchstream topics create` makes the topics that are ours"
             raise ConfigError(msg)
-    given, state = found
     assert given is not None
-    assert state is not None
-    return given, state
+    return given, states
 
 
-def _look(
-    connection: Connection, names: Names, reader: blobs.Reader, given: Topic, state: Topic, partition: int
-) -> _Found:
+def _look(connection: Connection, names: Names, homes: Mapping[str, _Home], given: Topic, partition: int) -> _Found:
     """One partition as a worker that takes it would find it."""
-    committed = reader.committed(partition)
+    committed = next(iter(homes.values())).reader.committed(partition)
     pointer = None
     if committed is not None:
         try:
@@ -175,22 +191,21 @@ def _look(
     if committed is None or pointer is None:
         traces = [
             name
-            for name in (names.state, names.sealed)
+            for name in (*(home.names.state for home in homes.values()), names.sealed)
             if name and connection.admin.offsets(name, [partition], "latest").get(partition, 0) > 0
         ]
         if committed is None and not traces:
             return _Found(Finding(partition, "unstarted", "no offset, no trace: a worker starts it at its beginning"))
         what = "its offset is gone" if committed is None else "its offset was written by another client"
         return _Found(Finding(partition, "lost", what))
-    return _judge(connection, names, reader, given, state, partition, committed.offset, pointer)
+    return _judge(connection, names, homes, given, partition, committed.offset, pointer)
 
 
 def _judge(
     connection: Connection,
     names: Names,
-    reader: blobs.Reader,
+    homes: Mapping[str, _Home],
     given: Topic,
-    state: Topic,
     partition: int,
     position: int,
     pointer: Pointer,
@@ -204,11 +219,11 @@ def _judge(
         return lost("its pointer was written in another cluster")
     if pointer.topic_id != given.topic_id:
         return lost("its pointer belongs to an earlier topic of the same name")
-    if pointer.manifest >= 0 and pointer.state_id != state.topic_id:
+    if pointer.manifest >= 0 and pointer.state_id not in homes:
         return lost("its snapshot was in a state topic that was deleted and made again")
     if pointer.manifest >= 0:
         try:
-            read_manifest(reader, partition, pointer)
+            read_manifest(homes[pointer.state_id].reader, partition, pointer)
         except DataLossError:
             return lost("its snapshot is gone or does not open")
     first = connection.admin.offsets(names.input, [partition], "earliest").get(partition, 0)
@@ -229,9 +244,8 @@ def _judge(
 def _adoptable(
     connection: Connection,
     names: Names,
-    reader: blobs.Reader,
+    homes: Mapping[str, _Home],
     given: Topic,
-    state: Topic,
     partition: int,
     logged: Mapping[int, tuple[int, Pointer]],
     found: _Found,
@@ -240,7 +254,7 @@ def _adoptable(
     if partition not in logged:
         return found
     position, pointer = logged[partition]
-    judged = _judge(connection, names, reader, given, state, partition, position, pointer)
+    judged = _judge(connection, names, homes, given, partition, position, pointer)
     if judged.finding.outcome != "healthy":
         return judged if judged.finding.outcome == "lost" else found
     text = f"{found.finding.text}; its last snapshot was found: revision {pointer.revision} at position {position}"
@@ -380,6 +394,7 @@ def _starts(connection: Connection, names: Names, partitions: Sequence[int], to:
 
 def _producer(connection: Connection, names: Names, partition: int) -> KafkaProducer:
     """The partition's fence, taken: whoever held it before is out."""
+    Fence.end_former(connection, names.input, partition)
     producer = connection.producer(
         transactional_id=transactional_id(names.group, names.input, partition),
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
@@ -407,17 +422,18 @@ def _send_offset(producer: KafkaProducer, names: Names, partition: int, position
     from kafka import TopicPartition
     from kafka.structs import OffsetAndMetadata
 
-    offset = OffsetAndMetadata(position, pointer.to_text(), -1)
+    offset = OffsetAndMetadata(position, replace(pointer, naming=NAMING).to_text(), -1)
     producer.send_offsets_to_transaction({TopicPartition(names.input, partition): offset}, names.group)
 
 
-def _move(connection: Connection, names: Names, reader: blobs.Reader, partition: int, found: _Found) -> None:
+def _move(connection: Connection, names: Names, homes: Mapping[str, _Home], partition: int, found: _Found) -> None:
     """The same snapshot at another position, its windows marked as partial: a manifest of its own, one transaction."""
     pointer, position = found.pointer, found.finding.position
     assert pointer is not None
     if pointer.manifest < 0:
         _commit(connection, names, partition, position, pointer)
         return
+    names, reader = homes[pointer.state_id]
     manifest = read_manifest(reader, partition, pointer)
     inner = dict(manifest["manifest"])
     inner["position"] = position
@@ -445,8 +461,15 @@ def _move(connection: Connection, names: Names, reader: blobs.Reader, partition:
         producer.close(timeout=5)
 
 
-def _erase(connection: Connection, names: Names, partition: int) -> None:
-    """Cut off every snapshot of a partition: what a reset leaves behind must not stay readable."""
+def _erase(connection: Connection, names: Names, partition: int, input_id: str) -> None:
+    """Cut off every snapshot of a partition: what a reset leaves behind must not stay readable.
+
+    A state topic of an older release may hold another application's snapshots; then it stays as it is.
+    """
+    if names.former_state is not None:
+        others = inputs_of(connection, names.state, partition) - {input_id}
+        if others & connection.admin.topic_ids().keys():
+            return
     for _ in range(5):
         end = connection.admin.offsets(names.state, [partition], "latest").get(partition, 0)
         if end == 0:

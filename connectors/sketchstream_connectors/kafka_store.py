@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import msgpack
 
 from sketchstream import faults
-from sketchstream.errors import BrokerError, DataLossError, FencedError
+from sketchstream.errors import BrokerError, DataLossError, FencedError, SnapshotsGoneError
 from sketchstream.stream.ports import Fresh, Restored, Snapshot
 from sketchstream_connectors import kafka_blobs as blobs
 from sketchstream_connectors import kafka_traces as traces
@@ -29,9 +29,9 @@ from sketchstream_connectors.kafka_client import Admin, Connection
 from sketchstream_connectors.kafka_eraser import Eraser
 from sketchstream_connectors.kafka_fence import MANIFEST_FORMAT, Fence, Member, Place
 from sketchstream_connectors.kafka_ground import ADVICE, Ground
-from sketchstream_connectors.kafka_pointer import Pointer
+from sketchstream_connectors.kafka_pointer import NAMING, Pointer
 from sketchstream_connectors.kafka_positions import UNKNOWN
-from sketchstream_connectors.kafka_topics import state_topic
+from sketchstream_connectors.kafka_topics import former_state_topic, state_topic
 
 log = logging.getLogger("sketchstream.kafka")
 
@@ -72,7 +72,6 @@ class KafkaStore:
         self._topic = topic
         self._member = member
         self._accept_loss = accept_loss
-        self._state_topic = state_topic(connection.group, topic)
         self._lag = (lag_bytes, lag_s)
         # The broker begins a new segment with the first append after `segment.ms`, and deletes whole segments only:
         # what a silent partition superseded leaves the disk when its snapshot is written again behind it.
@@ -81,7 +80,11 @@ class KafkaStore:
         self._fences: dict[int, Fence] = {}
         self._readers: list[blobs.Reader] = []
         self._lock = threading.Lock()
-        self._ground = Ground(self._admin, topic, self._state_topic, sealed_topic, accept_loss=accept_loss)
+        names = [state_topic(connection.group, topic), former_state_topic(connection.group, topic)]
+        states = [name for name in names if name is not None]
+        self._ground = Ground(self._admin, topic, states, sealed_topic, accept_loss=accept_loss)
+        self._state_topic = self._ground.state.name
+        self._may_be_shared = self._state_topic != states[0]
         self._eraser = Eraser(connection, self._state_topic)
 
     # ---------------------------------------------------------------------------------------------- the port
@@ -92,7 +95,10 @@ class KafkaStore:
         self.drop(partition)
         self._ground.adopt_input()
         self._ground.check_room(partition)
-        fence = Fence.open(self._connection, self._topic, self._state_topic, partition)
+        if self._may_be_shared:
+            self._refuse_strangers(partition)
+        state = self._ground.state_now()
+        fence = Fence.open(self._connection, self._topic, state, partition)
         try:
             fence.take()
             faults.reach("take.fenced")
@@ -105,6 +111,25 @@ class KafkaStore:
         log.info("event=partition_taken partition=%d seconds=%.3f", partition, time.monotonic() - started)
         return found
 
+    def _refuse_strangers(self, partition: int) -> None:
+        """A state topic whose name two applications share: each would erase the other's snapshots."""
+        other = self._stranger_in(self._state_topic, partition)
+        if other is not None:
+            msg = (
+                f"the state topic {self._state_topic!r} holds snapshots of {other!r} too: another application's group "
+                "and topic make the same name. `sketchstream topics create` makes one for this application alone; "
+                "workers that are started then move their snapshots there"
+            )
+            raise DataLossError(msg)
+
+    def _stranger_in(self, state_topic: str, partition: int) -> str | None:
+        """Another input that exists, and whose snapshots are in a partition of a state topic."""
+        found = traces.inputs_of(self._connection, state_topic, partition) - {self._ground.input.topic_id}
+        if not found:
+            return None
+        names = self._admin.topic_ids()
+        return next((names[one] for one in sorted(found) if one in names), None)
+
     def _restore(self, partition: int, fence: Fence) -> Restored | Fresh:
         """What is committed, checked against the cluster and the topics it was written for."""
         with self._reader() as reader:
@@ -112,6 +137,10 @@ class KafkaStore:
             if committed is None:
                 return self._first(partition, fence)
             pointer = Pointer.from_text(committed.metadata or "")
+            older = pointer is not None and pointer.naming < NAMING
+            if older and Fence.end_former(self._connection, self._topic, partition):
+                committed = reader.committed(partition) or committed
+                pointer = Pointer.from_text(committed.metadata or "")
             if pointer is None:
                 msg = (
                     f"the committed offset of partition {partition} of {self._topic!r} was not written by sketchstream "
@@ -128,7 +157,20 @@ class KafkaStore:
             return self._load(partition, fence, pointer, reader)
 
     def _load(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.Reader) -> Restored:
-        """Manifest and blobs."""
+        """Manifest and blobs; those in a state topic of an older release move with the next snapshot."""
+        home = self._ground.topic_of_state(pointer.state_id) or self._state_topic
+        if home != self._state_topic:
+            elsewhere = blobs.Reader(self._connection, self._topic, home)
+            try:
+                found = self._read(partition, fence, pointer, elsewhere)
+            finally:
+                elsewhere.close()
+            fence.moving, fence.moved_from, fence.places, fence.written = dict(found.blobs), home, {}, 0
+            return found
+        return self._read(partition, fence, pointer, reader)
+
+    def _read(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.Reader) -> Restored:
+        """Manifest and blobs, by a reader of the topic that they are in."""
         packed = reader.read(partition, b"m" + pointer.snapshot_id, pointer.manifest, pointer.chunks, pointer.key)
         said = msgpack.unpackb(packed, strict_map_key=False)
         if said["v"] != MANIFEST_FORMAT:
@@ -151,7 +193,7 @@ class KafkaStore:
             what = "was written in another cluster (mirrored offsets point nowhere)"
         elif pointer.topic_id != self._ground.input.topic_id:
             what = "belongs to an earlier topic of the same name"
-        elif pointer.state_id != self._ground.state.topic_id and pointer.manifest >= 0:
+        elif pointer.manifest >= 0 and self._ground.topic_of_state(pointer.state_id) is None:
             what = "names a snapshot in a state topic that was deleted and made again"
         else:
             ends = self._admin.offsets(self._topic, [partition], "latest")
@@ -180,6 +222,13 @@ class KafkaStore:
                     f"it: the group's offsets expired or were deleted; {ADVICE}"
                 )
                 raise DataLossError(msg)
+        former = self._ground.former_state
+        if former is not None and self._ground.input.topic_id in traces.inputs_of(self._connection, former, partition):
+            msg = (
+                f"partition {partition} of {self._topic!r} has no committed offset, but {former!r} holds snapshots of "
+                f"it: the group's offsets expired or were deleted; {ADVICE}"
+            )
+            raise DataLossError(msg)
         revision = traces.revision_of(self._connection, self._topic, self._ground.input.topic_id)
         return self._begin(partition, fence, revision or 0, partial=False)
 
@@ -201,12 +250,12 @@ class KafkaStore:
             msg = f"no leader answers for partition {partition} of {self._topic!r}"
             raise BrokerError(msg)
         self._member.expect_epoch(partition, UNKNOWN)
-        fence.begin(begins[partition], Pointer(*self._ids(), revision, partial=partial), self._member)
+        fence.begin(begins[partition], Pointer(*self._ids(fence), revision, partial=partial), self._member)
         return Fresh(revision, fence.position, partial)
 
-    def _ids(self) -> tuple[str, str, str]:
+    def _ids(self, fence: Fence) -> tuple[str, str, str]:
         """Of the cluster, the input and the state topic: what a pointer is bound to."""
-        return self._admin.cluster_id(), self._ground.input.topic_id, self._ground.state.topic_id
+        return self._admin.cluster_id(), self._ground.input.topic_id, fence.state_id
 
     def commit(self, partition: int, snapshot: Snapshot) -> None:
         """See `ports.StateStore.commit`."""
@@ -219,21 +268,46 @@ class KafkaStore:
             fence.broken = True
             msg = f"a snapshot of partition {partition} would move its position back"
             raise DataLossError(msg)
+        state_id = self._ground.state_now().topic_id
+        if fence.state_id != state_id:
+            fence.places, fence.moving, fence.manifest, fence.written = {}, {}, -1, 0
+            fence.position, fence.state_id = min(fence.position, snapshot.position), state_id
+            self._eraser.restart(partition)
+            msg = (
+                f"the state topic {self._state_topic!r} was deleted and made again while partition {partition} ran: "
+                "its snapshot is written again, whole"
+            )
+            raise SnapshotsGoneError(msg)
         fence.broken = True
         self._ground.check_input()
-        missing = snapshot.keep - fence.places.keys()
+        self._ground.watch_settings()
+        missing = snapshot.keep - fence.places.keys() - fence.moving.keys()
         if missing:
             msg = f"a snapshot of partition {partition} keeps {len(missing)} blobs that no earlier one brought"
             raise DataLossError(msg)
-        about = Pointer(*self._ids(), snapshot.revision, snapshot.spec_fingerprint)
+        about = Pointer(*self._ids(fence), snapshot.revision, snapshot.spec_fingerprint)
         try:
-            fence.write(snapshot, self._lagging(partition, fence, snapshot), about, self._member)
+            again = {name: data for name, data in fence.moving.items() if name in snapshot.keep}
+            again |= self._lagging(partition, fence, snapshot)
+            fence.write(snapshot, again, about, self._member)
         except FencedError as error:
             if getattr(error, "whole_worker", False):
                 self._member.condemn(error)
             raise
         fence.broken = False
         self._eraser.erase(partition, fence.first)
+        if fence.moved_from is not None:
+            home, fence.moved_from, fence.moving = fence.moved_from, None, {}
+            self._erase_former(partition, home)
+
+    def _erase_former(self, partition: int, home: str) -> None:
+        """Snapshots that were moved leave their former topic, if it holds nobody else's."""
+        try:
+            if self._stranger_in(home, partition) is None:
+                self._admin.delete_before(home, self._admin.offsets(home, [partition], "latest"))
+            log.info("event=state_moved partition=%d topic=%s", partition, home)
+        except BrokerError as error:
+            log.warning("event=erase_delayed topic=%s error=%s", home, type(error.__cause__ or error).__name__)
 
     def _lagging(self, partition: int, fence: Fence, snapshot: Snapshot) -> dict[str, bytes]:
         """Clean blobs so old that they keep superseded snapshots from being erased, to be written again."""
@@ -241,7 +315,7 @@ class KafkaStore:
         oldest = time.time_ns() // 1_000_000 - int(lag_s * 1000)
         old = [
             name
-            for name in snapshot.keep
+            for name in snapshot.keep & fence.places.keys()
             if fence.written - fence.places[name].mark > lag_bytes or fence.places[name].at < oldest
         ]
         if not old:

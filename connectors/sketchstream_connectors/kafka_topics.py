@@ -6,25 +6,71 @@ cluster, only when asked to.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sketchstream.errors import ConfigError
 from sketchstream_connectors.kafka_client import Connection, Topic
 
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 STATE = {**FOR_EVER, "segment.bytes": str(16 * 2**20), "segment.ms": "600000", "file.delete.delay.ms": "1000"}
+LONGEST_STEM = 220
+"""Characters of a group and a topic in a name; a topic's name has at most 249."""
+_ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
 LIKE_INPUT = ("retention.ms", "retention.bytes")
 
 
 def state_topic(group: str, topic: str) -> str:
-    """Name of the internal topic."""
-    return f"{group}.{topic}.state"
+    """Name of the internal topic: no other group and topic have the same.
+
+    Examples:
+        >>> state_topic("reach", "events")
+        'reach.events.state'
+        >>> state_topic("x", "y.z") == state_topic("x.y", "z")
+        False
+    """
+    return f"{_stem(group, topic, '.', _ILLEGAL.sub('_', group))}.state"
 
 
 def transactional_id(group: str, topic: str, partition: int) -> str:
-    """The fence of one partition."""
-    return f"{group}-{topic}-{partition}"
+    """The fence of one partition: no other group, topic and partition have the same."""
+    return f"{fence_prefix(group, topic)}{partition}"
+
+
+def fence_prefix(group: str, topic: str) -> str:
+    """What the transactional ids of all partitions begin with."""
+    return f"{_stem(group, topic, '-', group)}-"
+
+
+def former_state_topic(group: str, topic: str) -> str | None:
+    """The internal topic's name in releases where two groups could share one; None where it is the same."""
+    name = f"{group}.{topic}.state"
+    return None if name == state_topic(group, topic) else name
+
+
+def former_transactional_id(group: str, topic: str, partition: int) -> str | None:
+    """The fence's name in releases where two groups could share one; None where it is the same."""
+    name = f"{group}-{topic}-{partition}"
+    return None if name == transactional_id(group, topic, partition) else name
+
+
+def _stem(group: str, topic: str, separator: str, legible: str) -> str:
+    """Group and topic joined. A digest follows where the separator does not tell which is which.
+
+    Without a digest, neither has the separator in it; so no name without one equals a name with one.
+
+    Args:
+        group: of the application.
+        topic: its input.
+        separator: one character.
+        legible: the group as it may be written here.
+    """
+    if legible == group and separator not in group + topic and len(group) + len(topic) <= LONGEST_STEM:
+        return f"{group}{separator}{topic}"
+    digest = hashlib.blake2b(f"{len(group)}:{group}{topic}".encode(), digest_size=8, person=b"sketch-names")
+    return f"{legible}{separator}{topic}"[:LONGEST_STEM] + separator + digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -37,11 +83,17 @@ class Names:
     results: str | None = None
     dead_letter: str | None = None
     late: str | None = None
+    former_state: str | None = None
 
     @property
     def state(self) -> str:
         """The internal topic of snapshots."""
-        return state_topic(self.group, self.input)
+        return self.former_state or state_topic(self.group, self.input)
+
+    def formerly(self) -> Names | None:
+        """The same with the state topic that an older release made; None where its name is the same."""
+        former = former_state_topic(self.group, self.input)
+        return None if former is None else replace(self, former_state=former)
 
 
 @dataclass(frozen=True)
@@ -184,12 +236,8 @@ def rights(names: Names) -> Iterator[Right]:
         if name:
             yield Right("topic", name, "literal", "write", "sends refused records")
     yield Right("group", names.group, "literal", "read", "is a member of the group")
-    yield Right("transactional_id", fence_prefix(names), "prefixed", "write", "takes partitions, and commits")
-
-
-def fence_prefix(names: Names) -> str:
-    """What every transactional id of a configuration begins with."""
-    return f"{names.group}-{names.input}-"
+    prefix = fence_prefix(names.group, names.input)
+    yield Right("transactional_id", prefix, "prefixed", "write", "takes partitions, and commits")
 
 
 def acls(names: Names) -> Iterator[tuple[str, str, str, Sequence[str]]]:

@@ -56,6 +56,16 @@ def newest_trace(connection: Connection, state_topic: str, partition: int) -> Tr
     return None
 
 
+def inputs_of(connection: Connection, state_topic: str, partition: int) -> set[str]:
+    """Topic ids of the inputs whose committed manifests are in a partition of a state topic."""
+    log = Log(connection, state_topic, only=partition)
+    try:
+        said = (dict(record.headers) for record in log.advance())
+        return {headers[TOPIC_ID].decode() for headers in said if TOPIC_ID in headers}
+    finally:
+        log.close()
+
+
 def newest_revision(connection: Connection, sealed_topic: str | None, *, tail: int | None = None) -> int:
     """Largest revision that was published; -1 where nothing ever was. `tail`: among so many last records only."""
     newest = -1

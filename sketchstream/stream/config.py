@@ -167,11 +167,6 @@ class Config:
         return None if self.from_kafka else self.resolve("sealed")
 
     @property
-    def state_topic(self) -> str:
-        """Internal topic of snapshots."""
-        return f"{self.group}.{self.input.topic}.state"
-
-    @property
     def fingerprint(self) -> bytes:
         """16 bytes that are equal exactly for equal sets of sketches."""
         import hashlib

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
+from sketchstream.errors import BrokerError, DataLossError, SketchstreamError, SnapshotsGoneError
 from sketchstream.stream import judgement
 from sketchstream.stream.jobs import Done, Jobs
 from sketchstream.stream.metrics import Metrics
@@ -254,6 +254,12 @@ class Lives:
             if error is not None:
                 if slot.job_kind == "commit":
                     self._metrics.add("commit_failures")
+                if isinstance(error, SnapshotsGoneError) and slot.state is not None:
+                    say(logging.ERROR, "snapshots_gone", partition=slot.partition, reason=str(error))
+                    slot.state.store_all()
+                    if slot.status == "restoring":  # its first snapshot
+                        self.fail(slot, error)
+                    continue
                 if slot.status != "halted":
                     self.fail(slot, error)
                 continue

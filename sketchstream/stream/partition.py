@@ -641,6 +641,14 @@ class PartitionState:
                 self._announce(track)
         return manifest.write(self)
 
+    def store_all(self) -> None:
+        """Nothing of earlier snapshots is stored any more: the next one brings every window and entry."""
+        for window in self._open_windows():
+            window.dirty = True
+        for one in self._outbox:
+            one.saved = False
+        self._changed = True
+
     @classmethod
     def restore(cls, rules: Rules, partition: int, restored: Restored, partitions: int) -> PartitionState:
         """The state that a snapshot holds.

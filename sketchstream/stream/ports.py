@@ -279,7 +279,13 @@ class StateStore(Protocol):
         """
 
     def commit(self, partition: int, snapshot: Snapshot) -> None:
-        """Make this the partition's snapshot. Raises FencedError, BrokerError, StoreError or DataLossError."""
+        """Make this the partition's snapshot.
+
+        Raises:
+            FencedError, BrokerError, StoreError, DataLossError: see the laws.
+            SnapshotsGoneError: nothing was written, and blobs of earlier snapshots are gone: the next snapshot must
+                bring all of them. The partition is still ours.
+        """
 
     def drop(self, partition: int) -> None:
         """Forget the partition (not its snapshots): close what `take` opened, abort what is in flight. Never raises."""

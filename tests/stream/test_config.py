@@ -55,12 +55,7 @@ def parse(text: str, **environ: str) -> Config:
 def test_defaults_of_a_topic() -> None:
     config = parse(TOPIC)
     plan = config.plan("hourly")
-    assert (config.group, config.format, config.state_topic, config.sealed_topic) == (
-        "reach",
-        "json",
-        "reach.events.state",
-        "reach.sealed",
-    )
+    assert (config.group, config.format, config.sealed_topic) == ("reach", "json", "reach.sealed")
     assert config.sealed_directory is None
     assert config.key_file == Path("/etc/reach/k")
     assert plan.spec.epsilon == Fraction(1)
