@@ -3,7 +3,7 @@
 In: made-up records; a Kafka of its own on loopback, to which snapshots go. Out: ratios, printed. Touches: about half a
 gigabyte of memory without --quick, Java and a temporary folder of its own.
 
-Run: python bench/windows.py [--quick] [--only memory stall snapshots throughput]
+Run: python bench/windows.py [--quick] [--only memory stall snapshots throughput admission]
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from sketchstream.hashing import Key
 from sketchstream.items import Items
+from sketchstream.kernels import kernel
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain, ProfileSpec
 from sketchstream.stream.memory import MemoryPublisher
 from sketchstream.stream.partition import PartitionState, Rules
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.ports import Assigned, Chunk, Fresh, Restored, Snapshot, SourceEvent
+from sketchstream.stream.quorum import Quorum, Watermark
 from sketchstream.stream.windows import Calendar, Width
 from sketchstream.stream.worker import Settings, Worker
 
@@ -314,10 +317,59 @@ def throughput(rounds: int) -> None:
         )
 
 
+@kernel
+def largest_times(
+    times: npt.NDArray[np.int64],
+    stamps: npt.NDArray[np.int64],
+    ahead: int,
+    before: npt.NDArray[np.int64],
+    verdict: npt.NDArray[np.uint8],
+) -> None:
+    """Admission by the largest time so far, as most engines have it."""
+    watermark = 0
+    for i in range(times.size):
+        before[i] = watermark
+        verdict[i] = times[i] > stamps[i] + ahead
+        if verdict[i] == 0:
+            watermark = max(watermark, times[i])
+
+
+def admission(rounds: int) -> None:
+    """Nanoseconds a record that the watermark's quorum costs, beside a loop that takes the largest time."""
+    n = 500_000
+    rng = np.random.default_rng(6)
+    loads = {}
+    for name, per_s in (("10 records/s", 10), ("10,000 records/s", 10_000)):
+        stamps = START_MS + np.sort(rng.integers(0, n * 1000 // per_s, n))
+        loads[name] = stamps - rng.integers(0, 2000, n), stamps
+    for name, part, ahead, alike in (
+        ("2% fast", 0.02, 59, True),
+        ("40% fast", 0.4, 59, True),
+        ("60% late", 0.6, -59, False),
+    ):
+        times, stamps = (column.copy() for column in loads["10,000 records/s"])
+        some = rng.random(n) < part
+        times[some] += ahead * 60_000
+        stamps[some] += ahead * 60_000 if alike else 0
+        loads[f"10,000 records/s, {name}"] = times, stamps
+    before, verdict = np.empty(n, np.int64), np.empty(n, np.uint8)
+    for name, (times, stamps) in loads.items():
+        by_quorum, by_maximum = [], []
+        for _ in range(rounds + 1):
+            began = time.perf_counter()
+            Watermark(Quorum(), 600_000).admit(times, stamps)
+            between = time.perf_counter()
+            largest_times(times, stamps, 600_000, before, verdict)
+            by_maximum.append((time.perf_counter() - between) / n * 1e9)
+            by_quorum.append((between - began) / n * 1e9)
+        quorum_ns, largest_ns = statistics.median(by_quorum[1:]), statistics.median(by_maximum[1:])
+        print(f"admission, {name}: {quorum_ns:.1f} ns a record by quorum, {largest_ns:.1f} ns by the largest time")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="small sizes")
-    parts = ["memory", "stall", "snapshots", "throughput"]
+    parts = ["memory", "stall", "snapshots", "throughput", "admission"]
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="some of the parts")
     options = parser.parse_args()
     quick = options.quick
@@ -329,6 +381,8 @@ def main() -> None:
         snapshots(2 if quick else 8)
     if "throughput" in options.only:
         throughput(3 if quick else 9)
+    if "admission" in options.only:
+        admission(3 if quick else 9)
 
 
 if __name__ == "__main__":

@@ -38,44 +38,55 @@ def _distinct_slices(mask: Any) -> Any:
 
 
 @kernel
-def move(
-    watermark: Any, earliest: Any, slice_ms: Any, top: Any, targets: I64, scores: I64, lowest: I64, slices: U64
-) -> Any:
-    """Set the targets that follow a watermark, and carry over the votes that still hold for them.
+def _reached(number: Any, base: Any, rungs: Any) -> Any:
+    """How many targets after slice `base` lie at or before slice `number`: (number >> i) > (base >> i) for those i."""
+    if number <= base:
+        return 0
+    differing = number ^ base
+    if differing < 0:
+        return rungs
+    n = 0
+    while differing:
+        differing >>= 1
+        n += 1
+    return min(n, rungs)
 
-    A vote for a later time is also one for an earlier time: each new target takes the votes of the first old target
-    that is not before it.
+
+@kernel
+def move(before: Any, after: Any, top: Any, scores: I64, lowest: I64, slices: U64) -> Any:
+    """Carry the votes over to the targets that follow a later watermark.
+
+    Target i after slice s of time is slice ((s >> i) + 1) << i: the next multiple of 2^i slices. A vote for a later
+    time is also one for an earlier time, so each new target takes the votes of the first old target that is not before
+    it.
 
     Args:
-        watermark: the new one, not before the old one.
-        earliest: stands for a watermark before any record.
-        slice_ms: width of the first rung.
-        top: how many rungs had votes.
-        targets: (r,) ascending target times; filled: the next multiple of slice_ms * 2^i after the watermark.
+        before: slice of the old watermark.
+        after: slice of the new one.
+        top: how many targets had votes.
         scores: (r,) votes in eighths.
         lowest: (r,) smallest time that a supporter testified to.
         slices: (r,) bit set of the slices of time that the supporters' times fall into.
 
     Returns:
-        How many rungs have votes now.
+        How many targets have votes now.
     """
-    number = max(watermark, earliest) // slice_ms
     old = 0
     left = 0
-    for i in range(targets.size):
-        # old targets from i on are still there; one before i that is not before the new target equals it
-        target = ((number >> i) + 1 << i) * slice_ms
+    for i in range(top):
+        target = (after >> i) + 1 << i
+        # votes from i on are still there; an old target before i that is not before the new one equals old target i
         old = max(old, i)
-        while old < top and targets[old] < target:
+        while old < top and (before >> old) + 1 << old < target:
             old += 1
-        targets[i] = target
-        if old < top:
-            scores[i] = scores[old]
-            lowest[i] = lowest[old]
-            slices[i] = slices[old]
-            left = i + 1
-        else:
-            scores[i] = 0
+        if old == top:
+            break
+        scores[i] = scores[old]
+        lowest[i] = lowest[old]
+        slices[i] = slices[old]
+        left = i + 1
+    for i in range(left, top):
+        scores[i] = 0
     return left
 
 
@@ -93,7 +104,6 @@ def admit(
     most: Any,
     watermark: Any,
     top: Any,
-    targets: I64,
     scores: I64,
     lowest: I64,
     slices: U64,
@@ -121,8 +131,7 @@ def admit(
         most: records that are enough without as many slices.
         watermark: before the first record.
         top: how many targets have votes.
-        targets: (r,) see `move`.
-        scores: (r,) never rising.
+        scores: (r,) see `move`; never rising.
         lowest: (r,) see `move`.
         slices: (r,) see `move`.
         before: (n,) filled with the watermark before each record.
@@ -144,6 +153,8 @@ def admit(
     enough = 8 * quorum
     full = 8 * most
     base = max(watermark, earliest)
+    base_slice = base // slice_ms
+    first = (base_slice + 1) * slice_ms
     for i in range(times.size):
         before[i] = watermark
         time = times[i]
@@ -162,19 +173,19 @@ def admit(
         if stamped and stamps[i] >= 0:
             clock = stamps[i]
         testified = min(time, clock)
-        if testified < targets[0] and top == 0:
+        if testified < first and top == 0:
             continue
         supported = 0
         passed = False
-        if testified >= targets[0]:
+        if testified >= first:
             if testified > base + lateness and watermark >= earliest:
                 n_early += 1
             number = testified // slice_ms
+            supported = _reached(number, base_slice, scores.size)
             # slices 64 apart share a bit unless the higher digits shift it: a period would always meet the same one
             shift = np.uint64(number >> 6) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(58)
             bit = np.uint64(1) << ((np.uint64(number) + shift) & np.uint64(63))
-            while supported < targets.size and targets[supported] <= testified:
-                r = supported
+            for r in range(supported):
                 score = scores[r]
                 if score == 0:
                     lowest[r] = testified
@@ -188,10 +199,15 @@ def admit(
                 score = min(score + 8, full)
                 passed |= score == full
                 scores[r] = score
-                supported += 1
-        fresh = clock > base - lateness
-        for r in range(supported, top):
-            scores[r] = max(0, scores[r] - (24 if fresh and targets[r] > clock else 1))
+        if supported < top:
+            # targets that the record's clock had reached; all of them where it is as old as what is late anyway
+            doubtful = top
+            if clock > base - lateness:
+                doubtful = supported
+                if clock > testified:
+                    doubtful = _reached(clock // slice_ms, base_slice, scores.size)
+            for r in range(supported, top):
+                scores[r] = max(0, scores[r] - (24 if r >= doubtful else 1))
         top = max(top, supported)
         while top and scores[top - 1] == 0:
             top -= 1
@@ -204,7 +220,10 @@ def admit(
                         jumped_at = i
                     watermark = lowest[j]
                     base = watermark
-                    top = move(watermark, earliest, slice_ms, top, targets, scores, lowest, slices)
+                    moved = base // slice_ms
+                    top = move(base_slice, moved, top, scores, lowest, slices)
+                    base_slice = moved
+                    first = (base_slice + 1) * slice_ms
                     break
     return watermark, top, low, high, n_future, n_unreadable, n_early, n_jumps, jumped_at
 

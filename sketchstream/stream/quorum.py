@@ -93,22 +93,18 @@ class Watermark:
         self._quorum = quorum
         self._lateness_ms = lateness_ms
         self._top = 0
-        self._targets: Ints = np.zeros(RUNGS, np.int64)
         self._scores: Ints = np.zeros(RUNGS, np.int64)
         self._lowest: Ints = np.zeros(RUNGS, np.int64)
         self._slices: npt.NDArray[np.uint64] = np.zeros(RUNGS, np.uint64)
-        self._set_targets()
 
     def __repr__(self) -> str:
         """The value and how many targets have votes."""
         return f"<Watermark {self.value}, {self._top} targets with votes>"
 
-    def _set_targets(self) -> None:
-        """Targets after `value`, without votes."""
-        number = max(self.value, EARLIEST_MS) // self._quorum.slice_ms
-        self._targets[:] = [((number >> i) + 1 << i) * self._quorum.slice_ms for i in range(RUNGS)]
-        self._scores[:] = 0
-        self._top = 0
+    @property
+    def _slice(self) -> int:
+        """The slice of time that the value falls into."""
+        return max(self.value, EARLIEST_MS) // self._quorum.slice_ms
 
     @property
     def scores(self) -> tuple[int, ...]:
@@ -158,7 +154,6 @@ class Watermark:
             self._quorum.most,
             self.value,
             self._top,
-            self._targets,
             self._scores,
             self._lowest,
             self._slices,
@@ -180,24 +175,14 @@ class Watermark:
             return False
         from sketchstream.stream import kernels
 
-        self.value = min(value, LATEST_MS - 1)
-        self._top = int(
-            kernels.move(
-                self.value,
-                EARLIEST_MS,
-                self._quorum.slice_ms,
-                self._top,
-                self._targets,
-                self._scores,
-                self._lowest,
-                self._slices,
-            )
-        )
+        before, self.value = self._slice, min(value, LATEST_MS - 1)
+        self._top = int(kernels.move(before, self._slice, self._top, self._scores, self._lowest, self._slices))
         return True
 
     def forget_votes(self) -> None:
         """Keep the watermark only: what comes next does not follow what was read last."""
-        self._set_targets()
+        self._scores[:] = 0
+        self._top = 0
 
     def fields(self) -> dict[str, Plain]:
         """The votes as a snapshot has them."""
@@ -219,7 +204,7 @@ class Watermark:
             ValueError: the fields do not fit together.
         """
         self.value = value
-        self._set_targets()
+        self.forget_votes()
         if fields is None or fields["slice"] != self._quorum.slice_ms:
             return
         scores, lowest, slices = fields["scores"], fields["lowest"], fields["slices"]
