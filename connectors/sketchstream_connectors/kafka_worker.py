@@ -17,21 +17,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from sketchstream.errors import BrokerError, ConfigError
-from sketchstream.stream import partitioners
+from sketchstream.errors import BrokerError, ConfigError, DataLossError
+from sketchstream.stream import manifest, partitioners
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.ports import Chunk, Publisher, Sink
 from sketchstream.stream.results import Both, DirectoryPublisher
 from sketchstream.stream.worker import Progress, Settings, Worker
 from sketchstream_connectors import kafka_sample
+from sketchstream_connectors.kafka_blobs import Reader
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_ground import check_writable
+from sketchstream_connectors.kafka_pointer import Pointer
 from sketchstream_connectors.kafka_publish import KafkaPublisher, KafkaSink
+from sketchstream_connectors.kafka_recover import read_manifest
 from sketchstream_connectors.kafka_results import KafkaResults
 from sketchstream_connectors.kafka_sample import decoder_of
 from sketchstream_connectors.kafka_sealed import KafkaSealedSource
 from sketchstream_connectors.kafka_source import KafkaSource
 from sketchstream_connectors.kafka_store import KafkaStore
+from sketchstream_connectors.kafka_topics import former_state_topic, state_topic
 from sketchstream_connectors.records import from_client_records
 
 if TYPE_CHECKING:
@@ -227,6 +231,38 @@ def open_worker(
         metrics=metrics,
         progress=progress,
     )
+
+
+def open_windows(config: Config) -> dict[str, list[tuple[int, int]]]:
+    """Windows that are open in the newest snapshots of the group, by sketch; who may not read those hears of none."""
+    connection = connect(config)
+    manifests: list[dict[str, Any]] = []
+    try:
+        topic = config.input.topic or ""
+        pointers = {
+            place.partition: Pointer.from_text(offset.metadata or "")
+            for place, offset in connection.admin.committed(config.group).items()
+            if place.topic == topic
+        }
+        names = (state_topic(config.group, topic), former_state_topic(config.group, topic))
+        for name in (name for name in names if name is not None):
+            state = connection.admin.topic(name)
+            here = {
+                partition: pointer
+                for partition, pointer in sorted(pointers.items())
+                if pointer is not None and pointer.manifest >= 0 and state and pointer.state_id == state.topic_id
+            }
+            if here:
+                reader = Reader(connection, topic, name)
+                try:
+                    manifests += [read_manifest(reader, p, pointer)["manifest"] for p, pointer in here.items()]
+                finally:
+                    reader.close()
+    except (BrokerError, DataLossError) as error:
+        log.info("event=open_windows_unknown reason=%s", error)
+    finally:
+        connection.close()
+    return manifest.open_windows(manifests)
 
 
 def open_sealed(config: Config) -> KafkaSealedSource:

@@ -13,10 +13,10 @@ from datetime import datetime
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sketchstream.cli import clusters
-from sketchstream.errors import ConfigError, MergeError, StoreError
+from sketchstream.errors import ConfigError, MergeError, SketchstreamError, StoreError
 from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from sketchstream.stream.config import Config
     from sketchstream.stream.plans import SketchPlan
     from sketchstream.stream.ports import SealedSource
+
+
+SHOWN: Final = 5
+"""Open windows that are named."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,9 @@ class Windows:
         """The only window in a range of time."""
         found = list(islice(self.every(name, since, until), 2))
         if not found:
-            msg = f"no window of sketch {name} is published in that range"
+            where = "" if since is None and until is None else " in that range"
+            still = self.open(name)
+            msg = "; ".join([f"no window of sketch {name} is published{where}", *([] if still is None else [still])])
             raise StoreError(msg)
         if len(found) > 1:
             starts = " and ".join(iso(window.window[0]) for window in found)
@@ -65,6 +71,25 @@ class Windows:
             )
             raise ConfigError(msg)
         return found[0]
+
+    def open(self, name: str) -> str | None:
+        """A sentence about the windows that workers hold open, as of their last snapshots; None without any."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        if self.config.from_kafka:
+            from sketchstream_connectors.kafka_worker import open_windows
+
+            found = open_windows(self.config)
+        else:
+            from sketchstream.stream import store
+
+            with contextlib.suppress(SketchstreamError, OSError):
+                found = store.open_windows(self.config.store_path)
+        bounds = found.get(name, [])
+        if not bounds:
+            return None
+        shown = ", ".join(f"{iso(start)} to {iso(end)}" for start, end in bounds[:SHOWN])
+        more = f" and {len(bounds) - SHOWN} more" if len(bounds) > SHOWN else ""
+        return f"windows still open: {shown}{more}; each is published when it is sealed"
 
     def result(self, window: SealedWindow) -> Published:
         """A window as one published object: partitions of a keyed input stacked, others merged."""

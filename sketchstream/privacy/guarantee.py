@@ -339,7 +339,10 @@ def _lost(spec: ProfileSpec, ledger: Ledger, around: Context, looked: Loss) -> l
     if looked == math.inf and spec.publish == "state":
         lost.append("events after any copy of the open state that ever leaks: the bare state is published")
     if around.diagnostics == "exact":
-        lost.append("exact counts of invalid and foreign payloads, at the operator's own endpoint")
+        lost.append(
+            "exact counts of invalid, misplaced and missing items, and of updates (every event that was counted), at "
+            "the operator's own endpoint and in its log"
+        )
     if around.store == "kafka":
         lost.append("keys of superseded snapshots stay in the offsets topic until it is compacted")
     elif around.store == "dir":

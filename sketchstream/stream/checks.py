@@ -6,6 +6,7 @@ In: validated tables. Out: nothing, or a ConfigError of one line. Touches: nothi
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Mapping
 from fractions import Fraction
@@ -215,8 +216,28 @@ def address(text: str, name: str) -> tuple[str, int]:
     return found[1].strip("[]"), int(found[2])
 
 
+def is_loopback(host: str) -> bool:
+    """Whether an address of ours can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def check_privacy(config: Config) -> None:
-    """`privacy.max_epsilon` bounds what one event loses in all sketches of the file together."""
+    """What one event may lose in all sketches of the file together, and where exact counts may be shown."""
+    given = config.worker.metrics
+    if given is not None and config.privacy.diagnostics == "exact" and not config.privacy.diagnostics_public:
+        host, _ = address(given, "worker.metrics")
+        if not is_loopback(host):
+            msg = (
+                f"worker.metrics = {given!r} is not a loopback address, and privacy.diagnostics = 'exact' would show "
+                "exact counts of events there: set diagnostics = 'off', or diagnostics_public = true where only the "
+                "operator can reach it"
+            )
+            raise ConfigError(msg)
     if config.privacy.max_epsilon is None:
         return
     try:

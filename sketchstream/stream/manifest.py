@@ -7,7 +7,7 @@ Source: design.md 7; notes/kafka_faults.md 16, 17.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError
@@ -105,6 +105,16 @@ def write(state: PartitionState) -> Snapshot:
         spec_fingerprint=state.rules.fingerprint,
         rewound=rewound,
     )
+
+
+def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, int]]]:
+    """The bounds of the windows that are open in some of these manifests, by sketch, ascending. Nothing of a state."""
+    found: dict[str, set[tuple[int, int]]] = {}
+    for said in manifests:
+        for name, fields in said["sketches"].items():
+            bounds = {(int(one["start"]), int(one["end"])) for one in fields["windows"]}
+            found.setdefault(name, set()).update(bounds)
+    return {name: sorted(bounds) for name, bounds in found.items()}
 
 
 def read(rules: Rules, partition: int, restored: Restored, partitions: int) -> PartitionState:

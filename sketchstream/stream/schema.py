@@ -97,6 +97,7 @@ class PrivacyTable(Table):
     """`[privacy]`: what may leave, and how much at most."""
 
     diagnostics: Literal["exact", "off"] = "exact"
+    diagnostics_public: bool = False
     max_epsilon: Number | None = None
 
 

@@ -49,6 +49,7 @@ class Settings:
         stop_s: longest time for the last snapshots of a graceful stop.
         give_up_after: failures of a partition in a row after which its error is raised (files: nobody else will mend
             a full disk); None: tried again for ever.
+        report_every_s: between log lines that say how much was counted.
     """
 
     snapshot_every_s: float = 30.0
@@ -64,6 +65,7 @@ class Settings:
     refused_payload: bool = False
     stop_s: float = 20.0
     give_up_after: int | None = None
+    report_every_s: float = 60.0
 
 
 @dataclass

@@ -30,6 +30,7 @@ import msgpack
 
 from sketchstream import faults, files
 from sketchstream.errors import DataLossError, StoreError
+from sketchstream.stream import manifest
 from sketchstream.stream.ports import Fresh, Restored, Snapshot
 
 FORMAT = 1
@@ -273,6 +274,16 @@ def newest_snapshot(root: Path, partition: int) -> dict[str, Any] | None:
         )
         raise DataLossError(msg)
     return None
+
+
+def open_windows(root: Path) -> dict[str, list[tuple[int, int]]]:
+    """Windows that are open in the newest snapshots of a store, by sketch; nothing where there is no store.
+
+    Raises:
+        DataLossError: a snapshot is damaged.
+    """
+    headers = [newest_snapshot(root, partition) for partition in partitions_in(root)] if root.is_dir() else []
+    return manifest.open_windows(header["manifest"] for header in headers if header is not None)
 
 
 def read_blobs(root: Path, partition: int, header: Mapping[str, Any]) -> dict[str, bytes]:

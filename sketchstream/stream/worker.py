@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 from sketchstream.errors import SketchstreamError
-from sketchstream.stream import judgement, refusals, views
+from sketchstream.stream import account, judgement, refusals, views
 from sketchstream.stream.jobs import Jobs
 from sketchstream.stream.lives import Lives, say
 from sketchstream.stream.metrics import Gauges, Metrics
@@ -41,6 +41,8 @@ from sketchstream.stream.slots import Inline, Progress, Settings, Slot, SystemCl
 from sketchstream.stream.windows import iso
 
 __all__ = ["Progress", "Settings", "SystemClock", "Worker"]
+
+log = logging.getLogger("sketchstream.worker")
 
 FLYING_S = 0.05
 """Longest wait for records while a partition is being taken or committed, seconds."""
@@ -89,6 +91,8 @@ class Worker:
         self._losses = {plan.name: float(plan.loss) for plan in rules.sketches}
         self._silence = Silence(settings.idle_ms, settings.idle_topic_ms, rules.lateness_ms)
         self._closed = False
+        self._report_at = self._began + settings.report_every_s
+        self.last_words: tuple[str, ...] = ()
         self._executor: Executor = (
             ThreadPoolExecutor(settings.threads, thread_name_prefix="sketchstream-commit")
             if settings.threads
@@ -184,11 +188,30 @@ class Worker:
                         self._lives.wait(other, deadline)
                 if slot.state is not None and slot.job is None:
                     self._lives.save(slot)
+        self.last_words = self._last_words()
         for slot in self._slots.values():  # an input that was read to its end is not done while something is missing
             if slot.ended and slot.publish_error is not None and slot.state is not None and slot.state.to_publish:
                 raise slot.publish_error
             if slot.ended and slot.error is not None and slot.status == "restoring":
                 raise slot.error
+
+    def _report(self) -> None:
+        """How much was counted, and a warning where most of it was not."""
+        log.info("event=progress %s, %s", self.progress().line(), account.counts(self.metrics))
+        reason = account.main_reason(self.metrics)
+        if reason is not None:
+            say(logging.WARNING, "not_counted", reason=reason)
+
+    def _last_words(self) -> tuple[str, ...]:
+        """Which windows stay open, why none was sealed, why most was not counted."""
+        slots = self._slots.values()
+        bounded = any(slot.ended for slot in slots)
+        nothing = account.nothing_sealed(slots, self.metrics, bounded=bounded)
+        reason = account.main_reason(self.metrics) if nothing is None else nothing
+        return (
+            *(() if reason is None else (reason,)),
+            *account.unsealed(slots, self.rules.lateness_ms, bounded=bounded),
+        )
 
     def close(self, *, leave: bool = False) -> None:
         """Close all ports; what was not committed is replayed by the next owner."""
@@ -271,6 +294,9 @@ class Worker:
     def _tick(self) -> None:
         """Start what is due."""
         now = self._clock.monotonic()
+        if now >= self._report_at:
+            self._report_at = now + self.settings.report_every_s
+            self._report()
         self._idle(now)
         for slot in list(self._slots.values()):
             if slot.job is not None:

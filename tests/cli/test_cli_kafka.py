@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from sketchstream.stream.windows import iso
+
 pytestmark = pytest.mark.kafka
 Run = Callable[..., Any]
 HOUR = 3_600_000
@@ -146,6 +148,8 @@ def test_life_of_a_deployment(kafka: str, group: str, run: Run, tmp_path: Path) 
     worker = start(tmp_path)
     try:
         assert_exact(wait_for(run, 0))
+        still = run("profile", "-c", "c.toml", "--all")
+        assert f"windows still open: {iso(START + 3 * HOUR)} to {iso(START + 4 * HOUR)}" in still.err
         busy = run("reset", "-c", "c.toml", "--yes")
         assert busy.code == 2
         assert "running workers" in busy.complaint

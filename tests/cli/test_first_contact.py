@@ -42,6 +42,13 @@ def configure(folder: Path, *changes: tuple[str, str]) -> None:
     (folder / "c.toml").write_text(text)
 
 
+def set_aside(folder: Path) -> None:
+    """The next worker is the first one."""
+    for name in ("state", "sealed"):
+        if (folder / name).exists():
+            (folder / name).rename(folder / f"old {name}")
+
+
 MISTAKES = [
     pytest.param(
         [('item = "user_id"', 'item = "userid"')], "'userid' (input.item)", "did you mean 'user_id'", id="item"
@@ -87,8 +94,7 @@ def test_few_records_and_a_started_worker_are_warned_only(
     assert "event=sample warning=" in caplog.text
     caplog.clear()
     configure(tmp_path)
-    (tmp_path / "state").rename(tmp_path / "old state")
-    (tmp_path / "sealed").rename(tmp_path / "old sealed")
+    set_aside(tmp_path)
     assert run("worker", "-c", "c.toml").code == 0
     configure(tmp_path, ('item = "user_id"', 'item = "userid"'))
     with (tmp_path / "events.jsonl").open("a") as more:
@@ -161,3 +167,125 @@ def test_diagnostics_of_update_name_every_reason(run: Run, key: Path, tmp_path: 
     assert told.startswith(
         "2 events could not be read, 1 have no item, 2 have a weight above max_weight, 3 have an item"
     )
+
+
+def notes(caplog: pytest.LogCaptureFixture) -> str:
+    """What the worker says at its end."""
+    return "\n".join(one.getMessage() for one in caplog.records if one.name == "sketchstream.worker")
+
+
+def test_a_window_that_is_not_there_is_explained(
+    run: Run, key: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    configure(tmp_path)
+    events(tmp_path / "events.jsonl", 300)
+    assert run("worker", "-c", "c.toml").code == 0
+    said = notes(caplog)
+    assert "event=ended 300 records" in said
+    assert "0 windows sealed" in said
+    assert "window 2023-11-14T00:00:00Z to 2023-11-15T00:00:00Z of sketch daily is open" in said
+    assert "reaches 2023-11-15T00:10:00Z, its end and input.lateness; input.close_at_end = true seals it" in said
+    asked = run("profile", "-c", "c.toml")
+    assert asked.code == 1
+    assert asked.complaint == (
+        "no window of sketch daily is published; windows still open: 2023-11-14T00:00:00Z to 2023-11-15T00:00:00Z; "
+        "each is published when it is sealed"
+    )
+    every = run("profile", "-c", "c.toml", "--all", "--format", "json")
+    assert (every.code, every.out) == (0, "")
+    assert "windows still open: 2023-11-14" in every.err
+    assert MARK not in said + every.err
+    caplog.clear()
+    assert run("worker", "-c", "c.toml").code == 0
+    assert "event=ended 0 records" in notes(caplog)
+    assert "is open" in notes(caplog)
+
+
+def test_the_same_input_again_is_said_to_be_late(
+    spawn: Run, run: Run, key: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    close = ('time = "ts"', 'time = "ts"\nclose_at_end = true')
+    configure(tmp_path, close)
+    events(tmp_path / "events.jsonl", 300)
+    assert run("worker", "-c", "c.toml").code == 0
+    assert "1 windows sealed" in notes(caplog)
+    assert "is open" not in notes(caplog)
+    caplog.clear()
+    assert run("worker", "-c", "c.toml").code == 0
+    assert "there is nothing new: an earlier run read the input to its end" in notes(caplog)
+    configure(
+        tmp_path,
+        close,
+        ('file = "events.jsonl"', 'file = "-"\nformat = "jsonl"'),
+        ("[key]", '[store]\npath = "s2"\n[output]\ndirectory = "d2"\n[key]'),
+    )
+    for words in ("1 windows sealed", "all 300 records are late: their windows are sealed; the same input again"):
+        result = spawn("worker", "-c", "c.toml", stdin=(tmp_path / "events.jsonl").read_bytes())
+        assert result.code == 0, result.err
+        assert words in result.err
+
+
+def test_the_log_counts_by_reason_or_says_that_it_does_not(
+    run: Run, key: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    configure(tmp_path)
+    events(tmp_path / "events.jsonl", 90)
+    with (tmp_path / "events.jsonl").open("a") as more:
+        more.write('{"user_id": 1.5, "ts": 1700000000100}\n' * 120 + "broken\n" * 3 + '{"ts": 1700000000100}\n' * 4)
+    assert run("worker", "-c", "c.toml").code == 0
+    assert "updates=90 unreadable_times=3 undecodable=123 invalid=123 nulls=4" in notes(caplog)
+    assert "more than half of all records are undecodable: check input.format" in notes(caplog)
+    caplog.clear()
+    set_aside(tmp_path)
+    configure(tmp_path, ("[key]", '[privacy]\ndiagnostics = "off"\n[key]'))
+    assert run("worker", "-c", "c.toml").code == 0
+    said = notes(caplog)
+    assert "diagnostics=off (how many events were counted is not said)" in said
+    assert not [word for word in ("updates=", "undecodable", "123", "nulls") if word in said]
+
+
+def test_a_running_worker_reports_and_warns(caplog: pytest.LogCaptureFixture) -> None:
+    from sketchstream.stream.driver import Driver
+
+    caplog.set_level("INFO")
+    text = CONFIG.format().replace(
+        'file = "events.jsonl"', 'topic = "e"\npartitioned_by = "item"\npartitioner = "fnv1a"'
+    )
+    text = text.replace('[key]\nfile = "key"', "").replace("slots = 1024, levels = 2", "size = 40")
+    text = text.replace('item = "user_id"', 'item = "user_id"\nitem_type = "int"')
+    driver = Driver('[kafka]\nbootstrap.servers = "x:1"\ngroup.id = "g"\n' + text, partitions=2)
+    for number in range(100):
+        event = {"user_id": number % 40, "ts": 1_700_000_000_000 + number}
+        elsewhere = 1 - driver._partition(event, None, None)
+        driver.send(event, partition=elsewhere, timestamp=1_700_000_000_000)
+    driver.advance(minutes=3)
+    said = notes(caplog)
+    assert "event=progress 100 records" in said
+    assert "updates=0 misplaced=100" in said
+    assert "more than half of all records are misplaced: check input.partitioner with" in said
+
+
+@pytest.mark.parametrize(
+    ("address", "privacy", "code"),
+    [
+        ("127.0.0.1:0", "", 0),
+        ("[::1]:0", "", 0),
+        ("localhost:0", "", 0),
+        ("0.0.0.0:9400", "", 2),
+        ("[::]:9400", "", 2),
+        ("metrics.example:9400", "", 2),
+        ("0.0.0.0:9400", 'diagnostics = "off"', 0),
+        ("0.0.0.0:9400", "diagnostics_public = true", 0),
+    ],
+)
+def test_exact_counts_stay_on_loopback_addresses(
+    run: Run, key: Path, tmp_path: Path, address: str, privacy: str, code: int
+) -> None:
+    configure(tmp_path, ("[key]", f'[worker]\nmetrics = "{address}"\n[privacy]\n{privacy}\n[key]'))
+    result = run("validate", "-c", "c.toml")
+    assert result.code == code, result.err
+    if code:
+        assert "set diagnostics = 'off', or diagnostics_public = true" in result.complaint

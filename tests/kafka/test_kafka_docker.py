@@ -74,6 +74,8 @@ def test_configurations_are_valid_broker_free(tmp_path: Path) -> None:
         config = checked(text, folder)
         assert config.from_kafka
         assert config.checked
+        assert (config.privacy.diagnostics, config.privacy.diagnostics_public) == ("off", False)
+        assert config.privacy.max_epsilon == "1"
         config.check_memory(4)
 
 

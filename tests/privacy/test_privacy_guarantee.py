@@ -150,6 +150,7 @@ def test_stores_diagnostics_and_copies_are_listed() -> None:
     text = str(guarantee(context=Context(store="kafka", diagnostics="exact", dead_letters="payload")))
     assert "until it is compacted" in text
     assert "exact counts of invalid" in text
+    assert "of updates (every event that was counted)" in text
     assert "hold raw payloads" in text
     assert "plain files of mode 0600" in str(guarantee(context=Context(store="dir")))
     spec = spec_of()

@@ -18,6 +18,7 @@ import click
 from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
+    from sketchstream.cli.windows import Windows
     from sketchstream.estimate.result import Profile
     from sketchstream.published import Published
 
@@ -118,6 +119,7 @@ def command(
         plan = published_windows.plan(sketch)
         if every:
             results.print_windows(published_windows, plan.name, since, until, how.apply, form)
+            _mention_open(published_windows, plan.name)
             return
         if merge:
             found = list(published_windows.every(plan.name, since, until))
@@ -129,8 +131,17 @@ def command(
             window = published_windows.one(plan.name, since, until)
             profile = published_windows.profile(window, how.apply)
             facts = window.fields()
+        if since is None and until is None:
+            _mention_open(published_windows, plan.name)
     present(profile, plot, html, plan.name, facts)
     results.print_one(profile, form, facts)
+
+
+def _mention_open(published: Windows, name: str) -> None:
+    """Name the windows that are not published yet, on standard error."""
+    still = published.open(name)
+    if still is not None:
+        click.echo(f"sketchstream: sketch {name}: {still}", err=True)
 
 
 def present(

@@ -67,12 +67,17 @@ def run(
         leave: give up static membership at the end.
         watch: told after every step where the worker is; default: a status line on a terminal.
     """
+    from sketchstream.stream import account
+
     with progress.Progress("starting") as bar:
         status = watch or (lambda now: bar.reach(now.records, now.line()))
         worker = _worker(config, fail_fast, status)
         with _stopping(worker), _metrics(config, worker):
             worker.run(leave=leave)
-    logging.getLogger("sketchstream.worker").info("event=ended %s", worker.progress().line())
+    log = logging.getLogger("sketchstream.worker")
+    log.info("event=ended %s, %s", worker.progress().line(), account.counts(worker.metrics))
+    for text in worker.last_words:
+        log.info("event=note %s", text)
 
 
 def _worker(config: Config, fail_fast: bool, status: Callable[[Progress], None]) -> Worker:

@@ -1,0 +1,101 @@
+"""What a worker says about what it counted, what it did not count, and which windows it left open.
+
+In: counters, slots. Out: lines for the log. Touches: nothing.
+
+With `diagnostics = "off"` only numbers that depend on envelopes (times, partitions) are said, and that others exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from sketchstream.stream.metrics import Metrics
+from sketchstream.stream.slots import Slot
+from sketchstream.stream.windows import NO_TIME, iso
+
+REASONS: Final = ("late", "future", "unreadable_times", "undecodable", "invalid", "nulls", "misplaced")
+"""Counters of what was not counted. A record may be in several; `misplaced` and `invalid` count updates."""
+ADVICE: Final = {
+    "late": "their windows are sealed; the same input again is not counted a second time",
+    "future": "event times lie beyond input.max_ahead; check input.time and the producers' clocks",
+    "unreadable_times": "check input.time",
+    "undecodable": "check input.format",
+    "invalid": "check input.item_type and max_weight",
+    "nulls": "check input.item",
+    "misplaced": "check input.partitioner with `sketchstream validate`",
+}
+SHOWN: Final = 3
+"""Open windows of a sketch that are named."""
+
+
+def counts(metrics: Metrics) -> str:
+    """Updates, and what was not counted by reason, as far as that may be said."""
+    exact = metrics.exact()
+    parts = [f"updates={exact['updates']}"] if metrics.diagnostics else []
+    parts += [f"{name}={exact[name]}" for name in REASONS if exact.get(name)]
+    if not metrics.diagnostics:
+        parts.append("diagnostics=off (how many events were counted is not said)")
+    return " ".join(parts)
+
+
+def main_reason(metrics: Metrics) -> str | None:
+    """The reason for which more than half of the records were not counted, with what to do; None without one."""
+    exact = metrics.exact()
+    name = max(REASONS, key=lambda one: exact.get(one, 0))
+    # each sketch counts its own updates, so misplaced ones are compared with those
+    most = (
+        exact.get(name, 0) > exact.get("updates", 0)
+        if name == "misplaced"
+        else 2 * exact.get(name, 0) > exact["records"]
+    )
+    return f"more than half of all records are {name.replace('_', ' ')}: {ADVICE[name]}" if most else None
+
+
+def unsealed(slots: Collection[Slot], lateness_ms: int, *, bounded: bool) -> Iterator[str]:
+    """Open windows, and what they wait for.
+
+    Args:
+        slots: of the worker.
+        lateness_ms: how long a window stays open behind the watermark.
+        bounded: the input has an end, at which it could seal them.
+    """
+    opened: dict[str, dict[tuple[int, int], int]] = {}
+    for slot in slots:
+        if slot.state is None:
+            continue
+        for track in slot.state.tracks.values():
+            for window in track.windows.values():
+                marks = opened.setdefault(track.name, {})
+                place = (window.start, window.end)
+                marks[place] = min(slot.state.watermark, marks.get(place, slot.state.watermark))
+    for name, windows in sorted(opened.items()):
+        for (start, end), watermark in sorted(windows.items())[:SHOWN]:
+            reached = "nothing" if watermark == NO_TIME else iso(watermark)
+            advice = "; input.close_at_end = true seals it at the end of the file" if bounded else ""
+            yield (
+                f"window {iso(start)} to {iso(end)} of sketch {name} is open: it is sealed when the watermark "
+                f"(now {reached}) reaches {iso(end + lateness_ms)}, its end and input.lateness{advice}"
+            )
+        if len(windows) > SHOWN:
+            yield f"{len(windows) - SHOWN} more windows of sketch {name} are open"
+
+
+def nothing_sealed(slots: Collection[Slot], metrics: Metrics, *, bounded: bool) -> str | None:
+    """Why no window was opened or sealed in this run; None where one was."""
+    exact = metrics.exact()
+    states = [slot.state for slot in slots if slot.state is not None]
+    if exact["windows_sealed"] or any(state.open_windows for state in states):
+        return None
+    if not exact["records"]:
+        if bounded and any(state.position for state in states):
+            return "there is nothing new: an earlier run read the input to its end, and nothing is counted twice"
+        return "there were no records"
+    refused = [f"{exact[name]} {name.replace('_', ' ')}" for name in REASONS[:3] if exact.get(name)]
+    if exact["late"] == exact["records"]:
+        return f"all {exact['records']} records are late: {ADVICE['late']}"
+    said = (
+        f"none of {exact['records']} records opened a window: {', '.join(refused) or 'their times were not readable'}"
+    )
+    advice = next((ADVICE[name] for name in REASONS[:3] if exact.get(name)), ADVICE["unreadable_times"])
+    return f"{said}; {advice}"
