@@ -11,6 +11,8 @@ until nobody looks at them any more.
 from __future__ import annotations
 
 import collections
+import contextlib
+import socket
 import ssl
 import struct
 import threading
@@ -29,6 +31,8 @@ WINDOW = 1 << 16
 """Bytes asked of a socket while no frame is open. Shorter frames are never in memory that is used again."""
 MOST_BYTES = 1 << 23
 """Bytes after which a connection lets the client's other tasks run."""
+LOW_WATER = 1 << 20
+"""Bytes that must have come before a connection with an open frame is looked at again: fewer, longer turns."""
 ROUNDING = 1 << 20
 KEPT, KEPT_BYTES = 6, 1 << 27
 """Pieces of memory, and bytes, that wait for another frame at most."""
@@ -122,6 +126,7 @@ class Receiver:
         self._head = b""
         self._open: memoryview | None = None
         self._filled = 0
+        self._low = 1
         transport._sock_recv = self.receive
         if getattr(transport._protocol, "parser", None) is not None:
             self._adopt(transport._protocol.parser)
@@ -168,7 +173,18 @@ class Receiver:
             received.size += got
         if error is not None:
             self._open = None
+        else:
+            self._wait_for(sock)
         return received, error
+
+    def _wait_for(self, sock: Any) -> None:
+        """How much makes the socket readable: never more than the frame that is open still lacks."""
+        low = 1 if self._open is None else min(LOW_WATER, len(self._open) - self._filled)
+        if low == self._low or isinstance(sock, ssl.SSLSocket):  # TLS must see all that comes
+            return
+        with contextlib.suppress(OSError, AttributeError):  # systems without it read as they did
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
+        self._low = low
 
     def _fill(self, sock: Any, received: Received) -> int:
         """One read; the number of bytes, 0 at the end of the connection."""

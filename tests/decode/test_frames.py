@@ -333,6 +333,24 @@ def test_a_long_answer_leaves_room_for_the_clients_other_tasks(monkeypatch: pyte
     wire.close()
 
 
+def test_a_socket_is_readable_again_when_a_good_part_of_the_frame_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "LOW_WATER", 10_000)
+    wire = Wire(raw=True)
+    wire.ask(12)
+    stream = stream_of(12, [LONG])
+
+    def low() -> int:
+        return wire.near.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+    wire.feed(stream[:1000], [1000])
+    assert low() == 10_000
+    wire.feed(stream[1000:-500], [10_000])
+    assert low() == 500  # what is missing, and not more
+    assert len(wire.feed(stream[-500:], [500])) == 1
+    assert low() == 1
+    wire.close()
+
+
 def test_all_connections_of_this_consumer_and_no_others() -> None:
     wires = [Wire(raw=False) for _ in range(3)]
     old, new, stranger = (wire.transport for wire in wires)
