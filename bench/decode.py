@@ -2,13 +2,15 @@
 
 In: batches built in memory. Out: a table of CPU times and ratios on standard output. Touches: nothing.
 
-Peers, in the same run: kafka-python's own parser (`PartitionRecords.take(500)`, as its poll does), orjson on the
-values, msgpack and numpy on packed values. CPU time of the thread, medians of interleaved rounds: machines are busy.
+The limit: heads read and checksums computed, nothing else. Peers, in the same run: kafka-python's own parser
+(`PartitionRecords.take(500)`, as its poll does), orjson on its records and on values that lie there already, msgpack
+and numpy on packed values. CPU time of the thread, medians of interleaved rounds: machines are busy.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import statistics
 import struct
 import sys
@@ -77,6 +79,28 @@ def stock(data: bytes, each: Callable[[Any], object] | None) -> int:
     return n
 
 
+def counted(data: bytes) -> int:
+    """The limit: heads and checksums."""
+    from crc32c import crc32c
+
+    from sketchstream_connectors import record_kernels as kernels
+
+    view, array = memoryview(data), np.frombuffer(data, dtype=np.uint8)
+    heads = np.zeros((kernels.count_batches(array), kernels.COLUMNS), dtype=np.int64)
+    kernels.read_heads(array, heads)
+    for head in heads.tolist():
+        assert crc32c(view[head[0] + 21 : head[1]]) == head[kernels.CRC]
+    return int(heads[:, kernels.COUNT].sum())
+
+
+def parsed(values: list[bytes]) -> int:
+    """The parser alone, on values that lie there already: what no decoder through it can be above."""
+    import orjson
+
+    collections.deque(map(orjson.loads, values), maxlen=0)
+    return len(values)
+
+
 def ours(data: bytes, decoder: Any) -> int:
     """Batches to items."""
     from sketchstream_connectors.batches import read_batches
@@ -117,6 +141,7 @@ def main() -> None:
     import msgpack
     import orjson
 
+    from sketchstream_connectors.batches import read_batches
     from sketchstream_connectors.fields import Decoder
 
     keys = batches("keys", n, 0)
@@ -124,6 +149,7 @@ def main() -> None:
         "16-byte keys, 8-byte values (records)",
         rates(
             {
+                "heads and checksums: the limit": lambda: counted(keys),
                 "stock parser": lambda: stock(keys, None),
                 "stock parser, key into a set": lambda: stock(keys, lambda r: seen.add(r.key)),
                 "batches to arrays": lambda: ours(keys, None),
@@ -135,7 +161,10 @@ def main() -> None:
     )
     for codec, name in enumerate(CODECS):
         data = batches("json", n, codec)
+        values = [value for piece in read_batches(data, 0) for value in map(piece.value, range(len(piece))) if value]
         cases = {
+            "heads and checksums: the limit": lambda d=data: counted(d),
+            "orjson alone, values given": lambda v=values: parsed(v),
             "stock parser": lambda d=data: stock(d, None),
             "stock parser, orjson": lambda d=data: stock(d, lambda r: orjson.loads(r.value)["user_id"]),
             "batches to arrays": lambda d=data: ours(d, None),

@@ -1,19 +1,25 @@
-"""Records per second from a real broker into an open sketch, against three peers in the same run.
+"""Records per second from a real broker into an open sketch, against a limit and three peers in the same run.
 
-In: a Kafka of its own on loopback (or `--bootstrap`), filled by confluent-kafka in another process. Out: a table of
-medians and ratios on standard output. Touches: Java, free ports, a temporary directory.
+In: a Kafka of its own on loopback (or `--bootstrap`), filled by confluent-kafka in another process. Out: medians, and
+ratios within rounds with their quartiles, on standard output. Touches: Java, free ports, a temporary directory.
 
 Measured end to end by the wall clock, from the first poll to the last record: poll, decode, hash, update a sketch with
-2^20 slots. Peers, all with one process reading the same topic:
-    ceiling    kafka-python handing whole batches over after the checksum, records only counted
-    wide       the same with reads of 256 KiB from the socket, which the client does not have
-    stock      kafka-python's poll(500), doing nothing with the records
-    confluent  confluent-kafka's consume(500) and value(), key(), doing nothing with them
-Rounds are interleaved; each round makes a consumer of its own, connected before the clock starts.
+2^20 slots. Beside it the processor time of the reading process and of the broker. All with one process on one topic:
+    raw        the limit: a socket, one Fetch on its way while the checksums of the last one are computed, one buffer,
+               heads counted; no group, no positions, no records
+    confluent  confluent-kafka's consume(500), value() and key(), nothing done with them: fetch.queue.backoff.ms = 5
+               (the default of 1,000 makes it idle), checksums on as everywhere here, assigned after its metadata
+    bare       the same without value() and key(): messages counted
+    wide       kafka-python with reads of 256 KiB from the socket, batches counted after their checksums
+    stock      kafka-python's poll(500), doing nothing with its records; of one in twenty, it takes minutes for all
+Rounds are interleaved; each round makes a consumer of its own, connected before the clock starts. A rate of a shared
+machine means little, a ratio within one round more.
 
-Scaling: one and two processes of one group, each with its share of the partitions, start together; all records over the
-time of the slowest, in three times as many rounds, with the same processes in all of them. The peer is the same with
-plain byte ceilings: what the broker and the processors leave to two.
+Texts beside the usual flat one: `nested`, `text` (not ASCII), `floats`, `escapes` and `arrays`, the last two of which
+leave the quick path of the decoder. `codecs`: the raw reader, and decompressing alone, the batches in memory already.
+
+Scaling: one and two processes, each with its share of the partitions, start together; all records over the time of the
+slowest. The peer is the same with raw readers: what the broker and the processors leave to two.
 """
 
 from __future__ import annotations
@@ -22,11 +28,13 @@ import argparse
 import contextlib
 import gc
 import os
-import statistics
+import socket
+import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +46,31 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__fi
 PARTITIONS = 4
 ITEMS = 200_000
 PACKED = 1_000
-SHAPES = ["keys", "json", "packed", "scaling-keys", "scaling-json", "codecs"]
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-TARGETS = {
-    ("keys", "ceiling"): 0.6,
-    ("json", "ceiling"): 0.35,
-    ("keys", "stock"): 20,
-    ("json", "stock"): 8,
-    ("keys", "confluent"): 8,
-    ("json", "confluent"): 3,
-    ("packed", "stock"): 60,
+STOCK_SHARE = 20
+TEXTS = ("json", "nested", "text", "floats", "escapes", "arrays")
+SHAPES = ["keys", *TEXTS, "packed", "scaling-keys", "scaling-json", "codecs"]
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+TARGETS = {  # (shape, peer): wall, processor
+    ("keys", "raw"): (0.45, None),
+    ("json", "raw"): (0.45, None),
+    ("keys", "confluent"): (9, 12),
+    ("json", "confluent"): (2.5, 3.5),
+    **{(shape, "bare"): (1.2, None) for shape in TEXTS[1:]},
 }
+broker_pid: int | None = None
 
 
 # ------------------------------------------------------------------------------------------------- load
+
+PADDED = {
+    "json": '{"ts":%d,"user_id":"user-%011d","event":"click","page":"/home/%05d","n":1,"p":"%s"}',
+    "nested": '{"ts":%d,"user":{"id":"user-%011d","plan":"free"},"page":{"path":"/home/%05d","n":1},"p":"%s"}',
+    "text": '{"ts":%d,"user_id":"user-%011d","city":"Z\u00fcrich","page":"/h\u00f4me/%05d","n":1,"p":"%s"}',
+    "floats": '{"ts":%d,"user_id":"user-%011d","price":12.50,"lat":-47.3769,"page":"/%05d","p":"%s"}',
+    "escapes": '{"ts":%d,"user_id":"user-%011d","said":"\\"yes\\"\\n","page":"\\/home\\/%05d","n":1,"p":"%s"}',
+    "arrays": '{"ts":%d,"user_id":"user-%011d","tags":["a","bc",[1,2.5e3]],"page":"/home/%05d","p":"%s"}',
+}
+"""Texts of about 100 bytes, filled up to that by their last field."""
 
 
 def produce(bootstrap: str, topic: str, shape: str, codec: str, records: int) -> None:
@@ -81,13 +100,10 @@ def produce(bootstrap: str, topic: str, shape: str, codec: str, records: int) ->
         key: bytes | None = None
         if shape == "keys":
             key, value = b"user-%011d" % ids[n], b"12345678"
-        elif shape == "json":
-            value = b'{"ts":%d,"user_id":"user-%011d","event":"click","page":"/home/%05d","n":1}' % (
-                base + n,
-                ids[n],
-                n % 99_991,
-            )
-            value = value[:-1] + b',"p":"' + b"x" * (100 - len(value) - 7) + b'"}'
+        elif shape in PADDED:
+            fields = (base + n, ids[n], n % 99_991)
+            size = len((PADDED[shape] % (*fields, "")).encode())
+            value = (PADDED[shape] % (*fields, "x" * max(0, 100 - size))).encode()
         else:
             value = payloads[n % 64]
         while True:
@@ -101,11 +117,168 @@ def produce(bootstrap: str, topic: str, shape: str, codec: str, records: int) ->
     producer.flush(120)
 
 
+def load(bootstrap: str, topic: str, shape: str, codec: str, records: int) -> None:
+    """A topic filled by another process."""
+    from kafka import KafkaAdminClient
+    from kafka.admin import NewTopic
+
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+    admin.close()
+    command = [sys.executable, __file__, "--produce", bootstrap, topic, shape, codec, str(records)]
+    subprocess.run(command, check=True)
+
+
+# ------------------------------------------------------------------------------------------------- cost
+
+
+class Cost:
+    """Seconds by the wall clock, of this process's processors, and of the broker's (NaN where it is not ours)."""
+
+    def __init__(self, records: int) -> None:
+        self.records = records
+        self.wall = self.cpu = self.broker = float("nan")
+        self._begun = self._now()
+
+    @staticmethod
+    def _now() -> np.ndarray:
+        broker = float("nan")
+        if broker_pid is not None:
+            fields = Path(f"/proc/{broker_pid}/stat").read_text().rpartition(")")[2].split()
+            broker = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return np.array([time.perf_counter(), time.process_time(), broker])
+
+    def stop(self) -> Cost:
+        """The last record has come."""
+        self.wall, self.cpu, self.broker = (self._now() - self._begun) / self.records
+        return self
+
+
 # ---------------------------------------------------------------------------------------------- readers
 
 
+class RawReader:
+    """The limit: nothing but the protocol, in as few steps as Python has for it.
+
+    Args:
+        bootstrap: of a broker that leads all partitions.
+        topic: uncompressed or not, its batches are only counted.
+        partitions: read from their beginnings.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partitions: Sequence[int]) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.topic = topic.encode()
+        self.positions = dict.fromkeys(partitions, 0)
+        self.buffer = memoryview(bytearray(1 << 26))
+        self.head = memoryview(bytearray(4))
+        self.requests = 0
+
+    def ask(self) -> None:
+        """Fetch, version 11, without a session."""
+        self.requests += 1
+        entries = b"".join(struct.pack(">iiqqi", p, -1, at, -1, 4 << 20) for p, at in self.positions.items())
+        body = struct.pack(">hhih3s", 1, 11, self.requests, 3, b"raw")
+        body += struct.pack(">iiiibii", -1, 500, 1, 50 << 20, 0, 0, -1)
+        body += struct.pack(">ih", 1, len(self.topic)) + self.topic + struct.pack(">i", len(self.positions)) + entries
+        body += struct.pack(">ih", 0, 0)
+        self.socket.sendall(struct.pack(">i", len(body)) + body)
+
+    def fill(self, view: memoryview) -> memoryview:
+        """As many bytes."""
+        filled = 0
+        while filled < len(view):
+            got = self.socket.recv_into(view[filled:])
+            assert got
+            filled += got
+        return view
+
+    def read(self, records: int, keep: list[bytes] | None = None) -> None:
+        """Count so many records; `keep` collects what the partitions' fields hold."""
+        from crc32c import crc32c
+
+        from sketchstream_connectors import record_kernels as kernels
+        from sketchstream_connectors.fetch_responses import read_response
+
+        seen = 0
+        self.ask()
+        while seen < records:
+            size = int.from_bytes(self.fill(self.head), "big")
+            correlation, response = read_response(self.fill(self.buffer[:size]), 11)
+            assert correlation == self.requests
+            found = []
+            for part in response.responses[0].partitions:
+                assert part.error_code == 0
+                data = np.frombuffer(part.records, dtype=np.uint8)
+                heads = np.zeros((kernels.count_batches(data), kernels.COLUMNS), dtype=np.int64)
+                kernels.read_heads(data, heads)
+                if len(heads):
+                    self.positions[part.partition_index] = int(
+                        heads[-1, kernels.BASE_OFFSET] + heads[-1, kernels.LAST_DELTA] + 1
+                    )
+                    seen += int(heads[:, kernels.COUNT].sum())
+                    found.append((part.records, heads.tolist()))
+            if seen < records:
+                self.ask()  # on its way while checksums are computed
+            for view, heads_ in found:
+                for head in heads_:
+                    assert crc32c(view[head[0] + 21 : head[1]]) == head[kernels.CRC]
+                if keep is not None:
+                    keep.append(bytes(view))
+
+    def close(self) -> None:
+        """End."""
+        self.socket.close()
+
+
+def read_raw(bootstrap: str, topic: str, records: int, _decoder: Any) -> Cost:
+    """The limit."""
+    reader = RawReader(bootstrap, topic, range(PARTITIONS))
+    cost = Cost(records)
+    reader.read(records)
+    cost.stop()
+    reader.close()
+    return cost
+
+
+def client_consumer(bootstrap: str, topic: str, share: Sequence[int] = range(PARTITIONS)) -> Any:
+    """kafka-python with the settings of our worker, at the beginning of its partitions, connected."""
+    from kafka import TopicPartition
+
+    from sketchstream_connectors.kafka_client import Connection
+
+    consumer = Connection({"bootstrap.servers": bootstrap, "group.id": "bench"}).consumer(group_id=None)
+    partitions = [TopicPartition(topic, p) for p in share]
+    consumer.assign(partitions)
+    to_beginning(consumer, partitions)
+    return consumer
+
+
+def to_beginning(consumer: Any, partitions: list[Any]) -> None:
+    """Go to the beginning of these partitions, with their metadata."""
+    for partition in partitions:
+        consumer.seek(partition, 0)
+    consumer.end_offsets(partitions)
+
+
+def read_stock(bootstrap: str, topic: str, records: int, _decoder: Any) -> Cost:
+    """poll(500), nothing done."""
+    consumer = client_consumer(bootstrap, topic)
+    cost = Cost(max(records // STOCK_SHARE, 1))
+    seen = 0
+    while seen < cost.records:
+        for polled in consumer.poll(1000, max_records=500).values():
+            seen += len(polled)
+    cost.records = seen
+    cost.stop()
+    consumer.close()
+    return cost
+
+
 def counting_records() -> type:
-    """Whole batches after the checksum, counted: what the client can hand over at all."""
+    """Whole batches after the checksum, counted."""
     from crc32c import crc32c
     from kafka.consumer.fetcher import Fetcher
 
@@ -141,53 +314,8 @@ def counting_records() -> type:
     return CountingRecords
 
 
-def client_consumer(bootstrap: str, topic: str) -> Any:
-    """kafka-python with the settings of our worker, at the beginning of all partitions."""
-    from kafka import TopicPartition
-
-    from sketchstream_connectors.kafka_client import Connection
-
-    consumer = Connection({"bootstrap.servers": bootstrap, "group.id": "bench"}).consumer(group_id=None)
-    partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
-    consumer.assign(partitions)
-    to_beginning(consumer, partitions)
-    return consumer
-
-
-def to_beginning(consumer: Any, partitions: list[Any]) -> int:
-    """Go to the beginning of these partitions, connected and with their metadata; returns their records."""
-    for partition in partitions:
-        consumer.seek(partition, 0)
-    return sum(consumer.end_offsets(partitions).values())
-
-
-def read_stock(bootstrap: str, topic: str, records: int, _decoder: Any) -> float:
-    """poll(500), nothing done."""
-    consumer = client_consumer(bootstrap, topic)
-    seen = 0
-    start = time.perf_counter()
-    while seen < records:
-        for polled in consumer.poll(1000, max_records=500).values():
-            seen += len(polled)
-    taken = time.perf_counter() - start
-    consumer.close()
-    return taken
-
-
-def read_ceiling(bootstrap: str, topic: str, records: int, _decoder: Any) -> float:
-    """Batches counted."""
-    return counted(client_consumer(bootstrap, topic), records)
-
-
-def read_wide_ceiling(bootstrap: str, topic: str, records: int, _decoder: Any) -> float:
-    """Batches counted, with our reads from the socket."""
-    consumer = client_consumer(bootstrap, topic)
-    read_widely(consumer)
-    return counted(consumer, records)
-
-
-def read_widely(consumer: Any) -> None:
-    """Let the connections of kafka-python read 256 KiB at once instead of 4: the definition of this peer is frozen."""
+def read_wide(bootstrap: str, topic: str, records: int, _decoder: Any) -> Cost:
+    """kafka-python whose connections read 256 KiB at once instead of 4: the definition of this peer is frozen."""
 
     def wide(transport: Any) -> Any:
         transport._sock_recv = lambda: receive(transport._sock)
@@ -196,10 +324,20 @@ def read_widely(consumer: Any) -> None:
     async def build_transport(*arguments: Any, **options: Any) -> Any:
         return wide(await build(*arguments, **options))
 
+    consumer = client_consumer(bootstrap, topic)
     manager = consumer._manager
     build, manager._build_transport = manager._build_transport, build_transport
     for connection in list(manager._conns.values()):
         wide(connection.transport)
+    consumer._fetcher.PartitionRecords = counting_records()
+    cost = Cost(records)
+    seen = 0
+    while seen < records:
+        for polled in consumer.poll(1000).values():
+            seen += sum(entry.records for entry in polled)
+    cost.stop()
+    consumer.close()
+    return cost
 
 
 def receive(sock: Any) -> tuple[bytes, Exception | None]:
@@ -220,68 +358,55 @@ def receive(sock: Any) -> tuple[bytes, Exception | None]:
     return b"".join(parts), None
 
 
-def counted(consumer: Any, records: int) -> float:
-    """Seconds until all are counted; closes the consumer."""
-    consumer._fetcher.PartitionRecords = counting_records()
-    taken = count_all(consumer, records)
-    consumer.close()
-    return taken
-
-
-def count_all(consumer: Any, records: int) -> float:
-    """Seconds until all are counted."""
-    seen = 0
-    start = time.perf_counter()
-    while seen < records:
-        for polled in consumer.poll(1000).values():
-            seen += sum(entry.records for entry in polled)
-    return time.perf_counter() - start
-
-
-def read_confluent(bootstrap: str, topic: str, records: int, _decoder: Any) -> float:
-    """consume(500), value() and key()."""
+def read_confluent(bootstrap: str, topic: str, records: int, _decoder: Any, *, bare: bool = False) -> Cost:
+    """consume(500) at its best."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
+    settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "fetch.queue.backoff.ms": 5, "check.crcs": True})
     consumer.list_topics(topic, timeout=10)
-    seen = 0
-    start = time.perf_counter()
+    cost = Cost(records)
     consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+    seen = 0
     while seen < records:
-        for message in consumer.consume(500, 1.0):
-            message.value()
-            message.key()
-            seen += 1
-    taken = time.perf_counter() - start
+        messages = consumer.consume(500, 1.0)
+        seen += len(messages)
+        if not bare:
+            for message in messages:
+                message.value()
+                message.key()
+    cost.stop()
     consumer.close()
-    return taken
+    return cost
 
 
-def read_ours(bootstrap: str, topic: str, records: int, decoder: Any) -> float:
-    """Poll, decode, hash, update."""
-    return updated(client_consumer(bootstrap, topic), records, decoder)
-
-
-def updated(consumer: Any, records: int, decoder: Any) -> float:
-    """Seconds until all are in a sketch; closes the consumer."""
+def our_consumer(bootstrap: str, topic: str, share: Sequence[int] = range(PARTITIONS)) -> Any:
+    """With our path attached."""
     from sketchstream_connectors import raw_fetch
 
+    consumer = client_consumer(bootstrap, topic, share)
     assert raw_fetch.attach(consumer, "raw") == "raw"
-    taken = update_all(consumer, records, decoder)
+    return consumer
+
+
+def read_ours(bootstrap: str, topic: str, records: int, decoder: Any) -> Cost:
+    """Poll, decode, hash, update."""
+    consumer = our_consumer(bootstrap, topic)
+    cost = update_all(consumer, records, decoder)
     consumer.close()
-    return taken
+    return cost
 
 
-def update_all(consumer: Any, records: int, decoder: Any) -> float:
-    """Seconds until all are in a new sketch."""
+def update_all(consumer: Any, records: int, decoder: Any) -> Cost:
+    """All of them into a new sketch."""
     import sketchstream as ss
 
     spec = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=2**20, levels=8))
     sketch = ss.Sketch.create(spec, ss.Key.generate())
+    cost = Cost(records)
     seen = 0
-    start = time.perf_counter()
     while seen < records:
-        for polled in consumer.poll(1000).values():
+        for polled in consumer.poll(1000, max_records=16).values():  # as the worker
             for chunk in polled:
                 decoded = decoder.decode(chunk.records)
                 if decoded.valid.all():
@@ -290,14 +415,15 @@ def update_all(consumer: Any, records: int, decoder: Any) -> float:
                     items, weights = decoded.items.take(decoded.valid), decoded.weights
                     sketch.update(items, None if weights is None else weights[decoded.valid])
                 seen += len(chunk)
-    return time.perf_counter() - start
+    return cost.stop()
 
 
-READERS: dict[str, Callable[[str, str, int, Any], float]] = {
+READERS: dict[str, Callable[[str, str, int, Any], Cost]] = {
     "ours": read_ours,
-    "ceiling": read_ceiling,
-    "wide": read_wide_ceiling,
+    "raw": read_raw,
+    "wide": read_wide,
     "confluent": read_confluent,
+    "bare": partial(read_confluent, bare=True),
     "stock": read_stock,
 }
 
@@ -305,45 +431,45 @@ READERS: dict[str, Callable[[str, str, int, Any], float]] = {
 # --------------------------------------------------------------------------------------------- scaling
 
 
-def member(bootstrap: str, topic: str, shape: str, role: str, group: str, members: int) -> None:
-    """One of a group's processes: says when it has its share, and prints how long it took whenever it is told to go."""
-    from kafka.errors import NoOffsetForPartitionError
-
-    from sketchstream_connectors import raw_fetch
-    from sketchstream_connectors.kafka_client import Connection
-
+def member(bootstrap: str, topic: str, shape: str, role: str, index: int, members: int, records: int) -> None:
+    """One of the processes: says when it is connected, and prints how long it took whenever it is told to go."""
     decoder = decoder_for(shape)
-    read_ours(bootstrap, topic, 1, decoder)  # compiled loops
-    patient = {"max.poll.interval.ms": 3_600_000}
-    consumer = Connection({"bootstrap.servers": bootstrap, "group.id": group, **patient}).consumer()
-    consumer.subscribe([topic])
-    share: list[Any] = []
-    while len(share) * members != PARTITIONS:
-        with contextlib.suppress(NoOffsetForPartitionError):  # nothing is committed; `to_beginning` says where to start
-            consumer.poll(100)
-        share = list(consumer.assignment())
+    share = range(index, PARTITIONS, members)
+    consumer = None
     if role == "ours":
-        assert raw_fetch.attach(consumer, "raw") == "raw"
-    else:
-        consumer._fetcher.PartitionRecords = counting_records()
+        read_ours(bootstrap, topic, 1, decoder)  # compiled loops
+        consumer = our_consumer(bootstrap, topic, share)
     print("ready", flush=True)
     for _ in sys.stdin:
-        records = to_beginning(consumer, share)
+        if consumer is not None:
+            to_beginning(consumer, list(consumer.assignment()))
+        reader = RawReader(bootstrap, topic, share) if consumer is None else None
         print("set", flush=True)
         sys.stdin.readline()
-        seconds = update_all(consumer, records, decoder) if role == "ours" else count_all(consumer, records)
+        if reader is None:
+            seconds = update_all(consumer, records // members, decoder).wall * (records // members)
+        else:
+            begun = time.perf_counter()
+            reader.read(records // members)
+            seconds = time.perf_counter() - begun
+            reader.close()
         print(seconds, flush=True)
 
 
 class Group:
-    """So many processes of one group, which read a topic when they are told to."""
+    """So many processes, which read their shares of a topic when they are told to."""
 
-    def __init__(self, bootstrap: str, topic: str, shape: str, role: str, members: int) -> None:
-        group = f"bench-{role}-{members}-{time.time_ns()}"
-        command = [sys.executable, __file__, "--member", bootstrap, topic, shape, role, group, str(members)]
+    def __init__(self, bootstrap: str, topic: str, shape: str, role: str, members: int, records: int) -> None:
+        command = [sys.executable, __file__, "--member", bootstrap, topic, shape, role]
         self.children = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-            for _ in range(members)
+            subprocess.Popen(
+                [*command, str(index), str(members), str(records)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                bufsize=1,
+            )
+            for index in range(members)
         ]
         assert self._hear() == ["ready\n"] * members
 
@@ -370,29 +496,32 @@ class Group:
 
 
 def scaling(bootstrap: str, topic: str, shape: str, records: int, rounds: int) -> None:
-    """One and two processes, ours and plain ceilings, in turn in every round; ratios are of one round's rates."""
-    cases = [(role, members) for role in ("ours", "ceiling") for members in (1, 2)]
-    groups = {case: Group(bootstrap, topic, shape, *case) for case in cases}
-    for group in groups.values():
-        group.read()
-    rates = {case: np.array([0.0] * rounds) for case in cases}
-    for turn in range(rounds):
-        for case in cases if turn % 2 else cases[::-1]:
-            rates[case][turn] = records / groups[case].read() / 1e6
-    for group in groups.values():
-        group.close()
-    for role in ("ours", "ceiling"):
+    """One and two processes, ours and raw readers, in turn in every round; ratios are of one round's rates."""
+    cases = [(role, members) for role in ("ours", "raw") for members in (1, 2)]
+    groups: dict[tuple[str, int], Group] = {}
+    rates = {case: np.zeros(rounds) for case in cases}
+    try:
+        for role, members in cases:
+            groups[role, members] = Group(bootstrap, topic, shape, role, members, records)
+        for group in groups.values():
+            group.read()
+        for turn in range(rounds):
+            for case in cases if turn % 2 else cases[::-1]:
+                rates[case][turn] = records / groups[case].read() / 1e6
+    finally:
+        for group in groups.values():
+            group.close()
+    gains = {role: rates[role, 2] / rates[role, 1] for role in ("ours", "raw")}
+    for role, gain in gains.items():
         one, two = (float(np.median(rates[role, members])) for members in (1, 2))
-        line = f"{shape:7s} scaling {role:8s} {one:7.3f} M records/s by one process, {two:7.3f} by two"
-        print(f"{line}   {spread(rates[role, 2] / rates[role, 1])}")
-    ratio = spread(rates["ours", 2] / rates["ceiling", 2])
-    print(f"{shape:7s} scaling two of ours = {ratio} two ceilings", flush=True)
+        print(f"{shape:8s} scaling {role:5s} {one:7.3f} M records/s by one process, {two:7.3f} by two   {spread(gain)}")
+    print(f"{shape:8s} scaling of ours = {spread(gains['ours'] / gains['raw'])} that of raw readers   (target 0.75)")
 
 
 def spread(ratios: np.ndarray) -> str:
     """Median and quartiles of ratios within rounds."""
     low, median, high = np.quantile(ratios, [0.25, 0.5, 0.75])
-    return f"{median:.2f} x (quartiles {low:.2f} to {high:.2f} of {ratios.size} rounds)"
+    return f"{median:.2f} x ({low:.2f} to {high:.2f})"
 
 
 # ------------------------------------------------------------------------------------------------ main
@@ -403,100 +532,141 @@ def decoder_for(shape: str) -> Any:
 
     if shape == "keys":
         return Decoder(format="key")
-    if shape == "json":
-        return Decoder(item="user_id", time="ts")
+    if shape in TEXTS:
+        return Decoder(item="user.id" if shape == "nested" else "user_id", time="ts")
     return Decoder(format="packed", item_type="int")
 
 
-def measure(
-    bootstrap: str, topic: str, shape: str, records: int, readers: list[str], rounds: int
-) -> dict[str, tuple[float, float, float]]:
-    """Median, least and greatest records per second of each reader, rounds interleaved."""
+Costs = dict[str, np.ndarray]
+"""(rounds, 3) of each reader: seconds a record by the wall clock, of its process, of the broker."""
+
+
+def measure(bootstrap: str, topic: str, shape: str, records: int, readers: list[str], rounds: int) -> Costs:
+    """What a record costs each reader, rounds interleaved."""
     decoder = decoder_for(shape)
-    rates: dict[str, list[float]] = {name: [] for name in readers}
+    costs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in readers}
     read_ours(bootstrap, topic, records, decoder)  # compiled loops, page cache
-    for _ in range(rounds):
-        for name in readers:
+    for turn in range(rounds):
+        for name in readers if turn % 2 else readers[::-1]:
             gc.collect()
-            rates[name].append(records / READERS[name](bootstrap, topic, records, decoder))
-    return {name: (statistics.median(values), min(values), max(values)) for name, values in rates.items()}
+            cost = READERS[name](bootstrap, topic, records, decoder)
+            costs[name].append((cost.wall, cost.cpu, cost.broker))
+    return {name: np.array(values) for name, values in costs.items()}
 
 
-def load(bootstrap: str, topic: str, shape: str, codec: str, records: int) -> None:
-    """A topic filled by another process."""
-    from kafka import KafkaAdminClient
-    from kafka.admin import NewTopic
-
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
-    admin.close()
-    command = [sys.executable, __file__, "--produce", bootstrap, topic, shape, codec, str(records)]
-    subprocess.run(command, check=True)
-
-
-def report(shape: str, codec: str, rates: dict[str, tuple[float, float, float]], stock: float) -> None:
-    ours = rates["ours"][0]
-    for name, (median, low, high) in rates.items():
-        least, most = low / 1e6, high / 1e6
-        line = f"{shape:7s} {codec:7s} {name:10s} {median / 1e6:8.3f} M records/s  ({least:.3f} to {most:.3f})"
+def report(shape: str, codec: str, costs: Costs) -> None:
+    """One line a reader."""
+    ours = costs["ours"]
+    for name, cost in costs.items():
+        wall, cpu, broker = np.median(cost, axis=0)
+        line = (
+            f"{shape:8s} {codec:7s} {name:10s} {1e-6 / wall:7.3f} M records/s, processors {1e9 * cpu:6.0f} ns a record"
+        )
+        line += f", broker {1e9 * broker:4.0f}" if broker == broker else ""
         if name != "ours":
-            target = TARGETS.get((shape, name)) if codec == "none" and shape != "packed" else None
-            line += f"   ours = {ours / median:7.2f} x" + (f"   (target {target})" if target else "")
+            target, cpu_target = TARGETS.get((shape, name), (None, None)) if codec == "none" else (None, None)
+            line += f"   ours = {spread(cost[:, 0] / ours[:, 0])}" + (f" (target {target})" if target else "")
+            line += f", processors {spread(cost[:, 1] / ours[:, 1])}" + (
+                f" (target {cpu_target})" if cpu_target else ""
+            )
         print(line, flush=True)
     if shape == "packed":
-        updates = ours * PACKED
-        line = f"{shape:7s} {codec:7s} {'updates':10s} {updates / 1e6:8.1f} M updates/s"
-        print(line + f"   = {updates / stock:.0f} x stock JSON records/s   (target 60)", flush=True)
+        print(f"{shape:8s} {codec:7s} {'updates':10s} {1e-6 * PACKED / np.median(ours[:, 0]):7.1f} M updates/s")
+
+
+def decompressed(bootstrap: str, topic: str, records: int, rounds: int) -> np.ndarray:
+    """Seconds a record of decompressing alone: every batch in memory, one thread, whatever comes out thrown away."""
+    from sketchstream_connectors import record_kernels as kernels
+    from sketchstream_connectors.compression import decompress
+
+    reader, kept = RawReader(bootstrap, topic, range(PARTITIONS)), []
+    reader.read(records, kept)
+    reader.close()
+    batches = []
+    for data in kept:
+        array = np.frombuffer(data, dtype=np.uint8)
+        heads = np.zeros((kernels.count_batches(array), kernels.COLUMNS), dtype=np.int64)
+        kernels.read_heads(array, heads)
+        for head in heads.tolist():
+            batches.append((head[kernels.ATTRIBUTES] & 7, memoryview(data)[head[0] + kernels.HEAD_BYTES : head[1]]))
+    taken = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        for codec, view in batches:
+            decompress(codec, view, 0)
+        taken.append((time.perf_counter() - begun) / records)
+    return np.array(taken)
+
+
+def codecs(bootstrap: str, mark: str, records: int, rounds: int, chosen: list[str]) -> None:
+    """JSON in each codec; the same without one is what decoding and updating take."""
+    load(bootstrap, f"json-plain-{mark}", "json", "none", records)
+    for codec in chosen:
+        topic = f"json-{codec}-{mark}"
+        load(bootstrap, topic, "json", codec, records)
+        costs = measure(bootstrap, topic, "json", records, ["ours", "raw"], rounds)
+        report("json", codec, costs)
+        plain = measure(bootstrap, f"json-plain-{mark}", "json", records, ["ours"], rounds)["ours"][:, 0]
+        alone = decompressed(bootstrap, topic, records, rounds)
+        ours = costs["ours"][:, 0]
+        print(
+            f"json     {codec:7s} alone      {1e-6 / np.median(alone):7.3f} M records/s   ours = {spread(alone / ours)}"
+        )
+        print(
+            f"json     {codec:7s} after it, ours without a codec: ours = {spread((alone + plain) / ours)}", flush=True
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, three rounds")
-    parser.add_argument("--records", type=int, help="records a topic (default 1,500,000)")
+    parser.add_argument("--records", type=int, help="records a topic (default 1,500,000; four times as many keys)")
     parser.add_argument("--rounds", type=int, help="rounds (default 5)")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=SHAPES, help="some of the parts")
+    parser.add_argument("--codecs", nargs="+", choices=CODECS, default=list(CODECS), help="some of the codecs")
     parser.add_argument("--bootstrap", help="a broker that runs already")
     parser.add_argument("--produce", nargs=5, help=argparse.SUPPRESS)
-    parser.add_argument("--member", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--member", nargs=7, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.member:
-        bootstrap, topic, shape, role, group, members = options.member
-        member(bootstrap, topic, shape, role, group, int(members))
+        bootstrap, topic, shape, role, index, members, count = options.member
+        member(bootstrap, topic, shape, role, int(index), int(members), int(count))
         return
     if options.produce:
         bootstrap, topic, shape, codec, count = options.produce
         produce(bootstrap, topic, shape, codec, int(count))
         return
-    records = options.records or (150_000 if options.quick else 1_500_000)
-    rounds = options.rounds or (3 if options.quick else 5)
-    if options.bootstrap:
-        run(options.bootstrap, records, rounds, options.shapes)
-        return
-    from sketchstream_connectors.devbroker import DevCluster
+    with contextlib.ExitStack() as stack:
+        bootstrap = options.bootstrap
+        if bootstrap is None:
+            from sketchstream_connectors.devbroker import DevCluster
 
-    with DevCluster(1, quick=False, heap="1g") as cluster:
-        run(cluster.bootstrap, records, rounds, options.shapes)
+            cluster = stack.enter_context(DevCluster(1, quick=False, heap="1g"))
+            bootstrap = cluster.bootstrap
+            process = next(iter(cluster.nodes.values())).process
+            assert process is not None
+            global broker_pid
+            broker_pid = process.pid
+        records = options.records or (150_000 if options.quick else 1_500_000)
+        rounds = options.rounds or (3 if options.quick else 5)
+        run(bootstrap, records, rounds, options.shapes, options.codecs)
 
 
-def run(bootstrap: str, records: int, rounds: int, shapes: list[str]) -> None:
+def run(bootstrap: str, records: int, rounds: int, shapes: list[str], chosen: list[str]) -> None:
     """All shapes and codecs that are asked for."""
     mark = f"{os.getpid()}"
-    stock = float("nan")
-    print(f"{records:,} records a topic, {PARTITIONS} partitions, medians of {rounds} rounds", flush=True)
-    for shape in [shape for shape in ("keys", "json", "packed") if shape in shapes]:
-        count = records if shape != "packed" else max(records // 100, 2_000)
+    print(f"{PARTITIONS} partitions, medians of {rounds} rounds, ratios within rounds (quartiles)", flush=True)
+    for shape in [shape for shape in ("keys", *TEXTS, "packed") if shape in shapes]:
+        count = {"keys": 4 * records, "packed": max(records // 100, 2_000)}.get(shape, records)
         load(bootstrap, f"{shape}-none-{mark}", shape, "none", count)
-        rates = measure(bootstrap, f"{shape}-none-{mark}", shape, count, list(READERS), rounds)
-        stock = rates["stock"][0] if shape == "json" else stock
-        report(shape, "none", rates, stock)
+        readers = list(READERS) if shape in ("keys", "json", "packed") else ["ours", "raw", "bare"]
+        report(shape, "none", measure(bootstrap, f"{shape}-none-{mark}", shape, count, readers, rounds))
     for shape in [shape for shape in ("keys", "json") if f"scaling-{shape}" in shapes]:
-        load(bootstrap, f"{shape}-scaling-{mark}", shape, "none", records)
-        scaling(bootstrap, f"{shape}-scaling-{mark}", shape, records, 3 * rounds)
+        count = 4 * records if shape == "keys" else records
+        load(bootstrap, f"{shape}-scaling-{mark}", shape, "none", count)
+        scaling(bootstrap, f"{shape}-scaling-{mark}", shape, count, 2 * rounds)
     if "codecs" in shapes:
-        for codec in CODECS[1:]:
-            load(bootstrap, f"json-{codec}-{mark}", "json", codec, records)
-            rates = measure(bootstrap, f"json-{codec}-{mark}", "json", records, ["ours", "ceiling", "wide"], rounds)
-            report("json", codec, rates, stock)
+        codecs(bootstrap, mark, records, rounds, chosen)
 
 
 if __name__ == "__main__":

@@ -160,9 +160,11 @@ def main() -> None:
     x = rng.geometric(0.1, 10_000).clip(max=n) + rng.integers(-1, 2, 10_000)
     g = np.bincount(x + r, minlength=n + 2 * r + 1)[: n + 2 * r + 1] / 10_000
     fast = seconds(lambda: circulant.solve(g, epsilon, r, n, math.inf), rounds)
-    start = time.process_time()
-    reference.program(g, epsilon, r, n, math.inf)
-    slow = time.process_time() - start
+    slow = math.inf
+    for method in ("highs-ds", "highs-ipm"):  # the quicker of its two solvers
+        start = time.process_time()
+        reference.program(g, epsilon, r, n, math.inf, method)
+        slow = min(slow, time.process_time() - start)
     print(
         f"linear program at n = {n}: {slow:.2f} s, circulant {fast * 1e3:.2f} ms: {slow / fast:,.0f} times (limit 1,000)"  # noqa: E501
     )

@@ -38,7 +38,9 @@ def on_circle(g: np.ndarray, epsilons: Sequence[float]) -> np.ndarray:
     return np.fft.irfft(np.fft.rfft(g) / eigenvalues, g.size)
 
 
-def program(g: np.ndarray, epsilon: float, r: int, n: int, norm: float) -> tuple[np.ndarray, float]:
+def program(
+    g: np.ndarray, epsilon: float, r: int, n: int, norm: float, method: str = "highs"
+) -> tuple[np.ndarray, float]:
     """Min |C y - g| in norm 1 or inf subject to sum(y[0..n]) = 1, by HiGHS: the point and its objective."""
     size = g.size
     matrix = noise_circulant(epsilon, r, n)
@@ -56,7 +58,7 @@ def program(g: np.ndarray, epsilon: float, r: int, n: int, norm: float) -> tuple
         A_eq=np.concatenate([inside, np.zeros(slack)])[None, :],
         b_eq=[1.0],
         bounds=[(None, None)] * size + [(0, None)] * slack,
-        method="highs",
+        method=method,
     )
     if not found.success:
         raise RuntimeError(found.message)
