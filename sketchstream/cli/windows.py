@@ -151,7 +151,8 @@ class Windows:
             if isinstance(entry, SealedEntry) and isinstance(part := read(entry.body), (Release, SealedState))
         ]
         keyed = self.config.checked or not self.config.from_kafka
-        return Deployment.of(parts, keyed=keyed, limit=None if limit is None else Fraction(limit))
+        most = None if limit is None else Fraction(limit)
+        return Deployment.of(parts, keyed=keyed, limit=most, budget=self.config.budget)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sketchstream.errors import BudgetError
 from sketchstream.privacy.copies import UNKNOWN, copied_loss, families
@@ -35,6 +35,19 @@ if TYPE_CHECKING:
     from sketchstream.spec import ProfileSpec
 
 Window = tuple[int, int]
+
+
+class Periods(Protocol):
+    """A budget, as far as it is needed here: a limit, and the periods in which a window has a part."""
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The most that a unit may lose in one period."""
+
+    def stretch(self, window: Window) -> Window:
+        """All periods in which a window has a part, from the beginning of the first to the end of the last."""
+
+
 Measure = Callable[[Loss], Loss]
 """What a sketch's loss adds to a total: itself, or its square halved in zCDP (Theorem 5a)."""
 
@@ -156,15 +169,22 @@ class Deployment:
         records: one for each (name, revision, window, partition), in order.
         keyed: whether all records of an item lie in one partition, and that is checked.
         limit: `privacy.max_epsilon`, or None.
+        budget: `privacy.budget`, or None.
     """
 
     records: tuple[Record, ...]
     keyed: bool = True
     limit: Fraction | None = None
+    budget: Periods | None = None
 
     @classmethod
     def of(
-        cls, published: Iterable[Release | SealedState], *, keyed: bool = True, limit: Fraction | None = None
+        cls,
+        published: Iterable[Release | SealedState],
+        *,
+        keyed: bool = True,
+        limit: Fraction | None = None,
+        budget: Periods | None = None,
     ) -> Deployment:
         """The deployment that published these objects, in any order, duplicates allowed.
 
@@ -172,11 +192,16 @@ class Deployment:
         one name are two sketches: both count, and the record says so. Publications of one noise that are not those
         of one sketch are copies: one record holds them all.
         """
-        return cls.from_records((Record.of(one) for one in published), keyed=keyed, limit=limit)
+        return cls.from_records((Record.of(one) for one in published), keyed=keyed, limit=limit, budget=budget)
 
     @classmethod
     def from_records(
-        cls, records: Iterable[Record], *, keyed: bool = True, limit: Fraction | None = None
+        cls,
+        records: Iterable[Record],
+        *,
+        keyed: bool = True,
+        limit: Fraction | None = None,
+        budget: Periods | None = None,
     ) -> Deployment:
         """The same from records."""
         found = [part for record in records for part in record.parts()]
@@ -192,7 +217,7 @@ class Deployment:
         held = Counter(record.place for record in kept)
         # sketches without a name are different sketches
         kept = [replace(record, conflicts=held[record.place] - 1 if record.name else 0) for record in kept]
-        return cls(tuple(sorted(kept, key=lambda record: _order(record.place))), keyed, limit)
+        return cls(tuple(sorted(kept, key=lambda record: _order(record.place))), keyed, limit, budget)
 
     def total(self, records: Sequence[Record] | None = None) -> Total:
         """What some of the records, or all of them, cost together."""
@@ -211,6 +236,21 @@ class Deployment:
             days.setdefault(_day(record.window), []).append(record)
         return {day: self.total(records) for day, records in sorted(days.items())}
 
+    def period(self) -> tuple[Loss, Loss]:
+        """Most that an event, and an item, have lost in any one period of the budget."""
+        if self.budget is None:
+            msg = "this deployment has no budget"
+            raise ValueError(msg)
+        always: Loss = Fraction(0)
+        steps: list[tuple[int, int, Loss]] = []
+        for window, loss in self._item_windows(self.records, _pure):
+            if window is None:
+                always = always + loss
+            else:
+                start, end = self.budget.stretch(window)
+                steps += [(start, 1, loss), (end, 0, loss)]
+        return _event_total(self.records, _pure), always + _sweep(steps)
+
     def unbounded_for_items(self) -> list[str]:
         """Names of sketches of unit "event": an item loses m times an event's loss to them, for its m events."""
         return sorted({record.name for record in self.records if record.ledger.unit == "event"})
@@ -223,13 +263,29 @@ class Deployment:
         """Records of states that were copied and published more than once: an incident."""
         return [record for record in self.records if record.copies]
 
-    def require_room(self, specs: Mapping[str, ProfileSpec]) -> None:
-        """Refuse to count the same events once more, by sketches of these specs, beyond the limit.
+    def require_room(self, specs: Mapping[str, ProfileSpec], items_again: Loss = Fraction(0)) -> None:
+        """Refuse to count the same events once more, by sketches of these specs, beyond the limit or the budget.
+
+        Args:
+            specs: of the sketches.
+            items_again: what they cost an item in one period.
 
         Raises:
-            BudgetError: what events have lost, and would lose again, is above the limit together.
+            BudgetError: what events, or items, have lost, and would lose again, is too much together.
         """
-        if self.limit is None or not self.records:
+        if not self.records:
+            return
+        if self.budget is not None:
+            spent = self.period()[1]
+            if items_again and spent + items_again > self.budget.epsilon:
+                msg = (
+                    f"items have lost up to {show(spent)} in one period by what was published, and would lose "
+                    f"{show(items_again)} more by being counted again, above privacy.budget = {self.budget}: count "
+                    "only new events, or raise it"
+                )
+                asked = items_again if isinstance(items_again, Fraction) else self.budget.epsilon
+                raise BudgetError(msg, asked=asked, spent=spent, limit=self.budget.epsilon)
+        if self.limit is None:
             return
         again = [Record(name, 0, None, None, (), planned(specs[name])) for name in specs]
         spent, more = self.total().event, _event_total(again, _pure)
@@ -269,6 +325,7 @@ class Deployment:
         return {
             "keyed": self.keyed,
             "limit": None if self.limit is None else str(self.limit),
+            "budget": self._budget_fields(),
             "total": self.total().to_dict(),
             "days": {day: total.to_dict() for day, total in self.by_day().items()},
             "unbounded_for_items": self.unbounded_for_items(),
@@ -311,6 +368,13 @@ class Deployment:
             lines.append(f"{name or 'the sketch'}: somebody with m events loses up to m times an event's loss")
         if self.limit is not None:
             lines.append(f"privacy.max_epsilon is {self.limit}")
+        if self.budget is not None:
+            event, item = self.period()
+            over = ": ABOVE THE BUDGET" if max(event, item) > self.budget.epsilon else ""
+            lines.append(
+                f"privacy.budget is {self.budget}; in one period one event lost at most {show(event)}, one item at "
+                f"most {show(item)}{over}"
+            )
         for record in self.conflicts():
             lines.append(
                 f"INCIDENT: {record.name}, revision {record.revision}, window {record.window}, partition "
@@ -326,8 +390,20 @@ class Deployment:
         lines.append("not counted: other deployments, other consumer groups and restored old files on the same topic")
         return "\n".join(lines)
 
+    def _budget_fields(self) -> dict[str, Any] | None:
+        """The budget and what was spent of it, as plain data."""
+        if self.budget is None:
+            return None
+        event, item = self.period()
+        kept = max(event, item) <= self.budget.epsilon
+        return {"limit": str(self.budget), "event": show(event), "item": show(item), "kept": kept}
+
     def _item_total(self, records: Sequence[Record], measure: Measure) -> Loss:
-        """Over windows the losses of an item add; over partitions as the topic's key says."""
+        """Over windows the losses of an item add."""
+        return sum((loss for _, loss in self._item_windows(records, measure)), Fraction(0))
+
+    def _item_windows(self, records: Sequence[Record], measure: Measure) -> Iterator[tuple[Window | None, Loss]]:
+        """What an item loses in each window of each sketch; over partitions as the topic's key says."""
         windows: dict[Any, dict[Any, Loss]] = {}
         counts: dict[Any, set[int]] = {}
         for record in records:
@@ -336,11 +412,9 @@ class Deployment:
                 held = windows.setdefault(key, {})
                 held[record.partition] = held.get(record.partition, Fraction(0)) + measure(record.item())
                 counts.setdefault(key, set()).update(record.counts)
-        total: Loss = Fraction(0)
         for key, held in windows.items():
             lies_in = max(1, len(counts[key])) if self.keyed else len(held)
-            total = total + sum(sorted(held.values(), reverse=True)[:lies_in], Fraction(0))
-        return total
+            yield key[2], sum(sorted(held.values(), reverse=True)[:lies_in], Fraction(0))
 
 
 def _order(place: tuple[str, int, Window | None, int | None]) -> tuple[str, int, Window, int]:

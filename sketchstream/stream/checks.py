@@ -227,7 +227,8 @@ def is_loopback(host: str) -> bool:
 
 
 def check_privacy(config: Config) -> None:
-    """What one event may lose in all sketches of the file together, and where exact counts may be shown."""
+    """What a window and a period of all sketches together may cost, and where exact counts may be shown."""
+    config.check_budget()
     given = config.worker.metrics
     if given is not None and config.privacy.diagnostics == "exact" and not config.privacy.diagnostics_public:
         host, _ = address(given, "worker.metrics")

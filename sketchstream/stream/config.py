@@ -12,6 +12,7 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from sketchstream.stream.quorum import Quorum
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
+    from sketchstream.privacy.ledger import Loss
+    from sketchstream.stream.budget import Budget, Planned
     from sketchstream.stream.placement import Partitioner
     from sketchstream.stream.schema import (
         FileTable,
@@ -248,6 +251,46 @@ class Config:
             )
             raise ConfigError(msg)
         return text
+
+    @property
+    def budget(self) -> Budget | None:
+        """What the protected unit may lose over a period."""
+        from sketchstream.spec import exact_epsilon
+        from sketchstream.stream import budget
+
+        table = self.privacy.budget
+        if table is None:
+            return None
+        try:
+            limit = exact_epsilon(table.epsilon, "privacy.budget.epsilon")
+        except SpecError as error:
+            raise ConfigError(str(error)) from None
+        return budget.parse(limit, table.per, (plan.calendar for plan in self.sketches))
+
+    def check_budget(self) -> str | None:
+        """One line that says what a period costs; None without a budget.
+
+        Raises:
+            ConfigError: it is above `privacy.budget`.
+        """
+        from sketchstream.stream import budget
+
+        limit = self.budget
+        return None if limit is None else budget.require(limit, self._planned())
+
+    def items_in_a_period(self) -> Loss:
+        """Most that an item loses in one period of the budget, if every window is counted once; 0 without a budget."""
+        from sketchstream.stream import budget
+
+        limit = self.budget
+        return Fraction(0) if limit is None else budget.item_loss(self._planned(), limit.period)
+
+    def _planned(self) -> list[Planned]:
+        """The sketches, as far as budgets go."""
+        from sketchstream.privacy.deployment import planned
+        from sketchstream.stream.budget import Planned
+
+        return [Planned(plan.name, plan.calendar, planned(plan.spec)) for plan in self.sketches]
 
 
 def _assemble(table: FileTable, path: Path) -> Config:

@@ -93,12 +93,20 @@ class OutputTable(Table):
     results_topic: str = ""
 
 
+class BudgetTable(Table):
+    """`budget` of `[privacy]`: what a unit may lose over a period."""
+
+    epsilon: Number
+    per: str
+
+
 class PrivacyTable(Table):
     """`[privacy]`: what may leave, and how much at most."""
 
     diagnostics: Literal["exact", "off"] = "exact"
     diagnostics_public: bool = False
     max_epsilon: Number | None = None
+    budget: BudgetTable | None = None
 
 
 class WorkerTable(Table):
@@ -158,6 +166,7 @@ TABLES: dict[str, type[Table]] = {
     "store": StoreTable,
     "output": OutputTable,
     "privacy": PrivacyTable,
+    "budget": BudgetTable,
     "worker": WorkerTable,
     "sketch": SketchTable,
     "domain": DomainTable,

@@ -197,6 +197,10 @@ class Calendar:
         self._years = first, last
         self._edges = self._midnights(first, last)
 
+    def edges(self, first: int, last: int) -> Times:
+        """Where windows of days or months begin (for shorter ones: where days begin) in these years."""
+        return self._midnights(first, last)
+
     def _midnights(self, first: int, last: int) -> Times:
         """Where windows of days or months begin (for shorter ones: where days begin), ascending, no two equal."""
         if self.width.unit == "month":

@@ -170,3 +170,35 @@ def test_broker_that_is_not_there_is_one_line(spawn: Run, key: Path, tmp_path: P
     assert len(lines) == 1
     assert "127.0.0.1:1" in lines[0]
     assert "Traceback" not in result.err
+
+
+def test_a_period_beyond_the_budget_is_refused_before_anything_is_drawn(run: Run, key: Path, tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"user": "a", "ts": 1700000000000}\n')
+    text = """
+[input]
+file = "events.jsonl"
+item = "user"
+time = "ts"
+close_at_end = true
+[key]
+file = "key"
+[privacy]
+budget = { epsilon = "LIMIT", per = "1d" }
+[[sketch]]
+name = "hourly"
+window = "1h"
+epsilon = "1/2"
+unit = "item"
+domain = { slots = 64, levels = 1 }
+"""
+    (tmp_path / "c.toml").write_text(text.replace("LIMIT", "11"))
+    for command in ("validate", "worker", "ledger"):
+        refused = run(command, "-c", "c.toml")
+        assert "an item could lose 12 in one period (hourly 24 times 1/2)" in refused.complaint
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.toml", "events.jsonl", "key"]
+    (tmp_path / "c.toml").write_text(text.replace("LIMIT", "12"))
+    checked = json.loads(run("validate", "-c", "c.toml", "--format", "json").out)
+    assert checked["budget"] == "an item loses at most 12 of 12 per 1d"
+    run("worker", "-c", "c.toml")
+    assert "privacy.budget is 12 per 1d; in one period one event lost at most 1/2" in run("ledger", "-c", "c.toml").out

@@ -44,7 +44,8 @@ def command(
     r"""Drop open windows and positions, and count on, or again, as a new revision. All workers must be stopped.
 
     What was published stays, under the revision it was published under. Events that are counted again are published
-    again: their losses add, and `sketchstream ledger` shows it; above privacy.max_epsilon that is refused. A file is
+    again: their losses add, and `sketchstream ledger` shows it; above privacy.max_epsilon or
+    privacy.budget that is refused. A file is
     always counted again from its beginning.
 
     \b
@@ -65,9 +66,11 @@ def command(
             msg = "reset drops open windows and may publish events a second time: say --yes, or look with --dry-run"
             raise ConfigError(msg)
         click.confirm("Drop all open windows and begin a new revision?", abort=True, err=True)
-    if config.privacy.max_epsilon is not None and (start not in ("end", "committed") or not config.from_kafka):
+    limited = config.privacy.max_epsilon is not None or config.budget is not None
+    if limited and (start not in ("end", "committed") or not config.from_kafka):
         with windows.opened(config_file) as published:
-            published.deployment().require_room({plan.name: plan.spec for plan in config.sketches})
+            specs = {plan.name: plan.spec for plan in config.sketches}
+            published.deployment().require_room(specs, config.items_in_a_period())
     if config.from_kafka:
         _topic(config, start, partitions, dry_run, form)
     else:

@@ -76,6 +76,8 @@ def command(
         "sealed_topic": config.sealed_topic,
         "sealed_directory": None if config.sealed_directory is None else str(config.sealed_directory),
     }
+    if config.budget is not None:
+        facts["budget"] = config.check_budget()
     retention_ms: float | None = None
     mistakes: list[str] = []
     if config.from_kafka:
