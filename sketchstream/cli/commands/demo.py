@@ -18,9 +18,10 @@ from sketchstream.cli import options, progress, show
 from sketchstream.cli.commands import worker
 
 if TYPE_CHECKING:
-    from sketchstream.cli.demo_report import Row
+    from sketchstream.cli.demo_report import Dials, Row
     from sketchstream.cli.flights import Flights
     from sketchstream.estimate.result import Profile
+    from sketchstream.spec import Unit
     from sketchstream.stream.config import Config
     from sketchstream.stream.worker import Progress as WorkerProgress
 
@@ -52,41 +53,68 @@ diagnostics = "off"
 name = "{sketch}"
 window = "1mo"
 timezone = "America/New_York"
-epsilon = "{epsilon}"
-domain = {{ slots = 8192, levels = 2 }}
+{dials}
 """
+DIALS: Final = {
+    # `sketchstream size` finds such numbers; no aircraft makes more than 95 flights from New York in a month.
+    "item": """unit = "item"              # protected: everything that one aircraft did in a month
+epsilon = "{epsilon}"              # against somebody who seizes the machine that counts
+epsilon_publish = "{published}"      # against everybody who reads what is published
+modulus = 96               # counts up to 95
+domain = {{ slots = 4096, levels = 1 }}""",
+    "event": """unit = "event"             # protected: each single flight
+epsilon = "{epsilon}"              # against somebody who seizes the machine that counts
+epsilon_publish = "{published}"      # against everybody who reads what is published
+domain = {{ slots = 8192, levels = 2 }}""",
+}
+"""The sketch of each unit."""
+EPSILON: Final = {"item": "4", "event": "1"}
+"""Default epsilon of the state."""
 
 
 @click.command(short_help="The main job on real data: aircraft seen in the 336,776 flights from New York in 2013.")
 @click.option(
     "-o", "--output", type=options.FILE, default="demo-output", show_default=True, help="Folder for all that is made."
 )
-@click.option("--epsilon", default="1", show_default=True, help="Privacy of each month's sketch.")
+@click.option(
+    "--unit",
+    type=click.Choice(["item", "event"]),
+    default="item",
+    show_default=True,
+    help="What is protected: all that an aircraft did in a month, or each single flight.",
+)
+@click.option("--epsilon", help="Privacy of each month's state.  [default: 4 for items, 1 for events]")
+@click.option("--epsilon-publish", default="1", show_default=True, help="Privacy of what each month publishes.")
 @options.result_format()
-def command(output: Path, epsilon: str, form: show.Format) -> None:
+def command(output: Path, unit: Unit, epsilon: str | None, epsilon_publish: str, form: show.Format) -> None:
     r"""Count the aircraft in all flights that left New York in 2013, by month, without keeping any aircraft's count.
 
     The flights go through the same pipeline as a Kafka topic would: decoded, windowed by event time, added to noisy
     sketches, snapshot, sealed, stored, and reconstructed from what was published. The truth is counted beside it, for
     comparison only.
 
+    Protected is everything that one aircraft did in a month, as it would be for a person. Two dials say how well:
+    --epsilon-publish bounds what readers of the results learn, --epsilon what somebody learns who seizes the machine.
+
     \b
-    Example:
+    Examples:
       sketchstream demo
+      sketchstream demo --unit event
     """
     from sketchstream.cli import demo_report
     from sketchstream.cli.flights import read_flights
     from sketchstream.spec import exact_epsilon
 
     began = time.monotonic()
-    exact_epsilon(epsilon)
+    epsilon = EPSILON[unit] if epsilon is None else epsilon
+    dials = demo_report.Dials(unit, str(exact_epsilon(epsilon)), str(exact_epsilon(epsilon_publish, "epsilon_publish")))
     folder = _fresh(output)
     # Shares of the time that the parts take, in hundredths.
     with progress.Progress("reading the flights", 100, patience_s=0.0) as bar:
         flights = read_flights()
         months = flights.months()
         bar.reach(20, "writing the stream")
-        config = _write_stream(folder, flights, epsilon)
+        config = _write_stream(folder, flights, dials)
         bar.reach(25, "sketching")
 
         def watch(now: WorkerProgress) -> None:
@@ -98,8 +126,8 @@ def command(output: Path, epsilon: str, form: show.Format) -> None:
             rows.append(demo_report.Row(month, profile))
             bar.reach(60 + 2 * len(rows), f"reconstructing {month.name}")
         bar.reach(84, "drawing")
-        demo_report.write(folder, rows, epsilon, (folder / MARK).read_text())
-    _print(rows, folder, epsilon, time.monotonic() - began, form)
+        demo_report.write(folder, rows, dials, (folder / MARK).read_text())
+    _print(rows, folder, dials, time.monotonic() - began, form)
 
 
 def _fresh(folder: Path) -> Path:
@@ -117,12 +145,13 @@ def _fresh(folder: Path) -> Path:
     return folder
 
 
-def _write_stream(folder: Path, flights: Flights, epsilon: str) -> Config:
+def _write_stream(folder: Path, flights: Flights, dials: Dials) -> Config:
     """The stream, the key and the configuration, as a user would have them."""
     from sketchstream.hashing import Key
     from sketchstream.stream.config import Config
 
-    (folder / MARK).write_text(CONFIGURATION.format(mark=MARK, sketch=SKETCH, epsilon=epsilon))
+    sketch = DIALS[dials.unit].format(epsilon=dials.epsilon, published=dials.epsilon_publish)
+    (folder / MARK).write_text(CONFIGURATION.format(mark=MARK, sketch=SKETCH, dials=sketch))
     with (folder / "flights.jsonl").open("wb") as file:
         file.writelines(flights.jsonl())
     Key.generate().save(folder / "key")
@@ -138,7 +167,7 @@ def _profiles(configuration: Path) -> Iterator[Profile]:
             yield published.profile(window, lambda one: one.profile())
 
 
-def _print(rows: Sequence[Row], folder: Path, epsilon: str, seconds: float, form: show.Format) -> None:
+def _print(rows: Sequence[Row], folder: Path, dials: Dials, seconds: float, form: show.Format) -> None:
     """The tables, and what they mean."""
     from sketchstream.cli import demo_report
 
@@ -155,7 +184,7 @@ def _print(rows: Sequence[Row], folder: Path, epsilon: str, seconds: float, form
         show.table(demo_report.COLUMNS, row.lines())
         click.echo()
     click.echo(demo_report.coverage(rows) + "\n")
-    for sentence in demo_report.sentences(epsilon):
+    for sentence in dials.sentences():
         click.echo(sentence)
     flights = sum(row.month.flights for row in rows)
     click.echo(
