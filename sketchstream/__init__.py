@@ -28,6 +28,7 @@ _HOMES = {
     "sketchstream.storage": ("load", "read"),
     "sketchstream.privacy.guarantee": ("Guarantee",),
     "sketchstream.privacy.ledger": ("Ledger",),
+    "sketchstream.query": ("Window", "Windows", "windows"),
     "sketchstream.estimate.result": ("Estimate", "Profile"),
     "sketchstream.planner": ("Plan", "plan", "required"),
     "sketchstream.privacy.hygiene": ("Hardened", "harden"),
@@ -93,6 +94,8 @@ __all__ = [
     "TruncatedError",
     "VersionError",
     "WeightError",
+    "Window",
+    "Windows",
     "harden",
     "load",
     "merge",
@@ -100,6 +103,7 @@ __all__ = [
     "read",
     "required",
     "stack",
+    "windows",
 ]
 
 if TYPE_CHECKING:
@@ -132,6 +136,7 @@ if TYPE_CHECKING:
     from sketchstream.privacy.hygiene import Hardened, harden
     from sketchstream.privacy.ledger import Ledger
     from sketchstream.published import Origin, Release, SealedState, Stack, stack
+    from sketchstream.query import Window, Windows, windows
     from sketchstream.sketch import Sketch, merge
     from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
     from sketchstream.storage import load, read

@@ -41,6 +41,10 @@ PAGE_COLORS: Final = {
     "#000000": "--ink",
 }
 """Names under which a page says what a color of a chart is."""
+MANY: Final = 40
+"""More windows than this are drawn as a line with its band, not as dots with bars."""
+LABELS: Final = 12
+"""At most so many windows have a label."""
 TICKS: Final = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 
 
@@ -217,13 +221,18 @@ def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], t
     from matplotlib.lines import Line2D
 
     at = np.arange(len(windows))
+    many = len(windows) > MANY
     # Neighbouring series stand a little apart, so that their bars can be told from each other.
     apart = np.linspace(-0.14, 0.14, len(series)) if len(series) > 1 else np.zeros(1)
     for one, color, shift in zip(series, SERIES, apart, strict=False):
         low, high = np.maximum(one.value - one.low, 0), np.maximum(one.high - one.value, 0)
         if one.truth is not None:
             axes.hlines(one.truth, at - 0.4, at + 0.4, color=INK, lw=1.1, zorder=1)
-        axes.errorbar(at + shift, one.value, yerr=(low, high), fmt="o", ms=4.2, lw=1.5, capsize=2.5, color=color)
+        if many:
+            axes.fill_between(at, np.maximum(one.low, 0), one.high, color=color, alpha=0.2, lw=0)
+            axes.plot(at, one.value, color=color, lw=1.5)
+        else:
+            axes.errorbar(at + shift, one.value, yerr=(low, high), fmt="o", ms=4.2, lw=1.5, capsize=2.5, color=color)
         axes.annotate(
             one.label,
             (1.01, float(one.value.mean())),
@@ -240,7 +249,11 @@ def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], t
         axes.legend(
             handles=legend, frameon=False, fontsize=9, labelcolor=INK, loc="upper left", bbox_to_anchor=(0.0, 0.6)
         )
-    axes.set_xticks(at, list(windows))
+    step = -(-len(windows) // LABELS) if any(len(label) > 3 for label in windows) else 1
+    axes.set_xticks(at[::step], list(windows[::step]))
+    if any(len(label) > 5 for label in windows):
+        for tick in axes.get_xticklabels():
+            tick.set(rotation=30, ha="right")
     axes.set_xlim(-0.7, len(windows) - 0.3)
     _finish(axes, title, label)
 

@@ -23,8 +23,17 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """A part of a section that a reader opens; of those of one page one is open at a time."""
+
+    title: str
+    charts: Sequence[Chart] = ()
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True)
 class Section:
-    """A part of a report: a heading, paragraphs, charts, tables, titled lists, preformatted text, all optional."""
+    """A part of a report: a heading; paragraphs, charts, tables, titled lists, preformatted text and folds, if any."""
 
     heading: str
     paragraphs: Sequence[str] = ()
@@ -32,6 +41,7 @@ class Section:
     tables: Sequence[Table] = ()
     lists: Sequence[tuple[str, Sequence[str]]] = ()
     listing: str | None = None
+    folds: Sequence[Fold] = ()
 
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -74,6 +84,9 @@ th, td { text-align: right; padding: .28rem 0 .28rem .9rem; border-bottom: 1px s
 thead th { color: var(--muted); font-weight: 600; vertical-align: bottom; }
 tbody th { font-weight: 400; }
 th:first-child { text-align: left; padding-left: 0; white-space: normal; }
+details { border-bottom: 1px solid var(--line); padding: .35rem 0; }
+summary { cursor: pointer; font-variant-numeric: tabular-nums; }
+details[open] summary { font-weight: 600; }
 pre { background: var(--panel); padding: .9rem 1rem; overflow-x: auto; font-size: .85rem; line-height: 1.45; }
 figure { margin: 0; }
 figcaption { color: var(--muted); font-size: .9rem; }
@@ -180,6 +193,7 @@ def page(title: str, lead: Sequence[str], sections: Sequence[Section], footer: s
             body.append(f"<h3>{html.escape(name)}</h3>\n<ul>\n{lines}</ul>")
         if section.listing is not None:
             body.append(f'<pre tabindex="0">{html.escape(section.listing)}</pre>')
+        body.extend(_fold(fold, opened=position == 0) for position, fold in enumerate(section.folds))
     foot = f"<footer><p>{html.escape(footer)}</p></footer>\n" if footer else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -194,6 +208,15 @@ def page(title: str, lead: Sequence[str], sections: Sequence[Section], footer: s
 def _chart(chart: Chart) -> str:
     """A chart as HTML."""
     return f"<figure>{chart.svg}<figcaption>{html.escape(chart.caption)}</figcaption></figure>"
+
+
+def _fold(fold: Fold, *, opened: bool) -> str:
+    """A fold as HTML; browsers close the others of the same name."""
+    sides = [_chart(chart) for chart in fold.charts] + [_table(table) for table in fold.tables]
+    return (
+        f'<details name="fold"{" open" if opened else ""}><summary>{html.escape(fold.title)}</summary>'
+        f'<div class="side">{"".join(sides)}</div></details>'
+    )
 
 
 def _table(table: Table) -> str:

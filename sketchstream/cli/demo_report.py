@@ -75,9 +75,9 @@ class Dials:
         factor = f"changes the probability of anything published here by a factor of at most e^{self.epsilon_publish}"
         if self.unit == "item":
             protected = (
-                "Protected is everything that one aircraft did in a month: whether it flew at all, how often, and when. "
-                f"Leaving it out of a month {factor}. Months add up: an aircraft that flew in all twelve loses twelve "
-                "times that exponent."
+                "Protected is everything that one aircraft did in a month: whether it flew at all, how often, and "
+                f"when. Leaving it out of a month {factor}. Months add up: an aircraft that flew in all twelve loses "
+                "twelve times that exponent."
             )
         else:
             protected = (

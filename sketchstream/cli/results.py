@@ -14,6 +14,7 @@ from sketchstream.cli import progress, show
 
 if TYPE_CHECKING:
     from sketchstream.cli.windows import Windows
+    from sketchstream.cli.windows_report import WindowsReport
     from sketchstream.estimate.result import Profile
     from sketchstream.published import Published
     from sketchstream.serve.sealed import SealedWindow
@@ -52,12 +53,15 @@ def print_windows(
     until: int | None,
     reconstruct: Callable[[Published], Profile],
     form: show.Format,
+    page: WindowsReport | None = None,
 ) -> None:
-    """One result for each window, ascending; JSON and CSV as they come, a table at the end."""
+    """One result for each window, ascending; JSON and CSV as they come, a table at the end; each is told to `page`."""
     rows = []
     with progress.Progress(f"reconstructing {name}") as bar:
         for number, window in enumerate(published.every(name, since, until)):
             profile = published.profile(window, reconstruct)
+            if page is not None:
+                page.add(window, profile)
             if form == "json":
                 click.echo(show.as_json(window.fields() | _data(profile, not window.repartitioned)))
             elif form == "csv":

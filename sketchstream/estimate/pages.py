@@ -5,6 +5,7 @@ In: a `Profile`. Out: charts and tables of `sketchstream.charts` and `sketchstre
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from sketchstream import charts, report
 from sketchstream.cards import drawn
-from sketchstream.estimate.result import shown
+from sketchstream.estimate.result import Estimate, shown
 
 if TYPE_CHECKING:
     from sketchstream.estimate.result import Profile
@@ -104,6 +105,39 @@ def other_table(profile: Profile, intervals: bool = True) -> report.Table:
         one = profile.interval(name)
         rows.append((title, shown(one.value), f"{shown(one.low)} to {shown(one.high)}" if intervals else "-"))
     return report.Table("What follows from it", ("number", "estimate", "95% interval"), rows)
+
+
+TREND: Final = {"distinct": "distinct", "at_least.2": "2 times\nor more", "at_least.10": "10 times\nor more"}
+"""Numbers of a trend, and their labels."""
+
+
+def trend(rows: Sequence[Mapping[str, Estimate | None]], labels: Sequence[str], intervals: bool = True) -> charts.Chart:
+    """A few numbers over all windows.
+
+    Args:
+        rows: for each window its numbers by name; those of `TREND` are drawn, where every window has them.
+        labels: of the windows.
+        intervals: False: the ends are the values.
+    """
+    series = []
+    for name, label in TREND.items():
+        found = [one for row in rows if (one := row.get(name)) is not None]
+        if len(found) == len(rows):
+            value, low, high = np.array([(one.value, one.low, one.high) for one in found], np.float64).T
+            series.append(charts.Series(label, value, *((low, high) if intervals else (value, value))))
+    return charts.series_chart(
+        series, labels, "Window by window", "items", "Estimates of each window with their 95% intervals."
+    )
+
+
+def numbers(profile: Profile, names: Sequence[str]) -> dict[str, Estimate | None]:
+    """Numbers by name; None for a k+ number beyond what the profile resolves."""
+    found: dict[str, Estimate | None] = {}
+    for name in names:
+        kind, _, k = name.partition(".")
+        beyond = kind == "at_least" and k.isdecimal() and int(k) > profile.max_count + 1
+        found[name] = None if beyond else profile.interval(name)
+    return found
 
 
 def card(profile: Profile) -> str:

@@ -59,7 +59,7 @@ def test_reading_flights_does_not_import_pandas() -> None:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """One demo, as a user would run it, its output in a pipe."""
     folder = tmp_path_factory.mktemp("demo")
-    command = [sys.executable, "-m", "sketchstream.cli", "demo", "--epsilon", "1"]
+    command = [sys.executable, "-m", "sketchstream.cli", "demo"]
     return folder / "demo-output", subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=300
     )
@@ -76,7 +76,8 @@ def test_demo_prints_twelve_tables_and_two_sentences(demo: Demo) -> None:
     assert "\x1b" not in done.stdout
     assert done.stdout.count("distinct") == 12
     assert done.stdout.count("seen 30 times or more") == 12
-    assert "Protected is every single flight" in done.stdout
+    assert "Protected is everything that one aircraft did in a month" in done.stdout
+    assert "at most e^1. Months add up" in done.stdout
     assert "Exact integer noise" in done.stdout
     assert "336,776 flights" in done.stdout
 
@@ -137,6 +138,19 @@ def test_no_tail_number_is_in_anything_that_the_demo_published(demo: Demo, fligh
     texts += [path.read_bytes() for path in (folder / "state").rglob("*") if path.is_file()]
     everything = b"\0".join(texts)
     assert not [name for name in flights.tail_numbers if name.encode() in everything]
+
+
+@pytest.mark.statistics
+def test_the_demo_of_single_flights_protects_those(run: Run, tmp_path: Path) -> None:
+    result = run("demo", "-o", "flights", "--unit", "event", "--format", "csv")
+    assert result.code == 0, result.err
+    assert len(result.out.splitlines()) == 1 + 12 * 4
+    text = (tmp_path / "flights" / "report.html").read_text()
+    assert "Protected is every single flight" in text
+    assert "July 2013: flights protected, epsilon_publish = 1" in text
+    written = (tmp_path / "flights" / "sketchstream.toml").read_text()
+    assert 'unit = "event"' in written
+    assert 'epsilon = "1" ' in written
 
 
 def test_demo_leaves_folders_of_others_alone(run: Run, tmp_path: Path) -> None:

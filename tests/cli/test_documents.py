@@ -68,9 +68,23 @@ def test_configuration_of_the_readme_is_valid(run: Run, tmp_path: Path) -> None:
 
 def test_commands_in_text_blocks_of_the_readme_exist() -> None:
     lines = [line for block in blocks("text") for line in block.splitlines() if line.startswith("sketchstream ")]
-    assert len(lines) == 4
+    assert len(lines) == 5
     for line in lines:
         parse(line)
+
+
+def test_the_table_of_the_two_dials_is_what_plan_says() -> None:
+    import sketchstream as ss
+
+    row = r"^\| ([\d.]+) \| ([\d.]+) \| (\S+)% \| (\S+)% \| (\S+)% \| (\d+) \| (\d+) \|$"
+    rows = re.findall(row, README, re.MULTILINE)
+    assert [row[0] for row in rows] == ["4", "1"]
+    for epsilon, published, *errors, readers, thief in rows:
+        spec = ss.ProfileSpec(epsilon, "item", ss.OpenDomain(2**20), epsilon_publish=published)
+        found = ss.plan(spec, items=1e6)
+        for name, error in zip(("distinct", "at_least.2", "at_least.5"), errors, strict=True):
+            assert 100 * found[name].relative == pytest.approx(float(error), rel=0.05), name
+        assert (found.loss, found.loss_with_intrusion) == (int(readers), int(thief))
 
 
 def parse(line: str) -> None:
@@ -114,6 +128,27 @@ def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
         if not target.startswith(("http:", "https:", "mailto:")):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_blocks_of_the_tutorial_run_in_order(run: Run, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "tutorial.md").read_text()
+    found = re.findall(r"^```(python|bash|toml)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert [language for language, _ in found].count("python") >= 4
+    names: dict[str, Any] = {}
+    for language, block in found:
+        if language == "python":
+            exec(compile(block, "tutorial.md", "exec"), names)
+        elif language == "toml":
+            (tmp_path / "sketchstream.toml").write_text(block)
+        else:
+            for line in block.splitlines():
+                words = shlex.split(line, comments=True)
+                assert words[0] == "sketchstream", line
+                result = run(*words[1:])
+                assert result.code == 0, (line, result.err)
+    assert (tmp_path / "profile.png").exists()
+    assert "Window by window" in (tmp_path / "report.html").read_text()
+    assert 0.85 * 50_000 < names["profile"].distinct.value < 1.15 * 50_000
 
 
 def test_every_make_target_of_the_documents_exists() -> None:

@@ -118,7 +118,7 @@ def test_no_window_in_a_range_is_said(run: Run, sealed: Path) -> None:
         (["--from", "yesterday"], 2, "--from must be a time"),
         (["--to", "2013-01-01T00:00"], 2, "with its offset"),
         (["--all", "--merge"], 2, "exclude each other"),
-        (["--all", "--plot", "p.png"], 2, "--plot and --html show one profile"),
+        (["--all", "--plot", "p.png"], 2, "--plot shows one profile"),
     ],
 )
 def test_malformed_questions(run: Run, sealed: Path, options: list[str], code: int, text: str) -> None:

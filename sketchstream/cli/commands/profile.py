@@ -59,7 +59,7 @@ class Method:
               help="With --method circulant: failure probability.")  # fmt: skip
 @click.option("--max-count", type=int, help="Largest count to resolve; larger ones are pooled.")
 @click.option("--plot", type=options.FILE, help="Also draw the profile: a .png, .svg or .pdf file.")
-@click.option("--html", type=options.FILE, help="Also write a report: one HTML page that needs no other file.")
+@click.option("--html", type=options.FILE, help="Also write a report, of one profile or of --all: a page of HTML.")
 @options.result_format()
 def command(
     file: Path | None,
@@ -87,8 +87,10 @@ def command(
       sketchstream profile s.sealed --max-count 50 --format json --plot profile.png
       sketchstream profile s.sealed --html report.html
       sketchstream profile -c sketchstream.toml --sketch hourly --all --format json
+      sketchstream profile -c sketchstream.toml --sketch hourly --all --html report.html
     """
     from sketchstream.cli import results, sketches, windows
+    from sketchstream.cli.windows_report import WindowsReport
     from sketchstream.errors import ConfigError
 
     how = Method(method, norm, beta, max_count)
@@ -111,15 +113,18 @@ def command(
     if every and merge:
         msg = "--all and --merge exclude each other: one result for each window, or one for all"
         raise ConfigError(msg)
-    if every and (plot is not None or html is not None):
-        msg = "--plot and --html show one profile: leave --all out, or choose a window with --from and --to"
+    if every and plot is not None:
+        msg = "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html"
         raise ConfigError(msg)
     since, until = windows.moment(from_, "--from"), windows.moment(to, "--to")
     with windows.opened(config_file) as published_windows:
         plan = published_windows.plan(sketch)
         if every:
-            results.print_windows(published_windows, plan.name, since, until, how.apply, form)
+            page = None if html is None else WindowsReport(plan.name, plan.calendar.timezone)
+            results.print_windows(published_windows, plan.name, since, until, how.apply, form, page)
             _mention_open(published_windows, plan.name)
+            if html is not None and page is not None:
+                _write(html, page.page())
             return
         if merge:
             found = list(published_windows.every(plan.name, since, until))
@@ -150,12 +155,20 @@ def present(
     """The plot and the report that were asked for; a file that cannot be written is an error of files."""
     from sketchstream.cli import profile_report, sketches
 
-    for path, write in (
-        (plot, profile.plot),
-        (html, lambda to: to.write_text(profile_report.page(profile, source, facts), encoding="utf-8")),
-    ):
-        if path is not None:
-            try:
-                write(path)
-            except OSError as error:
-                raise sketches.unreadable(path, error) from None
+    if plot is not None:
+        try:
+            profile.plot(plot)
+        except OSError as error:
+            raise sketches.unreadable(plot, error) from None
+    if html is not None:
+        _write(html, profile_report.page(profile, source, facts))
+
+
+def _write(path: Path, page: str) -> None:
+    """A report into its file; one that cannot be written is an error of files."""
+    from sketchstream.cli import sketches
+
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise sketches.unreadable(path, error) from None

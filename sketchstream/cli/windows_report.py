@@ -1,0 +1,122 @@
+"""Many windows as one report: their trend, a table of all, and each of the last ones in a fold of its own.
+
+In: windows and their profiles, one after the other. Out: one HTML page. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
+
+from sketchstream import report
+from sketchstream.cli import results, show
+from sketchstream.estimate import pages
+
+if TYPE_CHECKING:
+    from sketchstream.estimate.result import Estimate, Profile
+    from sketchstream.serve.sealed import SealedWindow
+
+FOLDS: Final = 100
+"""So many of the last windows have a fold with their own numbers and chart; the table has all of them."""
+NUMBERS: Final = (*pages.TREND, "mean", "entropy")
+
+
+@dataclass
+class WindowsReport:
+    """What is kept of each window until the page is written.
+
+    Args:
+        sketch: its name.
+        timezone: of its windows.
+    """
+
+    sketch: str
+    timezone: str
+    starts: list[datetime] = field(default_factory=list)
+    rows: list[Mapping[str, Estimate | None]] = field(default_factory=list)
+    status: list[str] = field(default_factory=list)
+    intervals: list[bool] = field(default_factory=list)
+    folds: deque[report.Fold] = field(default_factory=lambda: deque(maxlen=FOLDS))
+    guarantee: Mapping[str, Any] | None = None
+
+    def add(self, window: SealedWindow, profile: Profile) -> None:
+        """One more window, later than those before."""
+        start = datetime.fromtimestamp(window.window[0] / 1000, ZoneInfo(self.timezone))
+        intervals = not window.repartitioned
+        self.starts.append(start)
+        self.rows.append(pages.numbers(profile, NUMBERS))
+        self.status.append(window.describe())
+        self.intervals.append(intervals)
+        self.guarantee = profile.guarantee
+        chart = pages.reach_chart(pages.curves(profile, intervals)[0])
+        title = f"{start:%Y-%m-%d %H:%M}: {pages.headline(profile, intervals)}"
+        self.folds.append(report.Fold(title, [chart], [pages.reach_table(profile, intervals)]))
+
+    def page(self) -> str:
+        """The report."""
+        labels = start_labels(self.starts)
+        alarms = [str(self.guarantee["warning"])] if self.guarantee and self.guarantee.get("warning") else []
+        unfinished = sum(status != "complete" and not status.startswith("all ") for status in self.status)
+        if unfinished:
+            alarms.append(f"{unfinished} of these windows are not complete: their numbers may grow.")
+        if not all(self.intervals):
+            alarms.append(f"Some windows have no intervals. {results.NO_INTERVALS}")
+        sections = [
+            report.Section(
+                "Trend",
+                ("A 95% interval is made to hold the true number in 19 of 20 cases.",),
+                charts=[pages.trend(self.rows, labels, all(self.intervals))] if self.rows else [],
+                tables=[self._table(labels)],
+            ),
+            report.Section(
+                "One window",
+                (f"Choose a window to see it, the last one first{_last(len(self.folds), len(self.rows))}.",),
+                folds=list(reversed(self.folds)),
+            ),
+            report.Section("What is guaranteed", lists=results.statement(self.guarantee)),
+        ]
+        count = len(self.rows)
+        lead = (
+            f"{count:,} windows, {labels[0]} to {labels[-1]} (times of {self.timezone})."
+            if count
+            else "No window is published in that range."
+        )
+        return report.page(
+            f"Window by window: {self.sketch}",
+            (lead,),
+            sections if count else [],
+            "Reconstructed by sketchstream from what was published; asking again, or otherwise, costs no more privacy.",
+            " ".join(alarms),
+        )
+
+    def _table(self, labels: Sequence[str]) -> report.Table:
+        """All windows."""
+        names = {"distinct": "distinct", "at_least.2": "2 or more", "at_least.10": "10 or more"}
+        columns = ("window", *(names.get(name, name) for name in NUMBERS), "status")
+        rows = []
+        for label, row, status, intervals in zip(labels, self.rows, self.status, self.intervals, strict=True):
+            rows.append((label, *(_cell(one, intervals) for one in row.values()), status))
+        return report.Table("All windows: estimate [95% interval]", columns, rows)
+
+
+def start_labels(starts: Sequence[datetime]) -> list[str]:
+    """Starts of windows as short texts: months or days alone where all of them begin with one."""
+    if all(when.hour == when.minute == 0 for when in starts):
+        months = all(when.day == 1 for when in starts) and len(starts) > 1
+        return [f"{when:%Y-%m}" if months else f"{when:%Y-%m-%d}" for when in starts]
+    return [f"{when:%m-%d %H:%M}" for when in starts]
+
+
+def _cell(one: Estimate | None, intervals: bool) -> str:
+    if one is None:
+        return "-"
+    ends = f" [{show.number(one.low)}, {show.number(one.high)}]" if intervals else ""
+    return f"{show.number(one.value)}{ends}"
+
+
+def _last(shown: int, count: int) -> str:
+    return "" if shown == count else f"; only the last {shown} of {count:,} are here, the table has all"

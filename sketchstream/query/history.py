@@ -1,0 +1,236 @@
+"""The windows of one sketch as a sequence: profiles on demand, numbers of all windows as columns.
+
+In: what a configuration's workers have published. Out: windows, their profiles, tables, cards for notebooks.
+Touches: the sealed topic or folder, reading, once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, overload
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream import report
+from sketchstream.cards import drawn
+from sketchstream.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+    from sketchstream.cli.windows import Windows as Deployment
+    from sketchstream.estimate.result import Estimate, Profile
+    from sketchstream.published import Published
+    from sketchstream.serve.sealed import SealedWindow
+
+NUMBERS: Final = ("distinct", "at_least.2", "at_least.10", "total", "mean", "entropy")
+"""Numbers of a table of windows, unless others are asked for."""
+Time = str | datetime
+Columns = dict[str, npt.NDArray[Any]]
+
+
+class Window:
+    """One window of a sketch, as far as it is published.
+
+    Its profile is computed when it is first asked for; asking again, or otherwise, costs no more privacy.
+    """
+
+    def __init__(self, deployment: Deployment, found: SealedWindow) -> None:
+        self._deployment = deployment
+        self._found = found
+
+    @property
+    def start(self) -> datetime:
+        """When it begins, in the sketch's timezone."""
+        return self._when(0)
+
+    @property
+    def end(self) -> datetime:
+        """When it ends, in the sketch's timezone; this instant is not in it."""
+        return self._when(1)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every partition has published it and nothing is known to be missing."""
+        return self._found.complete
+
+    @property
+    def status(self) -> str:
+        """Completeness in words."""
+        return self._found.describe()
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What is known of the window beside its numbers: the fields that `sketchstream profile -c` prints first."""
+        return self._found.fields()
+
+    @cached_property
+    def published(self) -> Published:
+        """What was published: partitions of a keyed input stacked, others merged."""
+        return self._deployment.result(self._found)
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The profile by the default method; its guarantee knows the deployment.
+
+        For another method: `published.profile(method=...)`.
+        """
+        return self._deployment.profile(self._found, lambda published: published.profile())
+
+    @property
+    def intervals(self) -> bool:
+        """Whether intervals hold: not where partitions were added inside the window."""
+        return not self._found.repartitioned
+
+    def numbers(self, names: Sequence[str] = NUMBERS) -> dict[str, Estimate | None]:
+        """Numbers by name; None for a k+ number beyond what the profile resolves."""
+        from sketchstream.estimate import pages
+
+        return pages.numbers(self.profile, names)
+
+    def __repr__(self) -> str:
+        """Public parameters only."""
+        return f"<Window of {self._found.sketch}, {self.start.isoformat()} to {self.end.isoformat()}, {self.status}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the profile's card."""
+        return self.profile._repr_html_()
+
+    def _when(self, end: int) -> datetime:
+        zone = ZoneInfo(self._deployment.config.plan(self._found.sketch).calendar.timezone)
+        return datetime.fromtimestamp(self._found.window[end] / 1000, zone)
+
+
+class Windows(Sequence[Window]):
+    """The windows of one sketch, in the order of time."""
+
+    def __init__(self, sketch: str, found: Sequence[Window]) -> None:
+        self.sketch = sketch
+        self._found = tuple(found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, at: int) -> Window: ...
+    @overload
+    def __getitem__(self, at: slice) -> Windows: ...
+    def __getitem__(self, at: int | slice) -> Window | Windows:
+        return Windows(self.sketch, self._found[at]) if isinstance(at, slice) else self._found[at]
+
+    def __iter__(self) -> Iterator[Window]:
+        return iter(self._found)
+
+    def __repr__(self) -> str:
+        """How many there are, and of when."""
+        if not self._found:
+            return f"<Windows of {self.sketch}: none published>"
+        return f"<Windows of {self.sketch}: {len(self)}, {self[0].start.isoformat()} to {self[-1].end.isoformat()}>"
+
+    def columns(self, numbers: Sequence[str] = NUMBERS) -> Columns:
+        """One row for each window: start, end, completeness, and each number with its interval.
+
+        Args:
+            numbers: "distinct", "at_least.5", "mean", "quantile.0.9", ...; a dot becomes an underscore in the names of
+                columns. Numbers that a window does not resolve, and intervals that do not hold, are not-a-number.
+        """
+        out: Columns = {
+            "window_start": _times(one.start for one in self),
+            "window_end": _times(one.end for one in self),
+            "complete": np.array([one.complete for one in self], np.bool_),
+        }
+        rows = [one.numbers(numbers) for one in self]
+        for name in numbers:
+            column = name.replace(".", "_")
+            found = [row[name] for row in rows]
+            out[column] = _floats(None if one is None else one.value for one in found)
+            ends = [one if window.intervals else None for one, window in zip(found, self, strict=True)]
+            out[f"{column}_low"] = _floats(None if one is None else one.low for one in ends)
+            out[f"{column}_high"] = _floats(None if one is None else one.high for one in ends)
+        return out
+
+    def to_pandas(self, numbers: Sequence[str] = NUMBERS) -> pd.DataFrame:
+        """`columns` as a pandas DataFrame, times in UTC.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            msg = "to_pandas needs pandas: pip install pandas"
+            raise MissingExtraError(msg) from None
+        frame = pd.DataFrame(self.columns(numbers))
+        for name in ("window_start", "window_end"):
+            frame[name] = frame[name].dt.tz_localize("UTC")
+        return frame
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the trend, and a table of all windows."""
+        from sketchstream.cli.windows_report import start_labels
+        from sketchstream.estimate import pages
+        from sketchstream.estimate.result import shown
+
+        rows = [one.numbers(tuple(pages.TREND)) for one in self]
+        labels = start_labels([one.start for one in self])
+        cells = []
+        for window, label, row in zip(self, labels, rows, strict=True):
+            texts = ["-" if one is None else str(one) if window.intervals else shown(one.value) for one in row.values()]
+            cells.append((label, *texts, window.status))
+        columns = ("window", *(name.replace("\n", " ") for name in pages.TREND.values()), "status")
+        table = report.Table("Estimates [95% intervals]", columns, cells)
+        draw = all(one.intervals for one in self)
+        charts = drawn(lambda: [pages.trend(rows, labels, draw)]) if rows else []
+        note = self[-1].profile.guarantee["seen"][0] if rows and self[-1].profile.guarantee else ""
+        return report.card(repr(self)[1:-1], tables=[table], charts=charts, note=note)
+
+
+def windows(
+    config: str | os.PathLike[str],
+    sketch: str | None = None,
+    *,
+    since: Time | None = None,
+    until: Time | None = None,
+) -> Windows:
+    """What the workers of a configuration have published: one object a window, ascending.
+
+    Args:
+        config: the configuration file.
+        sketch: name of the sketch; may be left out where the configuration has one only.
+        since: windows that start at or after this time: RFC 3339 text, or a datetime with a timezone.
+        until: windows that end at or before this time.
+
+    Raises:
+        ConfigError: the configuration, the sketch's name or a time cannot be used.
+        StoreError, BrokerError: what was published cannot be read.
+    """
+    from sketchstream.cli import windows as published
+
+    first, last = _moment(since, "since"), _moment(until, "until")
+    with published.opened(Path(config)) as deployment:
+        plan = deployment.plan(sketch)
+        found = [Window(deployment, one) for one in deployment.every(plan.name, first, last)]
+    return Windows(plan.name, found)
+
+
+def _moment(given: Time | None, name: str) -> int | None:
+    """Milliseconds of a time."""
+    from sketchstream.cli import windows as published
+
+    return published.moment(given.isoformat() if isinstance(given, datetime) else given, name)
+
+
+def _times(found: Iterable[datetime]) -> npt.NDArray[Any]:
+    """(n,) datetime64 in milliseconds, UTC."""
+    return np.array([when.astimezone(UTC).replace(tzinfo=None) for when in found], "datetime64[ms]")
+
+
+def _floats(found: Iterable[float | None]) -> npt.NDArray[np.float64]:
+    """(n,) numbers, not-a-number for None."""
+    return np.array([np.nan if one is None else one for one in found], np.float64)

@@ -1,0 +1,190 @@
+"""All windows of a sketch at once: `ss.windows` in Python, and one report for `profile --all --html`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sketchstream as ss
+
+pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
+Run = Callable[..., Any]
+HOUR = 3_600_000
+START = int(datetime(2013, 1, 1, tzinfo=UTC).timestamp() * 1000)
+CONFIG = """
+[input]
+file = "events.jsonl"
+item = "user"
+item_type = "int"
+time = "ts"
+lateness = "1m"
+quorum = 1
+quorum_time = "1ms"
+close_at_end = true
+[output]
+directory = "sealed"
+"""
+SKETCH = '[[sketch]]\nname = "{name}"\nwindow = "1h"\nepsilon = "30"\nmax_count = {most}\ndomain = {{ size = 60 }}\n'
+
+
+def count(run: Run, folder: Path, hours: int, sketches: str) -> Path:
+    """Hour h holds h + 1 items; the first of them occurs three times."""
+    records = [
+        {"ts": START + hour * HOUR + 120_000 + number, "user": max(number - 2, 0)}
+        for hour in range(hours)
+        for number in range(hour + 3)
+    ]
+    (folder / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (folder / "c.toml").write_text(CONFIG + sketches)
+    result = run("worker", "-c", "c.toml")
+    assert result.code == 0, result.err
+    return folder / "c.toml"
+
+
+@pytest.fixture
+def config(run: Run, tmp_path: Path) -> Path:
+    return count(run, tmp_path, 4, SKETCH.format(name="hourly", most=20))
+
+
+def test_windows_are_one_object_each_with_a_profile(config: Path) -> None:
+    found = ss.windows(config)
+    assert isinstance(found, ss.Windows)
+    assert len(found) == 4
+    assert [round(one.profile.distinct.value) for one in found] == [1, 2, 3, 4]
+    last = found[-1]
+    assert isinstance(last, ss.Window)
+    assert last.start == datetime(2013, 1, 1, 3, tzinfo=UTC)
+    assert last.end == datetime(2013, 1, 1, 4, tzinfo=UTC)
+    assert (last.complete, last.status, last.intervals) == (True, "complete", True)
+    assert last.facts["sketch"] == "hourly"
+    assert isinstance(last.published, ss.Release)
+    assert last.profile is last.profile
+    assert [one.start.hour for one in found[1:3]] == [1, 2]
+    assert "hourly: 2, 2013-01-01T01:00:00+00:00 to 2013-01-01T03:00:00+00:00" in repr(found[1:3])
+    assert "complete" in repr(last)
+
+
+def test_a_range_is_text_or_a_time_with_its_zone(config: Path) -> None:
+    found = ss.windows(config, "hourly", since="2013-01-01T01:00Z", until=datetime(2013, 1, 1, 3, tzinfo=UTC))
+    assert [one.start.hour for one in found] == [1, 2]
+    none = ss.windows(config, since="2014-01-01T00:00Z")
+    assert len(none) == 0
+    assert "none published" in repr(none)
+    assert none.to_pandas().empty
+    assert "none published" in none._repr_html_()
+    for wrong in (datetime(2013, 1, 1), "yesterday"):  # noqa: DTZ001 - the point
+        with pytest.raises(ss.ConfigError, match="since must be a time with its offset"):
+            ss.windows(config, since=wrong)
+
+
+def test_the_table_of_all_windows_agrees_with_their_profiles(config: Path) -> None:
+    found = ss.windows(config)
+    frame = found.to_pandas(["distinct", "at_least.3", "at_least.500", "quantile.0.5"])
+    assert list(frame.columns)[:6] == [
+        "window_start", "window_end", "complete", "distinct", "distinct_low", "distinct_high",
+    ]  # fmt: skip
+    assert str(frame["window_start"].dt.tz) == "UTC"
+    assert frame["window_start"][1] == datetime(2013, 1, 1, 1, tzinfo=UTC)
+    assert frame["complete"].all()
+    for row, one in zip(frame.itertuples(), found, strict=True):
+        assert (row.distinct, row.distinct_low) == (one.profile.distinct.value, one.profile.distinct.low)
+        assert row.at_least_3_high == one.profile.at_least(3).high
+        assert np.isnan(row.at_least_500)
+        assert row.quantile_0_5 == one.profile.quantile(0.5).value
+    assert {"total_low", "entropy", "mean_high"} <= set(found.columns())
+
+
+def test_a_missing_pandas_is_a_clear_error(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ss.windows(config)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ss.MissingExtraError, match="pip install pandas"):
+        found.to_pandas()
+
+
+def test_windows_in_which_partitions_were_added_have_no_intervals(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ss.Window, "intervals", property(lambda self: self.start.hour != 1))
+    found = ss.windows(config)
+    columns = found.columns(["distinct"])
+    assert np.isnan(columns["distinct_low"]).tolist() == [False, True, False, False]
+    assert not np.isnan(columns["distinct"]).any()
+    assert found._repr_html_().count("[") < ss.windows(config)[1:]._repr_html_().count("[") + 6
+
+
+def test_a_notebook_shows_trend_and_table(config: Path) -> None:
+    text = ss.windows(config)._repr_html_()
+    assert text.count("<svg") == 1
+    assert "distinct: 1 to 4." in text
+    assert '<th scope="row">01-01 03:00</th>' in text
+    assert "an event loses at most 30" in text
+    assert "About 4 distinct items" in ss.windows(config)[3]._repr_html_()
+
+
+def test_a_sketch_is_chosen_by_name_where_there_are_several(run: Run, tmp_path: Path) -> None:
+    both = SKETCH.format(name="a", most=20) + SKETCH.format(name="b", most=1)
+    config = count(run, tmp_path, 2, both)
+    with pytest.raises(ss.ConfigError, match="several sketches"):
+        ss.windows(config)
+    assert ss.windows(config, "b")[0].profile.max_count == 1
+    # trends leave out what not every window resolves
+    assert "10 times or more:" not in ss.windows(config, "b")._repr_html_()
+    assert "10 times or more:" in ss.windows(config, "a")._repr_html_()
+
+
+def test_one_report_holds_the_trend_all_windows_and_a_choice_of_one(run: Run, config: Path, tmp_path: Path) -> None:
+    result = run("profile", "-c", config, "--all", "--html", "all.html", "--format", "csv")
+    assert result.code == 0
+    assert len(result.out.splitlines()) == 1 + 4 * 21, "results are printed as without --html"
+    text = (tmp_path / "all.html").read_text()
+    assert not re.search(r"<(script|link|img|iframe|object)|@import|url\((?!#)", text)
+    assert text.count("<svg") == text.count("</svg>") == 5
+    assert text.count('<details name="fold"') == text.count("</details>") == 4
+    assert text.count(" open>") == 1
+    assert text.index("2013-01-01 03:00: About 4 distinct") < text.index("2013-01-01 00:00: About 1 distinct")
+    assert "Not protected" in text
+    assert "NO PRIVACY" in text, "epsilon 30"
+    assert "(times of UTC)" in text
+
+
+def test_a_report_over_many_windows_keeps_the_table_whole_and_folds_the_last(
+    run: Run, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sketchstream.cli import windows_report
+
+    report = windows_report.WindowsReport
+    monkeypatch.setattr(
+        windows_report, "WindowsReport", lambda *names: report(*names, folds=windows_report.deque(maxlen=2))
+    )
+    assert run("profile", "-c", config, "--all", "--html", "all.html").code == 0
+    text = (tmp_path / "all.html").read_text()
+    assert text.count("<details") == 2
+    assert "only the last 2 of 4 are here" in text
+    assert text.count('<th scope="row">01-01 0') == 4
+
+
+def test_a_report_over_no_window_says_so(run: Run, config: Path, tmp_path: Path) -> None:
+    assert run("profile", "-c", config, "--all", "--from", "2020-01-01T00:00Z", "--html", "all.html").code == 0
+    assert "No window is published in that range." in (tmp_path / "all.html").read_text()
+    result = run("profile", "-c", config, "--all", "--html", "nowhere/all.html")
+    assert result.code == 1
+    assert "no such file" in result.complaint
+
+
+def test_long_trends_are_lines_with_few_labels() -> None:
+    from sketchstream import charts
+
+    n = 200
+    values = np.linspace(5, 9, n)
+    series = [charts.Series("distinct", values, values - 1, values + 1)]
+    chart = charts.series_chart(series, [f"01-01 {i:02d}:00" for i in range(n)], "t", "a", "c")
+    assert len(chart.svg) < 60_000
+    assert sum(f"01-01 {i:02d}:00" in chart.svg for i in range(n)) <= charts.LABELS + 2
