@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from sketchstream.errors import DataLossError
 
 MARK = "sketchstream"
-FORMAT = 1
+FORMAT = 2
+"""Written. A release that knows only 1 refuses it, for the snapshots behind it hold sketches of byte format 2."""
 NAMING = 2
 LARGEST = 1024
 
@@ -86,10 +87,10 @@ class Pointer:
             return None
         try:
             said = json.loads(text)
-            if said["v"] != FORMAT:
+            if said["v"] not in (1, FORMAT):
                 msg = (
                     f"the committed offset was written by another release (pointer format {int(said['v'])}, this one "
-                    f"knows {FORMAT}): run that release, or `sketchstream reset`"
+                    f"knows 1 to {FORMAT}): run that release, or `sketchstream reset`"
                 )
                 raise DataLossError(msg)
             return cls(

@@ -76,7 +76,8 @@ class KafkaResults:
                     self._done = None  # another worker may publish meanwhile: look again before the next time
                     continue
                 if reader is None:
-                    reader = SealedReader(KafkaSealedSource(self._connection, self._config.sealed_topic or ""))
+                    source = KafkaSealedSource(self._connection, self._config.sealed_topic or "")
+                    reader = SealedReader(source, self._config.quality_rule)
                 self.look(reader)
             except Exception as error:  # the next look may do better; a thread that died would not be seen
                 log.warning("event=results_delayed error=%s", type(error).__name__)
@@ -99,7 +100,7 @@ class KafkaResults:
         for plan in self._config.sketches:
             for window in self._unsettled(reader, plan.name):
                 key = result_key(window)
-                if not window.complete or key in done or self._stopped.is_set():
+                if not window.whole or key in done or self._stopped.is_set():
                     continue
                 try:
                     value = result_value(window, partitioned=self._config.input.partitioned_by != "none")

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sketchstream.stream import marks
-from sketchstream.stream.ports import GROWTH, Deleted, Frontier, SealedEntry
+from sketchstream.stream.ports import GROWTH, LATE, Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows import NO_TIME, within
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_log import Log
@@ -75,7 +75,7 @@ def frontier_record(frontier: Frontier) -> tuple[bytes, bytes, Headers]:
         "partitions": frontier.partitions,
         "sequence": frontier.sequence,
     }
-    value |= marks.set_numbers(frontier.partial, frontier.diverged) | frontier.growth()
+    value |= marks.set_numbers(frontier.partial, frontier.diverged) | frontier.growth() | frontier.lateness()
     headers: Headers = [("content-type", b"application/json"), ("ss-format", FORMAT)]
     return key.encode(), json.dumps(value, separators=(",", ":")).encode(), headers
 
@@ -123,7 +123,7 @@ def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier 
             sequence=int(said["sequence"]),
             partial=partial,
             diverged=diverged,
-            **{name: int(said[name]) for name in GROWTH if name in said},
+            **{name: int(said[name]) for name in (*GROWTH, *LATE) if name in said},
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -101,7 +101,7 @@ class Windows:
         from sketchstream.privacy.guarantee import Guarantee
 
         profile = reconstruct(self.result(window))
-        if window.complete and window.known_zeros and self.config.input.partitioned_by != "none":
+        if window.whole and window.known_zeros and self.config.input.partitioned_by != "none":
             profile = with_zeros(profile, window.known_zeros)
         worst = max((part.ledger for part in window.parts), key=lambda ledger: ledger.loss())
         plan = self.config.plan(window.sketch)
@@ -170,7 +170,7 @@ def opened(path: Path) -> Iterator[Windows]:
     else:
         assert directory is not None
         source = DirectorySealed(directory)
-    reader = SealedReader(source)
+    reader = SealedReader(source, config.quality_rule)
     try:
         yield Windows(config, reader, source)
     finally:

@@ -11,10 +11,12 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from sketchstream.errors import DataLossError, FormatError, MergeError, StoreError
 from sketchstream.published import Published, Release, SealedState, partition_counts, read, stack
+from sketchstream.quality import DEFAULT, Quality, Rule, judge
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.ports import Deleted, Frontier, SealedEntry, SealedSource
 from sketchstream.stream.results import REVISION_NAME, SEALED_NAME, read_frontiers, start_name
@@ -120,6 +122,7 @@ class SealedWindow:
             more, items may be counted more than once, and intervals do not hold.
         parts: the sealed sketches, by partition.
         deleted: what some partition published may have been deleted since; it is among the missing ones.
+        rule: when a loss of records is spoken of.
     """
 
     sketch: str
@@ -133,11 +136,22 @@ class SealedWindow:
     counts: int
     parts: tuple[Release | SealedState, ...] = field(repr=False)
     deleted: bool = False
+    rule: Rule = DEFAULT
+
+    @property
+    def whole(self) -> bool:
+        """Whether every partition has passed this window, none began inside it, and none counted what the log lost."""
+        return not self.missing and not self.partial and not self.diverged
 
     @property
     def complete(self) -> bool:
-        """Whether every partition has passed this window, none began inside it, and none counted what the log lost."""
-        return not self.missing and not self.partial and not self.diverged
+        """Whether it is whole, and no loss of records beyond the tolerance shows in what was published."""
+        return self.whole and self.quality.verdict != "incomplete"
+
+    @cached_property
+    def quality(self) -> Quality:
+        """Which share of the records admitted was counted, as far as what was published says."""
+        return judge(self.parts, self.rule)
 
     @property
     def repartitioned(self) -> bool:
@@ -193,6 +207,8 @@ class SealedWindow:
             out["repartitioned"] = True
         if self.deleted:
             out["deleted"] = True
+        if self.quality.share is not None or self.parts[0].spec.unit == "item":
+            out["quality"] = self.quality.to_dict()
         return out
 
     def describe(self) -> str:
@@ -208,6 +224,8 @@ class SealedWindow:
             text += ", but it may hold records that the log has lost"
         if self.repartitioned:
             text += ", partitions were added inside it: no intervals"
+        if self.quality.verdict in ("warning", "incomplete"):
+            text += f", but {self.quality.reason}"
         return text
 
 
@@ -216,10 +234,12 @@ class SealedReader:
 
     Args:
         source: where they are.
+        rule: when a loss of records is spoken of.
     """
 
-    def __init__(self, source: SealedSource) -> None:
+    def __init__(self, source: SealedSource, rule: Rule = DEFAULT) -> None:
         self._source = source
+        self._rule = rule
 
     def sketches(self) -> Sequence[str]:
         """Names of sketches of which anything was published."""
@@ -256,7 +276,7 @@ class SealedReader:
             DataLossError: an incident: two different publications of one window, or of one noise.
             FormatError, StoreError: something published cannot be read.
         """
-        found = _Found(sketch)
+        found = _Found(sketch, self._rule)
         for one in self._source.read(sketch, from_ms, to_ms):
             if isinstance(one, Frontier):
                 found.hear(one)
@@ -280,8 +300,9 @@ class _Found:
     Of the windows before, only digests are kept: enough to see that something was published a second time.
     """
 
-    def __init__(self, sketch: str) -> None:
+    def __init__(self, sketch: str, rule: Rule) -> None:
         self.sketch = sketch
+        self._rule = rule
         self.frontiers: dict[tuple[int, int], Frontier] = {}
         self.deleted: dict[int, int] = {}
         self.window: Span | None = None
@@ -371,6 +392,7 @@ class _Found:
             counts=partition_counts(part.origin for part in here.values()),
             parts=tuple(here[partition] for partition in sorted(here)),
             deleted=deleted,
+            rule=self._rule,
         )
 
 

@@ -27,6 +27,7 @@ from sketchstream.stream.quorum import Quorum
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
     from sketchstream.privacy.ledger import Loss
+    from sketchstream.quality import Rule
     from sketchstream.stream.budget import Budget, Planned
     from sketchstream.stream.placement import Partitioner
     from sketchstream.stream.schema import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         InputTable,
         OutputTable,
         PrivacyTable,
+        QualityTable,
         StoreTable,
         WorkerTable,
     )
@@ -50,6 +52,7 @@ class Config:
     store: StoreTable
     output: OutputTable
     privacy: PrivacyTable
+    quality: QualityTable
     worker: WorkerTable
     sketches: tuple[SketchPlan, ...]
 
@@ -178,6 +181,14 @@ class Config:
         for plan in sorted(self.sketches, key=lambda plan: plan.name):
             digest.update(f"{plan.name}\0{plan.calendar}\0".encode() + plan.spec.fingerprint)
         return digest.digest()
+
+    @property
+    def quality_rule(self) -> Rule:
+        """When an answer speaks of records that were lost."""
+        from sketchstream.quality import Rule, Tolerance
+
+        given = self.quality
+        return Rule(Tolerance(given.warn, given.warn_alarm), Tolerance(given.incomplete, given.incomplete_alarm))
 
     def load_key(self) -> Key | None:
         """The hash key, read from its file; None when no sketch needs one and none is configured.
@@ -321,6 +332,7 @@ def _assemble(table: FileTable, path: Path) -> Config:
         store=table.store,
         output=table.output,
         privacy=table.privacy,
+        quality=table.quality,
         worker=table.worker,
         sketches=tuple(plans),
     )

@@ -225,4 +225,4 @@ class Driver:
 
     def windows(self, sketch: str) -> list[SealedWindow]:
         """What was sealed and published of a sketch, ascending."""
-        return list(SealedReader(MemorySealed(self.publisher)).windows(sketch))
+        return list(SealedReader(MemorySealed(self.publisher), self.config.quality_rule).windows(sketch))

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError
+from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError, VersionError
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, ProfileSpec
 from sketchstream.stream import marks
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from sketchstream.stream.partition import PartitionState
     from sketchstream.stream.plans import SketchPlan
 
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
+"""Written; 1, whose blobs are all of byte format 1, is read too."""
 
 
 def write(state: PartitionState) -> Snapshot:
@@ -56,6 +57,8 @@ def write(state: PartitionState) -> Snapshot:
             "announced": track.announced,
             "grown_from": track.grown_from,
             "grown_through": track.grown_through,
+            "late": track.late.value,
+            "late_draws": track.late.draws,
             "retired": track.plan is None,
             "windows": windows,
         }
@@ -134,10 +137,10 @@ def read(rules: Rules, partition: int, restored: Restored, partitions: int) -> P
 
     manifest = restored.manifest
     with _Usable(partition):
-        if manifest["format"] != MANIFEST_FORMAT:
+        if manifest["format"] not in (1, MANIFEST_FORMAT):
             msg = (
-                f"partition {partition}: its snapshot has format {manifest['format']!r}, this version "
-                f"writes {MANIFEST_FORMAT}; run the version that wrote it, or a newer one"
+                f"partition {partition}: its snapshot has format {manifest['format']!r:.20}, this version reads "
+                f"formats 1 to {MANIFEST_FORMAT}; run the version that wrote it, or a newer one"
             )
             raise DataLossError(msg)
         if manifest["partition"] != partition or manifest["position"] != restored.position:
@@ -177,6 +180,8 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
         _int(fields.get("grown_from", 0)),
         _int(fields.get("grown_through", NO_TIME)),
     )
+    if track.late.epsilon and _int(fields.get("late_draws", 0)):  # else its own first draw
+        track.late.value, track.late.draws = _int(fields["late"]), _int(fields["late_draws"])
     for one in _tables(fields["windows"]):
         start, end = _int(one["start"]), _int(one["end"])
         counts = tuple(_int(count) for count in one["counts"])
@@ -266,6 +271,9 @@ class _Usable:
                 "back, or start a new revision with `sketchstream reset`"
             )
             raise DataLossError(msg) from None
+        if isinstance(error, VersionError):
+            msg = f"partition {self._partition}: its snapshot was written by a newer release: {error}; run that release"
+            raise DataLossError(msg) from None
         broken = (KeyError, TypeError, ValueError, AttributeError)
         if isinstance(error, (*broken, SketchstreamError)):
             msg = f"partition {self._partition}: its snapshot cannot be read ({type(error).__name__})"
@@ -282,6 +290,7 @@ def _frontier_fields(frontier: Frontier) -> Plain:
         "sequence": frontier.sequence,
         **marks.numbers(frontier.partial, frontier.diverged),
         **frontier.growth(),
+        **frontier.lateness(),
     }
 
 

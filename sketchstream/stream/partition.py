@@ -234,6 +234,7 @@ class PartitionState:
             if only + self.rules.lateness_ms > whole.mark and only > track.through and starts[0] <= low and high < only:
                 window = self._open(track, int(starts[0]), only)
                 if window is not None:
+                    window.sketch.admit(int(np.count_nonzero(whole.verdict == kernels.ADMITTED)))
                     self._update(window, whole.items, whole.weights, whole.good, outcome)
                 return
         places = np.empty(whole.times.size, np.int32)
@@ -244,11 +245,13 @@ class PartitionState:
         if n_late:
             outcome.late[track.name] = outcome.late.get(track.name, 0) + int(n_late)
             whole.late |= places == kernels.LATE
+            track.late.add(int(n_late))
         record = whole.decoded.record
         for index in np.flatnonzero(used).tolist():
             window = self._open(track, int(starts[index]), int(ends[index]))
             if window is None:
                 continue
+            window.sketch.admit(int(np.count_nonzero(places == index)))
             # ascending windows, each sealed at once if the chunk's last watermark closes it: however long a chunk is,
             # no more windows are open at a time than lateness asks for
             chosen = np.empty(len(whole.decoded.valid), np.bool_)
@@ -599,7 +602,10 @@ class PartitionState:
             diverged=track.diverged,
             grown_from=track.grown_from,
             grown_through=track.grown_through,
+            late=track.late.value if track.late.draws else None,
+            late_draws=track.late.draws,
         )
+        track.late.draw()
 
     @property
     def published_through(self) -> int:

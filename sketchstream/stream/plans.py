@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 from sketchstream.errors import ConfigError
 from sketchstream.spec import ClosedDomain, Item, NoPrivacyWarning, OpenDomain, ProfileSpec
+from sketchstream.stream import checks
 from sketchstream.stream.windows import Calendar, Width
 
 if TYPE_CHECKING:
-    from sketchstream.stream.schema import DomainTable, FileTable, SketchTable
+    from sketchstream.stream.schema import DomainTable, FileTable, InputTable, SketchTable
 
+EPSILON_RECORDS = "1/10"
+"""Default of `epsilon_records`."""
 SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
 
@@ -83,10 +86,36 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> SketchPla
             epsilon_publish=block.epsilon_publish,
             intrusion=block.intrusion,
             bits=block.bits,
+            total_share=block.total_share,
+            counted=_counted(block, given),
+            max_total=block.max_total,
+            epsilon_records=_epsilon_records(block, given),
         )
     for one in caught:
         warnings.warn(f'sketch "{block.name}": {one.message}', one.category, stacklevel=6)
     return SketchPlan(block.name, spec, calendar)
+
+
+def _counted(block: SketchTable, given: InputTable) -> bool | None:
+    """Whether events are counted apart from their weights: by default where records carry weights."""
+    if block.counted is None and given.weight is not None and block.unit == "event":
+        return None if block.total_share in ("0", "0.0") else True
+    return block.counted
+
+
+def _epsilon_records(block: SketchTable, given: InputTable) -> str:
+    """Noise of the number of records admitted: by default where a record holds one event, and the unit is the event.
+
+    A packed record holds any number of events, so that no share of records could be judged from events counted.
+    """
+    form = given.format if given.topic is not None else checks.file_format(given.format, given.file or "")
+    packed = form in ("packed", "msgpack")
+    if block.epsilon_records is None:
+        return "0" if packed or block.unit == "item" else EPSILON_RECORDS
+    if packed and block.epsilon_records != "0":
+        msg = "epsilon_records needs records of one event each; leave it out where records are packed"
+        raise ConfigError(msg)
+    return block.epsilon_records
 
 
 def _domain(table: DomainTable, item_type: str, folder: Path) -> ClosedDomain | OpenDomain:

@@ -317,6 +317,7 @@ class SealedEntry:
         return f"{self.sketch}/{self.revision}/{self.window[0]}/{self.partition}"
 
 
+LATE = ("late", "late_draws")
 GROWTH = ("grown_from", "grown_through")
 """The numbers of a frontier that are stored and published only where partitions were added."""
 
@@ -334,6 +335,9 @@ class Frontier:
         diverged: windows that may hold records that the log does not have any more.
         grown_from: partitions of the input before partitions were added for the last time; 0: none were.
         grown_through: how far this partition had published then.
+        late: noisy number of records that came too late for a window of this sketch, since it began here; None: not
+            kept. What came between two frontiers is the difference, with noise of its own.
+        late_draws: draws of discrete Laplace noise in `late`, each of the sketch's `epsilon_records`.
     """
 
     sketch: str
@@ -346,6 +350,8 @@ class Frontier:
     diverged: Mark = UNMARKED
     grown_from: int = 0
     grown_through: int = NO_TIME
+    late: int | None = None
+    late_draws: int = 0
 
     def sealed_without(self, partition: int) -> int:
         """Windows that end by then (ms) were published before the input had this partition."""
@@ -356,6 +362,10 @@ class Frontier:
     def growth(self) -> dict[str, int]:
         """The two numbers of a growth, where there was one."""
         return dict(zip(GROWTH, (self.grown_from, self.grown_through), strict=True)) if self.grown_from else {}
+
+    def lateness(self) -> dict[str, int]:
+        """The two numbers of late records, where they are kept."""
+        return {} if self.late is None else dict(zip(LATE, (self.late, self.late_draws), strict=True))
 
 
 class Publisher(Protocol):

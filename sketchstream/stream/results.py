@@ -23,7 +23,7 @@ from pathlib import Path
 from sketchstream import files
 from sketchstream.errors import DataLossError, FormatError, StoreError
 from sketchstream.stream import marks
-from sketchstream.stream.ports import GROWTH, Frontier, Publisher, SealedEntry
+from sketchstream.stream.ports import GROWTH, LATE, Frontier, Publisher, SealedEntry
 from sketchstream.stream.windows import iso
 
 SEALED_NAME = re.compile(r"p(\d{5,})\.sealed")
@@ -41,7 +41,7 @@ def encode_frontier(frontier: Frontier) -> bytes:
     """
     fields = {name: getattr(frontier, name) for name in _FIELDS}
     fields |= {"partial_through": frontier.partial.through} | marks.set_numbers(frontier.partial, frontier.diverged)
-    fields |= frontier.growth()
+    fields |= frontier.growth() | frontier.lateness()
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -56,7 +56,7 @@ def decode_frontier(data: bytes) -> Frontier:
         sketch = fields.pop("sketch")
         numbers = {name: fields.pop(name) for name in _FIELDS if name != "sketch"}
         marked = {name: fields.pop(name) for name in marks.NAMES if name in fields}
-        numbers |= {name: fields.pop(name) for name in GROWTH if name in fields}
+        numbers |= {name: fields.pop(name) for name in (*GROWTH, *LATE) if name in fields}
     except (ValueError, KeyError, AttributeError, TypeError):
         numbers, marked, sketch, fields = {}, {}, None, {}
     found = [*numbers.values(), *marked.values()]

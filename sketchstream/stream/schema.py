@@ -145,6 +145,22 @@ class SketchTable(Table):
     modulus: int | None = None
     max_weight: int = 1
     bits: int = 32
+    total_share: Number | None = None
+    counted: bool | None = None
+    max_total: int | None = None
+    epsilon_records: Number | None = None
+
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class QualityTable(Table):
+    """`[quality]`: which share of the records a window may lose before its answers say so."""
+
+    warn: Share = 0.005
+    warn_alarm: Share = 1e-3
+    incomplete: Share = 0.02
+    incomplete_alarm: Share = 1e-5
 
 
 class FileTable(Table):
@@ -156,6 +172,7 @@ class FileTable(Table):
     store: StoreTable = StoreTable()
     output: OutputTable = OutputTable()
     privacy: PrivacyTable = PrivacyTable()
+    quality: QualityTable = QualityTable()
     worker: WorkerTable = WorkerTable()
     sketch: Annotated[tuple[SketchTable, ...], Field(min_length=1, max_length=64)]
 
@@ -167,6 +184,7 @@ TABLES: dict[str, type[Table]] = {
     "output": OutputTable,
     "privacy": PrivacyTable,
     "budget": BudgetTable,
+    "quality": QualityTable,
     "worker": WorkerTable,
     "sketch": SketchTable,
     "domain": DomainTable,

@@ -6,6 +6,7 @@ In: public parameters, chunks after admission. Out: plain holders without a life
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -101,6 +102,45 @@ class OpenWindow:
 
 
 @dataclass
+class LateCount:
+    """The number of late records of one sketch in one partition, with noise from the start: no exact count is kept.
+
+    Fresh noise is added after each frontier that shows it, so that what came between two frontiers is noisy too.
+
+    Args:
+        epsilon: of each draw; 0: nothing is kept.
+        value: noise included.
+        draws: how many are in it.
+    """
+
+    epsilon: Fraction = Fraction(0)
+    value: int = 0
+    draws: int = 0
+
+    @classmethod
+    def of(cls, plan: SketchPlan | None) -> LateCount:
+        """A new one for a sketch, with its first draw."""
+        count = cls(Fraction(0) if plan is None else plan.spec.epsilon_records)
+        count.draw()
+        return count
+
+    def draw(self) -> None:
+        """One more draw of discrete Laplace noise."""
+        if self.epsilon:
+            from sketchstream import noise
+
+            number = np.zeros(1, np.int64)
+            noise.discrete_laplace(number, self.epsilon)
+            self.value += int(number[0])
+            self.draws += 1
+
+    def add(self, records: int) -> None:
+        """More records were late."""
+        if self.epsilon:
+            self.value += records
+
+
+@dataclass
 class Track:
     """One sketch name in one partition: its open windows and how far it is sealed."""
 
@@ -116,6 +156,10 @@ class Track:
     grown_through: int = NO_TIME
     reached: int = NO_TIME
     last: OpenWindow | None = None
+    late: LateCount = field(default_factory=LateCount)
+
+    def __post_init__(self) -> None:
+        self.late = LateCount.of(self.plan)
 
     def mark_partial(self, end: int) -> None:
         """Windows that are not sealed and end by then may lack records."""

@@ -492,7 +492,7 @@ def test_a_missing_or_forgetful_state_topic_is_refused(app: App) -> None:
 
 def test_a_pointer_of_a_newer_release_halts(app: App) -> None:
     app.fill()
-    text = Pointer("c", "t", "s").to_text().replace('"v":1', '"v":2')
+    text = Pointer("c", "t", "s").to_text().replace('"v":2', '"v":3')
     consumer = KafkaConsumer(bootstrap_servers=app.bootstrap, group_id=app.group)
     consumer.assign([TopicPartition(app.topic, 0)])
     consumer.commit({TopicPartition(app.topic, 0): OffsetAndMetadata(5, text, -1)})

@@ -549,7 +549,7 @@ def test_snapshots_that_do_not_fit_halt() -> None:
 
     restore()
     for broken in (
-        {"format": 2},
+        {"format": 3},
         {"partition": 1},
         {"position": 49},
         {"watermark": "soon"},
