@@ -136,6 +136,9 @@ class Spread:
 class Sleepy:
     """A store that takes 50 ms for a snapshot, as a transaction does, and keeps nothing."""
 
+    rewrite_after_s: float | None = None
+    broker_time: tuple[int, float] | None = None
+
     def take(self, partition: int) -> Restored | Fresh:
         """Always new."""
         del partition

@@ -7,7 +7,7 @@ to no partition; a sample of the input is read and thrown away, and no item of i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import BrokerError
@@ -57,6 +57,14 @@ def check(
     return found
 
 
+def timestamps_ahead_ms(settings: Mapping[str, str]) -> int | None:
+    """How far a topic's record timestamps may lie beyond the brokers' clock, from its settings; None: without limit."""
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return 0
+    after = int(settings.get("message.timestamp.after.max.ms", UNBOUNDED_MS))
+    return None if after >= UNBOUNDED_MS else after
+
+
 def _timestamps_and_retention(connection: Connection, config: Config, names: Names) -> Iterator[str]:
     settings = connection.admin.configs(names.input)
     kind = settings.get("message.timestamp.type")
@@ -65,11 +73,17 @@ def _timestamps_and_retention(connection: Connection, config: Config, names: Nam
             "input.time = 'record' on a topic with message.timestamp.type = LogAppendTime: events are counted where "
             "they arrived at the broker, not where they happened"
         )
-    after = int(settings.get("message.timestamp.after.max.ms", UNBOUNDED_MS))
-    if kind != "LogAppendTime" and after > 10 * max(config.max_ahead, 1):
+    after = timestamps_ahead_ms(settings)
+    if after is None or after > 10 * max(config.max_ahead, 1):
         yield (
-            f"the topic takes record timestamps {'without limit' if after >= UNBOUNDED_MS else f'{after} ms'} ahead of "
-            "the clock (message.timestamp.after.max.ms): one wrong producer can close all windows early"
+            f"the topic takes record timestamps {'without limit' if after is None else f'{after} ms'} ahead of "
+            "the clock (message.timestamp.after.max.ms): where a producer's clock is fast, its timestamps are too"
+        )
+    state = connection.admin.configs(names.state) if connection.admin.topic(names.state) is not None else {}
+    if state.get("message.timestamp.type", "LogAppendTime") != "LogAppendTime":
+        yield (
+            f"topic {names.state}: message.timestamp.type is {state['message.timestamp.type']!r}, not 'LogAppendTime': "
+            "workers cannot compare their clocks with the brokers'"
         )
     retention = int(settings.get("retention.ms", "-1"))
     if retention < 0:

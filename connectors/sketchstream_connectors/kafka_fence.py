@@ -77,6 +77,7 @@ class Fence:
         written: bytes of blobs that were ever written.
         places: of the live blobs, by name.
         broken: an outcome is open: the partition must be taken again.
+        broker_time: see `ports.StateStore.broker_time`; known where the state topic has the brokers' timestamps.
         moving: live blobs that are in another topic yet; the next snapshot writes them here.
         moved_from: that topic.
     """
@@ -91,6 +92,7 @@ class Fence:
     written: int = 0
     places: dict[str, Place] = field(default_factory=dict, repr=False)
     broken: bool = False
+    broker_time: tuple[int, float] | None = None
     moving: dict[str, bytes] = field(default_factory=dict, repr=False)
     moved_from: str | None = None
 
@@ -187,7 +189,11 @@ class Fence:
         snapshot_id, key = os.urandom(16), blobs.new_key()
         headers = traces.trace_headers(about.topic_id, about.revision)
         future, count, _ = self._send(b"m" + snapshot_id, packed, key, headers)
-        return replace(about, manifest=_offset(future, deadline), chunks=count, snapshot_id=snapshot_id, key=key)
+        offset = _offset(future, deadline)
+        stamp = _append_time(future)
+        if stamp is not None:
+            self.broker_time = stamp, time.monotonic()
+        return replace(about, manifest=offset, chunks=count, snapshot_id=snapshot_id, key=key)
 
     def _send(self, name: bytes, data: bytes, key: bytes, headers: Headers | None = None) -> tuple[Any, int, int]:
         """Hand a blob to the producer: the future of its first record, the number of records, their bytes."""
@@ -230,6 +236,13 @@ class Fence:
             self.producer._unregister_cleanup()
             self.producer._sender.force_close()
             self.producer._closed = True
+
+
+def _append_time(future: Any) -> int | None:
+    """The brokers' clock when an acknowledged record was appended; None where the producer's timestamp was kept."""
+    result = getattr(getattr(future, "_produce_future", None), "value", None)
+    stamp = result[1] if isinstance(result, tuple) and len(result) > 1 else None
+    return stamp if isinstance(stamp, int) and stamp >= 0 else None
 
 
 def _offset(future: Any, deadline: float) -> int:

@@ -76,6 +76,7 @@ class KafkaStore:
         # The broker begins a new segment with the first append after `segment.ms`, and deletes whole segments only:
         # what a silent partition superseded leaves the disk when its snapshot is written again behind it.
         self.rewrite_after_s: float | None = lag_s + 5.0
+        self.broker_time: tuple[int, float] | None = None
         self._admin = Admin(connection, patience_ms=10_000)
         self._fences: dict[int, Fence] = {}
         self._readers: list[blobs.Reader] = []
@@ -295,6 +296,7 @@ class KafkaStore:
                 self._member.condemn(error)
             raise
         fence.broken = False
+        self.broker_time = fence.broker_time or self.broker_time
         self._eraser.erase(partition, fence.first)
         if fence.moved_from is not None:
             home, fence.moved_from, fence.moving = fence.moved_from, None, {}

@@ -15,7 +15,13 @@ from sketchstream.errors import ConfigError
 from sketchstream_connectors.kafka_client import Connection, Topic
 
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-STATE = {**FOR_EVER, "segment.bytes": str(16 * 2**20), "segment.ms": "600000", "file.delete.delay.ms": "1000"}
+STATE = {
+    **FOR_EVER,
+    "segment.bytes": str(16 * 2**20),
+    "segment.ms": "600000",
+    "file.delete.delay.ms": "1000",
+    "message.timestamp.type": "LogAppendTime",  # a commit tells the brokers' time
+}
 LONGEST_STEM = 220
 """Characters of a group and a topic in a name; a topic's name has at most 249."""
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")

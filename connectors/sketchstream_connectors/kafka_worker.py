@@ -25,6 +25,7 @@ from sketchstream.stream.results import Both, DirectoryPublisher
 from sketchstream.stream.worker import Progress, Settings, Worker
 from sketchstream_connectors import kafka_sample
 from sketchstream_connectors.kafka_blobs import Reader
+from sketchstream_connectors.kafka_check import timestamps_ahead_ms
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_ground import check_writable
 from sketchstream_connectors.kafka_pointer import Pointer
@@ -163,6 +164,7 @@ def open_ports(config: Config) -> Ports:
 
         connection = connect(config)
         kept(connection.close)
+        _note_timestamps(connection, topic)
         written = {
             "input.late_topic": config.input.late_topic,
             "input.dead_letter_topic": config.input.dead_letter_topic,
@@ -193,6 +195,21 @@ def open_ports(config: Config) -> Ports:
             )
         stack.pop_all()
         return Ports(connection, source, store, publisher, sink)
+
+
+def _note_timestamps(connection: Connection, topic: str) -> None:
+    """Log whose timestamps the input's records have, and how far ahead of the clock they may be."""
+    try:
+        settings = connection.admin.configs(topic)
+    except BrokerError as error:
+        log.info("event=timestamps_unknown topic=%s reason=%s", topic, error)
+        return
+    ahead = timestamps_ahead_ms(settings)
+    level = logging.WARNING if ahead is None else logging.INFO
+    kind = settings.get("message.timestamp.type", "CreateTime")
+    log.log(
+        level, "event=timestamps topic=%s type=%s ahead_ms=%s", topic, kind, "unlimited" if ahead is None else ahead
+    )
 
 
 class _WithResults:

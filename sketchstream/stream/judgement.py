@@ -9,8 +9,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from sketchstream.errors import DataLossError, SketchstreamError
+from sketchstream.stream.ports import Chunk
 from sketchstream.stream.slots import Settings, Slot
+from sketchstream.stream.tracks import Rules
+from sketchstream.stream.windows import LATEST_MS, iso
 
 MAX_OUTBOX_BYTES = 64 << 20
 """Sealed bytes of one partition that wait for publication before it is paused."""
@@ -23,6 +28,8 @@ LEAST_COPIES = 32 << 20
 
 MAX_REFUSED_BYTES = 16 << 20
 """Bytes of refused records of one partition that wait for their topic before it is paused and committed."""
+UNCONFIRMED = 10
+"""Future records in one chunk at which a clock that nothing confirms is doubted; fewer may have wrong clocks."""
 
 Due = Literal["nothing", "save", "rewrite"]
 
@@ -63,6 +70,23 @@ def fits(slot: Slot, slots: Collection[Slot]) -> bool:
         return True
     states = sum(one.state.state_bytes for one in slots if one.state is not None)
     return flying + slot.state.dirty_bytes <= max(LEAST_COPIES, states // 16)
+
+
+def check_clock(chunk: Chunk, clock_ms: int, rules: Rules) -> None:
+    """Refuse to judge by a clock that nothing confirms, and that would refuse most of a chunk as future.
+
+    Raises:
+        DataLossError: the worker's clock is slow, or most producers' clocks are fast.
+    """
+    times = chunk.decoded.times
+    future = int(np.count_nonzero((times > clock_ms + rules.max_ahead_ms) & (times < LATEST_MS)))
+    if future >= UNCONFIRMED and 2 * future > times.size:
+        msg = (
+            f"partition {chunk.partition}: clock: most of the records from position {chunk.from_position} on lie more "
+            f"than input.max_ahead beyond this worker's clock, {iso(clock_ms)}, and the brokers' time is not known "
+            "yet; set the clock right, or input.max_ahead if the records are"
+        )
+        raise DataLossError(msg)
 
 
 @dataclass(frozen=True)

@@ -183,6 +183,7 @@ class MemoryStore:
         self._tokens: dict[int, int] = {}
         self.fail: Exception | None = None
         self.rewrite_after_s: float | None = None
+        self.broker_time: tuple[int, float] | None = None
 
     def take(self, partition: int) -> Restored | Fresh:
         """The committed snapshot; earlier owners are fenced."""

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from sketchstream.errors import ConfigError, MissingExtraError
+from sketchstream.stream.clocks import SKEWED_MS
 
 PAYLOAD = frozenset({"updates", "invalid", "misplaced", "nulls", "undecodable", "unreadable_times", "dead_letters"})
 """Counters that depend on payloads."""
@@ -105,6 +106,7 @@ class Gauges:
     partitions: tuple[PartitionGauge, ...]
     epsilon: dict[str, float]
     loop_age_seconds: float
+    clock_skew_seconds: float | None
     ready: bool
     healthy: bool
     joined: bool
@@ -162,6 +164,12 @@ class _Collector:
         for name, epsilon in now.epsilon.items():
             spent.add_metric([name], epsilon)
         yield spent
+        if now.clock_skew_seconds is not None:
+            yield GaugeMetricFamily(
+                "sketchstream_clock_skew_seconds",
+                "How far the worker's clock is ahead of the brokers'.",
+                value=now.clock_skew_seconds,
+            )
         yield GaugeMetricFamily("sketchstream_loop_age_seconds", "Since the last poll.", value=now.loop_age_seconds)
 
 
@@ -248,4 +256,7 @@ def _readiness(now: Gauges) -> str:
     lines += [
         f"partition {one.partition} {one.status}: {one.reason}" for one in now.partitions if one.status != "running"
     ]
+    skew = now.clock_skew_seconds
+    if skew is not None and abs(skew) > SKEWED_MS / 1000:
+        lines.append(f"clock: {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the brokers'")
     return "\n".join(lines) + "\n"

@@ -270,6 +270,9 @@ class StateStore(Protocol):
     """Seconds after its last commit at which a silent partition is committed once more, because only then what it
     superseded can leave the disk; None: it has left already."""
 
+    broker_time: tuple[int, float] | None
+    """The brokers' clock at the last commit, ms, and the worker's monotonic clock then, seconds; None: not known."""
+
     def take(self, partition: int) -> Restored | Fresh:
         """Become the owner.
 

@@ -54,6 +54,7 @@ class DirectoryStore:
     def __init__(self, root: str | Path, *, mend: bool = False) -> None:
         self.root = Path(root)
         self.rewrite_after_s: float | None = None
+        self.broker_time: tuple[int, float] | None = None
         self._sequence: dict[int, int] = {}
         self._blobs: dict[int, dict[str, bytes]] = {}
         self._guard = threading.Lock()

@@ -33,7 +33,14 @@ def progress(slots: Collection[Slot], counters: Mapping[str, int], seconds: floa
     )
 
 
-def gauges(slots: Collection[Slot], epsilon: dict[str, float], loop_age_s: float, *, joined: bool) -> Gauges:
+def gauges(
+    slots: Collection[Slot],
+    epsilon: dict[str, float],
+    loop_age_s: float,
+    *,
+    joined: bool,
+    skew_ms: int | None = None,
+) -> Gauges:
     """What the endpoint shows.
 
     Ready: the loop polls, the source has said which partitions are ours, perhaps none, and none of them is being
@@ -45,6 +52,7 @@ def gauges(slots: Collection[Slot], epsilon: dict[str, float], loop_age_s: float
         partitions=partitions,
         epsilon=epsilon,
         loop_age_seconds=loop_age_s,
+        clock_skew_seconds=None if skew_ms is None else skew_ms / 1000,
         ready=healthy and joined and all(one.status != "restoring" for one in partitions),
         healthy=healthy,
         joined=joined,

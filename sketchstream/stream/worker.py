@@ -21,6 +21,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.stream import account, judgement, refusals, views
+from sketchstream.stream.clocks import Clocks
 from sketchstream.stream.jobs import Jobs
 from sketchstream.stream.lives import Lives, say
 from sketchstream.stream.metrics import Gauges, Metrics
@@ -89,6 +90,7 @@ class Worker:
         self._polled_at = self._clock.monotonic()
         self._began = self._clock.monotonic()
         self._losses = {plan.name: float(plan.loss) for plan in rules.sketches}
+        self._clocks = Clocks(self._clock, store)
         self._silence = Silence(settings.idle_ms, settings.idle_topic_ms, rules.lateness_ms)
         self._closed = False
         self._report_at = self._began + settings.report_every_s
@@ -240,11 +242,11 @@ class Worker:
             return
         state.set_partitions(self._source.partition_count())
         try:
+            clock_ms = None if chunk.timestamps is None else self._clocks.latest_ms()
+            if clock_ms is not None and self._clocks.broker_ms() is None:
+                judgement.check_clock(chunk, clock_ms, self.rules)
             outcome = state.apply(
-                chunk,
-                self._lives.partitions_now,
-                self._lives.partitions_for_items,
-                clock_ms=None if chunk.timestamps is None else self._clock.now_ms(),
+                chunk, self._lives.partitions_now, self._lives.partitions_for_items, clock_ms=clock_ms
             )
             self._count(slot, state, chunk, outcome)
         except Exception as error:  # whatever happened, a state that may be half applied must go
@@ -297,6 +299,7 @@ class Worker:
         if now >= self._report_at:
             self._report_at = now + self.settings.report_every_s
             self._report()
+        self._clocks.watch()
         self._idle(now)
         for slot in list(self._slots.values()):
             if slot.job is not None:
@@ -329,7 +332,9 @@ class Worker:
         """Move the watermarks of silent partitions, and seal what they have passed."""
         slots = list(self._slots.values())
         try:
-            silent = list(self._silence.watermarks(slots, self._source, self._publisher, now, self._clock.now_ms()))
+            silent = list(
+                self._silence.watermarks(slots, self._source, self._publisher, now, self._clocks.earliest_ms())
+            )
         except SketchstreamError as error:  # what the others have published cannot be read: silence waits
             say(logging.WARNING, "silence_unknown", reason=str(error))
             return
@@ -355,7 +360,8 @@ class Worker:
     def gauges(self) -> Gauges:
         """What the endpoint shows. May be called from other threads."""
         age = self._clock.monotonic() - self._polled_at
-        return views.gauges(self._slots.copy().values(), self._losses, age, joined=self._source.joined)
+        skew_ms = self._clocks.skew_ms()
+        return views.gauges(self._slots.copy().values(), self._losses, age, joined=self._source.joined, skew_ms=skew_ms)
 
     def halted(self) -> dict[int, str]:
         """Halted partitions and why."""

@@ -19,6 +19,7 @@ from sketchstream.published import SealedState
 from sketchstream.stream.config import Config
 from sketchstream.stream.driver import Driver
 from sketchstream.stream.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
+from sketchstream.stream.metrics import _readiness as readiness
 from sketchstream.stream.placement import belongs
 from sketchstream.stream.ports import Chunk, Fresh, PartitionError, RawRecord, Restored, Snapshot, SourceEvent
 from sketchstream.stream.worker import FLYING_S, Settings, Worker
@@ -619,6 +620,89 @@ def test_records_for_a_window_sealed_by_silence_are_late() -> None:
     d.run()
     assert d.worker.metrics.late["minutes"] == 1
     assert [entry.body for entry in d.publisher.log] == before
+
+
+# ---------------------------------------------------------------------------------------------------- clocks
+
+
+def memory_store(d: Driver) -> MemoryStore:
+    store = d.worker._store
+    assert isinstance(store, MemoryStore)
+    return store
+
+
+@pytest.mark.parametrize("ahead_s", [-7200, 7200])
+def test_a_wrong_clock_is_reported_and_refuses_no_right_record(ahead_s: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The brokers' time was heard with a commit: records are judged by the later clock, silence by the earlier one."""
+    true = EPOCH + 10 * HOUR
+    d = driver(TEXT.replace('max_ahead = "8h"\n', ""), partitions=1, now=true + ahead_s * 1000)
+    store = memory_store(d)
+    store.broker_time = (true, d.clock.monotonic())
+    for i in range(100):
+        send(d, 1, true + i * 500, 0)
+    with caplog.at_level(logging.INFO, "sketchstream.worker"):
+        d.run()
+        d.advance(minutes=60)
+        assert d.worker.metrics.counters["future"] == d.worker.metrics.counters["late"] == 0
+        assert caplog.text.count("clock_skew") == 1
+        now = d.worker.gauges()
+        assert now.clock_skew_seconds == ahead_s
+        assert now.ready
+        assert f"clock: 7200 s {'ahead of' if ahead_s > 0 else 'behind'} the brokers'" in readiness(now)
+        mark = d.worker.gauges().partitions[0].watermark_ms
+        assert mark == true + 49_500, "an hour after the last record by the true clock, nothing has followed the clock"
+        store.broker_time = (d.clock.now_ms(), d.clock.monotonic())
+        d.worker.step(0.0)
+        assert caplog.text.count("clock_right") == 1
+    assert "clock" not in readiness(d.worker.gauges())
+
+
+def test_a_slow_clock_that_nothing_confirms_halts_instead_of_refusing_everything() -> None:
+    d = driver(TEXT.replace('max_ahead = "8h"\n', ""), partitions=2, now=EPOCH)
+    for partition in (0, 1):
+        send(d, 1, EPOCH, partition)
+    d.run()
+    for _ in range(20):
+        send(d, 1, EPOCH + 2 * HOUR, 0)
+    send(d, 1, EPOCH + 2 * HOUR, 1)
+    d.worker.step(0.0)
+    (reason,) = d.worker.halted().values()
+    assert "clock: most of the records from position 1 on" in reason
+    assert "2023" in reason
+    assert d.worker.metrics.counters["future"] == 1, "one record alone may be wrong, and halts nobody"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_future_records_among_right_ones_are_refused_alone(known: bool) -> None:
+    d = driver(TEXT.replace('max_ahead = "8h"\n', ""), partitions=1)
+    if known:
+        memory_store(d).broker_time = (EPOCH, d.clock.monotonic())
+    for i in range(40):
+        send(d, 1, EPOCH + (HOUR if i % 3 == 0 else 0), 0)
+    d.run()
+    assert d.worker.halted() == {}
+    assert d.worker.metrics.counters["future"] == 14
+    assert {reason for _, reason, _, _ in d.sink.sent} == {"future"}
+    assert [w.window[0] for w in d.windows("minutes")] == []
+
+
+def test_records_without_a_timestamp_are_admitted_by_their_event_time() -> None:
+    d = driver(partitions=1)
+    for minute in (0, 1, 2, 3):
+        d.send({"u": 1, "t": EPOCH + minute * MINUTE}, timestamp=-1, partition=0)
+    d.run()
+    assert d.worker.metrics.counters["future"] == 0
+    assert counts(d, "minutes", 1) == {EPOCH: 1, EPOCH + MINUTE: 1}
+
+
+def test_a_jump_of_the_watermark_is_logged_with_its_offset(caplog: pytest.LogCaptureFixture) -> None:
+    d = driver(partitions=1)
+    for at in (0, 1, 2, 3 * MINUTE):
+        send(d, 1, EPOCH + at, 0)
+    with caplog.at_level(logging.WARNING, "sketchstream.worker"):
+        d.run()
+    assert "event=watermark_jumped partition=0 offset=3 jumps=1" in caplog.text
+    assert (d.worker.metrics.counters["jumps"], d.worker.metrics.counters["early"]) == (1, 1)
 
 
 # ----------------------------------------------------------------------------------------------------- sinks

@@ -1,0 +1,64 @@
+"""The worker's clock and the brokers': what time it is at least, what time it is at most, and how far they are apart.
+
+In: a clock, the store that hears the brokers' time with each commit. Out: times in ms, the skew, log lines. Touches:
+nothing.
+
+A clock refuses a record or halts a partition; it never decides which window holds a record.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from sketchstream.stream.ports import Clock, StateStore
+
+log = logging.getLogger("sketchstream.worker")
+
+SKEWED_MS = 60_000
+"""Difference of the two clocks that is reported."""
+
+
+class Clocks:
+    """Two clocks, of which the second is known once something was committed to a topic that the brokers stamp.
+
+    Args:
+        clock: the worker's.
+        store: see `StateStore.broker_time`.
+    """
+
+    def __init__(self, clock: Clock, store: StateStore) -> None:
+        self._clock = clock
+        self._store = store
+        self._told = False
+
+    def broker_ms(self) -> int | None:
+        """The brokers' time now; None while it is not known."""
+        heard = self._store.broker_time
+        if heard is None:
+            return None
+        return heard[0] + round((self._clock.monotonic() - heard[1]) * 1000)
+
+    def latest_ms(self) -> int:
+        """The later of the two: what lies beyond it is ahead of both."""
+        return max(self._clock.now_ms(), self.broker_ms() or 0)
+
+    def earliest_ms(self) -> int:
+        """The earlier of the two: no silence has lasted longer than it says."""
+        broker = self.broker_ms()
+        return self._clock.now_ms() if broker is None else min(self._clock.now_ms(), broker)
+
+    def skew_ms(self) -> int | None:
+        """How far the worker's clock is ahead of the brokers'; None while theirs is not known."""
+        broker = self.broker_ms()
+        return None if broker is None else self._clock.now_ms() - broker
+
+    def watch(self) -> None:
+        """Log when the two are further apart than `SKEWED_MS`, and when they agree again."""
+        skew = self.skew_ms()
+        skewed = skew is not None and abs(skew) > SKEWED_MS
+        if skewed != self._told and skew is not None:
+            level = logging.WARNING if skewed else logging.INFO
+            log.log(
+                level, "event=%s seconds_ahead_of_brokers=%.1f", "clock_skew" if skewed else "clock_right", skew / 1000
+            )
+            self._told = skewed
