@@ -14,6 +14,7 @@ import json
 from dataclasses import dataclass, field
 
 from sketchstream.errors import DataLossError
+from sketchstream.stream.windows import NO_TIME
 
 MARK = "sketchstream"
 FORMAT = 2
@@ -38,6 +39,7 @@ class Pointer:
         snapshot_id: 16 random bytes, part of what the manifest is bound to.
         key: of the manifest, 32 bytes.
         partial: without a snapshot: records of an earlier topic are lost, the first windows lack some.
+        begins, newest: see `sketchstream.stream.ports.Snapshot`.
         naming: rule of the transactional id it was written under; 1: two applications could have the same one.
     """
 
@@ -52,6 +54,8 @@ class Pointer:
     key: bytes = field(default=b"", repr=False)
     partial: bool = False
     naming: int = NAMING
+    begins: int = NO_TIME
+    newest: int = NO_TIME
 
     def to_text(self) -> str:
         """The offset's metadata."""
@@ -70,6 +74,7 @@ class Pointer:
                 "key": _encode(self.key),
                 "names": self.naming,
                 **({"partial": True} if self.partial else {}),
+                **{name: at for name, at in (("begins", self.begins), ("newest", self.newest)) if at != NO_TIME},
             },
             separators=(",", ":"),
         )
@@ -105,6 +110,8 @@ class Pointer:
                 key=_decode(said["key"]),
                 partial=bool(said.get("partial", False)),
                 naming=int(said.get("names", 1)),
+                begins=int(said.get("begins", NO_TIME)),
+                newest=int(said.get("newest", NO_TIME)),
             )
         except (ValueError, KeyError, TypeError):
             return None

@@ -16,13 +16,13 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgpack
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError, FencedError, SnapshotsGoneError
-from sketchstream.stream.ports import Fresh, Restored, Snapshot
+from sketchstream.stream.ports import Fresh, Peer, Restored, Snapshot
 from sketchstream_connectors import kafka_blobs as blobs
 from sketchstream_connectors import kafka_traces as traces
 from sketchstream_connectors.kafka_client import Admin, Connection
@@ -286,7 +286,13 @@ class KafkaStore:
         if missing:
             msg = f"a snapshot of partition {partition} keeps {len(missing)} blobs that no earlier one brought"
             raise DataLossError(msg)
-        about = Pointer(*self._ids(fence), snapshot.revision, snapshot.spec_fingerprint)
+        about = Pointer(
+            *self._ids(fence),
+            snapshot.revision,
+            snapshot.spec_fingerprint,
+            begins=snapshot.begins,
+            newest=snapshot.newest,
+        )
         try:
             again = {name: data for name, data in fence.moving.items() if name in snapshot.keep}
             again |= self._lagging(partition, fence, snapshot)
@@ -346,6 +352,11 @@ class KafkaStore:
                 self._readers.append(reader)
         if not keep:
             reader.close()
+
+    def peers(self) -> Sequence[Peer]:
+        """See `ports.StateStore.peers`: what the committed pointers say."""
+        found = traces.pointers_of(self._connection, self._topic, self._ground.input.topic_id)
+        return [Peer(one.fingerprint, one.begins, one.newest) for one in found if one.manifest >= 0]
 
     def drop(self, partition: int) -> None:
         """Forget a partition. A transaction in flight is ended by whoever takes it next."""

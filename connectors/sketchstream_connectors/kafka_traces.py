@@ -82,18 +82,22 @@ def newest_revision(connection: Connection, sealed_topic: str | None, *, tail: i
     return newest
 
 
-def revision_of(connection: Connection, input_topic: str, topic_id: str) -> int | None:
-    """Largest revision that a committed pointer of any partition of this input names; None where there is none."""
-    found = connection.admin.committed(connection.group)
-    revisions = []
-    for tp, committed in found.items():
+def pointers_of(connection: Connection, input_topic: str, topic_id: str) -> list[Pointer]:
+    """Committed pointers of all partitions of this input, those of another release left out."""
+    found = []
+    for tp, committed in connection.admin.committed(connection.group).items():
         try:
             pointer = Pointer.from_text(committed.metadata or "") if tp.topic == input_topic else None
         except DataLossError:
             continue
         if pointer is not None and pointer.topic_id == topic_id:
-            revisions.append(pointer.revision)
-    return max(revisions, default=None)
+            found.append(pointer)
+    return found
+
+
+def revision_of(connection: Connection, input_topic: str, topic_id: str) -> int | None:
+    """Largest revision that a committed pointer of any partition of this input names; None where there is none."""
+    return max((pointer.revision for pointer in pointers_of(connection, input_topic, topic_id)), default=None)
 
 
 def next_revision(connection: Connection, input_topic: str, topic_id: str, sealed_topic: str | None, used: int) -> int:

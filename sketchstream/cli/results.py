@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sketchstream.cli import progress, show
+from sketchstream.errors import EstimateError, MergeError
 
 if TYPE_CHECKING:
     from sketchstream.cli.windows import Windows
@@ -55,20 +56,36 @@ def print_windows(
     form: show.Format,
     page: WindowsReport | None = None,
 ) -> None:
-    """One result for each window, ascending; JSON and CSV as they come, a table at the end; each is told to `page`."""
+    """One result for each window, ascending; JSON and CSV as they come, a table at the end; each is told to `page`.
+
+    A window without an answer, such as one whose partitions were counted under different sketches, says why.
+    """
     rows = []
+    unanswered = 0
     with progress.Progress(f"reconstructing {name}") as bar:
         for number, window in enumerate(published.every(name, since, until)):
-            profile = published.profile(window, reconstruct)
+            try:
+                profile = published.profile(window, reconstruct)
+            except (EstimateError, MergeError) as error:  # the others have their answers all the same
+                unanswered += 1
+                if form == "json":
+                    click.echo(show.as_json(window.fields() | {"error": str(error)}))
+                elif form == "csv":
+                    click.echo(f"sketchstream: window {window.fields()['window_start']}: {error}", err=True)
+                else:
+                    rows.append((str(window.fields()["window_start"]), f"no answer: {error}", *("-" for _ in SUMMARY)))
+                continue
             if page is not None:
                 page.add(window, profile)
             if form == "json":
                 click.echo(show.as_json(window.fields() | _data(profile, not window.repartitioned)))
             elif form == "csv":
-                _print_csv(profile, window, header=number == 0)
+                _print_csv(profile, window, header=number == unanswered)
             else:
                 rows.append(_row(profile, window))
             bar.advance()
+    if unanswered and form != "csv":
+        click.echo(f"sketchstream: {unanswered} windows have no answer: their rows say why", err=True)
     if form == "table":
         columns = ("window", "partitions", *(name.replace("at_least.", "at least ") for name in SUMMARY))
         show.table(columns, rows, f"sketch {name}: estimate [95% interval]")

@@ -6,11 +6,14 @@ Touches: its ports; never a state that the worker is counting into.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from sketchstream.errors import DataLossError, SketchstreamError
+from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
+from sketchstream.stream.manifest import boundary
 from sketchstream.stream.partition import PartitionState, Rules
 from sketchstream.stream.ports import Clock, Fresh, Frontier, Publisher, SealedEntry, Sink, Snapshot, StateStore
+from sketchstream.stream.windows import NO_TIME
 
 Outbox = tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]
 """Sealed entries, and the frontiers that cover them."""
@@ -25,12 +28,14 @@ class Done:
         error: of the publication; the state is not touched by it.
         blob_bytes: of the committed snapshot.
         seconds: that the commit took.
+        begins: when the sketches configured now begin, as all partitions say; see `Snapshot`.
     """
 
     outbox: Outbox = field(repr=False)
     error: SketchstreamError | None
     blob_bytes: int = 0
     seconds: float = 0.0
+    begins: int = NO_TIME
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Jobs:
         """
         found = self.store.take(partition)
         if not isinstance(found, Fresh):
-            return PartitionState.restore(self.rules, partition, found, partitions)
+            return PartitionState.restore(self.rules, partition, found, partitions, self.store.peers())
         frontiers = self.publisher.frontiers()
         if any(one[1] == found.revision and one[2] == partition for one in frontiers):
             msg = (
@@ -65,7 +70,7 @@ class Jobs:
             if one.revision == found.revision:
                 through = one.sealed_without(partition)
                 elsewhere[one.sketch] = max(through, elsewhere.get(one.sketch, through))
-        return replace(found, sealed_elsewhere=elsewhere)
+        return replace(found, sealed_elsewhere=elsewhere, peers=self.store.peers())
 
     def commit(self, partition: int, snapshot: Snapshot, outbox: Outbox) -> Done:
         """Refused records acknowledged, then the snapshot committed, then its outbox published."""
@@ -75,7 +80,12 @@ class Jobs:
         self.store.commit(partition, snapshot)
         seconds = self.clock.monotonic() - began
         published = self.publish(partition, outbox)
-        return Done(outbox, published.error, sum(map(len, snapshot.blobs.values())), seconds)
+        size = sum(map(len, snapshot.blobs.values()))
+        begins = NO_TIME
+        if snapshot.newest < snapshot.begins:
+            with suppress(BrokerError):  # the next commit asks again
+                begins = boundary(self.store.peers(), self.rules.fingerprint, NO_TIME)
+        return Done(outbox, published.error, size, seconds, begins)
 
     def publish(self, partition: int, outbox: Outbox) -> Done:
         """Publish what is committed."""

@@ -109,6 +109,7 @@ class Lives:
                 revision=found.revision,
                 partial=found.partial or beginning > 0,
                 sealed_elsewhere=found.sealed_elsewhere,
+                peers=found.peers,
             )
             slot.state = state
             slot.reason = "first snapshot"
@@ -281,6 +282,7 @@ class Lives:
             self._metrics.add("snapshots")
             self._metrics.add("snapshot_bytes", done.blob_bytes)
             self._metrics.observe("snapshot_seconds", done.seconds)
+            state.postpone(done.begins)
         slot.publish_error = done.error
         if done.error is None:
             entries, frontiers = done.outbox

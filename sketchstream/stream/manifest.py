@@ -7,15 +7,15 @@ Source: design.md 7; notes/kafka_faults.md 16, 17.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError, VersionError
+from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError, SpecError, VersionError
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, ProfileSpec
 from sketchstream.stream import marks
 from sketchstream.stream.marks import Mark
-from sketchstream.stream.ports import Frontier, Plain, Restored, SealedEntry, Snapshot
+from sketchstream.stream.ports import Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
 from sketchstream.stream.tracks import OpenWindow, Outgoing, Rules, Track
 from sketchstream.stream.windows import NO_TIME
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MANIFEST_FORMAT = 2
 """Written; 1, whose blobs are all of byte format 1, is read too."""
+CHANGE_AHEAD_MS = 600_000
+"""How far beyond the latest event time changed sketches begin: time for all workers to be started anew."""
 
 
 def write(state: PartitionState) -> Snapshot:
@@ -93,6 +95,10 @@ def write(state: PartitionState) -> Snapshot:
         "partitions": state.partitions,
         "former_counts": [[count, until] for count, until in state.former_counts.items()],
         "partial": state._partial,
+        "fingerprint": state.rules.fingerprint,
+        "begins": state.begins,
+        "specs": {plan.name: plan.spec.to_dict() for plan in state.rules.sketches},
+        "former_specs": {name: spec.to_dict() for name, spec in state.former_specs.items()},
         "sketches": sketches,
         "outbox": outbox,
         "frontiers": [_frontier_fields(frontier) for frontier in state._frontiers.values()],
@@ -107,6 +113,8 @@ def write(state: PartitionState) -> Snapshot:
         revision=state.revision,
         spec_fingerprint=state.rules.fingerprint,
         rewound=rewound,
+        begins=state.begins,
+        newest=state.newest,
     )
 
 
@@ -120,7 +128,9 @@ def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple
     return {name: sorted(bounds) for name, bounds in found.items()}
 
 
-def read(rules: Rules, partition: int, restored: Restored, partitions: int) -> PartitionState:
+def read(
+    rules: Rules, partition: int, restored: Restored, partitions: int, peers: Sequence[Peer] = ()
+) -> PartitionState:
     """The state that a snapshot holds.
 
     Args:
@@ -129,6 +139,7 @@ def read(rules: Rules, partition: int, restored: Restored, partitions: int) -> P
         partition: of the input.
         restored: from the store.
         partitions: of the input now.
+        peers: snapshots of all partitions, for a change of the configuration.
 
     Raises:
         DataLossError: the snapshot cannot be used; the message says why and what to do.
@@ -153,6 +164,7 @@ def read(rules: Rules, partition: int, restored: Restored, partitions: int) -> P
         state._watermark.restore(_int(manifest["watermark"]), None if votes is None else _table(votes))
         state.newest = _int(manifest.get("newest", state.watermark))  # older snapshots: no time is beyond the watermark
         state.former_counts = _former_counts(manifest.get("former_counts", []))
+        _restore_specs(state, manifest, peers)
         saved = _table(manifest["sketches"])
         for name, fields in saved.items():
             _restore_track(state, name, _table(fields), restored.blobs)
@@ -205,6 +217,51 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
         _begin(state, track.plan)
 
 
+def boundary(peers: Sequence[Peer], fingerprint: bytes, newest: int) -> int:
+    """From which time on windows have the sketches that are configured now: the same in all partitions.
+
+    Whoever has this configuration already has said so. Else it is a time that no partition has reached, by so much
+    that the others hear of it before they do.
+
+    Args:
+        peers: snapshots of all partitions; none where there is one only (a file): nobody has to agree.
+        fingerprint: of the configuration.
+        newest: latest event time of the partition that asks.
+    """
+    said = [peer.begins for peer in peers if peer.spec_fingerprint == fingerprint]
+    if said or not peers:
+        return max(said, default=NO_TIME)
+    latest = max([newest, *(peer.newest for peer in peers)])
+    return NO_TIME if latest == NO_TIME else latest + CHANGE_AHEAD_MS
+
+
+def _restore_specs(state: PartitionState, manifest: Mapping[str, Any], peers: Sequence[Peer]) -> None:
+    """After a change of the configuration: which sketches windows have that start before it takes effect."""
+    if "fingerprint" not in manifest:  # of an older release: new windows have the new sketches at once
+        return
+    begins, specs, former = _int(manifest["begins"]), _table(manifest["specs"]), _table(manifest["former_specs"])
+    if manifest["fingerprint"] == state.rules.fingerprint:
+        state.begins = begins
+    else:
+        state.begins = boundary(peers, state.rules.fingerprint, state.newest)
+        former = specs | (former if state.newest < begins else {})
+    for plan in state.rules.sketches:
+        if plan.name in former:
+            spec = _spec(_table(former[plan.name]), plan)
+            if spec is not None and spec.fingerprint != plan.spec.fingerprint:
+                state.former_specs[plan.name] = spec
+
+
+def _spec(described: Mapping[str, Any], plan: SketchPlan | None) -> ProfileSpec | None:
+    """A spec again, with the items of the configured one where it lists the same; None where the list is another."""
+    items = None if plan is None else getattr(plan.spec.domain, "items", None)
+    try:
+        found = ProfileSpec.from_dict(described, items)
+    except SpecError:
+        return None
+    return None if items is None and isinstance(found.domain, ClosedDomain) and found.domain.listed else found
+
+
 def _restore_sketch(state: PartitionState, track: Track, data: bytes, slots_for: tuple[int, ...]) -> Sketch:
     """An open sketch from its bytes; the list of items of a closed domain comes from the configuration."""
     from sketchstream import wire
@@ -215,14 +272,14 @@ def _restore_sketch(state: PartitionState, track: Track, data: bytes, slots_for:
     if same:
         assert plan is not None
         return Sketch.from_bytes(data, key, spec=plan.spec, keep=state._keep(plan.spec, slots_for))
-    old = ProfileSpec.from_dict(header["spec"])
-    if isinstance(old.domain, ClosedDomain) and old.domain.listed:
+    old = _spec(header["spec"], plan)
+    if old is None:
         msg = (
             f"partition {state.partition}: sketch {track.name!r} has open windows with another list of items; put "
             "the former items_file back until they have closed, or give the new list to a sketch of another name"
         )
         raise DataLossError(msg)
-    return Sketch.from_bytes(data, key, keep=state._keep(old, slots_for))
+    return Sketch.from_bytes(data, key, spec=old, keep=state._keep(old, slots_for))
 
 
 def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:

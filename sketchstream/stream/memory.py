@@ -20,6 +20,7 @@ from sketchstream.stream.ports import (
     Deleted,
     Fresh,
     Frontier,
+    Peer,
     RawRecord,
     Refusal,
     Restored,
@@ -210,6 +211,10 @@ class MemoryStore:
             raise DataLossError(msg)
         self.saved.blobs[partition] = {name: before[name] for name in snapshot.keep} | dict(snapshot.blobs)
         self.saved.snapshots[partition] = snapshot
+
+    def peers(self) -> Sequence[Peer]:
+        """Of all partitions."""
+        return [Peer(one.spec_fingerprint, one.begins, one.newest) for one in self.saved.snapshots.values()]
 
     def drop(self, partition: int) -> None:
         """Forget the token."""

@@ -26,7 +26,8 @@ from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, ProfileSpec
 from sketchstream.stream import manifest
 from sketchstream.stream.placement import belongs, kept
-from sketchstream.stream.ports import Chunk, Decoded, Frontier, Restored, SealedEntry, Snapshot
+from sketchstream.stream.plans import SketchPlan
+from sketchstream.stream.ports import Chunk, Decoded, Frontier, Peer, Restored, SealedEntry, Snapshot
 from sketchstream.stream.quorum import Watermark
 from sketchstream.stream.tracks import (
     NO_INTS,
@@ -75,6 +76,8 @@ class PartitionState:
         self._partial = False
         self._rewound = False
         self.former_counts: dict[int, int | None] = {}
+        self.begins = NO_TIME
+        self.former_specs: dict[str, ProfileSpec] = {}
         self._count_now: Callable[[], int] | None = None
         self._asked: int | None = None
         self._count_for_items: Callable[[], int] | None = None
@@ -98,6 +101,7 @@ class PartitionState:
         revision: int = 0,
         partial: bool = False,
         sealed_elsewhere: Mapping[str, int] | None = None,
+        peers: Sequence[Peer] = (),
     ) -> PartitionState:
         """A partition of which nothing is known.
 
@@ -109,9 +113,12 @@ class PartitionState:
             revision: of the sketches.
             partial: records before `position` are gone or passed over: the first windows may lack some.
             sealed_elsewhere: see `ports.Fresh`.
+            peers: snapshots of all partitions.
         """
         state = cls(rules, partition, position, partitions, revision)
         state._partial = partial
+        if any(peer.spec_fingerprint != rules.fingerprint for peer in peers):
+            state.begins = manifest.boundary(peers, rules.fingerprint, NO_TIME)
         for name, through in (sealed_elsewhere or {}).items():
             track = state.tracks.get(name)
             if track is not None and through > track.through:
@@ -298,7 +305,8 @@ class PartitionState:
             if track.plan is None:
                 return None
             counts = self._counts()
-            keep = self._keep(track.plan.spec, counts)
+            spec = self._spec(track.plan, start)
+            keep = self._keep(spec, counts)
             if keep is not None and not keep.any():
                 return None  # a public fact: the partitioner sends no item of the list here
             origin = Origin(
@@ -308,12 +316,28 @@ class PartitionState:
                 partition=self.partition,
                 partitions=counts,
             )
-            sketch = Sketch.create(track.plan.spec, self.rules.key, origin=origin, keep=keep)
+            sketch = Sketch.create(spec, self.rules.key, origin=origin, keep=keep)
             window = OpenWindow(start, end, sketch, counts, slots_for=counts)
             track.windows[start] = window
         window.dirty = True
         track.last = window
         return window
+
+    def _spec(self, plan: SketchPlan, start: int) -> ProfileSpec:
+        """What a window that starts then is: a changed configuration takes effect at one time in all partitions."""
+        former = self.former_specs.get(plan.name)
+        return plan.spec if former is None or start >= self.begins else former
+
+    @property
+    def changing(self) -> bool:
+        """Whether windows that open now may still have sketches of an earlier configuration."""
+        return bool(self.former_specs) and self.newest < self.begins
+
+    def postpone(self, begins: int) -> None:
+        """Another partition lets changed sketches begin later: so does this one, if it has not reached its own time."""
+        if self.changing and begins > self.begins:
+            self.begins = begins
+            self._changed = True
 
     def _update(
         self, window: OpenWindow, items: Items, weights: Ints | None, chosen: Mask | None, outcome: Outcome
@@ -656,7 +680,9 @@ class PartitionState:
         self._changed = True
 
     @classmethod
-    def restore(cls, rules: Rules, partition: int, restored: Restored, partitions: int) -> PartitionState:
+    def restore(
+        cls, rules: Rules, partition: int, restored: Restored, partitions: int, peers: Sequence[Peer] = ()
+    ) -> PartitionState:
         """The state that a snapshot holds.
 
         Args:
@@ -665,8 +691,9 @@ class PartitionState:
             partition: of the input.
             restored: from the store.
             partitions: of the input now.
+            peers: snapshots of all partitions: changed sketches begin at one time in all of them.
 
         Raises:
             DataLossError: the snapshot cannot be used; the message says why and what to do.
         """
-        return manifest.read(rules, partition, restored, partitions)
+        return manifest.read(rules, partition, restored, partitions, peers)

@@ -215,6 +215,8 @@ class Snapshot:
             partition is superseded once this snapshot is durable, and must be erased.
         spec_fingerprint: of all sketches configured, for the pointer.
         rewound: the position may be before the last one: the log was cut below it, and that was accepted.
+        begins: windows that start from then on (ms) have the sketches configured now; earlier ones those before.
+        newest: latest event time that was admitted, ms: no window starts after it yet.
     """
 
     partition: int
@@ -225,6 +227,20 @@ class Snapshot:
     revision: int = 0
     spec_fingerprint: bytes = field(default=b"", repr=False)
     rewound: bool = False
+    begins: int = NO_TIME
+    newest: int = NO_TIME
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What the last snapshot of a partition, ours or another, says of the sketches configured then.
+
+    `spec_fingerprint`, `begins`, `newest`: see `Snapshot`.
+    """
+
+    spec_fingerprint: bytes
+    begins: int = NO_TIME
+    newest: int = NO_TIME
 
 
 @dataclass(frozen=True)
@@ -246,12 +262,14 @@ class Fresh:
         partial: there were records before the beginning, of an earlier topic, that are lost.
         sealed_elsewhere: by sketch: windows that end by then (ms) were sealed in other partitions before this one was
             added; a new partition takes no record into them.
+        peers: snapshots of all partitions.
     """
 
     revision: int = 0
     position: int | None = None
     partial: bool = False
     sealed_elsewhere: Mapping[str, int] = field(default_factory=dict)
+    peers: Sequence[Peer] = ()
 
 
 class StateStore(Protocol):
@@ -289,6 +307,9 @@ class StateStore(Protocol):
             SnapshotsGoneError: nothing was written, and blobs of earlier snapshots are gone: the next snapshot must
                 bring all of them. The partition is still ours.
         """
+
+    def peers(self) -> Sequence[Peer]:
+        """Snapshots of all partitions of this input, as far as they are there. Raises BrokerError."""
 
     def drop(self, partition: int) -> None:
         """Forget the partition (not its snapshots): close what `take` opened, abort what is in flight. Never raises."""

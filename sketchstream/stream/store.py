@@ -22,7 +22,7 @@ import re
 import secrets
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ import msgpack
 from sketchstream import faults, files
 from sketchstream.errors import DataLossError, StoreError
 from sketchstream.stream import manifest
-from sketchstream.stream.ports import Fresh, Restored, Snapshot
+from sketchstream.stream.ports import Fresh, Peer, Restored, Snapshot
 
 FORMAT = 1
 _SNAPSHOT = re.compile(r"(\d{12})\.[0-9a-f]{16}\.snapshot")
@@ -201,6 +201,10 @@ class DirectoryStore:
         for one in sorted(ours, key=lambda path: path.suffix != ".snapshot"):
             faults.reach("sweep")
             one.unlink(missing_ok=True)
+
+    def peers(self) -> Sequence[Peer]:
+        """None: a file is one partition, and its own snapshot says all."""
+        return ()
 
     def drop(self, partition: int) -> None:
         """Forget the partition; its snapshot stays."""

@@ -20,7 +20,11 @@ TYPES: Mapping[str, Callable[[Any], bool]] = {
     "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
     "null": lambda value: value is None,
 }
-KNOWN = {"$ref", "type", "enum", "required", "properties", "additionalProperties", "items", "description", "title"}
+KNOWN = {"$ref", "type", "enum", "required", "properties", "additionalProperties", "items", "description", "title"} | {
+    "if",
+    "then",
+    "else",
+}
 
 
 def faults(value: Any, schema: Mapping[str, Any], place: str = "") -> list[str]:
@@ -29,6 +33,8 @@ def faults(value: Any, schema: Mapping[str, Any], place: str = "") -> list[str]:
     if "$ref" in schema:
         return faults(value, SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")], place)
     found = []
+    if "if" in schema:
+        found += faults(value, schema["else"] if faults(value, schema["if"], place) else schema["then"], place)
     kinds = schema.get("type", [])
     if kinds and not any(TYPES[kind](value) for kind in ([kinds] if isinstance(kinds, str) else kinds)):
         return [f"{place}: {value!r:.40} is not {kinds}"]
@@ -92,3 +98,52 @@ def test_profile_follows_its_schema(run: Run, key: Path, tmp_path: Path, name: s
     for estimate in (data["distinct"], data["above"], *data["at_least"].values()):
         assert estimate["low"] <= estimate["value"] <= estimate["high"]
     assert data["guarantee"]["unit"] == data["unit"]
+
+
+@pytest.mark.filterwarnings("ignore:epsilon above 10")
+def test_a_window_of_mixed_sketches_has_a_row_that_says_so_and_the_others_their_answers(
+    run: Run, tmp_path: Path
+) -> None:
+    """Partitions of one window under two sizes, one that may hold lost records, and one as it should be."""
+    from sketchstream.published import Origin
+    from sketchstream.sketch import Sketch
+    from sketchstream.spec import ClosedDomain, ProfileSpec
+    from sketchstream.stream.marks import Mark
+    from sketchstream.stream.ports import Frontier, SealedEntry
+    from sketchstream.stream.results import DirectoryPublisher
+
+    hour, first = 3_600_000, 1_357_002_000_000
+    (tmp_path / "c.toml").write_text(
+        "[input]\nfile = 'e.jsonl'\nitem = 'u'\nitem_type = 'int'\ntime = 't'\n[output]\ndirectory = 'sealed'\n"
+        "[[sketch]]\nname = 'hourly'\nwindow = '1h'\nepsilon = '2'\nmax_count = 5\ndomain = { size = 40 }\n"
+    )
+    publisher = DirectoryPublisher(tmp_path / "sealed")
+    for number, sizes in enumerate(((30, 40), (40, 40), (40, 40))):
+        span = (first + number * hour, first + (number + 1) * hour)
+        for partition, size in enumerate(sizes):
+            spec = ProfileSpec("2", domain=ClosedDomain(size=size), max_count=5)
+            origin = Origin("hourly", 0, span, partition, 2, 2)
+            sealed = Sketch.create(spec, origin=origin).seal()
+            entry = SealedEntry("hourly", 0, span, partition, sealed.seal_id, sealed.to_bytes())
+            publisher.publish(partition, [entry], [])
+    diverged = Mark(first + hour, first + 2 * hour)
+    for partition in range(2):
+        publisher.publish(partition, [], [Frontier("hourly", 0, partition, first + 3 * hour, 2, 1, diverged=diverged)])
+    every = ("profile", "-c", str(tmp_path / "c.toml"), "--sketch", "hourly", "--all")
+    result = run(*every, "--format", "json")
+    rows = [json.loads(line) for line in result.out.splitlines()]
+    assert [sorted({"error", "distinct", "diverged"} & row.keys()) for row in rows] == [
+        ["error"],
+        ["distinct", "diverged"],
+        ["distinct"],
+    ]
+    assert "domain" in rows[0]["error"]
+    assert [fault for row in rows for fault in faults(row, SCHEMA)] == []
+    assert faults({"error": "x"}, SCHEMA), "an error names its window"
+    assert "1 windows have no answer" in result.err
+    table = run(*every)
+    assert "no answer" in table.out
+    lines = run(*every, "--format", "csv")
+    assert lines.out.startswith("window_start,complete,")
+    assert lines.out.count("window_start") == 1
+    assert rows[0]["window_start"] in lines.err

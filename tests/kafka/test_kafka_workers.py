@@ -194,6 +194,44 @@ def test_partitions_added_right_before_a_seal_are_said_so(app_of: Callable[..., 
     assert worker.says("event=running") == 4, "the worker must not have heard of them otherwise"
 
 
+def test_a_changed_sketch_begins_at_one_window_in_all_partitions(app_of: Callable[..., App]) -> None:
+    """A rolling restart: for a while one worker has the old configuration and one the new."""
+    from sketchstream.published import Release, read
+
+    app = app_of()
+    old = app.start()
+    app.wait_running(old)
+    load = app.load()
+    sizes: dict[int, set[int]] = {}
+
+    def feed(first: int, last: int) -> None:
+        for minute in range(first, last):
+            for i in range(40):
+                load.send(i, BASE + minute * MINUTE + i)
+        load.flush()
+        app.wait_committed()
+
+    feed(0, 3)
+    app.sketch = app.sketch.replace("size = 500", "size = 600")
+    app.write()
+    new = app.start()
+    app.wait_running(new, 2)
+    feed(3, 6)
+    assert old.terminate() == 0
+    app.wait_running(app.start(), 1)
+    feed(6, 30)
+    load.close_windows(BASE + 32 * MINUTE)
+    app.wait_published(BASE + 30 * MINUTE)
+    for entry in app.check_publications():
+        part = read(entry.body)
+        assert isinstance(part, Release)
+        sizes.setdefault(entry.window[0], set()).add(part.spec.domain.size or 0)
+    assert all(len(found) == 1 for found in sizes.values()), sizes
+    assert sizes[BASE] == sizes[BASE + 6 * MINUTE] == {500}
+    assert sizes[BASE + 29 * MINUTE] == {600}
+    app.check_exact()
+
+
 def test_a_trimmed_partition_halts_and_the_others_flow(app_of: Callable[..., App]) -> None:
     app = app_of()
     worker = app.start()
