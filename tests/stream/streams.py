@@ -24,7 +24,8 @@ from sketchstream.stream.windows import LATEST_MS, NO_TIME, Calendar, Width
 sys.path.insert(0, str(Path(__file__).parent))
 from watermark_reference import Reference
 
-MINUTE = 60_000
+SECOND = 1000
+MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 EPOCH = 1_700_000_040_000 // HOUR * HOUR
 """A full hour in 2023."""

@@ -28,6 +28,7 @@ from streams import (
     EPOCH,
     HOUR,
     MINUTE,
+    SECOND,
     Batch,
     Oracle,
     Stream,
@@ -112,6 +113,116 @@ def test_what_a_snapshot_restores_goes_on_as_if_nothing_had_happened(seed: int, 
     if not late:
         for start, window in by_hour.items():
             assert exact(sealed["hours", start], 2) == at_least(window, 2)
+
+
+def test_a_snapshot_from_before_the_quorum_is_taken_with_its_watermark() -> None:
+    s = stream(21, 200)
+    common = rules(quorum=Quorum())
+    first = PartitionState.fresh(common, 0, 0, 1)
+    first.apply(s.chunk(0, 200))
+    snapshot = first.capture()
+    assert snapshot.manifest["votes"]["scores"]  # type: ignore[index,call-overload]
+    older = {name: value for name, value in snapshot.manifest.items() if name not in ("votes", "newest")}
+    second = PartitionState.restore(common, 0, Restored(200, older, snapshot.blobs), 1)
+    assert (second.watermark, second.newest) == (first.watermark, first.watermark)
+    assert second.capture().manifest["votes"]["scores"] == []  # type: ignore[index,call-overload]
+    broken = {**snapshot.manifest, "votes": {"slice": 15_000, "scores": [8], "lowest": [], "slices": []}}
+    with pytest.raises(DataLossError, match="cannot be read"):
+        PartitionState.restore(common, 0, Restored(200, broken, snapshot.blobs), 1)
+
+
+def test_a_sketch_that_is_added_is_partial_up_to_the_newest_record_read_without_it() -> None:
+    """The watermark lags behind: records beyond it were read, too."""
+    times = EPOCH + np.arange(600, dtype=np.int64) * SECOND
+    s = Stream(np.zeros(600, np.int64), times, times, np.ones(600, bool), np.zeros(600, bool))
+    first = PartitionState.fresh(rules(quorum=Quorum()), 0, 0, 1)
+    first.apply(s.chunk(0, 600))
+    assert first.watermark < EPOCH + 8 * MINUTE
+    snapshot = first.capture()
+    both = rules(plan(), plan("new"), quorum=Quorum())
+    second = PartitionState.restore(both, 0, Restored(600, snapshot.manifest, snapshot.blobs), 1)
+    track = second.tracks["new"]
+    assert track.through == first.watermark // MINUTE * MINUTE + MINUTE
+    assert track.partial.covers(EPOCH + 10 * MINUTE)
+    assert not track.partial.covers(EPOCH + 11 * MINUTE)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_votes_do_not_reach_over_a_gap_or_a_cut(lost: bool) -> None:
+    """Nine records that are far ahead, then records are lost or taken back: the tenth starts anew."""
+    ahead = EPOCH + HOUR + np.arange(10, dtype=np.int64) * 15 * SECOND
+    s = Stream(np.zeros(10, np.int64), ahead, ahead, np.ones(10, bool), np.zeros(10, bool))
+    state = PartitionState.fresh(rules(quorum=Quorum()), 0, 0, 1)
+    state.apply(s.chunk(0, 9))
+    if lost:
+        state.skip(20)
+    else:
+        state.rewind(5)
+    last = s.chunk(9, 10)
+    state.apply(
+        replace(
+            last,
+            from_position=state.position,
+            next_position=state.position + 1,
+            offsets=last.offsets * 0 + state.position,
+        )
+    )
+    assert state.watermark == NO_TIME
+    kept = PartitionState.fresh(rules(quorum=Quorum()), 0, 0, 1)
+    kept.apply(s.chunk(0, 9))
+    kept.apply(s.chunk(9, 10))
+    assert kept.watermark == ahead[0]
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=10)
+def test_payloads_have_no_say_in_what_is_sealed_when(seed: int) -> None:
+    """Items, validity and nulls exchanged among the same envelopes: the same windows, seals and late records."""
+    s = stream(seed, 400)
+    order = np.random.default_rng(seed).permutation(400)
+    other = replace(s, items=s.items[order], valid=s.valid[order], null=s.null[order])
+    found = []
+    for one in (s, other):
+        state = PartitionState.fresh(rules(quorum=Quorum(3, 15 * SECOND)), 0, 0, 1)
+        late: list[int] = []
+        steps = []
+        for begin in range(0, 400, 40):
+            outcome = state.apply(one.chunk(begin, begin + 40), clock_ms=int(s.stamps[-1]))
+            late += (begin + outcome.late_records).tolist()
+            steps.append((state.watermark, outcome.sealed, outcome.future, outcome.early, outcome.jumps))
+            steps.append((outcome.unreadable_times, state.open_windows, state.published_through))
+        found.append((late, steps, sorted(finish(state))))
+    assert found[0] == found[1]
+    assert found[0][2]
+
+
+@pytest.mark.parametrize("cuts", [[], [3], [2, 5], [1, 2, 3, 4, 5, 6]])
+def test_an_advance_holds_from_its_offset_on_however_late_it_is_read(cuts: list[int]) -> None:
+    """Silence moved the watermark behind record 4; records before it are placed as if it had not."""
+    times = np.full(7, EPOCH)
+    s = Stream(np.zeros(7, np.int64), times, times, np.ones(7, bool), np.zeros(7, bool))
+    state = PartitionState.fresh(rules(lateness_ms=0), 0, 0, 1)
+    assert not state.advance_at(5, EPOCH + 10 * MINUTE)
+    assert not state.advance_at(5, EPOCH + 5 * MINUTE)
+    assert feed(state, s, cuts) == ([5, 6], [])
+    assert state.watermark == EPOCH + 10 * MINUTE
+    assert not state.advance_at(6, EPOCH + HOUR), "records behind it were placed already"
+    assert state.watermark == EPOCH + 10 * MINUTE
+    assert state.advance_at(7, EPOCH + HOUR)
+    assert state.watermark == EPOCH + HOUR
+
+
+def test_an_advance_behind_the_last_record_is_used_when_the_end_is_reached() -> None:
+    """Control records or compacted ones follow: the chunk ends beyond its last record."""
+    times = np.full(2, EPOCH)
+    s = Stream(np.zeros(2, np.int64), times, times, np.ones(2, bool), np.zeros(2, bool))
+    state = PartitionState.fresh(rules(lateness_ms=0), 0, 0, 1)
+    state.advance_at(5, EPOCH + 10 * MINUTE)
+    state.apply(s.chunk(0, 2))
+    assert state.open_windows == 1
+    empty = s.chunk(0, 0)
+    outcome = state.apply(replace(empty, from_position=2, next_position=5))
+    assert (outcome.sealed, state.watermark) == (1, EPOCH + 10 * MINUTE)
 
 
 def test_lateness_uses_the_watermark_before_each_record() -> None:

@@ -16,11 +16,10 @@ from sketchstream.stream.quorum import MAXIMUM, Quorum, Watermark
 from sketchstream.stream.windows import DAY_MS, EARLIEST_MS, LATEST_MS, NO_TIME
 
 sys.path.insert(0, str(Path(__file__).parent))
-from streams import EPOCH, HOUR, MINUTE
+from streams import EPOCH, HOUR, MINUTE, SECOND
 from watermark_reference import Reference
 
 LATENESS = 10 * MINUTE
-SECOND = 1000
 
 QUORUMS = st.builds(
     lambda records, time_ms, most: Quorum(records, time_ms, max(records, most)),
