@@ -624,6 +624,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="rounds (default 5)")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=SHAPES, help="some of the parts")
     parser.add_argument("--codecs", nargs="+", choices=CODECS, default=list(CODECS), help="some of the codecs")
+    parser.add_argument("--readers", nargs="+", choices=list(READERS), help="some of the peers beside ours")
     parser.add_argument("--bootstrap", help="a broker that runs already")
     parser.add_argument("--produce", nargs=5, help=argparse.SUPPRESS)
     parser.add_argument("--member", nargs=7, help=argparse.SUPPRESS)
@@ -649,17 +650,20 @@ def main() -> None:
             broker_pid = process.pid
         records = options.records or (150_000 if options.quick else 1_500_000)
         rounds = options.rounds or (3 if options.quick else 5)
-        run(bootstrap, records, rounds, options.shapes, options.codecs)
+        readers = None if options.readers is None else ["ours", *(name for name in options.readers if name != "ours")]
+        run(bootstrap, records, rounds, options.shapes, options.codecs, readers)
 
 
-def run(bootstrap: str, records: int, rounds: int, shapes: list[str], chosen: list[str]) -> None:
+def run(
+    bootstrap: str, records: int, rounds: int, shapes: list[str], chosen: list[str], wanted: list[str] | None
+) -> None:
     """All shapes and codecs that are asked for."""
     mark = f"{os.getpid()}"
     print(f"{PARTITIONS} partitions, medians of {rounds} rounds, ratios within rounds (quartiles)", flush=True)
     for shape in [shape for shape in ("keys", *TEXTS, "packed") if shape in shapes]:
         count = {"keys": 4 * records, "packed": max(records // 100, 2_000)}.get(shape, records)
         load(bootstrap, f"{shape}-none-{mark}", shape, "none", count)
-        readers = list(READERS) if shape in ("keys", "json", "packed") else ["ours", "raw", "bare"]
+        readers = wanted or (list(READERS) if shape in ("keys", "json", "packed") else ["ours", "raw", "bare"])
         report(shape, "none", measure(bootstrap, f"{shape}-none-{mark}", shape, count, readers, rounds))
     for shape in [shape for shape in ("keys", "json") if f"scaling-{shape}" in shapes]:
         count = 4 * records if shape == "keys" else records

@@ -235,6 +235,8 @@ def _unfit(consumer: object) -> str | None:
         (Fetcher._parse_fetched_data, {"PartitionRecords"}),
         (Fetcher.fetch_records, {"fetched_records", "send_fetches"}),
         (Fetcher.send_fetches, {"_send_fetches_async"}),
+        (Fetcher._send_fetches_async, {"_clear_pending_fetch_request", "_nodes_with_pending_fetch_requests"}),
+        (Fetcher._create_fetch_requests, {"_fetchable_partitions", "_select_read_replica"}),
         (Fetcher.fetched_records, {"_completed_fetches", "_next_partition_records", "_paused_completed_fetches"}),
         (Fetcher.fetched_records, {"_paused_partition_records"}),
         (KafkaConsumer._poll_once, {"_fetcher", "fetch_records"}),

@@ -434,7 +434,7 @@ class Ahead:
         self.sent: list[int] = []
         self.manager = SimpleNamespace(
             _net=None,
-            cluster=None,
+            cluster=SimpleNamespace(leader_for_partition=lambda _partition: 1),
             broker_version=None,
             _build_transport=None,
             _conns={},
@@ -498,6 +498,49 @@ def test_an_answer_that_comes_while_the_client_tidies_up_is_not_slept_over() -> 
     assert Fetcher.fetch_records(stock.fetcher, 10) == ({}, True)  # what the client says: its caller sleeps
 
 
+def test_a_fetch_on_its_way_is_waited_for_without_asking_the_client() -> None:
+    ahead = Ahead()
+    ahead.fetcher._nodes_with_pending_fetch_requests.add(1)
+
+    def answer() -> None:
+        ahead.respond()
+        ahead.fetcher._clear_pending_fetch_request(1, None)
+
+    later = threading.Timer(0.05, answer)
+    later.start()
+    records, idle = ahead.fetcher.fetch_records(10, timeout_ms=60_000)
+    later.join()
+    assert ([len(chunks) for chunks in records.values()], idle) == ([1], False)
+    assert ahead.sent == [1]
+    assert not ahead.fetcher._nodes_with_pending_fetch_requests
+
+
+@pytest.mark.parametrize("brings", [True, False])
+def test_an_answer_between_the_drain_and_the_wait_ends_the_wait(brings: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = Ahead()
+    ahead.fetcher._nodes_with_pending_fetch_requests.add(1)
+    asked = FetchAhead._all_asked
+
+    def late(self: FetchAhead) -> bool:
+        found = asked(self)
+        if brings:
+            ahead.respond()
+        ahead.fetcher._clear_pending_fetch_request(1, None)
+        return found
+
+    monkeypatch.setattr(FetchAhead, "_all_asked", late)
+    records, idle = ahead.fetcher.fetch_records(10, timeout_ms=None)  # for ever, were it not for the answer
+    assert (len(records), idle) == (int(brings), False)
+
+
+def test_a_partition_that_nobody_asked_for_is_the_clients_to_send_for() -> None:
+    ahead = Ahead(partitions=2)
+    ahead.manager.cluster.leader_for_partition = lambda partition: partition.partition
+    ahead.fetcher._nodes_with_pending_fetch_requests.add(0)
+    assert ahead.fetcher.fetch_records(10, timeout_ms=60_000) == ({}, True)
+    assert ahead.sent == [0]
+
+
 def test_with_nothing_at_all_the_client_says_idle() -> None:
     ahead = Ahead()
     assert ahead.fetcher.fetch_records(10) == ({}, True)
@@ -531,8 +574,7 @@ def test_idle_polls_let_the_memory_of_past_records_go(monkeypatch: pytest.Monkey
     view = pool.take(LONG)
     del view
     monkeypatch.setattr(frames, "IDLE_S", 0.0)
-    reader = FetchAhead(ahead.fetcher, pool)
-    reader.fetch_records(10)
+    FetchAhead(ahead.fetcher, pool).fetch_records(10)
     assert pool.waiting == 0
 
 
