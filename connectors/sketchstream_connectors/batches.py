@@ -18,6 +18,7 @@ import numpy.typing as npt
 from sketchstream.errors import CorruptRecordError, MissingExtraError
 from sketchstream_connectors import record_kernels as kernels
 from sketchstream_connectors.compression import Buffer, decompress
+from sketchstream_connectors.pools import columns
 from sketchstream_connectors.records import Records, empty, from_client_records, join, read_only
 
 _CODEC_MASK, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
@@ -226,9 +227,7 @@ class _Piece:
                 buffer[line[kernels.SEGMENT_START] : line[kernels.SEGMENT_END]] = source
             buffer = read_only(buffer)
         n = int(np.maximum(segments[:, kernels.SEGMENT_COUNT], 0).sum())
-        offsets, timestamps, key_start, key_end, value_start, value_end = (
-            np.empty(n, dtype=np.int64) for _ in range(6)
-        )
+        offsets, timestamps, key_start, key_end, value_start, value_end = columns(6, n)
         written, broken = kernels.read_records(
             buffer, segments, from_position, offsets, timestamps, key_start, key_end, value_start, value_end
         )

@@ -28,6 +28,7 @@ from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors import field_kernels as kernels
 from sketchstream_connectors import json_kernels
 from sketchstream_connectors.json_kernels import INTEGER, MISSING, NULL, OTHER, STRING
+from sketchstream_connectors.pools import columns
 from sketchstream_connectors.records import NO_TIMESTAMP, Records, read_only
 
 Format = Literal["json", "key", "value", "packed"]
@@ -171,7 +172,7 @@ class Decoder:
         if self.time == RECORD_TIME:
             times = _record_times(records)
         else:
-            times = np.empty(len(records), dtype=np.int64)
+            (times,) = columns(1, len(records))
             json_kernels.read_times(found.buffer, found.kinds[-1], found.starts[-1], found.ends[-1], times)
         return Decoded(None, items, weights, valid, times, null)
 
@@ -215,7 +216,10 @@ _BAD_TIME = 2
 
 def _record_times(records: Records) -> Ints:
     """The records' own timestamps."""
-    return np.where(records.timestamps == NO_TIMESTAMP, NO_TIME, records.timestamps)
+    times: Ints = columns(1, len(records))[0]
+    times[:] = records.timestamps
+    times[times == NO_TIMESTAMP] = NO_TIME
+    return times
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,8 +257,9 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
     k, n = len(fields), starts.size
     status = np.empty(n, dtype=np.uint8)
     kinds = np.empty((k, n), dtype=np.uint8)
-    found_start = np.zeros((k, n), dtype=np.int64)
-    found_end = np.zeros((k, n), dtype=np.int64)
+    found_start, found_end = columns(k, n), columns(k, n)
+    found_start.fill(0)
+    found_end.fill(0)
     names = np.frombuffer(b"".join(flat), dtype=np.uint8)
     asked, _ = json_kernels.scan_json(
         buffer, starts, ends, names, bounds, paths, json_kernels.CLASSES, status, kinds, found_start, found_end

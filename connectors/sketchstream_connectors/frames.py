@@ -10,93 +10,22 @@ until nobody looks at them any more.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import socket
 import ssl
 import struct
-import threading
-import time
 import weakref
 from typing import Any, cast
 
-import numpy as np
-import numpy.typing as npt
-
 from sketchstream_connectors.fetch_responses import FETCH, VERSIONS, read_response
-
-Memory = npt.NDArray[np.uint8]
+from sketchstream_connectors.pools import Pool
 
 WINDOW = 1 << 16
-"""Bytes asked of a socket while no frame is open. Shorter frames are never in memory that is used again."""
+"""Bytes asked of a socket while no frame is open."""
 MOST_BYTES = 1 << 23
 """Bytes after which a connection lets the client's other tasks run."""
 LOW_WATER = 1 << 20
 """Bytes that must have come before a connection with an open frame is looked at again: fewer, longer turns."""
-ROUNDING = 1 << 20
-KEPT, KEPT_BYTES = 6, 1 << 27
-"""Pieces of memory, and bytes, that wait for another frame at most."""
-IDLE_S = 1.0
-"""Seconds without a long frame after which waiting memory is overwritten and let go."""
-
-
-class Pool:
-    """Memory for the long frames of one consumer; a piece comes back when the last view of it is gone.
-
-    Nobody has to give anything back: the views are counted by the interpreter, on whichever thread they end.
-    """
-
-    def __init__(self) -> None:
-        self._free: list[Memory] = []
-        self._returned: collections.deque[Memory] = collections.deque()
-        self._lent: dict[int, tuple[weakref.ref[Memory], Memory]] = {}
-        self._lock = threading.Lock()
-        self._taken_at = float("-inf")
-
-    def take(self, size: int) -> memoryview:
-        """A view of `size` bytes that nobody else sees; what it holds is undefined."""
-        if size <= WINDOW:
-            return np.empty(size, dtype=np.uint8).data
-        with self._lock:
-            self._collect()
-            self._taken_at = time.monotonic()
-            fitting = [index for index, piece in enumerate(self._free) if piece.size >= size]
-            if fitting:
-                piece = self._free.pop(min(fitting, key=lambda index: self._free[index].size))
-            else:  # responses of one assignment differ by a batch or two
-                piece = np.empty(-(-(size + size // 8) // ROUNDING) * ROUNDING, dtype=np.uint8)
-        lease = np.frombuffer(piece.data, dtype=np.uint8)
-        gone = weakref.ref(lease, self._back)
-        self._lent[id(gone)] = gone, piece
-        return lease.data[:size]
-
-    def _back(self, gone: weakref.ref[Memory]) -> None:
-        """The last view is gone. May run on any thread at any moment: no lock is taken."""
-        self._returned.append(self._lent.pop(id(gone))[1])
-
-    def _collect(self) -> None:
-        while self._returned:
-            self._free.append(self._returned.popleft())
-        self._free.sort(key=lambda piece: piece.size)
-        while len(self._free) > KEPT or sum(piece.size for piece in self._free) > KEPT_BYTES:
-            self._free.pop(0).fill(0)
-
-    def rest(self) -> None:
-        """Overwrite and let go of what waits, if no long frame has come for a while: it holds records of the past."""
-        if not (self._free or self._returned) or time.monotonic() - self._taken_at < IDLE_S:
-            return
-        with self._lock:
-            self._collect()
-            for piece in self._free:
-                piece.fill(0)
-            self._free.clear()
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that wait for another frame."""
-        with self._lock:
-            self._collect()
-            return sum(piece.size for piece in self._free)
 
 
 class Received:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from sketchstream.errors import ConfigError, CorruptRecordError, MissingExtraError
 from sketchstream_connectors import fetch_ahead, fetch_responses, frames
 from sketchstream_connectors.batches import read_batches
+from sketchstream_connectors.pools import Pool
 from sketchstream_connectors.records import ClientRecord, Records, from_client_records
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def attach(consumer: object, decode: Decode = "auto") -> Path:
             raise ConfigError(msg)
         return attach(consumer, "stock")
     cast("Any", fetcher).PartitionRecords = raw_partition_records()
-    pool = frames.Pool()
+    pool = Pool()
     frames.install(consumer, pool)
     fetch_ahead.install(consumer, pool)
     return "raw"
@@ -362,7 +363,7 @@ def _compare_frames() -> str | None:
         transport: Any = KafkaTCPTransport(None, near)
         transport.set_protocol(SimpleNamespace(parser=parser))
         if raw:
-            frames.Receiver(transport, frames.Pool())
+            frames.Receiver(transport, Pool())
         answers = []
         with near, far:
             for version in fetch_responses.VERSIONS:

@@ -30,9 +30,10 @@ from kafka.protocol.frame import KafkaBytes
 from kafka.protocol.parser import KafkaProtocol
 from kafka.structs import TopicPartition
 
-from sketchstream_connectors import frames, raw_fetch
+from sketchstream_connectors import frames, pools, raw_fetch
 from sketchstream_connectors.fetch_ahead import FetchAhead
 from sketchstream_connectors.fetch_responses import FLEXIBLE, VERSIONS, read_response
+from sketchstream_connectors.pools import Pool
 
 TOPIC = FetchResponse.FetchableTopicResponse
 ENTRY = TOPIC.PartitionData
@@ -139,7 +140,7 @@ class Wire:
         self.parser = KafkaProtocol(client_id="test")
         self.transport: Any = KafkaTCPTransport(None, self.near)
         self.transport.set_protocol(SimpleNamespace(parser=self.parser))
-        self.pool = frames.Pool()
+        self.pool = Pool()
         if raw:
             frames.Receiver(self.transport, self.pool)
 
@@ -360,7 +361,7 @@ def test_all_connections_of_this_consumer_and_no_others() -> None:
 
     connections = {0: SimpleNamespace(transport=old), 1: SimpleNamespace(transport=None)}
     manager = SimpleNamespace(_build_transport=build, _conns=connections, run=lambda task: task())
-    frames.install(SimpleNamespace(_manager=manager), frames.Pool())
+    frames.install(SimpleNamespace(_manager=manager), Pool())
     with pytest.raises(StopIteration) as done:
         manager._build_transport("node", timeout_at=None).send(None)
     assert done.value.value is new
@@ -373,7 +374,7 @@ def test_all_connections_of_this_consumer_and_no_others() -> None:
 
 
 def test_memory_is_used_again_only_when_the_last_view_is_gone() -> None:
-    pool = frames.Pool()
+    pool = Pool()
     first = pool.take(LONG)
     first[:] = bytes([1]) * LONG
     array = np.frombuffer(first[10:20], dtype=np.uint8)[2:5].view(np.int8)
@@ -391,31 +392,55 @@ def test_memory_is_used_again_only_when_the_last_view_is_gone() -> None:
 
 
 def test_waiting_memory_is_bounded_and_overwritten_when_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = frames.Pool()
-    views = [pool.take(LONG * (index + 1)) for index in range(frames.KEPT + 3)]
+    pool = Pool()
+    views = [pool.take(LONG * (index + 1)) for index in range(pool.kept + 3)]
     for view in views:
         view[:] = bytes([7]) * len(view)
     roots = [piece for _, piece in pool._lent.values()]
     del views, view
-    assert pool.waiting == sum(sorted(root.size for root in roots)[-frames.KEPT :])
-    assert sum(bool(root.any()) for root in roots) == frames.KEPT
+    assert pool.waiting == sum(sorted(root.size for root in roots)[-pool.kept :])
+    assert sum(bool(root.any()) for root in roots) == pool.kept
     pool.rest()
     assert pool.waiting > 0  # frames come
-    monkeypatch.setattr(frames, "IDLE_S", 0.0)
+    monkeypatch.setattr(pools, "IDLE_S", 0.0)
     pool.rest()
     assert pool.waiting == 0
     assert not any(root.any() for root in roots)
-    monkeypatch.setattr(frames, "KEPT_BYTES", LONG)
+    pool.kept_bytes = LONG
     view = pool.take(2 * LONG)
     del view
     assert pool.waiting == 0
 
 
 def test_short_frames_are_in_memory_of_their_own() -> None:
-    pool = frames.Pool()
-    view = pool.take(frames.WINDOW)
+    pool = Pool()
+    view = pool.take(pools.SHORT)
     del view
     assert pool.waiting == 0
+
+
+def test_a_small_request_leaves_a_large_piece_alone() -> None:
+    pool = Pool()
+    view = pool.take(40 * LONG)
+    del view
+    waiting = pool.waiting
+    view = pool.take(LONG)
+    assert pool.waiting == waiting
+    del view
+
+
+def test_arrays_of_two_chunks_never_share_memory() -> None:
+    first = pools.columns(6, 50_000)
+    first[:] = 1
+    row = first[3][5:7]
+    del first
+    second = pools.columns(6, 50_000)
+    second[:] = 2
+    assert row.tolist() == [1, 1]
+    address = second.ctypes.data
+    del second
+    assert pools.columns(6, 50_000).ctypes.data == address
+    assert pools.columns(2, 0).shape == (2, 0)
 
 
 # ------------------------------------------------------------------------------------------------- fetching ahead
@@ -570,17 +595,17 @@ def test_nothing_is_kept_for_a_paused_partition_and_it_is_read_again_afterwards(
 
 def test_idle_polls_let_the_memory_of_past_records_go(monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = Ahead()
-    pool = frames.Pool()
+    pool = Pool()
     view = pool.take(LONG)
     del view
-    monkeypatch.setattr(frames, "IDLE_S", 0.0)
+    monkeypatch.setattr(pools, "IDLE_S", 0.0)
     FetchAhead(ahead.fetcher, pool).fetch_records(10)
     assert pool.waiting == 0
 
 
 def test_a_frame_is_free_when_its_chunks_are() -> None:
     ahead = Ahead()
-    pool = frames.Pool()
+    pool = Pool()
     data = ahead.log.fetch(0, 1 << 20)
     ahead.respond()
     completed = ahead.fetcher._completed_fetches.pop()

@@ -1,0 +1,100 @@
+"""Memory that is used again: for long frames, and for the arrays of their records.
+
+In: sizes. Out: views and arrays. Touches: nothing else.
+
+Fresh memory of this size comes from the system page by page, and goes back at once: for records of 32 bytes that cost
+as much as reading them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import threading
+import time
+import weakref
+
+import numpy as np
+import numpy.typing as npt
+
+Memory = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+SHORT = 1 << 16
+"""Up to so many bytes memory is always fresh: the allocator has it at hand."""
+IDLE_S = 1.0
+"""Seconds without use after which waiting memory is overwritten and let go."""
+
+
+class Pool:
+    """Pieces of memory; each comes back when the last view of it is gone.
+
+    Nobody has to give anything back: the views are counted by the interpreter, on whichever thread they end.
+
+    Args:
+        kept: pieces that wait at most.
+        kept_bytes: of those pieces together.
+        rounding: sizes are multiples of so many bytes, so that pieces fit again.
+    """
+
+    def __init__(self, kept: int = 6, kept_bytes: int = 1 << 27, rounding: int = 1 << 20) -> None:
+        self.kept, self.kept_bytes, self.rounding = kept, kept_bytes, rounding
+        self._free: list[Memory] = []
+        self._returned: collections.deque[Memory] = collections.deque()
+        self._lent: dict[int, tuple[weakref.ref[Memory], Memory]] = {}
+        self._lock = threading.Lock()
+        self._taken_at = float("-inf")
+
+    def take(self, size: int) -> memoryview:
+        """A view of `size` bytes that nobody else sees; what it holds is undefined."""
+        if size <= SHORT:
+            return np.empty(size, dtype=np.uint8).data
+        with self._lock:
+            self._collect()
+            self._taken_at = time.monotonic()
+            found = bisect.bisect_left(self._free, size, key=len)
+            if found < len(self._free) and self._free[found].size <= 4 * size + self.rounding:
+                piece = self._free.pop(found)
+            else:  # a little more: what is asked for next is often a little longer
+                piece = np.empty(-(-(size + size // 8) // self.rounding) * self.rounding, dtype=np.uint8)
+        lease = np.frombuffer(piece.data, dtype=np.uint8)
+        gone = weakref.ref(lease, self._back)
+        self._lent[id(gone)] = gone, piece
+        return lease.data[:size]
+
+    def _back(self, gone: weakref.ref[Memory]) -> None:
+        """The last view is gone. May run on any thread at any moment: no lock is taken."""
+        self._returned.append(self._lent.pop(id(gone))[1])
+
+    def _collect(self) -> None:
+        while self._returned:
+            self._free.append(self._returned.popleft())
+        self._free.sort(key=len)
+        while len(self._free) > self.kept or sum(map(len, self._free)) > self.kept_bytes:
+            self._free.pop(0).fill(0)
+
+    def rest(self) -> None:
+        """Overwrite and let go of what waits, if nothing was taken for a while: it holds the past."""
+        if not (self._free or self._returned) or time.monotonic() - self._taken_at < IDLE_S:
+            return
+        with self._lock:
+            self._collect()
+            for piece in self._free:
+                piece.fill(0)
+            self._free.clear()
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait."""
+        with self._lock:
+            self._collect()
+            return sum(map(len, self._free))
+
+
+ARRAYS = Pool(kept=128, kept_bytes=1 << 26, rounding=1 << 16)
+"""For arrays of one number a record: places, times, never keys or values."""
+
+
+def columns(count: int, length: int) -> Ints:
+    """(count, length) int64 of undefined numbers, each row by itself contiguous."""
+    return np.frombuffer(ARRAYS.take(8 * count * length), dtype=np.int64).reshape(count, length)
