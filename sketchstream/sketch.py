@@ -120,6 +120,7 @@ class Sketch:
         origin: Origin = Origin(),  # noqa: B008 - frozen
         keep: Keep | None = None,
         max_epsilon: Epsilon | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> Self:
         """Draw the noise and return an empty sketch.
 
@@ -129,6 +130,7 @@ class Sketch:
             origin: where in a deployment it belongs.
             keep: (size,) bool, closed domains only: the items that have a slot here; others are outside the domain.
             max_epsilon: budget: releases that would take the loss above it are refused.
+            progress: told from time to time how many slots have their noise.
 
         Raises:
             KeyMismatchError: the spec needs a key.
@@ -145,7 +147,10 @@ class Sketch:
         promise = Promise.of(spec.publish, spec.epsilon_publish, spec.intrusion)
         ledger = Ledger.create(spec.unit, spec.max_weight, _entry(spec, layer), promise, budget)
         state = np.zeros(index.slots, spec.dtype)
-        kind.add_noise(spec, state, spec.epsilon)
+        if progress is None:
+            kind.add_noise(spec, state, spec.epsilon)
+        else:
+            kind.add_noise(spec, state, spec.epsilon, progress)
         counters = Counters.create(kind.components(spec)[1:], spec.epsilon)
         return cls(spec, key, index, state, counters, (layer,), ledger, origin)
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sketchstream.errors import FormatError
+from sketchstream.errors import FormatError, StoreError
 from sketchstream.stream.ports import RawRecord
+from sketchstream_connectors import file_compression
 from sketchstream_connectors.fields import Decoder
 from sketchstream_connectors.file_layout import FileFormat, Ints, Layout, Piece, require_length, unreadable
 from sketchstream_connectors.records import Records
@@ -74,6 +75,9 @@ def _blocks(path: Path | None, position: int, wait_s: float | None) -> Iterator[
             yield block
             if not block:
                 return
+    if file_compression.compressed(path):
+        yield from _decompressed(path, position)
+        return
     try:
         with path.open("rb") as file:
             require_length(path, os.fstat(file.fileno()).st_size, position, "bytes")
@@ -85,6 +89,22 @@ def _blocks(path: Path | None, position: int, wait_s: float | None) -> Iterator[
                     return
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def _decompressed(path: Path, position: int) -> Iterator[bytes]:
+    """Blocks of a compressed file from a position on; an empty one at the end."""
+    skip = position
+    try:
+        for block in file_compression.blocks(path, BLOCK_BYTES):
+            if skip < len(block):
+                yield block[skip:]
+            skip = max(0, skip - len(block))
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise unreadable(path, error) from error
+    require_length(path, position - skip, position, "bytes")
+    yield b""
 
 
 def _whole(data: bytes) -> int:

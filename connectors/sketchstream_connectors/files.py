@@ -22,7 +22,7 @@ from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemErr
 from sketchstream.items import Items
 from sketchstream.stream.ports import Assigned, Chunk, Ended, PartitionError, SourceEvent
 from sketchstream.stream.sampling import PARSED, Sample, Wanted
-from sketchstream_connectors import file_blocks, file_rows
+from sketchstream_connectors import file_blocks, file_compression, file_rows
 from sketchstream_connectors.file_layout import FileFormat, Ints, Layout, Piece
 
 __all__ = ["FileFormat", "FileSource", "Layout", "Piece", "batches", "end_of", "look", "pieces", "sample_of"]
@@ -63,7 +63,7 @@ def end_of(path: Path | None, layout: Layout) -> int | None:
     """
     if path is None or not path.is_file():
         return None
-    if layout.format not in ("csv", "parquet"):
+    if layout.format not in ("csv", "parquet") and not file_compression.compressed(path):
         return path.stat().st_size
     end = 0
     for piece in pieces(path, layout):

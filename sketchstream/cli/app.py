@@ -9,6 +9,7 @@ import difflib
 import importlib
 import logging
 import os
+import select
 import sys
 import traceback
 import warnings
@@ -188,15 +189,30 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _run(arguments)
 
 
+def _silenced() -> bool:
+    """Whether the reader of our output went away (`| head`): what is still to be written then goes nowhere.
+
+    That is no failure: the reader has all that it wanted.
+    """
+    try:
+        descriptor = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):
+        return False
+    pipe = select.poll()
+    pipe.register(descriptor, 0)
+    if not any(event & (select.POLLERR | select.POLLHUP) for _, event in pipe.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    return True
+
+
 def _run(arguments: Sequence[str] | None) -> int:
     try:
         given = None if arguments is None else list(arguments)
         outcome = app.main(args=given, prog_name="sketchstream", standalone_mode=False)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): say nothing, and let the interpreter flush into nothing.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.INPUT
+    except SystemExit as error:  # click ends so where its own output cannot be written
+        return exits.OK if _silenced() else error.code if isinstance(error.code, int) else exits.INPUT
     except (click.Abort, KeyboardInterrupt):
         click.echo("sketchstream: interrupted", err=True)
         return exits.INTERRUPTED
@@ -204,6 +220,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo(error.format_message(), err=True)
         return exits.USAGE
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _silenced():
+            return exits.OK
         if os.environ.get("SKETCHSTREAM_TRACEBACK"):
             traceback.print_exc()
         for line in _explain(error):

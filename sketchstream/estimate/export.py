@@ -32,6 +32,7 @@ TITLES = {
     "one_hit_ratio": "seen once, share",
     "coverage": "coverage",
 }
+CSV_NUMBERS = ("distinct", "total", "mean", "entropy")
 QUANTILES = (0.5, 0.9, 0.99)
 
 
@@ -99,12 +100,18 @@ def tail_ends(profile: Profile) -> Floats:
 
 
 def to_csv(profile: Profile) -> str:
-    """CSV text of `columns`."""
+    """CSV text of `columns`, and of the numbers of `CSV_NUMBERS` behind them, the same in every line."""
     table = columns(profile)
+    names, cells = list(table), []
+    for name in CSV_NUMBERS:
+        one = profile.interval(name)
+        names += [name, f"{name}_low", f"{name}_high"]
+        cells += [one.value, one.low, one.high]
+    whole = "".join(f",{float(cell)!r}" for cell in cells)
     out = io.StringIO()
-    out.write(",".join(table) + "\n")
+    out.write(",".join(names) + "\n")
     for row in zip(*table.values(), strict=True):
-        out.write(str(int(row[0])) + "," + ",".join(repr(float(value)) for value in row[1:]) + "\n")
+        out.write(str(int(row[0])) + "," + ",".join(repr(float(value)) for value in row[1:]) + whole + "\n")
     return out.getvalue()
 
 

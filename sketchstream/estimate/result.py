@@ -337,7 +337,9 @@ class Profile:
         return json.dumps(self.to_dict(), allow_nan=False)
 
     def to_csv(self) -> str:
-        """One line for each count: shares, numbers and k+ numbers with their intervals."""
+        """One line for each count: shares, numbers and k+ numbers with their intervals; then distinct, total, mean and
+        entropy with theirs, the same in every line.
+        """  # noqa: D205
         from sketchstream.estimate import export
 
         return export.to_csv(self)

@@ -11,11 +11,36 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core import event
+
+_NOTICE = "sketchstream: compiling for this machine; it happens once and takes up to half a minute\n"
+
+
+class _Notice(event.Listener):
+    """Tells whoever is watching that the first use compiles: on a terminal or in a notebook, once in a process."""
+
+    def __init__(self) -> None:
+        self.said = False
+
+    def on_start(self, event: Any) -> None:
+        """A function is about to be compiled, for it was not found in the cache."""
+        ours = event.data["dispatcher"].py_func.__module__.startswith("sketchstream")
+        if ours and not self.said and sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+            self.said = True
+            sys.stderr.write(_NOTICE)
+            sys.stderr.flush()
+
+    def on_end(self, event: Any) -> None:
+        """Nothing more is said."""
+
+
+event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

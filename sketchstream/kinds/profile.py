@@ -18,11 +18,13 @@ from sketchstream.components import ADMITTED, COUNTED, TOTAL, Component
 from sketchstream.spec import OpenDomain, ProfileSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sketchstream.estimate.observed import Observed
 
 State = npt.NDArray[Any]
+PROGRESS_SLOTS = 1 << 22
+"""Counters whose noise is drawn between two reports of progress."""
 LAWS = {"event": "discrete-laplace", "item": "randomized-response"}
 
 
@@ -54,16 +56,25 @@ def promised_epsilon(spec: ProfileSpec, effective: Fraction) -> Fraction:
     return effective * spec.max_weight / spec.slots_share
 
 
-def add_noise(spec: ProfileSpec, state: State, epsilon: Fraction) -> None:
+def add_noise(
+    spec: ProfileSpec, state: State, epsilon: Fraction, progress: Callable[[int], None] | None = None
+) -> None:
     """Add one independent layer of exact noise to every counter, in place.
 
     Args:
         spec: decides law and modulus.
         state: (slots,) integers of `spec.dtype`.
         epsilon: privacy of this layer, of which the slots get their share.
+        progress: told how many counters have their noise.
     """
     from sketchstream import noise
 
+    if progress is not None:
+        for start in range(0, state.size, PROGRESS_SLOTS):
+            part = state[start : start + PROGRESS_SLOTS]
+            add_noise(spec, part, epsilon)
+            progress(start + part.size)
+        return
     effective = effective_epsilon(spec, epsilon)
     if spec.modulus is None:
         noise.discrete_laplace(state, effective)

@@ -55,6 +55,8 @@ NO_PARTITIONER = (
 """Why a worker does not start, and what to do."""
 
 FILE_FORMATS = {"json": "jsonl", "packed": "msgpack"}
+COMPRESSED = (".gz", ".zst")
+"""Endings of compressed files; the format is told by the ending before them."""
 SUFFIXES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -68,7 +70,11 @@ SUFFIXES = {
 
 def file_format(named: str | None, file: str) -> str | None:
     """The format that was named, else the one that a file's ending says; None if it says nothing."""
-    return FILE_FORMATS.get(named, named) if named else SUFFIXES.get(Path(file).suffix.lower())
+    if named:
+        return FILE_FORMATS.get(named, named)
+    path = Path(file)
+    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return SUFFIXES.get(inner.suffix.lower())
 
 
 def kafka_settings(table: FileTable) -> dict[str, Any]:

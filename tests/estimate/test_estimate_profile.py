@@ -182,7 +182,11 @@ def test_tables_agree_with_the_profile():
     assert [float(row["items"]) for row in rows] == pytest.approx(p.counts)
     assert float(rows[2]["at_least_low"]) == pytest.approx(p.at_least(2).low)
     frame, table = p.to_pandas(), p.to_arrow()
-    assert list(frame.columns) == table.column_names == list(rows[0])
+    assert list(frame.columns) == table.column_names == list(rows[0])[:10]
+    for name in ("distinct", "total", "mean", "entropy"):
+        one = p.interval(name)
+        for row in rows:
+            assert [float(row[name + end]) for end in ("", "_low", "_high")] == [one.value, one.low, one.high]
     assert frame["fraction"].to_numpy() == pytest.approx(p.fractions)
     assert table.column("items_high").to_numpy() == pytest.approx(p.interval("counts")[:, 1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -144,6 +145,49 @@ def test_unknown_threads_are_refused_before_anything_is_counted(threads: object)
     with pytest.raises(ss.ItemError, match="threads must be 1 or 2"):
         sketch.update(["a"], threads=threads)
     assert (sketch._state == before).all()
+
+
+def test_drawing_reports_its_progress_and_every_slot_has_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sketchstream.kinds import profile as kind
+
+    monkeypatch.setattr(kind, "PROGRESS_SLOTS", 4000)
+    told: list[int] = []
+    spec = ss.ProfileSpec(epsilon="1/100", domain=ss.ClosedDomain(size=9000))
+    sketch = ss.Sketch.create(spec, progress=told.append)
+    assert told == [4000, 8000, 9000]
+    parts = np.split(sketch._state, [4000, 8000])
+    # the sd of the noise is 141: a slot is 0 with probability .005; no two parts have the same noise
+    assert all((part == 0).mean() < 0.02 for part in parts)
+    assert (parts[0] != parts[1]).mean() > 0.9
+
+
+NOTICE = """
+import sys
+class Terminal:
+    def isatty(self): return {terminal}
+    def write(self, text): sys.stdout.write(text)
+    def flush(self): pass
+sys.stderr = Terminal()
+from sketchstream.kernels.door import kernel
+import numba
+@numba.njit
+def theirs(x): return x
+theirs(1)
+print("before")
+def ours(x): return x + 1
+ours.__module__ = "sketchstream.made_up"
+one, two = numba.njit(ours), numba.njit(ours)
+one(1), two(1.0)
+print("after")
+"""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_first_use_says_that_it_compiles_once_and_to_people_only(terminal: bool) -> None:
+    script = NOTICE.format(terminal=terminal)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.count("compiling for this machine; it happens once") == int(terminal)
+    assert done.stdout.startswith("before\n")
 
 
 def test_ledger_and_guarantee_are_exported() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import options, progress, show
 from sketchstream.cli.specs import Description, described
 
 
@@ -39,8 +39,12 @@ def command(
 
     spec = description.spec()
     sketches.require_free(output)
-    sketch = Sketch.create(spec, sketches.load_key(key_file), max_epsilon=max_epsilon)
-    write_durably(output, sketch.to_bytes())
+    key = sketches.load_key(key_file)
+    # Drawing is about two thirds of the time, the rest goes into checksum and disk.
+    with progress.Progress("drawing the noise", 1.5 * spec.domain.size) as bar:
+        sketch = Sketch.create(spec, key, max_epsilon=max_epsilon, progress=bar.reach)
+        bar.reach(spec.domain.size, "writing the sketch")
+        write_durably(output, sketch.to_bytes())
     show.facts(
         {
             "file": str(output),

@@ -6,8 +6,9 @@ Touches: what it reads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,6 +16,21 @@ from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
     from sketchstream.privacy.deployment import Deployment
+
+
+ONE: Final = {
+    "part": "of a merged sketch: which of its parts; empty: the sketch itself",
+    "what": "a layer of noise in the state, or a view: what somebody saw, or (promised) will see",
+    "cost": "epsilon of that layer or view; raw: the state itself was seen",
+    "an event after it": "most that an event (or item) loses that came after this line and before the next",
+}
+ALL: Final = {
+    "sketch": "name in the configuration; revision: raised by `sketchstream reset`",
+    "unit": "what is protected, and what the losses are those of",
+    "windows": "how many were published; partitions: in how many partitions of the input",
+    "one window": "most that the unit loses to one window (epsilon)",
+    "all windows": "most that it loses to all of them: an event lies in one window, an item may lie in each",
+}
 
 
 @click.command(short_help="Print what a sketch's looks cost: layers, views, loss.")
@@ -69,6 +85,13 @@ def _together(deployment: Deployment, form: show.Format) -> None:
         click.echo(show.as_csv(columns, [[row[column] for column in columns] for row in rows]))
     else:
         click.echo(str(deployment))
+        _explain(ALL)
+
+
+def _explain(columns: Mapping[str, str]) -> None:
+    """What the columns of a table mean."""
+    click.echo()
+    show.pairs((f"  {name}", meaning) for name, meaning in columns.items())
 
 
 def _of_file(file: Path, form: show.Format) -> None:
@@ -86,6 +109,7 @@ def _of_file(file: Path, form: show.Format) -> None:
         ledgers = [ledger.Ledger.from_dict(header["ledger"])]
     if form == "table":
         click.echo("\n\n".join(str(one) for one in ledgers))
+        _explain(ONE)
         return
     columns = ("part", "what", "cost", "an event after it")
     rows = [

@@ -29,7 +29,7 @@ STDIN: Final = Path("-")
     "--format",
     "layout",
     type=click.Choice(["lines", "jsonl", "csv", "parquet", "msgpack"]),
-    help="Of the events.  [default: by the file's ending]",
+    help="Of the events.  [default: by the file's ending; .gz and .zst are decompressed]",
 )
 @click.option("--item", metavar="FIELD", help="Field (jsonl, dotted) or column (csv, parquet) of the item.")
 @click.option("--weight", metavar="FIELD", help="Field or column of an integer weight.  [default: every event is 1]")
@@ -152,10 +152,10 @@ def _layout(
 ) -> Layout:
     """How a file is read: as the options say, its format perhaps by its ending."""
     from sketchstream.errors import ConfigError
-    from sketchstream.stream.checks import SUFFIXES
+    from sketchstream.stream.checks import file_format
     from sketchstream_connectors.files import Layout
 
-    form = given or SUFFIXES.get(source.suffix.lower())
+    form = file_format(given, str(source))
     if form is None:
         what = "standard input" if source == STDIN else str(source)
         msg = f"the format of {what} is not known: give --format lines, jsonl, csv, parquet or msgpack"

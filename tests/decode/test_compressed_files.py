@@ -1,0 +1,144 @@
+"""Compressed files: the same events as from plain ones, from any position, and never a part of a broken one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+
+from sketchstream.domains import hashes
+from sketchstream.errors import DataLossError, FormatError, MissingExtraError, StoreError
+from sketchstream.hashing import Key
+from sketchstream_connectors import file_blocks, file_compression, files
+from sketchstream_connectors.files import Layout
+
+
+def gz(data: bytes) -> bytes:
+    """Two members."""
+    half = len(data) // 2
+    return gzip.compress(data[:half]) + gzip.compress(data[half:])
+
+
+def zst(data: bytes) -> bytes:
+    """Two frames, one of which does not say how long it is."""
+    half = len(data) // 2
+    streamed = zstandard.ZstdCompressor().compressobj()
+    return zstandard.ZstdCompressor().compress(data[:half]) + streamed.compress(data[half:]) + streamed.flush()
+
+
+KEY = Key(bytes(16))
+PACKERS: dict[str, Callable[[bytes], bytes]] = {".gz": gz, ".zst": zst}
+TEXTS = {
+    "jsonl": b"".join(b'{"user":"u%d","n":%d}\n' % (i % 977, i % 3) for i in range(5000)),
+    "csv": b"user,n\n" + b"".join(b"u%d,%d\n" % (i % 977, i % 3) for i in range(5000)),
+    "lines": b"".join(b"u%d\n" % (i % 977) for i in range(5000)),
+}
+
+
+def events(path: Path, form: Any) -> tuple[list[int], list[int]]:
+    """Hashes of the items, in order, and the weights."""
+    named = form != "lines"
+    layout = Layout(form, "user" if named else None, weight="n" if named else None)
+    items: list[int] = []
+    weights: list[int] = []
+    for found, weight, left_out in files.batches(path, layout):
+        assert left_out == 0
+        items += hashes(found, KEY).tolist()
+        weights += [] if weight is None else weight.tolist()
+    return items, weights
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+@pytest.mark.parametrize("form", TEXTS)
+def test_a_compressed_file_holds_the_events_of_the_plain_one(
+    tmp_path: Path, form: str, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 1 << 12)
+    plain, packed = tmp_path / f"e.{form}", tmp_path / f"e.{form}{ending}"
+    plain.write_bytes(TEXTS[form])
+    packed.write_bytes(PACKERS[ending](TEXTS[form]))
+    found = events(packed, form)
+    assert len(set(found[0])) == 977
+    assert len(found[0]) == 5000
+    assert found == events(plain, form)
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+def test_reading_on_from_a_position_counts_decompressed_bytes(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 1 << 12)
+    path = tmp_path / f"e.jsonl{ending}"
+    path.write_bytes(PACKERS[ending](TEXTS["jsonl"]))
+    layout = Layout("jsonl", "user")
+    size = len(TEXTS["jsonl"])
+    assert files.end_of(path, layout) == size
+    for begin in (0, TEXTS["jsonl"].index(b"\n") + 1, TEXTS["jsonl"].rindex(b"\n", 0, size - 1) + 1, size):
+        found = [piece for piece in files.pieces(path, layout, begin) if piece is not None]
+        offsets = np.concatenate([piece.offsets for piece in found]) if found else np.empty(0)
+        assert offsets.size == TEXTS["jsonl"].count(b"\n", begin)
+        assert begin == size or offsets[0] == begin
+    with pytest.raises(DataLossError, match="was cut or replaced"):
+        list(files.pieces(path, layout, size + 1))
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+def test_a_file_that_is_cut_altered_or_something_else_is_refused(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"e.jsonl{ending}"
+    data = PACKERS[ending](TEXTS["jsonl"])
+    layout = Layout("jsonl", "user")
+    for wrong, words in (
+        (data[:-9], "is not whole"),
+        (data[: len(data) // 3], "is not whole"),
+        (TEXTS["jsonl"], "is not"),
+        (data[:40] + bytes(40) + data[80:], "is not"),
+    ):
+        path.write_bytes(wrong)
+        with pytest.raises(FormatError, match=words):
+            list(files.pieces(path, layout))
+    path.unlink()
+    with pytest.raises(StoreError, match="cannot read"):
+        list(files.pieces(path, layout))
+
+
+def test_blocks_are_about_as_large_as_asked_whatever_they_were_packed_from(tmp_path: Path) -> None:
+    for ending, pack in PACKERS.items():
+        path = tmp_path / f"zeros{ending}"
+        path.write_bytes(pack(bytes(50_000_000)))
+        sizes = [len(block) for block in file_compression.blocks(path, 1 << 20)]
+        assert sum(sizes) == 50_000_000
+        assert min(sizes) > 0
+        assert max(sizes) <= 160 << 20
+
+
+def test_zstd_without_its_package_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    path = tmp_path / "e.jsonl.zst"
+    path.write_bytes(zst(b"{}\n"))
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(MissingExtraError, match="pip install zstandard"):
+        list(files.pieces(path, Layout("jsonl", "user")))
+
+
+def test_update_and_a_worker_read_compressed_files(tmp_path: Path) -> None:
+    from sketchstream.cli import main
+
+    rows = [{"ts": f"2024-05-01T0{hour}:00:0{i}Z", "user": i} for hour in range(3) for i in range(5)]
+    (tmp_path / "e.jsonl.gz").write_bytes(gz("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    (tmp_path / "c.toml").write_text(
+        '[input]\nfile = "e.jsonl.gz"\nitem = "user"\nitem_type = "int"\ntime = "ts"\nquorum = 1\nquorum_time = "1ms"\n'
+        'close_at_end = true\n[output]\ndirectory = "sealed"\n[[sketch]]\nname = "s"\nwindow = "1h"\nepsilon = "1"\n'
+        "domain = { size = 10 }\n"
+    )
+    assert main(["worker", "-c", str(tmp_path / "c.toml"), "--log-level", "error"]) == 0
+    assert len(list((tmp_path / "sealed").rglob("*.sealed"))) == 3
+    sketch = str(tmp_path / "s")
+    assert main(["create", "-o", sketch, "--epsilon", "1", "--size", "10"]) == 0
+    assert main(["update", sketch, str(tmp_path / "e.jsonl.gz"), "--item", "user"]) == 0
