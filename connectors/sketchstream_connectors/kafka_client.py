@@ -328,6 +328,10 @@ class Connection:
             )
         return chosen
 
+    def option(self, name: str) -> Option | None:
+        """A setting of consumers, as they get it."""
+        return self._options("consumer", CONSUMER_DEFAULTS).get(name.replace(".", "_"))
+
     def consumer(self, **fixed: object) -> KafkaConsumer:
         """A consumer with our semantics: read committed, no commits and no resets of its own."""
         from kafka import KafkaConsumer

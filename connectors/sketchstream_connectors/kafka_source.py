@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError
 from sketchstream.stream.ports import Assigned, Chunk, Decoded, PartitionError, RawRecord, Revoked, SourceEvent
 from sketchstream_connectors import raw_fetch
-from sketchstream_connectors.kafka_client import Admin, Connection, ours
+from sketchstream_connectors.kafka_client import Admin, Connection, ours, spelled
 from sketchstream_connectors.kafka_doubt import Doubts
 from sketchstream_connectors.kafka_positions import UNKNOWN, Position, Positions
 from sketchstream_connectors.kafka_watch import Watch
@@ -38,6 +38,8 @@ RECORDS_A_POLL = 4000
 RECREATE_EVERY_S = 120.0
 TRUNCATED_AFTER_S = 30.0
 METADATA_TIMEOUT_S = 20.0
+LOGGED_FAILURES, LOGGED_EVERY = 5, 60
+"""Polls that fail in a row: so many of them are logged, and then one of so many."""
 
 
 class KafkaSource:
@@ -79,6 +81,7 @@ class KafkaSource:
         self._paused: set[int] = set()
         self._doubts = Doubts()
         self.joined = False
+        self._failing = 0
         self._consumer: KafkaConsumer | None = None
         self._recreate: str | None = None
         self._recreated_at = float("-inf")
@@ -233,12 +236,18 @@ class KafkaSource:
 
     # ----------------------------------------------------------------------------------------------- the port
 
+    def confirmed(self, since_s: float) -> bool:
+        """Whether a heartbeat that was sent after that time was answered: a zombie's is refused."""
+        heartbeat = self.consumer._coordinator.heartbeat
+        return bool(heartbeat.last_send > since_s and heartbeat.last_receive >= heartbeat.last_send)
+
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """See `ports.Source.poll`.
 
         Raises:
             FencedError: another worker runs under the same group.instance.id.
             BrokerError: the topic may not be read.
+            ConfigError: the group takes no member with these settings.
         """
         self._check_instance()
         if self._recreate is not None and time.monotonic() - self._recreated_at > RECREATE_EVERY_S:
@@ -249,6 +258,7 @@ class KafkaSource:
         limit = CHUNKS_A_POLL if self.path == "raw" else RECORDS_A_POLL
         try:
             polled = self.consumer.poll(timeout_ms=max(0, int(min(timeout_s, 1.0) * 1000)), max_records=limit)
+            self._failing = 0
         except Exception as error:  # sorted out by type, those of our own mistakes are raised again
             failures = self._failed(error)
         self.joined = self.joined or bool(self.consumer._coordinator.stable())
@@ -339,9 +349,23 @@ class KafkaSource:
         if isinstance(error, errors.UnknownBrokerIdError):
             self._recreate = "a broker was unknown to the client"  # it would never be fetched from again
             return []
+        if isinstance(error, _never_a_member()):
+            timeout = self._connection.option("session.timeout.ms")
+            advice = (
+                f'"session.timeout.ms" = {timeout} is outside of what the brokers allow (group.min.session.timeout.ms '
+                "to group.max.session.timeout.ms)"
+                if isinstance(error, errors.InvalidSessionTimeoutError)
+                else "another application may use this group.id"
+            )
+            msg = f"group {self._connection.group!r} takes no member with these settings: {advice}: {spelled(error)}"
+            raise ConfigError(msg) from error
         if isinstance(error, errors.KafkaError):
-            log.warning("event=poll_failed topic=%s error=%s", self.topic, type(error).__name__)
-            time.sleep(0.05)
+            self._failing += 1
+            if self._failing <= LOGGED_FAILURES or self._failing % LOGGED_EVERY == 0:
+                log.warning(
+                    "event=poll_failed topic=%s error=%s times=%d", self.topic, type(error).__name__, self._failing
+                )
+            time.sleep(min(0.05 * self._failing, 1.0))
             return []
         raise error
 
@@ -514,6 +538,17 @@ class KafkaSource:
             with self._admin.client("leaving the group") as client:
                 client.remove_group_members(self._connection.group, [MemberToRemove(group_instance_id=instance)])
         self._admin.close()
+
+
+def _never_a_member() -> tuple[type[Exception], ...]:
+    """Refusals of a group that do not pass by themselves."""
+    from kafka import errors
+
+    return (
+        errors.InvalidSessionTimeoutError,
+        errors.InconsistentGroupProtocolError,
+        errors.InvalidGroupIdError,
+    )
 
 
 def _raw(records: Records) -> Callable[[int], RawRecord]:

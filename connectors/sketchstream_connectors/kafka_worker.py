@@ -238,6 +238,13 @@ def open_worker(
     """A worker over Kafka; closing it closes its ports."""
     warm_up(config, rules)
     ports = open_ports(config)
+    try:
+        config.check_memory(1, of=ports.source.partition_count())
+    except ConfigError:
+        for port in (ports.source, ports.store, ports.publisher):
+            port.close()
+        ports.connection.close()
+        raise
     return Worker(
         rules,
         ports.source,

@@ -211,13 +211,18 @@ class Config:
         msg = f"no sketch is named {name!r:.60} in {self.path} (there are: {names}){hint}"
         raise ConfigError(msg)
 
-    def memory_bytes(self, partitions: int) -> int:
-        """What open windows of that many partitions need at most in one worker, one snapshot copy included."""
+    def memory_bytes(self, partitions: int, of: int | None = None) -> int:
+        """What open windows of that many partitions need at most in one worker, one snapshot copy included.
+
+        Args:
+            partitions: that the worker has.
+            of: of the input; default: it has all of them.
+        """
         states, largest = 0, 0
         for plan in self.sketches:
             slots = plan.spec.domain.size or 0
             if isinstance(plan.spec.domain, ClosedDomain) and self.checked:
-                slots = -(-slots // partitions)  # a partition's sketch has slots for its own items only
+                slots = -(-slots // (of or partitions))  # a partition's sketch has slots for its own items only
             one = slots * plan.spec.dtype.itemsize * plan.open_windows(self.input.lateness + self.input.quorum_time)
             states += one * partitions
             largest += one
@@ -251,9 +256,14 @@ class Config:
             msg = f"{self.path}: {checks.NO_PARTITIONER}"
             raise ConfigError(msg)
 
-    def check_memory(self, partitions: int) -> str:
+    def fits_memory(self, partitions: int, of: int) -> bool:
+        """Whether open windows of so many of the input's partitions stay below `worker.memory_limit`."""
+        limit = self.worker.memory_limit
+        return limit is None or self.memory_bytes(partitions, of) <= limit
+
+    def check_memory(self, partitions: int, of: int | None = None) -> str:
         """One line that says what open windows need; ConfigError when it is above `worker.memory_limit`."""
-        needed, limit = self.memory_bytes(partitions), self.worker.memory_limit
+        needed, limit = self.memory_bytes(partitions, of), self.worker.memory_limit
         text = f"open windows of {partitions} partitions need up to {spell_bytes(needed)}"
         if limit is not None and needed > limit:
             msg = (

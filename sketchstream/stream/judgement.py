@@ -47,9 +47,17 @@ def due(slot: Slot, now: float, settings: Settings) -> Due:
     return "save" if publish or (state.changed() and waited >= settings.snapshot_every_s) else "nothing"
 
 
-def takes_again(slot: Slot, now: float, polls: int) -> bool:
-    """Whether a dropped partition may be taken: a poll has passed, in which a zombie learns that it is one."""
-    return slot.state is None and polls > slot.dropped_at and now >= slot.retry_at
+def takes_again(slot: Slot, now: float, polls: int, *, member: bool) -> bool:
+    """Whether a dropped partition may be taken.
+
+    Args:
+        slot: the partition.
+        now: seconds.
+        polls: how many there were.
+        member: the group has answered since the drop that we are one of its members. A zombie that took a partition
+            would fence its present owner.
+    """
+    return slot.state is None and polls > slot.dropped_at and now >= slot.retry_at and member
 
 
 def full(slot: Slot) -> bool:

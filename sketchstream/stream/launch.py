@@ -53,6 +53,7 @@ def settings(config: Config) -> Settings:
         refused_per_s=float(config.input.dead_letter_rate),
         refused_payload=config.input.dead_letter_payload,
         give_up_after=5 if files else None,
+        fits=None if files else config.fits_memory,
     )
 
 

@@ -95,8 +95,27 @@ class Lives:
                 return
             del self._leftover[slot.partition]
             self._jobs.store.drop(slot.partition)
+        if not self._fits(slot):
+            return
         slot.reason = "taking"
         self._start(slot, "take", self._jobs.take, slot.partition, self._source.partition_count())
+
+    def _fits(self, slot: Slot) -> bool:
+        """Whether a partition's windows fit into memory beside those of the others; else it waits for another worker.
+
+        The partitions of a worker that ends or is killed all move to others, who would be killed in their turn.
+        """
+        fits, of = self._settings.fits, self._source.partition_count()
+        held = [
+            one for one in self.slots.values() if one is not slot and (one.state is not None or one.job is not None)
+        ]
+        if fits is None or fits(len(held) + 1, of):
+            return True
+        reason = f"the windows of {len(held) + 1} partitions do not fit into worker.memory_limit: start more workers"
+        if slot.reason != reason:
+            say(logging.ERROR, "no_memory", partition=slot.partition, reason=reason)
+        slot.reason, slot.retry_at = reason, self._clock.monotonic() + 1.0
+        return False
 
     def _taken(self, slot: Slot, found: PartitionState | Fresh, seconds: float) -> None:
         if isinstance(found, Fresh):
@@ -183,7 +202,7 @@ class Lives:
         if self._settings.give_up_after is not None and slot.failures > self._settings.give_up_after:
             raise error
         slot.status, slot.reason, slot.error = "restoring", found.text, error
-        slot.dropped_at = self.polls
+        slot.dropped_at, slot.dropped_s = self.polls, self._clock.monotonic()
         slot.retry_at = self._clock.monotonic() + judgement.pause_s(slot.failures)
         say(logging.WARNING, "dropped", partition=slot.partition, failures=slot.failures, reason=found.text)
 
@@ -246,6 +265,9 @@ class Lives:
 
     def collect(self) -> None:
         """Take in what finished jobs brought."""
+        for partition in [p for p, job in self._leftover.items() if job.done()]:
+            del self._leftover[partition]
+            self._jobs.store.drop(partition)  # a take that ended after its revocation has opened it again
         for slot in list(self.slots.values()):
             job = slot.job
             if job is None or not job.done():

@@ -95,6 +95,11 @@ class MemorySource:
         """Whether the partitions were announced."""
         return set(self.owned) <= self._announced
 
+    def confirmed(self, since_s: float) -> bool:
+        """There is no group."""
+        del since_s
+        return True
+
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """One chunk of each partition that has one."""
         del timeout_s

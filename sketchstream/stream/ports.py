@@ -162,6 +162,12 @@ class Source(Protocol):
     def joined(self) -> bool:
         """Whether it is known which partitions are ours, perhaps none."""
 
+    def confirmed(self, since_s: float) -> bool:
+        """Whether the group has answered since that time of the monotonic clock that this is one of its members.
+
+        A worker that was stopped for long does not know yet that others have its partitions.
+        """
+
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """What happened since the last call, in order."""
 

@@ -50,6 +50,7 @@ class Settings:
         give_up_after: failures of a partition in a row after which its error is raised (files: nobody else will mend
             a full disk); None: tried again for ever.
         report_every_s: between log lines that say how much was counted.
+        fits: whether the open windows of so many partitions, of so many of the input, fit into memory; None: always.
     """
 
     snapshot_every_s: float = 30.0
@@ -66,6 +67,7 @@ class Settings:
     stop_s: float = 20.0
     give_up_after: int | None = None
     report_every_s: float = 60.0
+    fits: Callable[[int, int], bool] | None = None
 
 
 @dataclass
@@ -89,6 +91,7 @@ class Slot:
     strange_since: float = 0.0
     error: BaseException | None = field(default=None, repr=False)
     dropped_at: int = -1
+    dropped_s: float = 0.0
     publish_at: float = 0.0
     publish_error: SketchstreamError | None = None
     grown_at: float | None = None

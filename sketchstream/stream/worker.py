@@ -305,7 +305,8 @@ class Worker:
             if slot.job is not None:
                 continue
             if slot.status == "restoring":
-                if judgement.takes_again(slot, now, self._lives.polls):
+                member = slot.dropped_at < 0 or self._source.confirmed(slot.dropped_s)
+                if judgement.takes_again(slot, now, self._lives.polls, member=member):
                     self._lives.take(slot)
                 continue
             if slot.status == "halted" or slot.state is None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import MemberToRemove
 from kafka.errors import CorruptRecordError, LogTruncationError, OffsetOutOfRangeError, TopicAlreadyExistsError
 from kafka_app import wait_forgotten
 
@@ -451,3 +452,28 @@ def test_threads_end_with_the_source(opened: Callable[..., KafkaSource]) -> None
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert threading.active_count() <= before
+
+
+def test_a_member_is_confirmed_by_heartbeats_that_are_answered_and_not_when_it_was_evicted(
+    opened: Callable[..., KafkaSource],
+) -> None:
+    """Until then a worker whose state was dropped takes nothing: another one may own its partitions."""
+    source = opened()
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    assert source.joined
+    since = time.monotonic()
+    assert not source.confirmed(since)
+    deadline = since + 30
+    while not source.confirmed(since):
+        assert time.monotonic() < deadline
+        source.poll(0.1)
+    member = source.group_metadata()
+    with source._connection.admin.client("evicting") as admin:
+        admin.remove_group_members(member.group_id, [MemberToRemove(member_id=member.member_id)])
+    since = time.monotonic()
+    for _ in range(15):  # the client's own thread sends heartbeats; nobody polls, so nobody joins anew
+        time.sleep(0.1)
+        assert not source.confirmed(since)
+    while not source.confirmed(since):
+        assert time.monotonic() < deadline + 30
+        source.poll(0.1)

@@ -179,3 +179,16 @@ def test_tls_without_the_certificate_and_sasl_without_the_password_are_refused(o
     good = Connection({**tls, "ssl.cafile": str(own_broker.certificate)})
     assert good.admin.cluster_id()
     good.close()
+
+
+def test_a_group_that_takes_no_such_member_ends_the_worker(kafka: str, tmp_path: Path) -> None:
+    """Brokers refuse session timeouts outside of their limits, every time anew."""
+    app = App(kafka, tmp_path / "app", partitions=1, kafka={"session.timeout.ms": 400})
+    try:
+        worker = app.start()
+        assert worker.process.wait(60) == 2
+        text = worker.log.read_text()
+        assert '"session.timeout.ms" = 400 is outside of what the brokers allow' in text
+        assert worker.says("event=poll_failed") == 0
+    finally:
+        app.close()

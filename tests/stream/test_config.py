@@ -275,6 +275,11 @@ def test_memory_is_estimated_and_limited() -> None:
     assert "60.0 KiB" in config.check_memory(4)
     with pytest.raises(ConfigError, match="memory_limit"):
         config.check_memory(16)
+    assert [config.fits_memory(n, 16) for n in (1, 7, 8)] == [True, True, False]
+    ids = TOPIC.replace("domain = { slots = 1024, levels = 4 }", "domain = { size = 4096 }")
+    assert ids != TOPIC
+    closed = parse(ids.replace('item = "user_id"', 'item = "user_id"\nitem_type = "int"'))
+    assert closed.memory_bytes(1, of=4) == 1024 * 4 * 3 * 2, "a partition has slots for its own items only"
 
 
 def test_durations_and_sizes() -> None:

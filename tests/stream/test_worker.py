@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -1080,6 +1081,64 @@ def test_a_partition_lost_and_regained_waits_for_its_old_commit() -> None:
     worker.close()
     assert counts(d, "minutes", 2) == {EPOCH: 10}
     assert store.worst == 1
+
+
+def test_a_take_that_ends_after_its_revocation_leaves_nothing_open() -> None:
+    d = driver(partitions=1)
+    store = SlowStore(d.snapshots)
+    worker = threaded(d, store)
+    until(worker, lambda: worker.gauges().ready)
+    store.may_commit.clear()
+    send(d, 1, EPOCH, 0)
+    until(worker, lambda: store.inside[0] == 1)
+    dropped: list[int] = []
+    store.drop = dropped.append  # type: ignore[method-assign]
+    worker._lives.revoke((0,))
+    worker.step(0.0)
+    assert dropped == [], "its job is in flight"
+    store.may_commit.set()
+    until(worker, lambda: dropped == [0])
+    assert worker._lives._leftover == {}
+    worker.close()
+
+
+def test_a_dropped_partition_is_taken_again_only_by_a_member_of_the_group() -> None:
+    """A zombie that is woken commits, is refused, and must not fence its successor before it hears of its eviction."""
+    d = driver(partitions=1)
+    d.run()
+    source, taken = d.worker_source, []
+    take = d.worker._store.take
+    d.worker._store.take = lambda p: taken.append(p) or take(p)  # type: ignore[method-assign, func-returns-value]
+    member = False
+    source.confirmed = lambda since_s: member and since_s >= 0  # type: ignore[method-assign]
+    d.worker._lives.fail(d.worker._slots[0], FencedError("another worker has taken the partition over"))
+    for _ in range(20):
+        d.clock.advance(1)
+        d.worker.step(0.0)
+    assert taken == []
+    assert not d.worker.gauges().ready
+    member = True
+    d.worker.step(0.0)
+    d.worker.step(0.0)
+    assert taken == [0]
+    assert d.worker.gauges().ready
+
+
+def test_partitions_whose_windows_do_not_fit_into_memory_wait_for_another_worker() -> None:
+    d = driver(partitions=3)
+    d.worker._lives._settings = replace(d.worker.settings, fits=lambda n, of: n <= 2 and of == 3)
+    for _ in range(5):
+        d.clock.advance(2)
+        d.worker.step(0.0)
+    waiting = [one for one in d.worker.gauges().partitions if one.status != "running"]
+    assert [one.partition for one in waiting] == [2]
+    assert "worker.memory_limit: start more workers" in waiting[0].reason
+    assert not d.worker.gauges().ready
+    d.worker._lives.revoke((0,))
+    for _ in range(3):
+        d.clock.advance(2)
+        d.worker.step(0.0)
+    assert [one.status for one in d.worker.gauges().partitions] == ["running", "running"]
 
 
 def test_copies_in_flight_stay_small_beside_the_states(monkeypatch: pytest.MonkeyPatch) -> None:
