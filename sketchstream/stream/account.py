@@ -71,7 +71,7 @@ def unsealed(slots: Collection[Slot], lateness_ms: int, *, bounded: bool) -> Ite
                 marks[place] = min(slot.state.watermark, marks.get(place, slot.state.watermark))
     for name, windows in sorted(opened.items()):
         for (start, end), watermark in sorted(windows.items())[:SHOWN]:
-            reached = "nothing" if watermark == NO_TIME else iso(watermark)
+            reached = "nowhere: input.quorum records must agree" if watermark == NO_TIME else iso(watermark)
             advice = "; input.close_at_end = true seals it at the end of the file" if bounded else ""
             yield (
                 f"window {iso(start)} to {iso(end)} of sketch {name} is open: it is sealed when the watermark "

@@ -169,6 +169,7 @@ def read(
         for name, fields in saved.items():
             _restore_track(state, name, _table(fields), restored.blobs)
         if manifest["partial"]:
+            state._watermark.forget_votes()
             state.lack()
         for plan in rules.sketches:
             if plan.name not in saved:
@@ -369,6 +370,7 @@ def _mark(fields: Mapping[str, Any], name: str) -> Mark:
 
 def mark_diverged(manifest: dict[str, Any]) -> None:
     """The open windows of a snapshot may hold records that the input has lost; see `PartitionState.rewind`."""
+    manifest.pop("votes", None)
     for track in manifest["sketches"].values():
         ends = [window["end"] for window in track["windows"]]
         if ends:

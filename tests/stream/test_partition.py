@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ from sketchstream.errors import DataLossError
 from sketchstream.hashing import Key
 from sketchstream.items import Items
 from sketchstream.published import Release, SealedState, read
+from sketchstream.stream.manifest import mark_diverged
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.placement import belongs, kept
 from sketchstream.stream.ports import Chunk, Restored
@@ -172,6 +174,26 @@ def test_votes_do_not_reach_over_a_gap_or_a_cut(lost: bool) -> None:
     kept.apply(s.chunk(0, 9))
     kept.apply(s.chunk(9, 10))
     assert kept.watermark == ahead[0]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_snapshot_that_is_moved_by_recover_forgets_its_votes(lost: bool) -> None:
+    s = stream(23, 200)
+    common = rules(quorum=Quorum())
+    state = PartitionState.fresh(common, 0, 0, 1)
+    state.apply(s.chunk(0, 200))
+    snapshot = state.capture()
+    moved = deepcopy(dict(snapshot.manifest))
+    moved["position"] = 250 if lost else 150
+    if lost:
+        moved["partial"] = True
+    else:
+        mark_diverged(moved)
+    restored = PartitionState.restore(common, 0, Restored(moved["position"], moved, snapshot.blobs), 1)
+    assert restored.watermark == state.watermark
+    votes = [one.capture().manifest["votes"]["scores"] for one in (state, restored)]  # type: ignore[index,call-overload]
+    assert votes[0]
+    assert not votes[1]
 
 
 @given(seed=st.integers(0, 10**6))
