@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sketchstream.errors import CorruptRecordError, MissingExtraError
 from sketchstream_connectors import record_kernels as kernels
 from sketchstream_connectors.compression import Buffer, decompress
-from sketchstream_connectors.pools import columns
+from sketchstream_connectors.pools import PAYLOADS, columns
 from sketchstream_connectors.records import Records, empty, from_client_records, join, read_only
 
 _CODEC_MASK, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
@@ -217,7 +217,7 @@ class _Piece:
             segments[:, kernels.SEGMENT_START : kernels.SEGMENT_END + 1] -= first
         else:
             ends = np.cumsum(segments[:, kernels.SEGMENT_END] - segments[:, kernels.SEGMENT_START])
-            buffer = np.empty(int(ends[-1]), dtype=np.uint8)
+            buffer = np.frombuffer(PAYLOADS.take(int(ends[-1])), dtype=np.uint8)
             for index, line in enumerate(segments):
                 source = self.payloads.pop(index, None)
                 if source is None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import CorruptRecordError, MissingExtraError
+from sketchstream_connectors.pools import PAYLOADS
 
 Buffer = bytes | bytearray | memoryview
 
@@ -20,7 +21,9 @@ MAX_BATCH_BYTES = 1 << 28
 """A batch that would grow beyond this when decompressed is refused: the broker only limits compressed sizes."""
 _XERIAL = b"\x82SNAPPY\x00"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_GROWTH, _SMALLEST = 8, 1 << 16
+_DEFLATED = 1032
+"""So many times longer, at most, is what deflate has shortened."""
+_GROWTH, _SMALLEST = 16, 1 << 16
 """Room for decompressed data: so many times the compressed size, at least so many bytes; then twice as much."""
 
 
@@ -50,7 +53,10 @@ def decompress(codec: int, data: memoryview, offset: int) -> npt.NDArray[np.uint
 
 
 def _gzip(data: memoryview) -> Buffer:
-    """All members of a gzip stream."""
+    """All members of a gzip stream; one that says how long it is goes into its place at once."""
+    at_once = _one_member(data)
+    if at_once is not None:
+        return at_once
     parts: list[bytes] = []
     room = MAX_BATCH_BYTES
     rest: Buffer = data
@@ -64,6 +70,21 @@ def _gzip(data: memoryview) -> Buffer:
             raise EOFError
         rest = member.unused_data
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _one_member(data: memoryview) -> memoryview | None:
+    """A stream that is exactly as long as the end of its last member says; None leaves it to zlib, which decides."""
+    size = int.from_bytes(data[-4:], "little") if len(data) >= 18 else 0
+    if not 0 < size <= min(MAX_BATCH_BYTES, _DEFLATED * len(data)):
+        return None
+    try:
+        from cramjam import gzip
+
+        plain = PAYLOADS.take(size + 1)
+        filled = gzip.decompress_into(data, plain)
+    except Exception:  # the package is not there, or the stream is another one
+        return None
+    return plain[:size] if filled == size else None
 
 
 def _snappy(data: memoryview) -> Buffer:
@@ -86,7 +107,7 @@ def _snappy(data: memoryview) -> Buffer:
     sizes = [snappy.decompress_raw_len(block) for block in blocks]
     if sum(sizes) > MAX_BATCH_BYTES:
         raise _TooLargeError
-    plain = np.empty(sum(sizes), dtype=np.uint8)
+    plain = np.frombuffer(PAYLOADS.take(sum(sizes)), dtype=np.uint8)
     filled = 0
     for block, size in zip(blocks, sizes, strict=True):
         snappy.decompress_raw_into(block, plain.data[filled : filled + size])
@@ -121,7 +142,7 @@ def _zstd(data: memoryview) -> Buffer:
     parts: list[npt.NDArray[np.uint8]] = []
     filled = 0
     while True:
-        part = np.empty(max(_GROWTH * len(data), filled, _SMALLEST), dtype=np.uint8)
+        part = np.frombuffer(PAYLOADS.take(max(_GROWTH * len(data), filled, _SMALLEST)), dtype=np.uint8)
         got = reader.readinto(part.data)
         parts.append(part[:got])
         filled += got

@@ -14,7 +14,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from sketchstream_connectors.pools import ARRAYS, Pool
+from sketchstream_connectors import pools
+from sketchstream_connectors.pools import Pool
 
 
 class FetchAhead:
@@ -45,7 +46,7 @@ class FetchAhead:
         """As the client's: records by partition, and whether there is nothing to wait for."""
         fetcher = self._fetcher
         self._pool.rest()
-        ARRAYS.rest()
+        pools.rest()
         self._answered.clear()  # before the drain: an answer that comes after it ends the wait
         records, more = fetcher.fetched_records(max_records, update_offsets=update_offsets)
         idle = False

@@ -95,6 +95,16 @@ ARRAYS = Pool(kept=128, kept_bytes=1 << 26, rounding=1 << 16)
 """For arrays of one number a record: places, times, never keys or values."""
 
 
+PAYLOADS = Pool(kept=32)
+"""For decompressed batches: keys and values."""
+
+
+def rest() -> None:
+    """All pools that consumers share."""
+    ARRAYS.rest()
+    PAYLOADS.rest()
+
+
 def columns(count: int, length: int) -> Ints:
     """(count, length) int64 of undefined numbers, each row by itself contiguous."""
     return np.frombuffer(ARRAYS.take(8 * count * length), dtype=np.int64).reshape(count, length)

@@ -5,6 +5,8 @@ In: logs of random batches. Out: nothing. Touches: nothing.
 
 from __future__ import annotations
 
+import gzip
+import random
 import struct
 import zlib
 from dataclasses import dataclass, field
@@ -274,6 +276,31 @@ def test_compressed_data_that_grow_beyond_the_limit_are_refused(monkeypatch: pyt
         large = Batch((Record(0, 0, None, bytes(110_000)),), 0, codec=codec).encode(0)
         with pytest.raises(CorruptRecordError, match="TooLarge"):
             parse_batches(large, 0)
+
+
+def test_gzip_into_its_place_is_what_zlib_makes_of_it_or_refused_like_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = random.Random(3)
+    streams = [gzip.compress(bytes(size)) for size in (0, 1, 700, 100_000)]
+    streams += [gzip.compress(seed.randbytes(size)) for size in (0, 1, 700, 100_000)]
+    streams += [streams[1] + streams[2], streams[2] + b"\0" * 8, streams[6] + streams[0], streams[2][:-9]]
+    for stream in list(streams):
+        for _ in range(20):
+            damaged = bytearray(stream)
+            damaged[-seed.randint(1, min(len(damaged), 12))] = seed.randrange(256)  # checksum, length, last block
+            streams.append(bytes(damaged))
+    results = []
+    for quick in (True, False):
+        if not quick:
+            monkeypatch.setattr(compression, "_one_member", lambda _data: None)
+        found: list[bytes | None] = []
+        for stream in streams:
+            try:
+                found.append(compression.decompress(1, memoryview(stream), 0).tobytes())
+            except CorruptRecordError:
+                found.append(None)
+        results.append(found)
+    assert results[0] == results[1]
+    assert 40 < results[0].count(None) < len(streams) - 10
 
 
 def test_gzip_of_several_members_and_plain_snappy_are_read() -> None:
