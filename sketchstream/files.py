@@ -158,13 +158,23 @@ def remove_durably(path: str | os.PathLike[str], *, secret: bool = False) -> Non
     """
     where = Path(path)
     try:
-        with contextlib.suppress(FileNotFoundError):
-            if secret:
-                _overwrite(where)
-            where.unlink()
+        if secret:
+            erase(where)
+        else:
+            where.unlink(missing_ok=True)
         sync_folder(where.parent)
     except OSError as error:
         raise _store_error(where, error, "remove") from error
+
+
+def erase(path: Path) -> None:
+    """Overwrite a secret file and remove its name, which the caller makes durable; a missing one is fine.
+
+    Best effort, as `remove_durably` says.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        _overwrite(path)
+        path.unlink()
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -287,6 +288,19 @@ def open_windows(config: Config) -> dict[str, list[tuple[int, int]]]:
     finally:
         connection.close()
     return manifest.open_windows(manifests)
+
+
+def retention_ms(config: Config) -> float | None:
+    """How long the input topic keeps records, infinity for ever; None for who may not ask, or hears nothing."""
+    connection = connect(config)
+    try:
+        kept = int(connection.admin.configs(config.input.topic or "").get("retention.ms", "-1"))
+    except (BrokerError, ConfigError) as error:
+        log.info("event=retention_unknown reason=%s", error)
+        return None
+    finally:
+        connection.close()
+    return math.inf if kept < 0 else float(kept)
 
 
 def open_sealed(config: Config) -> KafkaSealedSource:

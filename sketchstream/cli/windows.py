@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -91,6 +92,15 @@ class Windows:
         more = f" and {len(bounds) - SHOWN} more" if len(bounds) > SHOWN else ""
         return f"windows still open: {shown}{more}; each is published when it is sealed"
 
+    @cached_property
+    def retention_ms(self) -> float | None:
+        """How long the input topic keeps records, for the guarantee; None where the broker does not say."""
+        if not self.config.from_kafka:
+            return None
+        from sketchstream_connectors.kafka_worker import retention_ms
+
+        return retention_ms(self.config)
+
     def result(self, window: SealedWindow) -> Published:
         """A window as one published object: partitions of a keyed input stacked, others merged."""
         return window.result(partitioned=self.config.input.partitioned_by != "none")
@@ -105,7 +115,9 @@ class Windows:
             profile = with_zeros(profile, window.known_zeros)
         worst = max((part.ledger for part in window.parts), key=lambda ledger: ledger.loss())
         plan = self.config.plan(window.sketch)
-        around = clusters.context(self.config, plan, partitions=window.of, counts=window.counts)
+        around = clusters.context(
+            self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts
+        )
         profile.guarantee = Guarantee.of(window.parts[0].spec, worst, around).to_dict()
         return profile
 

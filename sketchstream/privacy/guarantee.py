@@ -330,7 +330,9 @@ def _lost(spec: ProfileSpec, ledger: Ledger, around: Context, looked: Loss) -> l
             f"partitions were added inside this window ({around.counts} numbers of them were valid): an item may lie "
             f"in {_copies_of_item(around)} of them and pays in each"
         )
-    lost.append(_topic(around))
+    lost.append(readers_of_the_topic(around))
+    if spec.needs_key:
+        lost.append(_key(spec))
     lost.append("records in flight in the process, when it is seized")
     if ledger.copies:
         lost.append("copies of the open state were written: whoever has two of them sees exactly what came between")
@@ -346,7 +348,10 @@ def _lost(spec: ProfileSpec, ledger: Ledger, around: Context, looked: Loss) -> l
     if around.store == "kafka":
         lost.append("keys of superseded snapshots stay in the offsets topic until it is compacted")
     elif around.store == "dir":
-        lost.append("snapshots in the directory store are plain files of mode 0600: disk and memory are two views")
+        lost.append(
+            "snapshots in the directory store are plain files of mode 0600: disk and memory are two views; superseded "
+            "ones are overwritten, but journals, copy-on-write file systems, flash and backups may keep their bytes"
+        )
     elif around.store == "file":
         lost.append("the open sketch's file is a secret like a key: a fresh one is the noise itself")
     letters = {
@@ -358,7 +363,19 @@ def _lost(spec: ProfileSpec, ledger: Ledger, around: Context, looked: Loss) -> l
     return lost
 
 
-def _topic(around: Context) -> str:
+def _key(spec: ProfileSpec) -> str:
+    """What the hash key is for."""
+    if spec.publish == "histogram":
+        where = "in a copied open state; published histograms do not name slots"
+    else:
+        where = "in every published state, and in a copied open one"
+    return (
+        f"guesses, by whoever has the hash key: he finds the slot of any item that he thinks of {where}; the numbers "
+        "above hold against him too, but no secrecy beyond them"
+    )
+
+
+def readers_of_the_topic(around: Context) -> str:
     """Retention against the window: against readers of the topic pan-privacy begins where retention ends."""
     base = "records that the topic still holds, for whoever can read it"
     if around.retention_ms is None or around.window_ms is None:
@@ -378,7 +395,7 @@ def _assumes(spec: ProfileSpec, around: Context) -> tuple[str, ...]:
     lines = [
         "AES-256: this is computational differential privacy, delta = 0 up to the cipher; the samplers are exact",
         "parameters and lists of items were not chosen from the data",
-        "nothing is claimed for the secrecy of the hash key, or for sampling",
+        "nothing is claimed for the secrecy of the hash key, or for sampling: the numbers hold with the key public",
     ]
     if spec.unit == "item":
         checked = "checked against the record's key" if around.partitions and around.keyed else "as its source says"

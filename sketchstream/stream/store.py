@@ -129,7 +129,7 @@ class DirectoryStore:
             if header is None:
                 return self._nothing(partition)
             if header["revision"] < self.revision:  # `reset` was interrupted: its new revision is already written
-                self._sweep(folder, set())
+                self._sweep(folder, set(), everything=True)
                 return self._nothing(partition)
             blobs = read_blobs(self.root, partition, header)
             name = header["name"]
@@ -190,17 +190,28 @@ class DirectoryStore:
             msg = f"cannot write the store {folder}: {error.strerror}"
             raise StoreError(msg) from error
 
-    def _sweep(self, folder: Path, wanted: set[str]) -> None:
-        """Remove our files that are not wanted; older snapshots go before the blobs they name."""
+    def _sweep(self, folder: Path, wanted: set[str], *, everything: bool = False) -> None:
+        """Remove our files that are not wanted; older snapshots go before the blobs they name.
+
+        With `everything` after them: a snapshot of an earlier revision is what says, after a crash, that its blobs may
+        go.
+
+        A superseded state and its successor show what came between them, so the bytes of blobs, and of what a killed
+        writer left, are overwritten first. Snapshots hold no counters: they go whole, so that a crash leaves none that
+        looks damaged.
+        """
         ours = [
             one
             for one in folder.iterdir()
             if one.name not in wanted
             and (_SNAPSHOT.fullmatch(one.name) or _BLOB.fullmatch(one.name) or files.written_for(one) is not None)
         ]
-        for one in sorted(ours, key=lambda path: path.suffix != ".snapshot"):
+        for one in sorted(ours, key=lambda path: (path.suffix != ".snapshot") != everything):
             faults.reach("sweep")
-            one.unlink(missing_ok=True)
+            if _SNAPSHOT.fullmatch(one.name):
+                one.unlink(missing_ok=True)
+            else:
+                files.erase(one)
 
     def peers(self) -> Sequence[Peer]:
         """None: a file is one partition, and its own snapshot says all."""
@@ -227,6 +238,7 @@ class DirectoryStore:
         faults.reach("reset")
         for folder in self.root.iterdir():
             if _PARTITION.fullmatch(folder.name):
+                self._sweep(folder, set(), everything=True)
                 shutil.rmtree(folder)
         self._sequence.clear()
         return self.revision

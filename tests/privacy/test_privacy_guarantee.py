@@ -153,6 +153,7 @@ def test_stores_diagnostics_and_copies_are_listed() -> None:
     assert "of updates (every event that was counted)" in text
     assert "hold raw payloads" in text
     assert "plain files of mode 0600" in str(guarantee(context=Context(store="dir")))
+    assert "superseded ones are overwritten, but journals" in str(guarantee(context=Context(store="dir")))
     spec = spec_of()
     assert "copies of the open state were written" in str(Guarantee.of(spec, ledger_of(spec).record_copy()))
 
@@ -172,3 +173,14 @@ def test_durations_read_well() -> None:
         "7 ms",
         "for ever",
     ]
+
+
+def test_what_the_owner_of_the_hash_key_can_look_up_is_said() -> None:
+    domain = ss.OpenDomain(slots=64, levels=2)
+    for publish, words in (
+        ({}, "in a copied open state; published histograms do not name slots"),
+        ({"publish": "state", "intrusion": False}, "in every published state, and in a copied open one"),
+    ):
+        spec = ss.ProfileSpec(epsilon="1", domain=domain, **publish)
+        assert f"finds the slot of any item that he thinks of {words}" in str(Guarantee.of(spec, ledger_of(spec)))
+    assert "whoever has the hash key" not in str(guarantee()), "a closed domain of ids needs no key"

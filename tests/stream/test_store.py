@@ -229,3 +229,26 @@ def test_a_crash_inside_reset_is_finished_by_the_next_take(crashes: tuple[Path, 
             assert found == Fresh(1)
         store.close()
     assert found_revisions == {0, 1}
+
+
+def test_superseded_states_are_overwritten_before_their_names_go(tmp_path: Path) -> None:
+    """A second name of each blob (a hard link) shows what its bytes were when the store let go of it."""
+    store = DirectoryStore(tmp_path / "state")
+    store.take(3)
+    folder = tmp_path / "state" / "p00003"
+
+    def held(blob: str) -> Path:
+        link = tmp_path / f"held-{blob}"
+        link.hardlink_to(folder / f"{blob}.blob")
+        assert link.read_bytes() == b"secret" * 100
+        return link
+
+    store.commit(3, snapshot(10, {name(1): b"secret" * 100}))
+    first = held(name(1))
+    store.commit(3, snapshot(20, {name(2): b"secret" * 100}))
+    assert not (folder / f"{name(1)}.blob").exists()
+    assert first.read_bytes() == bytes(600), "the old bytes are still on the disk"
+    second = held(name(2))
+    store.reset()
+    assert second.read_bytes() == bytes(600)
+    store.close()

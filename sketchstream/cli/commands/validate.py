@@ -177,7 +177,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     from sketchstream.cli import clusters
     from sketchstream.estimate import laws
     from sketchstream.privacy.deployment import planned
-    from sketchstream.privacy.guarantee import Guarantee
+    from sketchstream.privacy.guarantee import Guarantee, readers_of_the_topic
     from sketchstream.privacy.ledger import show as spell
 
     spec = plan.spec
@@ -195,6 +195,8 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
         "loss_with_intrusion": spell(guarantee.looked),
         "loss_with_all_sketches": spell(guarantee.total),
     }
+    if retention_ms is not None:
+        facts["readers_of_the_topic"] = readers_of_the_topic(around)
     if config.input.partitioned_by == "none" and partitions is not None:
         gain = laws.gain([float(spec.epsilon)] * (partitions - 1))
         facts["merge_factor"] = round(gain, 2)
