@@ -25,6 +25,7 @@ from sketchstream.items import Items
 from sketchstream.kernels import kernel
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain, ProfileSpec
+from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.memory import MemoryPublisher
 from sketchstream.stream.partition import PartitionState, Rules
 from sketchstream.stream.plans import SketchPlan
@@ -200,17 +201,29 @@ def memory(partitions: int, windows: int, slots: int) -> None:
     worker.close()
 
 
-def stall(slots: int, rounds: int) -> None:
-    """How long a capture of one window holds up consumption."""
+def stall(slots: int, rounds: int, limit_ms: float) -> None:
+    """How long a capture of one window holds up consumption, beside one pass of numpy over as many bytes."""
     state = PartitionState.fresh(rules(slots, 0), 0, 0, 1)
     batch = Batch(items(1000, 3), np.full(1000, START_MS))
-    times = []
+    times, packing, copies = [], [], []
+    warm, whole, buffers = np.zeros(slots, np.int32), np.ones(slots, np.int32), Buffers()
     for number in range(rounds):
         state.apply(Chunk(0, 1000 * number, 1000 * (number + 1), np.arange(1000), None, batch))
         began = time.perf_counter()
-        state.capture()
+        snapshot = state.capture(None, buffers)
         times.append(time.perf_counter() - began)
-    print(f"snapshot of {slots} slots: consumption waits {statistics.median(times) * 1000:.1f} ms (limit 50)")
+        began = time.perf_counter()
+        size = sum(len(data) for data in snapshot.blobs.values())
+        snapshot.release()
+        packing.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        np.copyto(warm, whole)
+        copies.append(time.perf_counter() - began)
+    waited, packed, copied = (statistics.median(one) * 1000 for one in (times, packing, copies))
+    print(
+        f"snapshot of {size / 2**20:.0f} MiB: consumption waits {waited:.1f} ms (limit {limit_ms:.0f}; one warm copy "
+        f"of as much {copied:.1f} ms); another thread finishes it in {packed:.0f} ms"
+    )
 
 
 def snapshots(rounds: int) -> None:
@@ -384,7 +397,8 @@ def main() -> None:
     if "memory" in options.only:
         memory(4 if quick else 16, 24, 1 << 16 if quick else 1 << 18)
     if "stall" in options.only:
-        stall(1 << 20, 5 if quick else 15)
+        stall(1 << 20, 5 if quick else 15, 50)
+        stall(1 << 26, 3 if quick else 9, 100)
     if "snapshots" in options.only:
         snapshots(2 if quick else 8)
     if "throughput" in options.only:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import BrokerError, DataLossError
+from sketchstream.stream.ports import Bytes
 from sketchstream_connectors.kafka_client import Connection, ours
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def _bound(name: bytes, number: int, count: int) -> bytes:
     return struct.pack(">HII", len(name), number, count) + name
 
 
-def encrypt(name: bytes, data: bytes, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+def encrypt(name: bytes, data: Bytes, key: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Record keys and values of a blob, in order."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

@@ -14,13 +14,14 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgpack
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, FencedError
-from sketchstream.stream.ports import Snapshot
+from sketchstream.stream.ports import Bytes, Snapshot
 from sketchstream_connectors import kafka_blobs as blobs
 from sketchstream_connectors import kafka_traces as traces
 from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, Topic, ours
@@ -158,7 +159,7 @@ class Fence:
             faults.reach("commit.begun")
             written = self.written
             sent: dict[str, tuple[Any, int, bytes, int]] = {}
-            for name, data in {**again, **snapshot.blobs}.items():
+            for name, data in chain(again.items(), snapshot.blobs.items()):
                 key = blobs.new_key()
                 future, count, size = self._send(name.encode(), data, key)
                 sent[name] = (future, count, key, written)
@@ -195,7 +196,7 @@ class Fence:
             self.broker_time = stamp, time.monotonic()
         return replace(about, manifest=offset, chunks=count, snapshot_id=snapshot_id, key=key)
 
-    def _send(self, name: bytes, data: bytes, key: bytes, headers: Headers | None = None) -> tuple[Any, int, int]:
+    def _send(self, name: bytes, data: Bytes, key: bytes, headers: Headers | None = None) -> tuple[Any, int, int]:
         """Hand a blob to the producer: the future of its first record, the number of records, their bytes."""
         first, count, size = None, 0, 0
         for record_key, value in blobs.encrypt(name, data, key):

@@ -206,6 +206,9 @@ def check_store(config: Config) -> None:
     if config.output.topic == "" and config.output.directory is None:
         msg = "output needs a topic or a directory"
         raise ConfigError(msg)
+    if config.store.snapshot_rate < 1 << 16:
+        msg = f"store.snapshot_rate must be at least 64KiB (a second), found {config.store.snapshot_rate} bytes"
+        raise ConfigError(msg)
     if config.store.snapshot_every < 100:
         msg = f"store.snapshot_every must be at least 100ms, found {config.store.snapshot_every}ms"
         raise ConfigError(msg)

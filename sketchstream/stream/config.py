@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream import checks
-from sketchstream.stream.measures import spell_bytes
+from sketchstream.stream.measures import spell_bytes, spell_snapshots
 from sketchstream.stream.overrides import explain, flatten, override
 from sketchstream.stream.plans import SKETCH_NAME, SketchPlan, plan_sketch
 from sketchstream.stream.quorum import Quorum
@@ -220,13 +220,18 @@ class Config:
         """
         states, largest = 0, 0
         for plan in self.sketches:
-            slots = plan.spec.domain.size or 0
-            if isinstance(plan.spec.domain, ClosedDomain) and self.checked:
-                slots = -(-slots // (of or partitions))  # a partition's sketch has slots for its own items only
-            one = slots * plan.spec.dtype.itemsize * plan.open_windows(self.input.lateness + self.input.quorum_time)
+            one = self._window_bytes(plan, of or partitions)
+            one *= plan.open_windows(self.input.lateness + self.input.quorum_time)
             states += one * partitions
             largest += one
         return states + largest
+
+    def _window_bytes(self, plan: SketchPlan, of: int) -> int:
+        """Counters of one open window of one of that many partitions of the input."""
+        slots = plan.spec.domain.size or 0
+        if isinstance(plan.spec.domain, ClosedDomain) and self.checked:
+            slots = -(-slots // of)  # a partition's sketch has slots for its own items only
+        return slots * plan.spec.dtype.itemsize
 
     @property
     def checked(self) -> bool:
@@ -260,6 +265,11 @@ class Config:
         """Whether open windows of so many of the input's partitions stay below `worker.memory_limit`."""
         limit = self.worker.memory_limit
         return limit is None or self.memory_bytes(partitions, of) <= limit
+
+    def snapshot_cost(self, partitions: int) -> str:
+        """One line that says what snapshots of that many partitions write, while every sketch has one busy window."""
+        window = sum(self._window_bytes(plan, partitions) for plan in self.sketches)
+        return spell_snapshots(window, partitions, self.store.snapshot_every, self.store.snapshot_rate)
 
     def check_memory(self, partitions: int, of: int | None = None) -> str:
         """One line that says what open windows need; ConfigError when it is above `worker.memory_limit`."""

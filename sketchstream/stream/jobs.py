@@ -75,17 +75,19 @@ class Jobs:
     def commit(self, partition: int, snapshot: Snapshot, outbox: Outbox) -> Done:
         """Refused records acknowledged, then the snapshot committed, then its outbox published."""
         began = self.clock.monotonic()
-        if self.sink is not None:
-            self.sink.flush(partition)
-        self.store.commit(partition, snapshot)
+        try:
+            if self.sink is not None:
+                self.sink.flush(partition)
+            self.store.commit(partition, snapshot)
+        finally:
+            snapshot.release()
         seconds = self.clock.monotonic() - began
         published = self.publish(partition, outbox)
-        size = sum(map(len, snapshot.blobs.values()))
         begins = NO_TIME
         if snapshot.newest < snapshot.begins:
             with suppress(BrokerError):  # the next commit asks again
                 begins = boundary(self.store.peers(), self.rules.fingerprint, NO_TIME)
-        return Done(outbox, published.error, size, seconds, begins)
+        return Done(outbox, published.error, snapshot.blob_bytes, seconds, begins)
 
     def publish(self, partition: int, outbox: Outbox) -> Done:
         """Publish what is committed."""

@@ -31,7 +31,8 @@ MAX_REFUSED_BYTES = 16 << 20
 UNCONFIRMED = 10
 """Future records in one chunk at which a clock that nothing confirms is doubted; fewer may have wrong clocks."""
 
-Due = Literal["nothing", "save", "rewrite"]
+Due = Literal["nothing", "snapshot", "save", "rewrite"]
+"""`snapshot`: the partition only moved on, so it can wait; `save`: something waits for its commit."""
 
 
 def due(slot: Slot, now: float, settings: Settings) -> Due:
@@ -44,7 +45,9 @@ def due(slot: Slot, now: float, settings: Settings) -> Due:
         return "save"
     waited = now - slot.saved_at
     publish = state.to_publish and waited >= settings.publish_every_s and now >= slot.publish_at
-    return "save" if publish or (state.changed() and waited >= settings.snapshot_every_s) else "nothing"
+    if publish:
+        return "save"
+    return "snapshot" if state.changed() and waited >= settings.snapshot_every_s else "nothing"
 
 
 def takes_again(slot: Slot, now: float, polls: int, *, member: bool) -> bool:

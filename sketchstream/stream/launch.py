@@ -44,6 +44,7 @@ def settings(config: Config) -> Settings:
     files = not config.from_kafka
     return Settings(
         snapshot_every_s=config.store.snapshot_every / 1000,
+        snapshot_bytes_per_s=float(config.store.snapshot_rate),
         idle_ms=None if files else config.input.idle,
         idle_topic_ms=config.input.idle_topic,
         threads=0 if files else 4,

@@ -15,6 +15,7 @@ from typing import Any
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError, SnapshotsGoneError
 from sketchstream.stream import judgement
+from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.jobs import Done, Jobs
 from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.partition import PartitionState
@@ -54,6 +55,8 @@ class Lives:
         self._counted: dict[str, tuple[int, int]] = {}
         self._unanswered: tuple[int, SketchstreamError] = (-1, SketchstreamError())
         self._leftover: dict[int, Future[Any]] = {}
+        self._paid_until = float("-inf")
+        self._buffers = Buffers()
 
     def assign(self, partitions: tuple[int, ...]) -> None:
         """These partitions are ours: the store takes them before anything of them is read."""
@@ -250,18 +253,23 @@ class Lives:
         assert state is not None
         began = self._clock.monotonic()
         if state.changed():
-            slot.job_bytes = state.dirty_bytes
             try:
-                snapshot = state.capture(self.partitions_now)
+                snapshot = state.capture(self.partitions_now, self._buffers)
             except Exception as error:  # what was half sealed must go
                 self.fail(slot, error)
                 return
             self._metrics.observe("capture_seconds", self._clock.monotonic() - began)
+            slot.job_bytes = snapshot.blob_bytes
             slot.refused_bytes = 0
+            self._paid_until = max(began, self._paid_until) + slot.job_bytes / self._settings.snapshot_bytes_per_s
             self._start(slot, "commit", self._jobs.commit, slot.partition, snapshot, state.outbox())
         else:
             self._start(slot, "publish", self._jobs.publish, slot.partition, state.outbox())
         slot.saved_at = began
+
+    def paced(self, now: float) -> bool:
+        """Whether what was written of snapshots lets another one begin: on average no more than the rate allowed."""
+        return now >= self._paid_until
 
     def collect(self) -> None:
         """Take in what finished jobs brought."""

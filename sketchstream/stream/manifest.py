@@ -7,17 +7,19 @@ Source: design.md 7; notes/kafka_faults.md 16, 17.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError, SpecError, VersionError
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, ProfileSpec
 from sketchstream.stream import marks
+from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.marks import Mark
-from sketchstream.stream.ports import Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
+from sketchstream.stream.ports import Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
 from sketchstream.stream.tracks import OpenWindow, Outgoing, Rules, Track
 from sketchstream.stream.windows import NO_TIME
+from sketchstream.wire import Unfinished
 
 if TYPE_CHECKING:
     from sketchstream.stream.partition import PartitionState
@@ -29,9 +31,49 @@ CHANGE_AHEAD_MS = 600_000
 """How far beyond the latest event time changed sketches begin: time for all workers to be started anew."""
 
 
-def write(state: PartitionState) -> Snapshot:
-    """A complete copy of a state. Windows and entries that it names as saved are so once it is committed."""
-    blobs: dict[str, bytes] = {}
+class Blobs(Mapping[str, Bytes]):
+    """New blobs of a snapshot, in memory that is given back with `release`.
+
+    Tags and checksums are computed when a blob is asked for: not by the thread that counts.
+    """
+
+    def __init__(self, held: Mapping[str, bytes | Unfinished], buffers: Buffers | None) -> None:
+        self._held = dict(held)
+        self._buffers = buffers
+
+    def __getitem__(self, name: str) -> Bytes:
+        held = self._held[name]
+        return held if isinstance(held, bytes) else held.finish()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all of them, headers of open states left out."""
+        return sum(len(one) if isinstance(one, bytes) else one.body_bytes for one in self._held.values())
+
+    def release(self) -> None:
+        """Overwrite the copies of open states, and give their memory back: nobody asks for a blob any more."""
+        if self._buffers is not None:
+            held, self._held = self._held, {}
+            for one in held.values():
+                if not isinstance(one, bytes):
+                    self._buffers.give(one.buffer)
+
+
+def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
+    """A complete copy of a state. Windows and entries that it names as saved are so once it is committed.
+
+    Args:
+        state: to be copied.
+        buffers: memory for the copies, to be given back by `Snapshot.release`; None: fresh memory.
+    """
+    blobs: dict[str, bytes | Unfinished] = {}
+    room = bytearray if buffers is None else buffers.take
     keep: set[str] = set()
     sketches: dict[str, Plain] = {}
     for track in state.tracks.values():
@@ -39,7 +81,7 @@ def write(state: PartitionState) -> Snapshot:
         for window in track.windows.values():
             if window.dirty or window.blob is None:
                 window.blob, window.dirty = new_name(), False
-                blobs[window.blob] = window.sketch.to_bytes(with_items=False)
+                blobs[window.blob] = window.sketch.copy_open(with_items=False, room=room)
             else:
                 keep.add(window.blob)
             windows.append(
@@ -104,17 +146,20 @@ def write(state: PartitionState) -> Snapshot:
         "frontiers": [_frontier_fields(frontier) for frontier in state._frontiers.values()],
     }
     rewound, state._rewound, state._changed = state._rewound, False, False
+    held = Blobs(blobs, buffers)
     return Snapshot(
         partition=state.partition,
         position=state.position,
         manifest=manifest,
-        blobs=blobs,
+        blobs=held,
         keep=frozenset(keep),
         revision=state.revision,
         spec_fingerprint=state.rules.fingerprint,
         rewound=rewound,
         begins=state.begins,
         newest=state.newest,
+        blob_bytes=held.n_bytes,
+        release=held.release,
     )
 
 

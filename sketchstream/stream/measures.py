@@ -62,6 +62,28 @@ def size_bytes(text: object, name: str = "a size") -> int:
     return int(found[1]) * _BYTES[found[2] or "B"]
 
 
+def spell_snapshots(window_bytes: int, partitions: int, every_ms: int, bytes_per_s: int) -> str:
+    """What snapshots cost, for people.
+
+    Args:
+        window_bytes: counters of one partition that change all the time: the current window of each sketch.
+        partitions: of one worker.
+        every_ms: between two snapshots of a partition.
+        bytes_per_s: most that one worker writes on average.
+
+    Examples:
+        >>> spell_snapshots(4 << 20, 16, 30_000, 16 << 20)
+        '64.0 MiB every 30 s (2.1 MiB/s before replication)'
+        >>> spell_snapshots(256 << 20, 4, 30_000, 16 << 20)
+        '1.0 GiB every 64 s (16.0 MiB/s before replication; snapshot_rate makes it 64 s instead of 30 s)'
+    """
+    whole, asked_s = window_bytes * partitions, every_ms / 1000
+    every_s = max(asked_s, whole / bytes_per_s)
+    why = f"; snapshot_rate makes it {every_s:.0f} s instead of {asked_s:g} s" if every_s > asked_s else ""
+    rate = spell_bytes(round(whole / every_s))
+    return f"{spell_bytes(whole)} every {every_s:.0f} s ({rate}/s before replication{why})"
+
+
 def spell_bytes(count: int) -> str:
     """A size for people.
 

@@ -214,7 +214,9 @@ class MemoryStore:
         if missing:
             msg = f"partition {partition}: a snapshot keeps blobs that were never brought"
             raise DataLossError(msg)
-        self.saved.blobs[partition] = {name: before[name] for name in snapshot.keep} | dict(snapshot.blobs)
+        self.saved.blobs[partition] = {name: before[name] for name in snapshot.keep} | {
+            name: bytes(data) for name, data in snapshot.blobs.items()
+        }
         self.saved.snapshots[partition] = snapshot
 
     def peers(self) -> Sequence[Peer]:

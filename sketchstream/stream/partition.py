@@ -25,6 +25,7 @@ from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, ProfileSpec
 from sketchstream.stream import manifest
+from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.placement import belongs, kept
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.ports import Chunk, Decoded, Frontier, Peer, Restored, SealedEntry, Snapshot
@@ -661,15 +662,20 @@ class PartitionState:
                 del self._frontiers[frontier.sketch]
                 self._changed = True
 
-    def capture(self, count_now: Callable[[], int] | None = None) -> Snapshot:
-        """A complete copy for the store, as of now. What is due is sealed first. The caller commits it or drops us."""
+    def capture(self, count_now: Callable[[], int] | None = None, buffers: Buffers | None = None) -> Snapshot:
+        """A complete copy for the store, as of now. What is due is sealed first. The caller commits it or drops us.
+
+        Args:
+            count_now: see `apply`.
+            buffers: memory for the copies of open states; None: fresh memory.
+        """
         self.seal(count_now)
         if any(isinstance(window.sketch.spec.domain, ClosedDomain) for window in self._open_windows()):
             self._ask_partitions()  # the size of what is written then never tells that a misplaced item made us ask
         for track in self.tracks.values():
             if track.plan is not None and track.announced not in (NO_TIME, self.partitions):
                 self._announce(track)
-        return manifest.write(self)
+        return manifest.write(self, buffers)
 
     def store_all(self) -> None:
         """Nothing of earlier snapshots is stored any more: the next one brings every window and entry."""

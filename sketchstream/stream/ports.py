@@ -206,6 +206,9 @@ class Source(Protocol):
 # ---------------------------------------------------------------------------------------------------- state
 
 
+Bytes = bytes | memoryview
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """One partition at one position, complete: all that a successor needs, and nothing that lets him count twice.
@@ -216,10 +219,13 @@ class Snapshot:
         manifest: plain data (watermark, sealed-through, partition counts, outbox, open windows, revision, each
             window or outbox entry naming its blob). Small: kilobytes.
         blobs: new blobs by name. Names are unique for ever (random), contents never change under a name. Open
-            states have a size that depends on their spec only; they are secrets.
+            states have a size that depends on their spec only; they are secrets. Their last bytes are computed when
+            they are asked for. Who keeps a blob beyond `commit` copies it.
         keep: names of blobs that earlier snapshots brought and that this one still needs. Every other blob of this
             partition is superseded once this snapshot is durable, and must be erased.
         spec_fingerprint: of all sketches configured, for the pointer.
+        blob_bytes: size of the new blobs together, headers of open states left out.
+        release: gives the memory of the blobs back; called once, when the commit has ended, well or not.
         rewound: the position may be before the last one: the log was cut below it, and that was accepted.
         begins: windows that start from then on (ms) have the sketches configured now; earlier ones those before.
         newest: latest event time that was admitted, ms: no window starts after it yet.
@@ -228,13 +234,15 @@ class Snapshot:
     partition: int
     position: int
     manifest: dict[str, Plain] = field(repr=False)
-    blobs: Mapping[str, bytes] = field(repr=False)
+    blobs: Mapping[str, Bytes] = field(repr=False)
     keep: frozenset[str] = field(repr=False)
     revision: int = 0
     spec_fingerprint: bytes = field(default=b"", repr=False)
     rewound: bool = False
     begins: int = NO_TIME
     newest: int = NO_TIME
+    blob_bytes: int = 0
+    release: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

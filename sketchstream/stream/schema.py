@@ -83,6 +83,7 @@ class StoreTable(Table):
     kind: Literal["kafka", "dir"] | None = None
     path: Path | None = None
     snapshot_every: Duration = 30_000
+    snapshot_rate: Size = 16 * 2**20
 
 
 class OutputTable(Table):

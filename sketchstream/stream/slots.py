@@ -35,6 +35,7 @@ class Settings:
 
     Args:
         snapshot_every_s: between snapshots of a partition that only moved on.
+        snapshot_bytes_per_s: most that snapshots write on average; where states are larger, they come less often.
         publish_every_s: at least this long between two snapshots of a partition that has something to publish.
         idle_ms: how long a partition is silent before its watermark follows the others; None: never.
         idle_topic_ms: how far watermarks stay behind the clock while the whole topic is silent.
@@ -54,6 +55,7 @@ class Settings:
     """
 
     snapshot_every_s: float = 30.0
+    snapshot_bytes_per_s: float = 16.0 * 2**20
     publish_every_s: float = 0.5
     idle_ms: int | None = 600_000
     idle_topic_ms: int = 3_600_000

@@ -301,7 +301,7 @@ class Worker:
             self._report()
         self._clocks.watch()
         self._idle(now)
-        for slot in list(self._slots.values()):
+        for slot in sorted(self._slots.values(), key=lambda one: one.saved_at):  # whoever waits longest is first
             if slot.job is not None:
                 continue
             if slot.status == "restoring":
@@ -318,7 +318,9 @@ class Worker:
                     self._source.resume(slot.partition)
             self._lives.settle_counts(slot)
             due = judgement.due(slot, now, self.settings)
-            if due == "nothing" or not judgement.fits(slot, self._slots.values()):
+            if due == "nothing" or (due == "snapshot" and not self._lives.paced(now)):
+                continue
+            if not judgement.fits(slot, self._slots.values()):
                 continue
             if due == "rewrite":
                 slot.rewriting, slot.rewrite_at = not slot.state.changed(), None

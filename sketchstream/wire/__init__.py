@@ -4,7 +4,7 @@ In: a header (plain data), an array, perhaps the key. Out: bytes, and back. Touc
 Source: docs/format.md describes every byte.
 """
 
-from sketchstream.wire.envelope import FORMAT_VERSION, kind_of, pack, unpack, version_of
+from sketchstream.wire.envelope import FORMAT_VERSION, Unfinished, kind_of, pack, unpack, version_of
 from sketchstream.wire.header import FIELDS, KINDS
 
 RAW = 0
@@ -12,4 +12,15 @@ RAW = 0
 HUFFMAN = 1
 """Codec of published objects: near the entropy of the values."""
 
-__all__ = ["FIELDS", "FORMAT_VERSION", "HUFFMAN", "KINDS", "RAW", "kind_of", "pack", "unpack", "version_of"]
+__all__ = [
+    "FIELDS",
+    "FORMAT_VERSION",
+    "HUFFMAN",
+    "KINDS",
+    "RAW",
+    "Unfinished",
+    "kind_of",
+    "pack",
+    "unpack",
+    "version_of",
+]

@@ -69,6 +69,8 @@ def command(
       sketchstream plan --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
     """
     from sketchstream import planner
+    from sketchstream.stream import measures
+    from sketchstream.stream.schema import StoreTable
 
     expected: dict[str, Any] = {
         "items": items,
@@ -100,6 +102,9 @@ def command(
         f"{found.items:,.0f} items expected\n"
     )
     print_table(found)
+    size, settings = (domain.size or 0) * spec.dtype.itemsize, StoreTable()
+    cost = measures.spell_snapshots(size, parts, settings.snapshot_every, settings.snapshot_rate)
+    click.echo(f"\nIn a worker, {parts} partition{'s' * (parts > 1)}: snapshots of the busy window write {cost}.")
 
 
 def as_csv(found: planner.Plan) -> str:

@@ -93,6 +93,7 @@ def command(
     if partitions is not None:
         facts["partitions"] = partitions
         facts["memory"] = config.check_memory(partitions)
+        facts["snapshots"] = config.snapshot_cost(partitions)
         if partitions > MANY_PARTITIONS:
             _warn(f"{partitions} partitions: a worker keeps a producer for each; run several workers above 256")
     facts["sketches"] = [_sketch(config, plan, partitions, retention_ms) for plan in config.sketches]
