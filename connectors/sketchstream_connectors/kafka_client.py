@@ -68,6 +68,7 @@ ADMIN_DEFAULTS: Mapping[str, Option] = {**RECONNECT, "request_timeout_ms": 10_00
 ADMIN_PATIENCE_MS = 20_000
 NOT_READY_MS = 100
 TRANSACTION_TIMEOUT_MS = 60_000
+KNOW_PARTITION_S = 5.0
 
 _LOOKED_UP = re.compile(r"FindCoordinatorResponse error for (?:GROUP|TRANSACTION)/(.*?): ?$")
 """What the client says where not even a coordinator was named to us; only whose is of use."""
@@ -128,6 +129,21 @@ def spelled(error: Exception) -> str:
         text = str(getattr(error, "description", None) or "").rstrip(".")
     text = text.replace(f"{name}: ", "").replace(name, "").strip(" :")
     return f"{text:.300} ({name})" if text else name
+
+
+def know_partition(producer: KafkaProducer, topic: str, partition: int, timeout_s: float = KNOW_PARTITION_S) -> None:
+    """Let a producer hear of a partition that was added a moment ago; it raises a bare ValueError for others.
+
+    Raises:
+        BrokerError: no broker knows it.
+    """
+    deadline = time.monotonic() + timeout_s
+    while partition not in (producer.partitions_for(topic) or ()):
+        if time.monotonic() > deadline:
+            msg = f"topic {topic!r} has no partition {partition}, as far as brokers say"
+            raise BrokerError(msg)
+        producer._metadata.request_update()
+        time.sleep(0.1)
 
 
 def _import() -> None:

@@ -24,7 +24,7 @@ from sketchstream.errors import BrokerError, FencedError
 from sketchstream.stream.ports import Bytes, Snapshot
 from sketchstream_connectors import kafka_blobs as blobs
 from sketchstream_connectors import kafka_traces as traces
-from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, Topic, ours
+from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
 from sketchstream_connectors.kafka_pointer import Pointer
 from sketchstream_connectors.kafka_topics import former_transactional_id, transactional_id
 
@@ -155,6 +155,7 @@ class Fence:
         deadline = time.monotonic() + COMMIT_TIMEOUT_S
         kept = {name: self.places[name] for name in snapshot.keep - again.keys()}
         with ours(f"committing a snapshot of partition {self.partition}"):
+            know_partition(self.producer, self.state_topic, self.partition)
             self.producer.begin_transaction()
             faults.reach("commit.begun")
             written = self.written

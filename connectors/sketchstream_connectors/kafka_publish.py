@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.ports import Frontier, RawRecord, Refusal, SealedEntry
-from sketchstream_connectors.kafka_client import Connection, ours
+from sketchstream_connectors.kafka_client import Connection, know_partition, ours
 from sketchstream_connectors.kafka_log import Log
 from sketchstream_connectors.kafka_sealed import TAIL, Headers, Seen, digest_of, entry_records, frontier_record, stamp
 
@@ -89,6 +89,8 @@ class Outlet:
         deadline = time.monotonic() + PUBLISH_TIMEOUT_S
         try:
             with ours(what):
+                if partition is not None:
+                    know_partition(producer, topic, partition)
                 futures = [
                     producer.send(
                         topic, key=key, value=value, headers=headers, partition=partition, timestamp_ms=timestamp

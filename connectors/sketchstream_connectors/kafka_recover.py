@@ -24,7 +24,7 @@ from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.stream.manifest import mark_diverged
 from sketchstream.stream.recover import Finding
 from sketchstream_connectors import kafka_blobs as blobs
-from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, Topic, ours
+from sketchstream_connectors.kafka_client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
 from sketchstream_connectors.kafka_fence import Fence
 from sketchstream_connectors.kafka_log import Log
 from sketchstream_connectors.kafka_pointer import NAMING, Pointer
@@ -446,6 +446,7 @@ def _move(connection: Connection, names: Names, homes: Mapping[str, _Home], part
     producer = _producer(connection, names, partition)
     try:
         with ours(f"moving the position of partition {partition}"):
+            know_partition(producer, names.state, partition)
             producer.begin_transaction()
             packed: bytes = msgpack.packb(manifest)
             headers = trace_headers(pointer.topic_id, pointer.revision)

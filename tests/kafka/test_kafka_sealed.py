@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.marks import Mark
 from sketchstream.stream.ports import Deleted, Frontier, RawRecord, SealedEntry
-from sketchstream_connectors import kafka_publish, kafka_sealed
+from sketchstream_connectors import kafka_client, kafka_publish, kafka_sealed
 from sketchstream_connectors.kafka_client import Connection
 from sketchstream_connectors.kafka_publish import KafkaPublisher, KafkaSink
 from sketchstream_connectors.kafka_sealed import KafkaSealedSource, entry_records, frontier_record, read_key
@@ -243,6 +243,20 @@ def test_refused_records_that_cannot_be_acknowledged_stop_the_snapshot_and_are_k
     assert list(sink._pending) == [1]
     assert time.monotonic() - began < 60
     sink.close()
+
+
+def test_a_partition_that_was_added_a_moment_ago_is_published_to(connection: Connection, topic: str) -> None:
+    """The producer has heard of three partitions, and asks again after half a minute only."""
+    publisher = KafkaPublisher(connection, topic)
+    publisher.publish(0, [entry(0)], [])
+    connection.admin.grow(topic, 5)
+    publisher.publish(4, [entry(4)], [Frontier("hourly", 0, 4, 3_600_000, 5, 1)])
+    with pytest.raises(BrokerError, match="has no partition 7"):
+        kafka_client.know_partition(publisher._outlet.producer(), topic, 7, timeout_s=0.3)
+    publisher.close()
+    source = KafkaSealedSource(connection, topic)
+    assert [one.partition for one in source.frontiers()] == [4]
+    source.close()
 
 
 def test_a_partition_waits_for_its_own_refused_records_while_another_sends(
