@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from sketchstream.errors import EstimateError
-from sketchstream.estimate.bands import Ends, normal_quantile
+from sketchstream.estimate.bands import Band, Ends, normal_quantile
 from sketchstream.estimate.falling import holding
 from sketchstream.estimate.fit import Fit
 from sketchstream.estimate.intervals import Uncertainty, xlogx
@@ -150,6 +150,10 @@ class Profile:
         """(n+2,) numbers of items with a count of at least 0..n+1, as many as there can be."""
         above = self._fit.above * self._population
         return np.concatenate([np.cumsum(self.counts[::-1])[::-1] + above, [above]]).clip(0.0, self._most)
+
+    def known_tail(self, k: int) -> Band:
+        """The unbiased estimate of one k+ number with its variance, 0 <= k <= max_count + 1."""
+        return self._known.tails.at(k)
 
     @property
     def above(self) -> Estimate:

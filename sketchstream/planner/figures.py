@@ -7,16 +7,20 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sketchstream.components import TOTAL
+from sketchstream.estimate.totals import NoiseSum
+from sketchstream.kinds.profile import components
 from sketchstream.planner.expectation import Floats
 from sketchstream.spec import ProfileSpec
 
 if TYPE_CHECKING:
+    from sketchstream.estimate import About
     from sketchstream.estimate.observed import Observed
     from sketchstream.estimate.result import Profile
 
@@ -31,11 +35,39 @@ NORMAL, QUARTILE = 1.959963984540054, 0.6744897501960817
 """Half widths of a normal law's 95% and 50% intervals."""
 
 
-def read(observed: Observed, max_count: int, method: str) -> Profile:
+def read(observed: Observed, max_count: int, method: str, about: About | None = None) -> Profile:
     """What a published object says, by that method."""
     from sketchstream import estimate
 
-    return estimate.reconstruct([observed], method=method, max_count=max_count)
+    return estimate.reconstruct([observed], method=method, max_count=max_count, about=about)
+
+
+def total_noise(spec: ProfileSpec, parts: int, merges: int) -> tuple[Fraction, ...]:
+    """Parameters of the draws in the noisy total of stacked sketches, each merged from `merges`; () without one."""
+    total = next((part for part in components(spec) if part.name == TOTAL), None)
+    if total is None:
+        return ()
+    fresh = () if spec.publish == "state" and not spec.intrusion else (spec.epsilon_publish,)
+    return tuple(total.parameter(epsilon) for epsilon in (spec.epsilon, *fresh)) * (parts * merges)
+
+
+def counted_deviation(
+    name: str, draws: Sequence[Fraction], truths: Mapping[str, float], distinct: float
+) -> float | None:
+    """Standard deviation of the total and of the mean where there is a noisy total; None for other numbers.
+
+    Args:
+        name: of the number.
+        draws: in the total.
+        truths: numbers of the assumed stream.
+        distinct: standard deviation of the number of distinct items.
+    """
+    if not draws or name not in ("total", "mean"):
+        return None
+    deviation = math.sqrt(NoiseSum(tuple(draws)).variance)
+    if name == "total":
+        return deviation
+    return truths["mean"] * math.hypot(deviation / truths["total"], distinct / truths["distinct"])
 
 
 def names(spec: ProfileSpec, shares: Floats) -> list[str]:
@@ -64,12 +96,15 @@ def truths(names: Sequence[str], items: float, shares: Floats) -> dict[str, floa
 
 
 def deviation(profile: Profile, name: str) -> float:
-    """Standard deviation behind an interval.
+    """Standard deviation behind an interval: of k+ numbers as the estimate has it, of the others from their intervals.
 
-    Two levels are compared, so that brackets of wide bins, which do not depend on the level, fall out; the upper half
-    is taken, for the lower end may stand at 0. Infinite where both ends stand at the bounds of the possible at either
-    level: then the interval says nothing of the noise.
+    For these, two levels are compared, so that brackets of wide bins, which do not depend on the level, fall out; the
+    upper half is taken, for the lower end may stand at 0. Infinite where both ends stand at the bounds of the possible
+    at either level: then the interval says nothing of the noise.
     """
+    if name == "distinct" or name.startswith("at_least."):
+        k = 1 if name == "distinct" else int(name.removeprefix("at_least."))
+        return math.sqrt(max(float(profile.known_tail(k).variance[0]), 0.0))
     wide, narrow = profile.interval(name, 0.95), profile.interval(name, 0.5)
     found = float(max(wide.high - narrow.high, narrow.low - wide.low)) / (NORMAL - QUARTILE)
     return math.inf if found == 0.0 and narrow.high > narrow.low else found

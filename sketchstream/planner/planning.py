@@ -72,10 +72,12 @@ def plan(
     names = figures.names(spec, shares)
     truths = figures.truths(names, items, shares)
     simulated = simulated_errors(spec, items, shares, merges, runs, method, seed, truths) if runs else {}
-    numbers = {
-        name: Expected(truths[name], figures.deviation(profile, name), simulated.get(name), figures.central(spec, name))
-        for name in names
-    }
+    draws, distinct = figures.total_noise(spec, parts, merges), figures.deviation(profile, "distinct")
+    numbers = {}
+    for name in names:
+        counted = figures.counted_deviation(name, draws, truths, distinct)
+        deviation = figures.deviation(profile, name) if counted is None else counted
+        numbers[name] = Expected(truths[name], deviation, simulated.get(name), figures.central(spec, name))
     loss, looked = figures.losses(spec)
     above = items * float(shares[spec.max_count :].sum())
     gain = math.prod(figures.gain(float(epsilon)) for _, epsilon in published.layers[1:]) if merges > 1 else 1.0

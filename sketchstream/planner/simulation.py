@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from sketchstream.estimate import About
 from sketchstream.planner import figures
 from sketchstream.planner.expectation import Floats, layers
 from sketchstream.spec import OpenDomain, ProfileSpec
@@ -52,7 +53,18 @@ def simulated(
             max_weight=spec.max_weight,
             open_domain=isinstance(spec.domain, OpenDomain),
         )
-        profile = figures.read(observed, spec.max_count, method)
+        profile = figures.read(observed, spec.max_count, method, _about(spec, int(held.sum()), merges, rng))
         for name in truths:
             errors[name].append(profile.interval(name).value - true.get(name, 0.0))
     return {name: math.sqrt(float(np.mean(np.square(values)))) for name, values in errors.items()}
+
+
+def _about(spec: ProfileSpec, total: int, merges: int, rng: np.random.Generator) -> About | None:
+    """The noisy total of a simulated sketch, if it has one."""
+    draws = figures.total_noise(spec, 1, merges)
+    if not draws:
+        return None
+    for epsilon in draws:
+        first, second = rng.geometric(-math.expm1(-float(epsilon)), 2)
+        total += int(first) - int(second)
+    return About(total=(total, draws))

@@ -170,3 +170,25 @@ def test_a_plan_prints_and_exports() -> None:
     assert "pan-privacy costs a factor" in text
     assert data["numbers"]["distinct"]["relative"] == pytest.approx(found["distinct"].relative)
     assert data["loss"] == "1"
+
+
+@pytest.mark.parametrize("parts", [1, 16])
+def test_total_and_mean_rest_on_the_noisy_total(parts: int) -> None:
+    spec = ss.ProfileSpec("1", domain=ss.ClosedDomain(size=33_000), max_count=60)
+    found = ss.plan(spec, items=10_000, mean=2.5, parts=parts)
+    assert found["total"].sd == pytest.approx(80 * math.sqrt(parts), rel=1e-3)  # 2 sqrt(parts) / (share epsilon)
+    without = ss.plan(
+        ss.ProfileSpec("1", domain=ss.ClosedDomain(size=33_000), max_count=60, total_share=0), items=10_000, mean=2.5
+    )
+    assert found["total"].sd < without["total"].sd or parts > 1
+    assert found["mean"].relative == pytest.approx(
+        math.hypot(found["total"].relative, found["distinct"].relative), rel=1e-6
+    )
+
+
+@pytest.mark.statistics
+def test_total_and_mean_agree_with_simulation() -> None:
+    spec = ss.ProfileSpec("1", domain=ss.ClosedDomain(size=33_000), max_count=60)
+    found = ss.plan(spec, items=10_000, mean=2.5, runs=200, method="inverse", seed=3)
+    for name in ("total", "mean"):
+        assert found[name].simulated == pytest.approx(found[name].sd, rel=0.2), name
