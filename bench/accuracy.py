@@ -6,6 +6,7 @@
     python bench/accuracy.py --part profiles --sets flights,spikes --epsilons 1,2     some rows; the others stay
     python bench/accuracy.py --part coverage --cells closed      cells whose name contains a text; the others stay
     python bench/accuracy.py --part reach [--cells spikes] [--runs N]    coverage of k+ numbers at every k
+    python bench/accuracy.py --part totals [--cells zipf] [--runs N]     coverage of total and mean by the noisy total
 
 In: data sets brought by bench/data.py. Out: bench/results/accuracy.json, accuracy.md, *.png. Touches: those files.
 Each row is a mean over seeds; the naive row (clipping what was published) is always there. Counts are capped at
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,7 @@ from sketchstream.estimate.bands import normal_quantile
 from sketchstream.estimate.intervals import Uncertainty, closed
 from sketchstream.estimate.observed import Observed
 from sketchstream.estimate.simulate import hashed, publish
+from sketchstream.estimate.totals import NoiseSum, RatioEnds, TotalEnds
 
 RESULTS = Path(__file__).resolve().parent / "results"
 N = 300
@@ -449,6 +452,81 @@ def reach(runs: int, quick: bool, wanted: str, path: Path, jobs: int) -> None:
         print(reach_line(row), flush=True)
 
 
+SHARE = Fraction(1, 40)
+"""What the total gets of every layer and publication."""
+TOTALS = [
+    Case(population, "event", "cumulative", epsilon, parts=parts)
+    for population, epsilon, parts in (
+        ("geometric", "1", 1),
+        ("geometric", "0.25", 4),
+        ("zipf_1.5", "1", 1),
+        ("zipf_1.5", "0.25", 1),
+        ("zipf_2.2", "1", 1),
+        ("few", "1", 1),
+        ("open_small_zipf", "1", 1),
+    )
+]
+"""Cells in which total and mean are looked at."""
+
+
+def totalled(case: Case, runs: int) -> dict:
+    """Share of runs in which total and mean hold the truth, and their median relative half widths.
+
+    `bare`: the mean's half width from a histogram alone, of the whole epsilon.
+    """
+    truth, z = numbers(counted(case)), normal_quantile(0.95)
+    rng = np.random.default_rng([23, hash_name(str(case))])
+    draws = (SHARE * Fraction(case.epsilon),) * (2 * case.parts)
+    noise = NoiseSum(draws)
+    hits, widths = dict.fromkeys(("total", "mean"), 0), {"total": [], "mean": [], "bare": []}
+    slots = replace(case, epsilon=str((1 - SHARE) * Fraction(case.epsilon)))
+    done = 0
+    for known in known_in(slots, runs):
+        if known is None:
+            continue
+        done += 1
+        a = [-math.expm1(-float(epsilon)) for epsilon in draws]
+        value = truth["total"] + sum(int(rng.geometric(x)) - int(rng.geometric(x)) for x in a)
+        found = {"total": TotalEnds(value, noise), "mean": RatioEnds(value, noise, known.tails.at(1))}
+        for name, one in found.items():
+            low, high = (float(end[0]) for end in one.ends(z))
+            hits[name] += low <= truth[name] <= high
+            widths[name].append((high - low) / 2 / truth[name])
+        if len(widths["bare"]) < 50:
+            low, high = ends(known, "mean")
+            widths["bare"].append((high - low) / 2 / truth["mean"])
+    return {
+        **case.row(), "runs": done, **{name: hits[name] / done for name in hits},
+        **{f"{name}_width": float(np.median(some)) for name, some in widths.items()},
+    }  # fmt: skip
+
+
+def totals(runs: int, quick: bool, wanted: str, path: Path, jobs: int) -> None:
+    """Coverage of total and mean, for each cell whose name contains `wanted`, written as it comes."""
+    todo = [case for case in TOTALS if wanted in str(case)][: 2 if quick else None]
+    for row in together(jobs, totalled, [(case, runs) for case in todo]):
+        save({"totals": [row]}, path, LABEL)
+        print(totals_line(row), flush=True)
+
+
+def totals_line(row: dict) -> str:
+    """A row of the table of totals."""
+    cells = [f"{100 * row[name]:.1f}" for name in ("total", "mean")]
+    cells += [f"{100 * row[name]:.2g}" for name in ("total_width", "mean_width", "bare_width")]
+    return "| " + " | ".join([*(str(row[key]) for key in (*LABEL, "runs")), *cells]) + " |"
+
+
+def totals_table(rows: list[dict]) -> list[str]:
+    """Coverage of total and mean where there is a noisy total."""
+    columns = ("total", "mean", "total +-", "mean +-", "mean +- without")
+    lines = ["## Coverage of total and mean by the noisy total (share 1/40), in %", "",
+             "`python bench/accuracy.py --part totals`. Median half widths in % of the truth; the last column is the "
+             "mean's from the histogram alone.", "",
+             "| " + " | ".join([*LABEL, "runs", *columns]) + " |",
+             "|---" * (len(LABEL) + 1 + len(columns)) + "|"]  # fmt: skip
+    return [*lines, *map(totals_line, rows), ""]
+
+
 def reach_line(row: dict) -> str:
     """A row of the table of k+ numbers."""
     least = int(np.argmin(row["covered"]))
@@ -685,6 +763,8 @@ def summary(results: dict, path: Path) -> None:
         lines += covered_table(results["coverage"])
     if "reach" in results:
         lines += reach_table(results["reach"])
+    if "totals" in results:
+        lines += totals_table(results["totals"])
     path.write_text("\n".join(lines))
 
 
@@ -814,7 +894,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=None)
     parser.add_argument("--sets", default="")
     parser.add_argument("--epsilons", default=",".join(EPSILONS))
-    parser.add_argument("--part", default="profiles,forms,opened,coverage,reach")
+    parser.add_argument("--part", default="profiles,forms,opened,coverage,reach,totals")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
     parser.add_argument("--cells", default="", help="coverage and reach: only cells whose name contains this text")
     parser.add_argument("--runs", type=int, default=None, help="runs of the parts opened, coverage and reach")
@@ -846,6 +926,8 @@ def main() -> None:
         coverage(options.runs or (100 if options.quick else 2000), options.quick, options.cells, path, options.jobs)
     if "reach" in wanted:
         reach(options.runs or (100 if options.quick else 1000), options.quick, options.cells, path, options.jobs)
+    if "totals" in wanted:
+        totals(options.runs or (100 if options.quick else 2000), options.quick, options.cells, path, options.jobs)
     summary(stored(path), RESULTS / ("quick.md" if options.quick else "accuracy.md"))
 
 

@@ -315,6 +315,11 @@ def _seen(
 def _lost(spec: ProfileSpec, ledger: Ledger, around: Context, looked: Loss) -> list[str]:
     """What is not protected."""
     lost = ["envelopes: that a record existed, when, in which partition, how long it was, how many events it packed"]
+    if spec.epsilon_records:
+        lost.append(
+            f"the number of records admitted, a function of envelopes: published with noise of its own, epsilon "
+            f"{spec.epsilon_records} for a record that changes no other record's window; in none of the numbers above"
+        )
     if spec.unit == "event":
         lost.append("a person with m events in this sketch loses up to m times as much")
         if any(one.window_ms is not None for one in around.beside) or around.window_ms is not None:
@@ -397,6 +402,11 @@ def _assumes(spec: ProfileSpec, around: Context) -> tuple[str, ...]:
         "parameters and lists of items were not chosen from the data",
         "nothing is claimed for the secrecy of the hash key, or for sampling: the numbers hold with the key public",
     ]
+    if spec.max_total is not None:
+        lines.append(
+            f"the weights of one item's events in this sketch add up to at most {spec.max_total} in absolute value, as "
+            "its source promises (max_total)"
+        )
     if spec.unit == "item":
         checked = "checked against the record's key" if around.partitions and around.keyed else "as its source says"
         lines.append(f"all records of an item reach the partition that the configuration says, {checked}")

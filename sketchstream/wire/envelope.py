@@ -178,8 +178,9 @@ def unpack(
         raise ChecksumError(msg)
     start = _PREFIX.size + head
     fields = heading.read(bytes(view[_PREFIX.size : start]))
-    if heading.version(fields) > version:
-        msg = f"the header has fields that format version {version} does not have"
+    needed = heading.version(fields)
+    if needed > version or (needed < version and fields["kind"] != "stack"):  # a stack has the version of its parts
+        msg = f"the header's fields are those of format version {needed}, the bytes say {version}"
         raise FormatError(msg)
     _check_key(fields, key, view, tag)
     body = view[start : start + length]

@@ -4,30 +4,51 @@ from __future__ import annotations
 
 import hashlib
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 import sketchstream as ss
+from sketchstream import wire
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
-EXPECTED = json.loads((GOLDEN / "sketches.json").read_text())
+GOLDEN = Path(__file__).parents[1] / "golden"
+VERSIONS = ("v1", "v2")
+EXPECTED = {version: json.loads((GOLDEN / version / "sketches.json").read_text()) for version in VERSIONS}
 KEY = ss.Key(bytes(range(16)))
 
 
-def golden(name: str) -> bytes:
-    data = (GOLDEN / f"sketch-{name}.bin").read_bytes()
-    assert hashlib.blake2b(data, digest_size=16).hexdigest() == EXPECTED[name]["blake2b"], "a golden file was changed"
+def golden(name: str, version: str = "v1") -> bytes:
+    data = (GOLDEN / version / f"sketch-{name}.bin").read_bytes()
+    found = hashlib.blake2b(data, digest_size=16).hexdigest()
+    assert found == EXPECTED[version][name]["blake2b"], "a golden file was changed"
     return data
 
 
-@pytest.mark.parametrize("name", sorted(set(EXPECTED) - {"open"}))
-def test_published_files_of_version_1_are_read_and_written_alike(name: str) -> None:
-    data = golden(name)
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", sorted(set(EXPECTED["v1"]) - {"open"}))
+def test_published_files_of_every_version_are_read_and_written_alike(name: str, version: str) -> None:
+    data, expected = golden(name, version), EXPECTED[version][name]
+    assert wire.version_of(data) == int(version[1:])
     published = ss.load(data)
     assert published.to_bytes() == data
-    assert str(published.guarantee().published) == EXPECTED[name]["loss"]
-    assert published.profile(method="monotone").facts.d == EXPECTED[name]["d"]
+    assert str(published.guarantee().published) == expected["loss"]
+    assert published.profile(method="monotone").facts.d == expected["d"]
+    assert {one.name: one.value for one in published.counters} == expected.get("counters", {})
+
+
+def test_files_of_version_2_hold_counters_and_partition_counts() -> None:
+    release, histogram = ss.load(golden("release", "v2")), ss.load(golden("histogram", "v2"))
+    assert [one.name for one in release.counters] == ["total"]
+    assert [one.name for one in histogram.counters] == ["total", "admitted"]
+    assert [draw.epsilon for draw in histogram.counters[0].noise] == [Fraction(1, 40)] * 2
+    assert histogram.origin == ss.Origin("hourly", 2, (0, 3_600_000), 3, partitions=(4, 8))
+    assert [one.name for one in ss.load(golden("state", "v2")).counters] == ["total", "counted"]
+    assert ss.load(golden("item", "v2")).spec.max_total == 30
+    sketch = ss.Sketch.from_bytes(golden("open", "v2"), KEY)
+    sketch.update(["a", "b"], invalid="skip")
+    assert wire.version_of(sketch.to_bytes()) == 2
+    assert [one.name for one in sketch.seal().counters] == ["total", "counted"]
 
 
 def test_what_the_files_hold_is_what_was_put_in() -> None:
