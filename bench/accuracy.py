@@ -454,6 +454,7 @@ def reach(runs: int, quick: bool, wanted: str, path: Path, jobs: int) -> None:
 
 SHARE = Fraction(1, 40)
 """What the total gets of every layer and publication."""
+WIDTHS = ("total_width", "mean_width", "bare_width")
 TOTALS = [
     Case(population, "event", "cumulative", epsilon, parts=parts)
     for population, epsilon, parts in (
@@ -497,7 +498,7 @@ def totalled(case: Case, runs: int) -> dict:
             widths["bare"].append((high - low) / 2 / truth["mean"])
     return {
         **case.row(), "runs": done, **{name: hits[name] / done for name in hits},
-        **{f"{name}_width": float(np.median(some)) for name, some in widths.items()},
+        **{f"{name}_width": float(np.median(some)) for name, some in widths.items() if np.isfinite(np.median(some))},
     }  # fmt: skip
 
 
@@ -512,7 +513,7 @@ def totals(runs: int, quick: bool, wanted: str, path: Path, jobs: int) -> None:
 def totals_line(row: dict) -> str:
     """A row of the table of totals."""
     cells = [f"{100 * row[name]:.1f}" for name in ("total", "mean")]
-    cells += [f"{100 * row[name]:.2g}" for name in ("total_width", "mean_width", "bare_width")]
+    cells += [f"{100 * row[name]:.2g}" if name in row else "open" for name in WIDTHS]
     return "| " + " | ".join([*(str(row[key]) for key in (*LABEL, "runs")), *cells]) + " |"
 
 
@@ -521,7 +522,7 @@ def totals_table(rows: list[dict]) -> list[str]:
     columns = ("total", "mean", "total +-", "mean +-", "mean +- without")
     lines = ["## Coverage of total and mean by the noisy total (share 1/40), in %", "",
              "`python bench/accuracy.py --part totals`. Median half widths in % of the truth; the last column is the "
-             "mean's from the histogram alone.", "",
+             "mean's from the histogram alone; open: no upper end.", "",
              "| " + " | ".join([*LABEL, "runs", *columns]) + " |",
              "|---" * (len(LABEL) + 1 + len(columns)) + "|"]  # fmt: skip
     return [*lines, *map(totals_line, rows), ""]
