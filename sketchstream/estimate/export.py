@@ -157,7 +157,8 @@ def heading(profile: Profile) -> str:
     facts = profile.facts
     layers = "" if len(facts.layers) == 1 else f", {len(facts.layers)} layers"
     domain = "open" if facts.open_domain else "closed"
-    about = f"{domain} domain, {facts.d:,} slots, unit {facts.unit}, epsilon {facts.epsilon}{layers}"
+    published = "" if facts.cost is None else f", epsilon_publish {facts.cost}"
+    about = f"{domain} domain, {facts.d:,} slots, unit {facts.unit}, epsilon {facts.epsilon}{published}{layers}"
     return f"profile by {facts.method}: {about}"
 
 

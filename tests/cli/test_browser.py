@@ -56,7 +56,11 @@ addEventListener("load", () => {
     contrast = Math.min(contrast, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
   }
   const letters = [...document.querySelectorAll("svg text")].map((text) => text.getBoundingClientRect());
+  const folds = [...document.querySelectorAll("details")];
+  const opened = folds.map((fold) => fold.open);
+  if (folds.length) folds.at(-1).open = true;
   const found = {
+    opened, chosen: folds.map((fold) => fold.open),
     paper, contrast,
     width: document.documentElement.clientWidth,
     needed: document.documentElement.scrollWidth,
@@ -157,3 +161,33 @@ def test_the_measurements_find_what_is_wrong(report: Path) -> None:
     assert found["contrast"] < 4.5
     assert found["scrolled"] > 0
     assert found["refused"] == 1
+
+
+@pytest.fixture
+def windows(run: Run, tmp_path: Path) -> Path:
+    """A report over six windows."""
+    events = [{"ts": f"2024-05-01T0{i // 400}:{i % 60:02d}:00Z", "user": i * 7919 % 997} for i in range(2400)]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    (tmp_path / "c.toml").write_text(
+        '[input]\nfile = "events.jsonl"\nitem = "user"\nitem_type = "int"\ntime = "ts"\nlateness = "1h"\nquorum = 1\n'
+        'quorum_time = "1ms"\nclose_at_end = true\n[output]\ndirectory = "sealed"\n[[sketch]]\nname = "hourly"\n'
+        'window = "1h"\nepsilon = "1"\ndomain = { size = 1000 }\n'
+    )
+    for command in (["worker", "-c", "c.toml"], ["profile", "-c", "c.toml", "--all", "--html", "all.html"]):
+        result = run(*command)
+        assert result.code == 0, result.err
+    return tmp_path / "all.html"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [400, 1200])
+def test_a_report_over_windows_fits_and_shows_one_of_them(windows: Path, width: int, dark: bool) -> None:
+    found = measured(windows, width, dark)
+    assert found["needed"] <= width, "the page itself never scrolls sideways"
+    assert found["scrolled"] <= (width == 400), "the wide table scrolls in its own box, on narrow screens only"
+    assert found["contrast"] >= 4.5
+    assert (found["refused"], found["unnamed"]) == (0, 0)
+    assert len(found["charts"]) == 7
+    assert found["opened"] == [True] + 5 * [False]
+    assert found["chosen"] == 5 * [False] + [True], "opening one window closes the other"
+    assert found["smallest"] >= 5, "digits on the axes can be read"

@@ -140,6 +140,13 @@ def test_a_sketch_is_chosen_by_name_where_there_are_several(run: Run, tmp_path: 
     assert "10 times or more:" in ss.windows(config, "a")._repr_html_()
 
 
+def test_the_ledger_of_a_deployment_explains_its_columns(run: Run, config: Path) -> None:
+    out = run("ledger", "-c", config).out
+    for column in ("sketch", "unit", "windows", "one window", "all windows"):
+        assert column in out.splitlines()[0]
+        assert re.search(rf"^  {column} +\S", out, re.MULTILINE)
+
+
 def test_one_report_holds_the_trend_all_windows_and_a_choice_of_one(run: Run, config: Path, tmp_path: Path) -> None:
     result = run("profile", "-c", config, "--all", "--html", "all.html", "--format", "csv")
     assert result.code == 0

@@ -194,7 +194,14 @@ def test_tables_agree_with_the_profile():
 def test_text_names_numbers_and_what_intervals_cover():
     p = reconstruct([closed("cumulative")], max_count=50)
     text = str(p)
-    for part in ("distinct items", "seen 10 times or more", "entropy", "estimate", "95% intervals; they cover"):
+    for part in (
+        "epsilon 1, epsilon_publish 1",
+        "distinct items",
+        "seen 10 times or more",
+        "entropy",
+        "estimate",
+        "95% intervals; they cover",
+    ):
         assert part in text
     from rich.console import Console
 
