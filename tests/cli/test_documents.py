@@ -14,7 +14,7 @@ import pytest
 
 from sketchstream.cli.app import COMMANDS, app
 from sketchstream.stream import schema
-from sketchstream.stream.measures import duration_ms
+from sketchstream.stream.measures import duration_ms, size_bytes
 
 Run = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
@@ -187,6 +187,8 @@ def test_every_key_of_the_configuration_is_explained_with_its_default() -> None:
                 assert said == "needed" or (name, key) == ("input", "item"), key
             elif key in ("lateness", "quorum_time", "idle", "idle_topic", "snapshot_every"):
                 assert duration_ms(said) == field.default, key
+            elif key == "snapshot_rate":
+                assert size_bytes(said) == field.default, key
             elif field.default in (None, ""):
                 assert said == "", key
             else:
