@@ -45,7 +45,7 @@ def test_a_window_without_a_result_does_not_hold_up_those_after_it_broker_free(m
 
     monkeypatch.setattr(kafka_results, "result_value", value)
     monkeypatch.setattr(kafka_results, "Outlet", Outlet)
-    windows = [SimpleNamespace(sketch="s", revision=0, window=(at, at + 1), complete=True) for at in (0, 1, 2)]
+    windows = [SimpleNamespace(sketch="s", revision=0, window=(at, at + 1), whole=True) for at in (0, 1, 2)]
     asked: list[int] = []
 
     class Reader:
@@ -88,7 +88,7 @@ def test_what_is_settled_is_not_read_again_broker_free(monkeypatch: pytest.Monke
             for at in starts:
                 newest = max(rev for rev, _, begin in parts if begin == at)
                 complete = all(reached.get((newest, part), 0) > at for part in range(3))
-                out.append(SimpleNamespace(sketch=sketch, revision=newest, window=(at, at + 1), complete=complete))
+                out.append(SimpleNamespace(sketch=sketch, revision=newest, window=(at, at + 1), whole=complete))
             return out
 
     reader = Reader(Source())  # type: ignore[arg-type]
