@@ -53,7 +53,7 @@ class ConfigError(SketchstreamError, ValueError):
     """
 
     def __init__(self, *mistakes: str) -> None:
-        super().__init__(mistakes[0] if len(mistakes) == 1 else f"{len(mistakes)} mistakes: {'; '.join(mistakes)}")
+        super().__init__("; ".join(mistakes))
         self.mistakes = mistakes
 
 

@@ -10,7 +10,6 @@ that our semantics decide are refused: see `sketchstream.stream.checks.OWNED`.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import logging
 import re
 import threading
@@ -21,30 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sketchstream.errors import BrokerError, ConfigError, FencedError, MissingExtraError
-from sketchstream.stream.checks import OWNED
+from sketchstream.stream import kafka_settings
+from sketchstream.stream.kafka_settings import Option
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.structs import OffsetAndMetadata
 
 log = logging.getLogger("sketchstream.kafka")
-
-Option = str | int | float | bool
-
-ALIASES: Mapping[str, str] = {
-    "ssl.ca.location": "ssl.cafile",
-    "ssl.certificate.location": "ssl.certfile",
-    "ssl.key.location": "ssl.keyfile",
-    "ssl.key.password": "ssl.password",
-    "ssl.crl.location": "ssl.crlfile",
-    "ssl.truststore.location": "ssl.cafile",
-    "ssl.keystore.location": "ssl.certfile",
-    "sasl.username": "sasl.plain.username",
-    "sasl.password": "sasl.plain.password",
-    "sasl.mechanisms": "sasl.mechanism",
-}
-FILES = ("ssl.cafile", "ssl.certfile", "ssl.keyfile", "ssl.crlfile")
-_IGNORED = ("ssl.truststore.type", "ssl.keystore.type", "ssl.endpoint.identification.algorithm")
 
 RECONNECT: Mapping[str, Option] = {"reconnect_backoff_ms": 50, "reconnect_backoff_max_ms": 1_000}
 """A broker that was away is tried again within a second; the client's own limit is half a minute."""
@@ -235,10 +218,15 @@ class Connection:
         self._base = base or Path()
         self._common: dict[str, Any] = {}
         self._special: dict[str, dict[str, Any]] = {"consumer": {}, "producer": {}, "admin": {}}
-        for name, value in options.items():
+        self._ours: dict[str, Any] = {}
+        settings, mistakes = kafka_settings.read(options)
+        if mistakes:
+            raise ConfigError(*mistakes)
+        for name, value in settings.items():
             self._add(name, value)
+        self._read_secrets()
         if not self._common.get("bootstrap_servers"):
-            msg = '[kafka] needs "bootstrap.servers", found none'
+            msg = 'kafka "bootstrap.servers" is missing: [kafka] needs it'
             raise ConfigError(msg)
         self._admin: Admin | None = None
         self._lock = threading.Lock()
@@ -256,7 +244,7 @@ class Connection:
         """`group.id`, which names the application, its topics and its fences."""
         group = self._common.get("group_id")
         if not group:
-            msg = '[kafka] needs "group.id": it names the application and its topics, found none'
+            msg = 'kafka "group.id" is missing: it names the application and its topics'
             raise ConfigError(msg)
         return str(group)
 
@@ -267,69 +255,47 @@ class Connection:
         return str(given) if given else None
 
     def _add(self, name: str, value: Option) -> None:
-        kind, _, rest = name.partition(".")
-        target, plain = (self._special[kind], rest) if kind in self._special else (self._common, name)
-        if plain in OWNED:
-            msg = f"[kafka] {name!r} cannot be set: {OWNED[plain]}"
-            raise ConfigError(msg)
-        if plain in _IGNORED:
-            self._check_pem(plain, value)
-            return
-        plain = ALIASES.get(plain, plain)
-        known = self._known(kind if kind in self._special else None)
-        key = plain.replace(".", "_")
-        if key not in known:
-            close = difflib.get_close_matches(plain, [k.replace("_", ".") for k in known], n=1)
-            advice = f", did you mean {close[0]!r}?" if close else ""
-            msg = f"[kafka] {name!r} is not an option of the Kafka client{advice}"
-            raise ConfigError(msg)
-        target[key] = self._typed(name, value, known[key])
-        if plain in FILES:
+        """One setting, in the client's spelling, where the client has it; the others are ours."""
+        client, plain = kafka_settings.split(name)
+        if plain in kafka_settings.FILES:
             path = self._base / str(value)
             if not path.is_file():
-                msg = f"[kafka] {name!r} must name a file, found none at {path}"
+                msg = f'kafka "{name}" must name a file, found none at {path}'
                 raise ConfigError(msg)
-            target[key] = str(path)
+            value = str(path)
+        if plain == "compression.type" and value == "none":
+            return
+        if plain in kafka_settings.OURS:
+            self._ours[plain] = value
+            return
+        target = self._common if client is None else self._special[client]
+        target[plain.replace(".", "_")] = value
 
-    @staticmethod
-    def _check_pem(name: str, value: Option) -> None:
-        if name.endswith("store.type") and str(value).upper() != "PEM":
-            msg = f"[kafka] {name!r} must be PEM: this client reads PEM files, found {value!r:.20}"
-            raise ConfigError(msg)
-        if name.startswith("ssl.endpoint") and str(value).lower() != "https":
-            msg = f'[kafka] {name!r}: say "ssl.check.hostname" = false instead'
-            raise ConfigError(msg)
-
-    @staticmethod
-    def _known(kind: str | None) -> dict[str, object]:
-        """Options that a client has (any client, for None), with their defaults."""
-        from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-
-        clients = {"consumer": KafkaConsumer, "producer": KafkaProducer, "admin": KafkaAdminClient}
-        chosen = [clients[kind]] if kind else list(clients.values())
-        callables = {"selector", "kafka_client", "metric_reporters", "partitioner", "ssl_context", "socket_options"}
-        found: dict[str, object] = {}
-        for client in chosen:
-            found |= {key: default for key, default in client.DEFAULT_CONFIG.items() if key not in callables}
-        return found
-
-    @staticmethod
-    def _typed(name: str, value: Option, default: object) -> Option:
-        """The value in the type of the client's default: environment variables bring text."""
-        if isinstance(default, bool):
-            if isinstance(value, bool):
-                return value
-            if str(value).lower() in {"true", "false"}:
-                return str(value).lower() == "true"
-            msg = f"[kafka] {name!r} must be true or false, found {value!r:.40}"
-            raise ConfigError(msg)
-        if isinstance(default, int):
+    def _read_secrets(self) -> None:
+        """Secrets that stand in files of their own."""
+        for name in kafka_settings.SECRETS:
+            file = self._ours.pop(f"{name}.file", None)
+            if file is None:
+                continue
+            path = self._base / str(file)
             try:
-                return int(value)
-            except ValueError:
-                msg = f"[kafka] {name!r} must be a whole number, found {value!r:.40}"
+                secret = path.read_text(encoding="utf-8").strip("\r\n")
+            except (OSError, UnicodeDecodeError):
+                msg = f'kafka "{name}.file" must name a file with the secret, found none that can be read at {path}'
                 raise ConfigError(msg) from None
-        return value
+            if name in kafka_settings.OURS:
+                self._ours[name] = secret
+            else:
+                self._common[name.replace(".", "_")] = secret
+
+    @staticmethod
+    def _known(kind: str) -> frozenset[str]:
+        """Settings that a client has, in its spelling."""
+        return frozenset(
+            name.replace(".", "_")
+            for name, clients in kafka_settings.KNOWN.items()
+            if kind in clients and name not in kafka_settings.OURS
+        )
 
     def _options(
         self, kind: Literal["consumer", "producer", "admin"], defaults: Mapping[str, Option]

@@ -3,26 +3,28 @@
 In: a TOML file and environment variables. Out: a frozen `Config` with one `SketchPlan` per `[[sketch]]`. Touches: the
 file, its lists of items; never the key's contents.
 
-Every mistake is one ConfigError of one line that names the key, what was expected and what was found.
+Every mistake is one line of a ConfigError that names the key, what was expected and what was found.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.errors import ConfigError, SpecError
+from sketchstream.errors import ConfigError
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream import checks
+from sketchstream.stream import checks, kafka_settings
 from sketchstream.stream.measures import spell_bytes, spell_snapshots
-from sketchstream.stream.overrides import explain, flatten, override
+from sketchstream.stream.overrides import override
 from sketchstream.stream.plans import SKETCH_NAME, SketchPlan, plan_sketch
 from sketchstream.stream.quorum import Quorum
+from sketchstream.stream.tables import read_tables
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
@@ -84,31 +86,27 @@ class Config:
     def parse(
         cls, text: str, path: str | Path = "sketchstream.toml", environ: Mapping[str, str] | None = None
     ) -> Config:
-        """The configuration that this TOML text says, as if it stood at `path`."""
-        from pydantic import ValidationError
+        """The configuration that this TOML text says, as if it stood at `path`.
 
-        from sketchstream.stream.schema import FileTable
-
+        Raises:
+            ConfigError: one line for each mistake, all of them at once.
+        """
         where = Path(path)
         try:
             data: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             msg = f"{where} is not valid TOML: {error}"
             raise ConfigError(msg) from None
-        override(data, environ or {})
-        if not isinstance(data.get("kafka", {}), dict):
-            msg = f"{where}: kafka must be a table: [kafka]"
-            raise ConfigError(msg)
-        if isinstance(data.get("kafka"), dict):
-            data["kafka"] = dict(flatten(data["kafka"]))
-        try:
-            table = FileTable.model_validate(data)
-        except ValidationError as error:
-            raise ConfigError(f"{where}: {explain(error, data)}") from None
-        try:
-            return _assemble(table, where)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
+        mistakes = override(data, environ or {})
+        table, found, unclear = read_tables(data)
+        mistakes += found
+        config = None
+        if table is not None:
+            config, found = _assemble(table, where, unclear)
+            mistakes += found
+        if mistakes or config is None:
+            raise ConfigError(*(f"{where}: {mistake}" for mistake in mistakes))
+        return config
 
     # ------------------------------------------------------------------ what others ask
 
@@ -324,26 +322,49 @@ class Config:
         return [Planned(plan.name, plan.calendar, planned(plan.spec)) for plan in self.sketches]
 
 
-def _assemble(table: FileTable, path: Path) -> Config:
-    """The parts fitted together, or a ConfigError."""
-    kafka = checks.kafka_settings(table)
-    checks.check_input(table, kafka)
+def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
+    """The parts fitted together, and everything that does not fit.
+
+    Args:
+        table: the file, its own mistakes taken out.
+        path: of the file.
+        unclear: keys that were taken out; what is said of them here follows from that, and is left out.
+    """
+    kafka, mistakes = kafka_settings.read(table.kafka)
+    if table.input.topic is not None:
+        mistakes += kafka_settings.contradictions(kafka) if not mistakes else ()
+    mistakes += checks.check_input(table, kafka)
     plans: list[SketchPlan] = []
+    names: set[str] = set()
     for number, block in enumerate(table.sketch):
-        label = f'sketch "{block.name}"'
         if not SKETCH_NAME.fullmatch(block.name):
-            msg = (
+            mistakes.append(
                 f"name of sketch {number + 1} must be lower-case letters, digits, '_', '.' and '-' (at most 100), "
                 f"found {block.name!r:.60}"
             )
-            raise ConfigError(msg)
-        if any(plan.name == block.name for plan in plans):
-            msg = f"two sketches are named {block.name!r}"
-            raise ConfigError(msg)
-        try:
-            plans.append(plan_sketch(block, table, path.parent))
-        except (SpecError, ConfigError) as error:
-            raise ConfigError(f"{label}: {error}") from None
+        if block.name in names:
+            mistakes.append(f"two sketches are named {block.name!r}")
+        names.add(block.name)
+        if f"sketch.{number}" in unclear:
+            continue
+        plan, found = plan_sketch(block, table, path.parent)
+        mistakes += [f'sketch "{block.name}": {mistake}' for mistake in found]
+        if plan is not None:
+            plans.append(plan)
+    mistakes += checks.check_store(table)
+    mistakes += checks.check_metrics(table)
+    mistakes += checks.check_limit(table, plans)
+    if table.key is None and "key" not in unclear:
+        mistakes += [
+            f'sketch "{plan.name}" needs a hash key: [key] file = "..." (made by `sketchstream keygen -o FILE`)'
+            for plan in plans
+            if plan.spec.needs_key
+        ]
+    mistakes = [one for one in mistakes if not any(re.search(rf"\b{re.escape(key)}\b", one) for key in unclear)]
+    if {"input", "input.topic", "input.file"} & set(unclear):
+        mistakes = [one for one in mistakes if not one.startswith("input takes")]
+    if mistakes or unclear:
+        return None, mistakes
     config = Config(
         path=path,
         kafka=kafka,
@@ -356,13 +377,8 @@ def _assemble(table: FileTable, path: Path) -> Config:
         worker=table.worker,
         sketches=tuple(plans),
     )
-    checks.check_store(config)
-    checks.check_privacy(config)
-    if config.key_file is None:
-        for plan in plans:
-            if plan.spec.needs_key:
-                msg = (
-                    f'sketch "{plan.name}" needs a hash key: [key] file = "..." (made by `sketchstream keygen -o FILE`)'
-                )
-                raise ConfigError(msg)
-    return config
+    try:
+        config.check_budget()
+    except ConfigError as error:
+        return None, list(error.mistakes)
+    return config, []

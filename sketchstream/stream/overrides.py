@@ -1,45 +1,48 @@
-"""Environment variables laid over a configuration file, and its first mistake explained in one line.
+"""Environment variables laid over a configuration file.
 
-In: plain data of a TOML file, variables, a validation error. Out: the data changed in place; messages. Touches:
-nothing.
+In: plain data of a TOML file, variables. Out: the data changed in place; mistakes, one line each. Touches: nothing.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sketchstream.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
 
 PREFIX = "SKETCHSTREAM__"
 
 
-def override(data: dict[str, Any], environ: Mapping[str, str]) -> None:
-    """Lay SKETCHSTREAM__TABLE__KEY variables over the file's data."""
+def override(data: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
+    """Lay SKETCHSTREAM__TABLE__KEY variables over the file's data; what is wrong with those that cannot be."""
+    mistakes: list[str] = []
     for variable in sorted(environ):
-        if not variable.startswith(PREFIX):
-            continue
-        parts = variable[len(PREFIX) :].split("__")
-        if len(parts) < 2 or not all(parts):
-            msg = f"{variable}: expected SKETCHSTREAM__TABLE__KEY, for example SKETCHSTREAM__KAFKA__GROUP_ID"
-            raise ConfigError(msg)
-        value = _value(environ[variable], variable)
-        if parts[0] == "KAFKA":
-            table = data.setdefault("kafka", {})
-            if isinstance(table, dict):
-                flat = dict(flatten(table))
-                flat[".".join(parts[1:]).lower().replace("_", ".")] = value
-                data["kafka"] = flat
-            continue
-        if parts[0] == "SKETCH":
-            _override_sketch(data, parts[1:], value, variable)
-            continue
+        if variable.startswith(PREFIX):
+            try:
+                _lay(data, variable, environ[variable])
+            except ConfigError as error:
+                mistakes += error.mistakes
+    return mistakes
+
+
+def _lay(data: dict[str, Any], variable: str, text: str) -> None:
+    """One variable over the data."""
+    parts = variable[len(PREFIX) :].split("__")
+    if len(parts) < 2 or not all(parts):
+        msg = f"{variable}: expected SKETCHSTREAM__TABLE__KEY, for example SKETCHSTREAM__KAFKA__GROUP_ID"
+        raise ConfigError(msg)
+    value = _value(text, variable)
+    if parts[0] == "KAFKA":
+        table = data.setdefault("kafka", {})
+        if isinstance(table, dict):
+            flat = dict(flatten(table))
+            flat[".".join(parts[1:]).lower().replace("_", ".")] = value
+            data["kafka"] = flat
+    elif parts[0] == "SKETCH":
+        _override_sketch(data, parts[1:], value, variable)
+    else:
         _put(data, [part.lower() for part in parts], value, variable)
 
 
@@ -89,48 +92,3 @@ def flatten(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
             yield from flatten(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
-
-
-def explain(error: ValidationError, data: Mapping[str, Any]) -> str:
-    """The first mistake in one line; unknown keys come first, because they often explain the others."""
-    found = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    one = found[0]
-    path = _path(one["loc"], data)
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    if one["type"] == "extra_forbidden":
-        known = _fields(one["loc"][:-1])
-        near = difflib.get_close_matches(str(one["loc"][-1]), known, n=1, cutoff=0.6)
-        parent = path.rpartition(".")[0]
-        hint = f"; did you mean {parent + '.' if parent else ''}{near[0]}?" if near else ""
-        return f"unknown key {path}{hint}{more}"
-    if one["type"] == "missing":
-        return f"{path} is missing{more}"
-    if one["type"] == "literal_error":
-        return f"{path} must be {one['ctx']['expected']}, found {one['input']!r:.40}{more}"
-    message = str(one["msg"]).removeprefix("Value error, ").removeprefix("a duration ").removeprefix("a size ")
-    if one["type"] == "value_error":
-        return f"{path} {message}{more}"
-    shown = f", found {one['input']!r:.40}" if isinstance(one["input"], (str, int, float, bool)) else ""
-    return f"{path}: {message[:1].lower()}{message[1:]}{shown}{more}"
-
-
-def _path(loc: tuple[int | str, ...], data: Mapping[str, Any]) -> str:
-    """`input.topic`, or `sketch "hourly".epsilon` for a block."""
-    parts = [str(part) for part in loc]
-    if len(loc) > 1 and loc[0] == "sketch" and isinstance(loc[1], int):
-        blocks = data.get("sketch")
-        block = blocks[loc[1]] if isinstance(blocks, list) and loc[1] < len(blocks) else {}
-        name = block.get("name") if isinstance(block, dict) else None
-        parts[:2] = [f'sketch "{name}"' if isinstance(name, str) else f"sketch {loc[1] + 1}"]
-    return ".".join(parts)
-
-
-def _fields(loc: tuple[int | str, ...]) -> list[str]:
-    """Names that are known at this place of the file."""
-    from sketchstream.stream import schema
-
-    model: type[BaseModel] = schema.FileTable
-    for part in loc:
-        if isinstance(part, str) and part in schema.TABLES:
-            model = schema.TABLES[part]
-    return list(model.model_fields)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sketchstream.errors import ConfigError
+from sketchstream.errors import ConfigError, SpecError
 from sketchstream.spec import ClosedDomain, Item, NoPrivacyWarning, OpenDomain, ProfileSpec
 from sketchstream.stream import checks
 from sketchstream.stream.windows import Calendar, Width
@@ -50,50 +51,67 @@ class SketchPlan:
         return -(-behind_ms // self.calendar.width.shortest_ms) + 2
 
 
-def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> SketchPlan:
-    """One block as spec and calendar."""
+def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[SketchPlan | None, list[str]]:
+    """One block as spec and calendar, or everything that is wrong with it."""
+    given = table.input
+    mistakes = list(_check_partitions(block, table))
+    calendar: Calendar | None = None
+    domain: ClosedDomain | OpenDomain | None = None
+    try:
+        calendar = Calendar(Width.parse(block.window), block.timezone)
+    except ConfigError as error:
+        mistakes.append(str(error))
+    try:
+        domain = _domain(block.domain, given.item_type, folder)
+    except (ConfigError, SpecError) as error:
+        mistakes.append(str(error))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NoPrivacyWarning)
+        try:
+            spec = ProfileSpec(
+                epsilon=block.epsilon,
+                unit=block.unit,
+                domain=domain or OpenDomain(1024),
+                max_count=block.max_count,
+                modulus=block.modulus,
+                max_weight=block.max_weight,
+                publish=block.publish,
+                epsilon_publish=block.epsilon_publish,
+                intrusion=block.intrusion,
+                bits=block.bits,
+                total_share=block.total_share,
+                counted=_counted(block, given),
+                max_total=block.max_total,
+                epsilon_records=_epsilon_records(block, given),
+            )
+        except (SpecError, ConfigError) as error:
+            mistakes.append(str(error))
+    if mistakes or calendar is None:
+        return None, mistakes
+    for one in caught:
+        warnings.warn(f'sketch "{block.name}": {one.message}', one.category, stacklevel=6)
+    return SketchPlan(block.name, spec, calendar), []
+
+
+def _check_partitions(block: SketchTable, table: FileTable) -> Iterator[str]:
+    """A sketch against how the topic is partitioned."""
     given = table.input
     if given.partitioned_by == "none":
         if block.unit == "item":
-            msg = (
+            yield (
                 "unit = 'item' needs input.partitioned_by = 'item': an item in several partitions would lose "
                 "epsilon in each of them"
             )
-            raise ConfigError(msg)
-        if block.publish != "state":
-            msg = (
+        elif block.publish != "state":
+            yield (
                 "input.partitioned_by = 'none' needs publish = 'state' (with intrusion = true or false): partitions "
                 "that share items can only be merged"
             )
-            raise ConfigError(msg)
     if block.unit == "item" and given.topic is not None and given.partitioner == "unchecked":
-        msg = (
+        yield (
             "unit = 'item' needs a partitioner that is checked, not 'unchecked': an item in several partitions would "
             "lose epsilon in each of them; `sketchstream validate` finds it"
         )
-        raise ConfigError(msg)
-    calendar = Calendar(Width.parse(block.window), block.timezone)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", NoPrivacyWarning)
-        spec = ProfileSpec(
-            epsilon=block.epsilon,
-            unit=block.unit,
-            domain=_domain(block.domain, given.item_type, folder),
-            max_count=block.max_count,
-            modulus=block.modulus,
-            max_weight=block.max_weight,
-            publish=block.publish,
-            epsilon_publish=block.epsilon_publish,
-            intrusion=block.intrusion,
-            bits=block.bits,
-            total_share=block.total_share,
-            counted=_counted(block, given),
-            max_total=block.max_total,
-            epsilon_records=_epsilon_records(block, given),
-        )
-    for one in caught:
-        warnings.warn(f'sketch "{block.name}": {one.message}', one.category, stacklevel=6)
-    return SketchPlan(block.name, spec, calendar)
 
 
 def _counted(block: SketchTable, given: InputTable) -> bool | None:

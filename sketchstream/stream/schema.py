@@ -14,8 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from sketchstream.stream.measures import duration_ms, size_bytes
 from sketchstream.stream.placement import FORMER, Partitioner
 
-TopicFormat = Literal["json", "key", "value", "packed"]
-FileFormat = Literal["jsonl", "lines", "csv", "parquet", "msgpack"]
+InputFormat = Literal["json", "key", "value", "packed", "jsonl", "lines", "csv", "parquet", "msgpack"]
 Duration = Annotated[int, BeforeValidator(duration_ms)]
 Size = Annotated[int, BeforeValidator(size_bytes)]
 
@@ -35,7 +34,7 @@ def _partitioner(value: object) -> object:
 
 
 Number = Annotated[str, BeforeValidator(_text)]
-PartitionerName = Annotated[Partitioner | Literal["unchecked"], BeforeValidator(_partitioner)]
+PartitionerName = Annotated[Literal[Partitioner, "unchecked"], BeforeValidator(_partitioner)]
 
 
 class Table(BaseModel):
@@ -49,7 +48,7 @@ class InputTable(Table):
 
     topic: str | None = None
     file: str | None = None
-    format: TopicFormat | FileFormat | None = None
+    format: InputFormat | None = None
     item: str | None = None
     item_type: Literal["text", "int", "bytes"] = "text"
     weight: str | None = None

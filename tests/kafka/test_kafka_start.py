@@ -12,8 +12,8 @@ from kafka_app import MINUTE, App
 
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.hashing import Key
-from sketchstream.stream.checks import OWNED
 from sketchstream.stream.config import Config
+from sketchstream.stream.kafka_settings import OWNED
 from sketchstream.stream.launch import rules
 from sketchstream_connectors.devbroker import PASSWORD, SASL_USER, DevCluster
 from sketchstream_connectors.kafka_client import Connection, ours
@@ -57,7 +57,7 @@ def test_options_that_are_ours_are_refused_broker_free(option: str) -> None:
     ("options", "message"),
     [
         ({}, "bootstrap.servers"),
-        ({"bootstrap.server": "x"}, "did you mean 'bootstrap.servers'"),
+        ({"bootstrap.server": "x"}, 'did you mean "bootstrap.servers"'),
         ({"session.timeout.ms": "soon"}, "whole number"),
         ({"ssl.check.hostname": "perhaps"}, "true or false"),
         ({"ssl.cafile": "none.pem"}, "must name a file"),

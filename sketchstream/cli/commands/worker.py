@@ -128,7 +128,7 @@ def _metrics(config: Config, worker: Worker) -> Iterator[None]:
     if config.worker.metrics is None:
         yield
         return
-    from sketchstream.stream.checks import address
+    from sketchstream.stream.addresses import address
     from sketchstream.stream.metrics import Endpoint
 
     place = address(config.worker.metrics, "worker.metrics")

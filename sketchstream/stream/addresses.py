@@ -1,0 +1,34 @@
+"""Addresses: host and port, and whether only this machine can reach them.
+
+In: text. Out: a host and a port. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from sketchstream.errors import ConfigError
+
+
+def address(text: str, name: str) -> tuple[str, int]:
+    """Host and port of "127.0.0.1:9400" or "[::1]:9400".
+
+    Raises:
+        ConfigError: it is neither; names the setting.
+    """
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\s]+):(\d{1,5})", text)
+    if found is None or int(found[2]) > 65535:
+        msg = f"{name} must be HOST:PORT, for example '127.0.0.1:9400', found {text!r:.60}"
+        raise ConfigError(msg)
+    return found[1].strip("[]"), int(found[2])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address of ours can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
