@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -218,6 +218,7 @@ class DevCluster:
             without a name may do everything.
         heap: the JVM's largest heap.
         properties: further broker settings, over ours.
+        jvm: further flags of the brokers' JVM.
         directory: where data and output go; default a temporary directory, removed at the end.
         jars: where the jars are kept.
 
@@ -235,6 +236,7 @@ class DevCluster:
         quick: bool = True,
         heap: str = "512m",
         properties: Mapping[str, str | int] | None = None,
+        jvm: Sequence[str] = (),
         directory: Path | None = None,
         jars: Jars | None = None,
         _flags: tuple[str, ...] = (),
@@ -247,7 +249,7 @@ class DevCluster:
         self.certificate: Path | None = None
         self._jars = jars or Jars()
         self._archiving = bool(_flags)
-        self._flags = (*(QUICK if quick else ()), "-Xms128m", f"-Xmx{heap}", *_flags)
+        self._flags = (*(QUICK if quick else ()), "-Xms128m", f"-Xmx{heap}", *jvm, *_flags)
         self._properties = dict(properties or {})
         self._base = directory
         self._directory: Path | None = None

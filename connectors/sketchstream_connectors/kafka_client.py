@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from sketchstream.errors import BrokerError, ConfigError, FencedError, MissingExtraError
 from sketchstream.stream import kafka_settings
 from sketchstream.stream.kafka_settings import Option
+from sketchstream_connectors import kafka_login
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -80,6 +81,10 @@ def ours(what: str) -> Iterator[None]:
     except errors.AuthorizationError as error:
         msg = f"{what}: {spelled(error)}; `sketchstream topics acls` lists what a worker must be allowed"
         raise BrokerError(msg) from error
+    except _Unreachable as error:
+        unreachable = BrokerError(f"{what}: {error}")
+        unreachable.retriable = not kafka_login.is_final(error.cause)
+        raise unreachable from error.cause
     except errors.KafkaError as error:
         msg = f"{what}: {spelled(error)}"
         raise BrokerError(msg) from error
@@ -142,23 +147,47 @@ def _import() -> None:
 
 def _build(client: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     """A client, whose thread and sockets are let go when it cannot be made (kafka-python leaves them behind)."""
+    from kafka.errors import KafkaTimeoutError
     from kafka.net.compat import KafkaNetClient
 
     made: list[Any] = []
+    causes: list[kafka_login.Causes] = []
 
     def networking(**configs: object) -> Any:
         made.append(_says_not_ready(KafkaNetClient(**configs)))
+        causes.append(kafka_login.Causes(made[-1]))
         return made[-1]
 
     try:
         return client(**{**options, "kafka_client": networking})
-    except BaseException:
+    except BaseException as error:
         for network in made:
             with contextlib.suppress(Exception):
                 network.close()
             with contextlib.suppress(Exception):
                 network._net.stop()
+        first = causes[0].first() if causes else None
+        if first is not None and isinstance(error, KafkaTimeoutError | type(first)):
+            raise _Unreachable(
+                first, str(options["bootstrap_servers"]), str(options.get("security_protocol") or "PLAINTEXT")
+            ) from error
         raise
+
+
+class _Unreachable(Exception):  # noqa: N818 - becomes a BrokerError in `ours`
+    """No bootstrap server let us in.
+
+    Args:
+        cause: of the client, the one that says most.
+        servers: that were tried.
+        protocol: that was spoken.
+    """
+
+    def __init__(self, cause: Exception, servers: str, protocol: str) -> None:
+        self.cause = cause
+        said = f"{servers} cannot be reached: {spelled(cause)}"
+        hint = kafka_login.advice(cause, protocol)
+        super().__init__(f"{said}; {hint}" if hint else said)
 
 
 def _says_not_ready(network: Any) -> Any:
@@ -214,7 +243,7 @@ class Connection:
         _import()
         chatter = logging.getLogger("kafka")
         if chatter.level == logging.NOTSET:
-            chatter.setLevel(logging.WARNING)  # at DEBUG the client would log keys and values
+            chatter.setLevel(logging.CRITICAL)  # its errors reach us as exceptions; at DEBUG it would log whole records
         self._base = base or Path()
         self._common: dict[str, Any] = {}
         self._special: dict[str, dict[str, Any]] = {"consumer": {}, "producer": {}, "admin": {}}
@@ -225,6 +254,13 @@ class Connection:
         for name, value in settings.items():
             self._add(name, value)
         self._read_secrets()
+        self._tokens: kafka_login.Tokens | None = None
+        if self._common.get("sasl_mechanism") == "OAUTHBEARER":
+            try:
+                self._tokens = kafka_login.Tokens(self._ours)
+            except KeyError as error:
+                msg = f'kafka "{error.args[0]}" is missing: sasl.mechanism = "OAUTHBEARER" needs it'
+                raise ConfigError(msg) from None
         if not self._common.get("bootstrap_servers"):
             msg = 'kafka "bootstrap.servers" is missing: [kafka] needs it'
             raise ConfigError(msg)
@@ -238,6 +274,12 @@ class Connection:
     def bootstrap(self) -> str:
         """`bootstrap.servers`."""
         return str(self._common["bootstrap_servers"])
+
+    @property
+    def patience_ms(self) -> int:
+        """How long questions to the cluster are repeated: the time that a first connection may take."""
+        given = self._special["admin"].get("bootstrap_timeout_ms", self._common.get("bootstrap_timeout_ms"))
+        return ADMIN_PATIENCE_MS if given is None else int(given)
 
     @property
     def group(self) -> str:
@@ -302,6 +344,8 @@ class Connection:
     ) -> dict[str, Any]:
         known = self._known(kind)
         chosen = {**defaults, **{k: v for k, v in self._common.items() if k in known}, **self._special[kind]}
+        if self._tokens is not None:
+            chosen["sasl_oauth_token_provider"] = kafka_login.provider(self._tokens)
         if kind == "consumer":
             longest = max(int(chosen.get("fetch_max_wait_ms", 500)), int(chosen.get("session_timeout_ms", 0)))
             chosen.setdefault("request_timeout_ms", max(30_000, longest + 1_000))
@@ -381,7 +425,7 @@ class Admin:
 
     def _ask(self, what: str, question: Callable[[KafkaAdminClient], _Answer]) -> _Answer:
         """An answer, asked for again over new connections while brokers come and go; for what changes nothing."""
-        deadline = time.monotonic() + (self._patience_ms or ADMIN_PATIENCE_MS) / 1000
+        deadline = time.monotonic() + (self._patience_ms or self._connection.patience_ms) / 1000
         while True:
             try:
                 with self.client(what) as client:
@@ -389,7 +433,7 @@ class Admin:
             except BrokerError as error:
                 cause = error.__cause__
                 passing = getattr(cause, "retriable", True) or type(cause).__name__ == "UnknownBrokerIdError"
-                if not passing or time.monotonic() > deadline:
+                if not (error.retriable and passing) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
 

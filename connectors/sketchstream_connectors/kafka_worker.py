@@ -115,6 +115,7 @@ def look_at_input(config: Config) -> None:
     """
     connection = connect(config)
     try:
+        connection.admin.topic(config.input.topic or "")  # an unreachable cluster is said once, and at once
         first = _nothing_counted(connection, config)
         choosing = first or config.lacks_partitioner
         sample = kafka_sample.try_to_read(

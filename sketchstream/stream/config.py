@@ -17,7 +17,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.errors import ConfigError
+from sketchstream.errors import ConfigError, SpecError
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream import checks, kafka_settings
 from sketchstream.stream.measures import spell_bytes, spell_snapshots

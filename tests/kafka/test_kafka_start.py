@@ -155,7 +155,10 @@ def test_workers_run_over_tls_and_sasl(secured: App, monkeypatch: pytest.MonkeyP
     load.close_windows(start + 2 * MINUTE)
     secured.wait_published(start + MINUTE)
     secured.check_exact()
-    assert PASSWORD not in worker.log.read_text()
+    said = worker.log.read_text()
+    assert PASSWORD not in said
+    assert " sketchstream." in said
+    assert " kafka." not in said, "the client's own lines"
     assert worker.terminate() == 0
 
 

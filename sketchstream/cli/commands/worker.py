@@ -30,7 +30,11 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 @click.option("--fail-fast", is_flag=True, help="End with exit code 4 when a partition halts, as worker.fail_fast.")
 @click.option("--leave", is_flag=True, help="At the end, give up static membership (group.instance.id) at once.")
 @click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What standard error shows."
+    "--log-level",
+    type=click.Choice(LEVELS),
+    default="info",
+    show_default=True,
+    help="What standard error shows; debug adds the Kafka client's own warnings.",
 )
 def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str) -> None:
     r"""Consume events, keep one noisy sketch for each sketch, window and partition, seal and publish them.
@@ -45,8 +49,8 @@ def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str) -> 
     from sketchstream.cli import clusters
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    # The client's own debug lines hold whole requests, records among them.
-    logging.getLogger("kafka").setLevel(max(logging.WARNING, logging.getLogger().level))
+    # What the client warns of is said in lines of ours, and its debug lines hold whole requests, records among them.
+    logging.getLogger("kafka").setLevel(logging.WARNING if log_level == "debug" else logging.CRITICAL)
     config = clusters.load(config_file)
     if not config.from_kafka:
         config.check_memory(partitions=1)
