@@ -7,8 +7,9 @@ sealed topic or folder, reading.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
@@ -22,7 +23,8 @@ from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.estimate.result import Profile
-    from sketchstream.privacy.deployment import Deployment
+    from sketchstream.privacy.deployment import Deployment, Record
+    from sketchstream.privacy.guarantee import Beside
     from sketchstream.published import Published, SealedState
     from sketchstream.serve.sealed import SealedReader, SealedWindow
     from sketchstream.stream.config import Config
@@ -118,8 +120,44 @@ class Windows:
         around = clusters.context(
             self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts
         )
+        published = self._beside(window)
+        known = {one.name for one in published}
+        planned = (one for one in around.beside if one.name not in known)
+        around = replace(around, beside=(*published, *planned))
         profile.guarantee = Guarantee.of(window.parts[0].spec, worst, around).to_dict()
         return profile
+
+    @cached_property
+    def _records(self) -> tuple[Record, ...]:
+        """Of the deployment's ledger."""
+        return self.deployment().records
+
+    def _beside(self, window: SealedWindow) -> tuple[Beside, ...]:
+        """What else was published of the time of a window: other sketches, in the configuration or not, and revisions.
+
+        Each is what its most expensive record is. States that were published under one place add up, each a sketch of
+        its own.
+        """
+        from sketchstream.privacy.guarantee import Beside
+
+        groups: dict[tuple[str, int, int], list[Record]] = {}
+        places: Counter[object] = Counter()
+        for record in self._records:
+            number = places[record.place]
+            places[record.place] += 1
+            own = (record.name, record.revision, number) == (window.sketch, window.revision, 0)
+            start, end = window.window if record.window is None else record.window
+            if not own and start < window.window[1] and window.window[0] < end:
+                groups.setdefault((record.name, record.revision, number), []).append(record)
+        return tuple(
+            Beside(
+                name,
+                max(one.event() for one in records),
+                max(one.item() for one in records),
+                min((one.window[1] - one.window[0] for one in records if one.window is not None), default=None),
+            )
+            for (name, _, _), records in sorted(groups.items())
+        )
 
     def merged(self, windows: Sequence[SealedWindow]) -> tuple[Published, float]:
         """All these windows as one published object, and how far its error can grow against one window's.

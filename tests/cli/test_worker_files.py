@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,21 @@ def test_reset_counts_again_as_a_new_revision_and_the_ledger_adds_it(run: Run, s
     assert [round(value, 4) for value in lines[1]["counts"][:4]] == [5, 0, 0, 1]
     assert len(list((tmp_path / "sealed").rglob("*.sealed"))) == 6
     assert json.loads(run("ledger", "-c", sealed, "--format", "json").out)["total"]["event"] == "60"
+    assert [line["guarantee"]["total"] for line in lines] == ["60"] * 3, "what the ledger says, not one revision's part"
+
+
+def test_a_sketch_that_left_the_configuration_is_still_paid_for(run: Run, sealed: Path) -> None:
+    text = sealed.read_text()
+    assert text.count('name = "') == 1
+    for name in ("second", "third"):
+        sealed.write_text(re.sub('name = "[a-z]+"', f'name = "{name}"', text))
+        assert run("reset", "-c", sealed, "--yes").code == 0
+        assert run("worker", "-c", sealed).code == 0
+    spent = json.loads(run("ledger", "-c", sealed, "--format", "json").out)["total"]
+    assert spent["event"] == "90"
+    lines = [json.loads(line) for line in run("profile", "-c", sealed, "--all", "--format", "json").out.splitlines()]
+    assert {(line["sketch"], line["guarantee"]["total"]) for line in lines} == {("third", spent["event"])}
+    assert all("over 3 sketches: an event loses at most 90" in " ".join(line["guarantee"]["seen"]) for line in lines)
 
 
 def test_reset_beyond_the_budget_is_refused_before_anything_is_dropped(run: Run, sealed: Path, tmp_path: Path) -> None:
