@@ -81,7 +81,7 @@ class Falling:
     def ends_and_ways(self, z: float) -> tuple[Floats, Floats, Floats]:
         """Ends of the intervals, and half the width that each would have by itself."""
         low, high = self.band.ends(z)
-        way, most = (high - low) / 2.0, high[1]
+        way, most = np.maximum(high - low, 0.0) / 2.0, high[1]
         low[1:], high[1:] = fallen(self.band.low[1:], self.band.high[1:], low[1:], high[1:], self.ratios)
         if self.limited:
             low, high = np.minimum(low, most), np.minimum(high, most)

@@ -17,6 +17,10 @@ from sketchstream.kernels import kernel
 
 EXACT, CUMULATIVE, BINS = 0, 1, 2
 """How the counters' histogram was published, as the kernels see it."""
+LEAST = 1e-120
+"""Least share on a shrinkage path: its square is still a number."""
+PIVOT = 1e-14
+"""What is less than this part of the numbers that it is a difference of is rounding."""
 IMPOSSIBLE = -1e300
 """Log-likelihood of data that cannot have come from the law."""
 
@@ -90,7 +94,7 @@ def gram(rows: Floats, out: Floats) -> None:
 @kernel
 def _curvature(e: Any, q: Any) -> Any:
     """First two derivatives of the cumulant of discrete Laplace noise at s = log e, |s| < -log q. Source: note 7.1."""
-    up, down = 1.0 - q * e, 1.0 - q / e
+    up, down = max(1.0 - q * e, PIVOT), max(1.0 - q / e, PIVOT)
     high, low = q * e / up, q / e / down
     return high - low, high / up + low / down
 
@@ -179,7 +183,7 @@ def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, 
             promise = g[0] * g[0] / diag[0]
             for i in range(1, m):
                 factor = low[i] / diag[i - 1]
-                diag[i] -= factor * low[i]
+                diag[i] = max(diag[i] - factor * low[i], PIVOT * diag[i])
                 g[i] -= factor * g[i - 1]
                 promise += g[i] * g[i] / diag[i]
             step[m - 1] = -g[m - 1] / diag[m - 1]
@@ -258,7 +262,7 @@ def settle_rows(form: Any, mu: Floats, noise: Any, d: Any, jacobian: Floats, tai
                 # the row before holds L^-1 J / sqrt(pivot)
                 for j in range(k):
                     row[j] -= factor * before[j] * root
-                pivot = mu[i] + ends - noise * noise / pivot
+                pivot = max(mu[i] + ends - noise * noise / pivot, PIVOT * (mu[i] + ends))
             scale = 1.0 / math.sqrt(max(pivot, 1e-300))
             for j in range(k):
                 row[j] *= scale
@@ -465,7 +469,7 @@ def path(
             better = False
             for _ in range(30):
                 for i in range(m):
-                    new_f[i] = max(f[i] + scale * df[i], 1e-200)
+                    new_f[i] = max(f[i] + scale * df[i], LEAST)
                     new_p[i] = max(p[i] + scale * step[i], 1e-300)
                 new = _objective(form, v, new_p, h, new_f, f0, tau, d, q, mult, mu, y, z, work)
                 if new >= value - max(min(1e-7, tolerance), 1e-13 * abs(value)):
@@ -618,7 +622,7 @@ def pooled_path(
                 break
             better = False
             for _ in range(30):
-                new_f = np.maximum(f * (1.0 + scale * step), 1e-200)
+                new_f = np.maximum(f * (1.0 + scale * step), LEAST)
                 new = _pooled_objective(table, h, new_f, f0, tau, d, q, mult, new_mu, y, z, work)
                 if new >= value - max(min(1e-7, tolerance), 1e-13 * abs(value)):
                     better = True

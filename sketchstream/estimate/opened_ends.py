@@ -42,7 +42,8 @@ class Reach(Mixed):
         ends = [curve.ends(z) for curve in self.curves]
         low = sum((curve.value - end[0]) ** 2 for curve, end in zip(self.curves, ends, strict=True))
         high = sum((curve.value - end[1]) ** 2 for curve, end in zip(self.curves, ends, strict=True))
-        return max(middle - math.sqrt(low), 0.0), self._limited(middle + math.sqrt(high), z)
+        last = self._limited(middle + math.sqrt(high), z)
+        return min(max(middle - math.sqrt(low), 0.0), last), last
 
     def _limited(self, high: float, z: float) -> float:
         """An upper end, or what no number of items exceeds."""
