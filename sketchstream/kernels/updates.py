@@ -1004,8 +1004,9 @@ def _sum(weights: Any, count: Any) -> Any:
     if len(weights) == 0:
         return np.int64(count)
     total = np.int64(0)
-    for i in range(count):
-        total += np.int64(weights[i])
+    part = weights[:count]
+    for i in range(len(part)):
+        total += np.int64(part[i])
     return total
 
 
@@ -1177,9 +1178,13 @@ def _count_unsampled(slots: U64, weights: Any, max_weight: Any) -> Any:
     """Number of events with a valid weight whose item is in the domain and not in its sample."""
     count = 0
     for i in range(len(slots)):
+        count += slots[i] == UNSAMPLED
+    if count == 0 or max_weight == 0 or len(weights) == 0:
+        return count
+    count = 0
+    for i in range(len(slots)):
         if slots[i] == UNSAMPLED:
-            weight = np.int64(weights[i]) if len(weights) > 0 else np.int64(1)
-            count += max_weight == 0 or (-max_weight <= weight <= max_weight)
+            count += -max_weight <= np.int64(weights[i]) <= max_weight
     return count
 
 
