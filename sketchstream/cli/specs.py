@@ -36,6 +36,8 @@ class Description:
     modulus: int | None
     max_weight: int | None
     bits: str | None
+    total_share: str | None
+    max_total: int | None
     publish: Publish
     epsilon_publish: str | None
     intrusion: bool | None
@@ -56,6 +58,8 @@ class Description:
             "epsilon_publish": self.epsilon_publish,
             "intrusion": self.intrusion,
             "bits": None if self.bits is None else int(self.bits),
+            "total_share": self.total_share,
+            "max_total": self.max_total,
         }
         return ProfileSpec(
             epsilon=self.epsilon,
@@ -114,6 +118,8 @@ _OPTIONS = (
     click.option("--modulus", type=int, help="With --unit item: above all counts.  [default: 32, or max_count + 1]"),
     click.option("--max-weight", type=int, help="With --unit event: largest weight of one event.  [default: 1]"),
     click.option("--bits", type=click.Choice(["32", "64"]), help="With --unit event: of a counter.  [default: 32]"),
+    click.option("--total-share", help="Share of the noise that the total gets, 0 for no total.  [default: 1/40]"),
+    click.option("--max-total", type=int, help="With --unit item: promised most of one item's weights; gives a total."),
     click.option(
         "--publish",
         type=click.Choice(["histogram", "state"]),

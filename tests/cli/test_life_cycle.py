@@ -355,3 +355,24 @@ def test_interrupted_release_is_charged(
     monkeypatch.undo()
     assert not (tmp_path / "look").exists()
     assert json.loads(run("ledger", tmp_path / "s.sketch", "--format", "json").out)["loss"] == "3/2"
+
+
+def test_the_total_is_what_was_counted_and_its_share_can_be_chosen(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "e.txt").write_text("\n".join(["1"] * 50_000 + ["2"] * 3) + "\n")
+    widths = {}
+    for share in ("1/40", "1/2", "0"):
+        made = run("create", "-o", "t", "--epsilon", "1", "--size", "4", "--total-share", share)
+        assert made.code == 0, made.err
+        assert run("update", "t", "e.txt", "--format", "lines", "--item-type", "int").code == 0
+        assert run("seal", "t", "-o", "t.sealed").code == 0
+        found = json.loads(run("profile", "t.sealed", "--format", "json").out)
+        assert found["epsilon"] == found["epsilon_publish"] == "1"
+        total = found["total"]
+        assert total["low"] <= total["value"] <= total["high"]
+        widths[share] = total["high"] - total["low"]
+        if share != "0":
+            assert abs(total["value"] - 50_003) < 10 * widths[share], "forty standard deviations"
+        for name in ("t", "t.sealed"):
+            (tmp_path / name).unlink(missing_ok=True)
+    assert widths["1/40"] == 330
+    assert widths["1/2"] < 30
