@@ -3,8 +3,8 @@
 In: a Kafka of its own on loopback (or `--bootstrap`), filled by confluent-kafka in another process. Out: medians, and
 ratios within rounds with their quartiles, on standard output. Touches: Java, free ports, a temporary directory.
 
-Measured end to end by the wall clock, from the first poll to the last record: poll, decode, hash, update a sketch with
-2^20 slots. Beside it the processor time of the reading process and of the broker. All with one process on one topic:
+Measured end to end by the wall clock, over the last two thirds of the records: poll, decode, hash, update a sketch
+with 2^20 slots. Beside it the processor time of the reading process and of the broker. One process, one topic:
     raw        the limit: a socket, one Fetch on its way while the checksums of the last one are computed, one buffer,
                heads counted; no group, no positions, no records
     confluent  confluent-kafka's consume(500), value() and key(), nothing done with them: fetch.queue.backoff.ms = 5
@@ -133,12 +133,25 @@ def load(bootstrap: str, topic: str, shape: str, codec: str, records: int) -> No
 
 
 class Cost:
-    """Seconds by the wall clock, of this process's processors, and of the broker's (NaN where it is not ours)."""
+    """Seconds a record by the wall clock, of this process's processors, and of the broker's (NaN where it is not ours).
+
+    The clock starts with the first third behind it: what a reader allocates at first it uses again afterwards.
+    """
 
     def __init__(self, records: int) -> None:
         self.records = records
         self.wall = self.cpu = self.broker = float("nan")
-        self._begun = self._now()
+        self._from = -1
+        self._begun = np.zeros(3)
+
+    def seen(self, records: int) -> bool:
+        """So many have come; whether more are to come."""
+        if self._from < 0 and records >= self.records // 3:
+            self._from, self._begun = records, self._now()
+        if records < self.records:
+            return True
+        self.wall, self.cpu, self.broker = (self._now() - self._begun) / (records - self._from)
+        return False
 
     @staticmethod
     def _now() -> np.ndarray:
@@ -147,11 +160,6 @@ class Cost:
             fields = Path(f"/proc/{broker_pid}/stat").read_text().rpartition(")")[2].split()
             broker = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         return np.array([time.perf_counter(), time.process_time(), broker])
-
-    def stop(self) -> Cost:
-        """The last record has come."""
-        self.wall, self.cpu, self.broker = (self._now() - self._begun) / self.records
-        return self
 
 
 # ---------------------------------------------------------------------------------------------- readers
@@ -195,7 +203,7 @@ class RawReader:
             filled += got
         return view
 
-    def read(self, records: int, keep: list[bytes] | None = None) -> None:
+    def read(self, records: int, keep: list[bytes] | None = None) -> Cost:
         """Count so many records; `keep` collects what the partitions' fields hold."""
         from crc32c import crc32c
 
@@ -203,8 +211,9 @@ class RawReader:
         from sketchstream_connectors.fetch_responses import read_response
 
         seen = 0
+        cost = Cost(records)
         self.ask()
-        while seen < records:
+        while cost.seen(seen):
             size = int.from_bytes(self.fill(self.head), "big")
             correlation, response = read_response(self.fill(self.buffer[:size]), 11)
             assert correlation == self.requests
@@ -227,6 +236,7 @@ class RawReader:
                     assert crc32c(view[head[0] + 21 : head[1]]) == head[kernels.CRC]
                 if keep is not None:
                     keep.append(bytes(view))
+        return cost
 
     def close(self) -> None:
         """End."""
@@ -236,9 +246,7 @@ class RawReader:
 def read_raw(bootstrap: str, topic: str, records: int, _decoder: Any) -> Cost:
     """The limit."""
     reader = RawReader(bootstrap, topic, range(PARTITIONS))
-    cost = Cost(records)
-    reader.read(records)
-    cost.stop()
+    cost = reader.read(records)
     reader.close()
     return cost
 
@@ -268,11 +276,9 @@ def read_stock(bootstrap: str, topic: str, records: int, _decoder: Any) -> Cost:
     consumer = client_consumer(bootstrap, topic)
     cost = Cost(max(records // STOCK_SHARE, 1))
     seen = 0
-    while seen < cost.records:
+    while cost.seen(seen):
         for polled in consumer.poll(1000, max_records=500).values():
             seen += len(polled)
-    cost.records = seen
-    cost.stop()
     consumer.close()
     return cost
 
@@ -332,10 +338,9 @@ def read_wide(bootstrap: str, topic: str, records: int, _decoder: Any) -> Cost:
     consumer._fetcher.PartitionRecords = counting_records()
     cost = Cost(records)
     seen = 0
-    while seen < records:
+    while cost.seen(seen):
         for polled in consumer.poll(1000).values():
             seen += sum(entry.records for entry in polled)
-    cost.stop()
     consumer.close()
     return cost
 
@@ -368,14 +373,13 @@ def read_confluent(bootstrap: str, topic: str, records: int, _decoder: Any, *, b
     cost = Cost(records)
     consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
     seen = 0
-    while seen < records:
+    while cost.seen(seen):
         messages = consumer.consume(500, 1.0)
         seen += len(messages)
         if not bare:
             for message in messages:
                 message.value()
                 message.key()
-    cost.stop()
     consumer.close()
     return cost
 
@@ -405,7 +409,7 @@ def update_all(consumer: Any, records: int, decoder: Any) -> Cost:
     sketch = ss.Sketch.create(spec, ss.Key.generate())
     cost = Cost(records)
     seen = 0
-    while seen < records:
+    while cost.seen(seen):
         for polled in consumer.poll(1000, max_records=16).values():  # as the worker
             for chunk in polled:
                 decoded = decoder.decode(chunk.records)
@@ -415,7 +419,7 @@ def update_all(consumer: Any, records: int, decoder: Any) -> Cost:
                     items, weights = decoded.items.take(decoded.valid), decoded.weights
                     sketch.update(items, None if weights is None else weights[decoded.valid])
                 seen += len(chunk)
-    return cost.stop()
+    return cost
 
 
 READERS: dict[str, Callable[[str, str, int, Any], Cost]] = {
@@ -449,9 +453,7 @@ def member(bootstrap: str, topic: str, shape: str, role: str, index: int, member
         if reader is None:
             seconds = update_all(consumer, records // members, decoder).wall * (records // members)
         else:
-            begun = time.perf_counter()
-            reader.read(records // members)
-            seconds = time.perf_counter() - begun
+            seconds = reader.read(records // members).wall * (records // members)
             reader.close()
         print(seconds, flush=True)
 
@@ -620,7 +622,7 @@ def codecs(bootstrap: str, mark: str, records: int, rounds: int, chosen: list[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, three rounds")
-    parser.add_argument("--records", type=int, help="records a topic (default 1,500,000; four times as many keys)")
+    parser.add_argument("--records", type=int, help="records a topic (default 3,000,000; twice as many keys)")
     parser.add_argument("--rounds", type=int, help="rounds (default 5)")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=SHAPES, help="some of the parts")
     parser.add_argument("--codecs", nargs="+", choices=CODECS, default=list(CODECS), help="some of the codecs")
@@ -648,7 +650,7 @@ def main() -> None:
             assert process is not None
             global broker_pid
             broker_pid = process.pid
-        records = options.records or (150_000 if options.quick else 1_500_000)
+        records = options.records or (300_000 if options.quick else 3_000_000)
         rounds = options.rounds or (3 if options.quick else 5)
         readers = None if options.readers is None else ["ours", *(name for name in options.readers if name != "ours")]
         run(bootstrap, records, rounds, options.shapes, options.codecs, readers)
@@ -661,12 +663,12 @@ def run(
     mark = f"{os.getpid()}"
     print(f"{PARTITIONS} partitions, medians of {rounds} rounds, ratios within rounds (quartiles)", flush=True)
     for shape in [shape for shape in ("keys", *TEXTS, "packed") if shape in shapes]:
-        count = {"keys": 4 * records, "packed": max(records // 100, 2_000)}.get(shape, records)
+        count = {"keys": 2 * records, "packed": max(records // 100, 2_000)}.get(shape, records)
         load(bootstrap, f"{shape}-none-{mark}", shape, "none", count)
         readers = wanted or (list(READERS) if shape in ("keys", "json", "packed") else ["ours", "raw", "bare"])
         report(shape, "none", measure(bootstrap, f"{shape}-none-{mark}", shape, count, readers, rounds))
     for shape in [shape for shape in ("keys", "json") if f"scaling-{shape}" in shapes]:
-        count = 4 * records if shape == "keys" else records
+        count = 2 * records if shape == "keys" else records
         load(bootstrap, f"{shape}-scaling-{mark}", shape, "none", count)
         scaling(bootstrap, f"{shape}-scaling-{mark}", shape, count, 2 * rounds)
     if "codecs" in shapes:

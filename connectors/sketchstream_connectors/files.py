@@ -22,7 +22,7 @@ from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemErr
 from sketchstream.items import Items
 from sketchstream.stream.ports import Assigned, Chunk, Ended, PartitionError, SourceEvent
 from sketchstream.stream.sampling import PARSED, Sample, Wanted
-from sketchstream_connectors import file_blocks, file_compression, file_rows
+from sketchstream_connectors import file_blocks, file_compression, file_rows, pools
 from sketchstream_connectors.file_layout import FileFormat, Ints, Layout, Piece
 
 __all__ = ["FileFormat", "FileSource", "Layout", "Piece", "batches", "end_of", "look", "pieces", "sample_of"]
@@ -124,6 +124,7 @@ class FileSource:
             self._pieces = None
             return [PartitionError(0, _halting(error))]
         if piece is None:
+            pools.rest()
             return []
         if self._wanted is not None:
             self._look(piece, first=begin == 0)

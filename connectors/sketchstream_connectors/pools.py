@@ -95,7 +95,7 @@ ARRAYS = Pool(kept=128, kept_bytes=1 << 26, rounding=1 << 16)
 """For arrays of one number a record: places, times, never keys or values."""
 
 
-PAYLOADS = Pool(kept=32)
+PAYLOADS = Pool(kept=64, kept_bytes=1 << 26)
 """For decompressed batches: keys and values."""
 
 
