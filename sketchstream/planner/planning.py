@@ -5,6 +5,7 @@ In: a spec and expectations. Out: a `Plan`. Touches: nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -165,9 +166,8 @@ def _candidates(spec: ProfileSpec, vary: Vary, items: float) -> list[ProfileSpec
 
 def resized(spec: ProfileSpec, **changes: Any) -> ProfileSpec:
     """`spec` with some fields changed."""
-    names = ("epsilon", "unit", "domain", "max_count", "max_weight", "publish", "epsilon_publish", "intrusion", "bits")
-    fields: dict[str, Any] = {name: getattr(spec, name) for name in names} | changes
-    return ProfileSpec(modulus=spec.modulus, **fields)
+    kept: dict[str, Any] = {one.name: getattr(spec, one.name) for one in dataclasses.fields(spec)}
+    return ProfileSpec(**kept | changes)
 
 
 def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: int, runs: int) -> None:

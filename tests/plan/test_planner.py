@@ -192,3 +192,22 @@ def test_total_and_mean_agree_with_simulation() -> None:
     found = ss.plan(spec, items=10_000, mean=2.5, runs=200, method="inverse", seed=3)
     for name in ("total", "mean"):
         assert found[name].simulated == pytest.approx(found[name].sd, rel=0.2), name
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"total_share": 0},
+        {"total_share": "1/10", "max_weight": 5, "bits": 64},
+        {"unit": "item", "modulus": 20},
+        {"unit": "item", "max_total": 50, "max_count": 40},
+        {"publish": "state", "intrusion": True, "epsilon_publish": 2},
+    ],
+)
+def test_a_search_keeps_what_it_does_not_vary(more):
+    from sketchstream.planner.planning import resized
+
+    spec = ss.ProfileSpec(epsilon="3", domain=ss.OpenDomain(slots=1 << 12, levels=2), **more)
+    assert resized(spec) == spec
+    larger = ss.OpenDomain(slots=1 << 13, levels=2)
+    assert resized(spec, domain=larger) == ss.ProfileSpec(epsilon="3", domain=larger, **more)
