@@ -32,6 +32,8 @@ from sketchstream.estimate.linear import Line, linear
 from sketchstream.estimate.observed import FAR, Cells, Floats, Observed
 from sketchstream.estimate.opened_count import CROWDED, Curve
 
+SATURATED, SURE = 0.75, 1.96
+"""Of ln(modulus): items per slot from which on, with so many standard deviations, residues are taken as saturated."""
 USEFUL = 5.0
 """Levels with more items than this per slot are left out: their weight would be nothing."""
 STEPS = 3
@@ -242,13 +244,25 @@ def read_part(observed: Observed, span: int) -> Part:
         items = found.value
         clear = useful(levels, items)
         model = _first(clear, model, items)
-    if opened_count.overcrowded(levels, found):
+    if opened_count.overcrowded(levels, found) or _saturated(levels, found, observed.modulus):
         msg = (
             "every level is too crowded: there are about two items or more in each slot, and what is published cannot "
             "tell how many; take more slots or more levels"
         )
         raise EstimateError(msg)
     return Part(observed, levels, clear, found, model)
+
+
+def _saturated(levels: Sequence[Level], found: Curve, modulus: int | None) -> bool:
+    """Whether the counters of every level wrapped so often that all residues are nearly equally frequent.
+
+    A share 1 / modulus of the slots then shows residue 0, as if ln(modulus) items lay in each slot, however many there
+    are: a number of items close to that is no estimate.
+    """
+    if modulus is None:
+        return False
+    low, _ = found.ends(SURE)
+    return low > SATURATED * math.log(modulus) * max(level.m / level.share for level in levels)
 
 
 def useful(levels: Sequence[Level], items: float) -> list[Level]:
