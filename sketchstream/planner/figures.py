@@ -96,13 +96,13 @@ def truths(names: Sequence[str], items: float, shares: Floats) -> dict[str, floa
 
 
 def deviation(profile: Profile, name: str) -> float:
-    """Standard deviation behind an interval: of k+ numbers as the estimate has it, of the others from their intervals.
+    """Standard deviation behind an interval: of closed domains' k+ numbers as the estimate has it, of others from it.
 
     For these, two levels are compared, so that brackets of wide bins, which do not depend on the level, fall out; the
     upper half is taken, for the lower end may stand at 0. Infinite where both ends stand at the bounds of the possible
     at either level: then the interval says nothing of the noise.
     """
-    if name == "distinct" or name.startswith("at_least."):
+    if not profile.facts.open_domain and (name == "distinct" or name.startswith("at_least.")):
         k = 1 if name == "distinct" else int(name.removeprefix("at_least."))
         return math.sqrt(max(float(profile.known_tail(k).variance[0]), 0.0))
     wide, narrow = profile.interval(name, 0.95), profile.interval(name, 0.5)
