@@ -21,7 +21,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 # Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint types kafka jars browser bench faults audit docs format clean
+.PHONY: help setup demo test test-fast lint types kafka jars browser bench faults audit mutants docs format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -84,6 +84,9 @@ faults: setup jars  ## long fault schedules on real brokers (not part of `make t
 audit: setup  ## the privacy audit with a million samples, and the slow statistics (not part of `make test`)
 	@$(BIN)/sketchstream verify
 	@$(BIN)/python -m pytest -m slow --ignore=tests/kafka --ignore=tests/stream tests
+
+mutants: setup  ## every check of whole sketches against every broken build (not part of `make test`)
+	@$(BIN)/python -m pytest -q -m slow tests/privacy/test_privacy_verify.py
 
 docs: setup  ## write docs/cli.md from the commands themselves
 	@$(BIN)/python docs/write_cli.py
