@@ -82,6 +82,12 @@ def test_a_forgetful_state_topic_is_noticed(app: App) -> None:
     assert "retention.ms is '1000' and must be '-1'" in found(app)
 
 
+def test_a_state_topic_that_does_not_tell_the_time_is_noticed(app: App) -> None:
+    assert "message.timestamp.type" not in found(app)
+    set_topic(app, app.names.state, message_timestamp_type="CreateTime")
+    assert "workers cannot compare their clocks with the brokers'" in found(app)
+
+
 def test_records_that_hold_no_item_are_noticed(app: App) -> None:
     load = app.load()
     for i in range(50):

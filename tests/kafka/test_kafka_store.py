@@ -153,6 +153,32 @@ def test_what_was_committed_is_what_a_successor_takes(app: App) -> None:
     assert found.blobs == {"b": big, "c": b"three"}
 
 
+def test_a_commit_tells_the_brokers_time(app: App) -> None:
+    """From the state topic's append time; not where an older topic keeps the producer's own timestamps."""
+    from kafka.admin import ConfigResource, ConfigResourceType
+
+    app.fill()
+    store = app.store()
+    store.take(0)
+    assert store.broker_time is None
+    store.commit(0, snapshot(10, {"a": b"1"}))
+    assert store.broker_time is not None
+    ms, heard = store.broker_time
+    assert abs(ms / 1000 - time.time()) < 30
+    assert 0 <= time.monotonic() - heard < 30
+    with app.connection.admin.client("changing the state topic") as client:
+        kept = {"message.timestamp.type": "CreateTime"}
+        client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, app.names.state, kept)])
+    deadline = time.monotonic() + 20
+    while not kept.items() <= app.connection.admin.configs(app.names.state).items():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    other = app.store()
+    other.take(0)
+    other.commit(0, snapshot(20, {"b": b"2"}))
+    assert other.broker_time is None
+
+
 def test_a_predecessor_is_fenced_for_ever(app: App) -> None:
     app.fill()
     old, new = app.store(), app.store()

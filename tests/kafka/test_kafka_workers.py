@@ -63,6 +63,26 @@ def test_two_workers_one_killed_in_mid_stream_and_restarted_count_exactly(app_of
     app.check_exact()
 
 
+def test_a_fast_producer_makes_nothing_of_the_others_late(app_of: Callable[..., App]) -> None:
+    """2% of the records are 45 minutes fast, their timestamps too; all the rest is counted where it belongs."""
+    app = app_of(input='item_type = "int"\nitem = "u"\ntime = "ts"\nidle = "off"')
+    rng, load = random.Random(12), app.load()
+    for i in range(24_000):  # 20 minutes, 5 a second in each partition
+        fast = 45 * MINUTE if rng.random() < 0.02 else 0
+        load.send(int(499 * rng.random() ** 3), BASE + i * 50 + fast)
+    load.flush()
+    worker = app.start()
+    app.wait_published(BASE + 7 * MINUTE)  # ten minutes of lateness, and what the quorum takes
+    assert max(entry.window[1] for entry in app.entries()) <= BASE + 10 * MINUTE
+    for step in range(12):
+        load.close_windows(BASE + 80 * MINUTE + step * 15_000)
+    app.wait_published(BASE + 65 * MINUTE)
+    app.check_exact()
+    assert not worker.says("late=")
+    assert not worker.says("clock_skew")
+    assert worker.says("event=watermark_jumped")
+
+
 def test_a_backlog_is_counted_before_idleness_closes_anything(app_of: Callable[..., App]) -> None:
     app = app_of(input=f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "2s"\nidle_topic = "2s"')
     end = stream(app, 3, 3000, seed=3)
