@@ -128,11 +128,21 @@ def linearised(level: Level, model: Model) -> Floats:
 
     The recursion itself, run on noisy data, can blow up at large counts; its derivative at the model cannot.
     """
-    gap = level.law - model.slot_law(level.m, level.share)
+    gap = level.law - _seen_law(level, model)
     r = model.undone(level.m, level.share)
     out = model.intensity * level.share + level.m * np.convolve(r, gap)[: gap.size]
     out[0] = model.items * level.share - level.m * r[0] * gap[0]
     return out
+
+
+def _seen_law(level: Level, model: Model) -> Floats:
+    """(S+1,) law of a slot's count at 0..S as it is seen: unit `item` counts modulo p, so sums wrap."""
+    if not isinstance(level.estimator, Circle):
+        return model.slot_law(level.m, level.share)
+    each = level.share / level.m
+    spectrum = np.fft.rfft(model.intensity * each, level.estimator.p)
+    law = np.fft.irfft(np.exp(spectrum - model.items * each), level.estimator.p)
+    return np.asarray(law[: model.intensity.size])
 
 
 @dataclass(frozen=True)
