@@ -352,7 +352,7 @@ def _worker(unit: str, publish: str, slots: int) -> Outcome:
             driver.send({"user": OUTSIDE, "ts": at}, timestamp=at)
             driver.run()
         driver.advance(hours=6)
-    parts: list[Any] = [part for window in driver.windows("audit") for part in window.parts]
+        parts: list[Any] = [part for window in driver.windows("audit") for part in window.parts]
     spec = parts[0].spec
     if bare:
         return judge(np.concatenate([part.state.astype(np.int64) for part in parts]), _layer(spec, spec.epsilon))
