@@ -101,7 +101,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
             "announced": track.announced,
             "grown_from": track.grown_from,
             "grown_through": track.grown_through,
-            "late": track.late.value,
+            "late": f"{track.late.value % (1 << 64):016x}",  # one size, whatever it is
             "late_draws": track.late.draws,
             "retired": track.plan is None,
             "windows": windows,
@@ -239,7 +239,7 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
         _int(fields.get("grown_through", NO_TIME)),
     )
     if track.late.epsilon and _int(fields.get("late_draws", 0)):  # else its own first draw
-        track.late.value, track.late.draws = _int(fields["late"]), _int(fields["late_draws"])
+        track.late.value, track.late.draws = _signed(str(fields["late"])), _int(fields["late_draws"])
     for one in _tables(fields["windows"]):
         start, end = _int(one["start"]), _int(one["end"])
         counts = tuple(_int(count) for count in one["counts"])
@@ -411,6 +411,11 @@ def _mark_fields(name: str, mark: Mark) -> dict[str, int]:
 def _mark(fields: Mapping[str, Any], name: str) -> Mark:
     """A track's mark; older snapshots do not know every one."""
     return Mark(_int(fields.get(f"{name}_from", NO_TIME)), _int(fields.get(name, NO_TIME)))
+
+
+def _signed(text: str) -> int:
+    """The 64-bit number with sign that 16 hexadecimal digits are."""
+    return int.from_bytes(bytes.fromhex(text), "big", signed=True)
 
 
 def mark_diverged(manifest: dict[str, Any]) -> None:

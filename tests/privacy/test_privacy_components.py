@@ -76,7 +76,7 @@ def test_the_ledger_covers_a_slot_and_a_counter_seen_together(share: F) -> None:
             assert exact <= float(claim) + 1e-9
             if 0 < claim < math.inf:
                 tight = max(tight, exact / float(claim))
-    assert tight > 0.9, "histories of which none comes near its claim would pass any claim"
+    assert tight > 0.8, "histories of which none comes near its claim would pass any claim"
 
 
 def test_shares_that_add_up_to_more_break_the_claim() -> None:
