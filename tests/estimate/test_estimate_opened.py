@@ -82,7 +82,8 @@ def covered(counts, slots, levels, **options):
 )
 def test_intervals_of_noisy_and_crowded_sketches_cover(counts, slots, levels, options):
     found = covered(counts, slots, levels, **options)
-    wide = ("mean", "entropy")  # what noise hides of the far tail is counted in: these may cover more
+    # what noise hides of the far tail is counted in, and k+ numbers take the best of their neighbours: these cover more
+    wide = ("mean", "entropy", *(name for name in found if name.startswith("at_least")))
     assert {name: share for name, share in found.items() if share < 0.91} == {}
     assert {name: share for name, share in found.items() if share > 0.985 and name not in wide} == {}
 
