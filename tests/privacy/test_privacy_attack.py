@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
-from sketchstream import files, published, wire
+from sketchstream import files, published, storage, wire
 from sketchstream.errors import MergeError, SealedError
 from sketchstream.kinds import profile
 from sketchstream.sketch import Sketch
@@ -225,7 +225,9 @@ def test_a_created_file_and_its_later_self(run: Run, tmp_path: Path, monkeypatch
     def world_readable(path: Any, data: Any, *, replace: bool = False, **_: Any) -> None:
         write(path, data, mode=0o644, replace=replace)
 
-    with switched_off(monkeypatch, (files, "write_durably", world_readable)):
+    # a file that others can read is refused by the next command, which would end the attack as well
+    unchecked = (storage, "require_private", lambda *_: None)
+    with switched_off(monkeypatch, (files, "write_durably", world_readable), unchecked):
         mask = os.umask(0o022)
         try:
             assert steal(tmp_path) == [0, 2, 0, 0, 0, 1, 0, 0]

@@ -168,11 +168,17 @@ def replace_publish(spec: ss.ProfileSpec) -> ss.ProfileSpec:
     return ss.ProfileSpec.from_dict(fields)
 
 
+def cheap_publication(spec: ss.ProfileSpec) -> ss.ProfileSpec:
+    """With a publication whose noise outweighs that of the creation."""
+    return ss.ProfileSpec.from_dict({**spec.to_dict(), "epsilon_publish": "1/2"})
+
+
 LAW_SPEC = ss.ProfileSpec(
     epsilon="2", epsilon_publish="3", domain=ss.ClosedDomain(size=8), max_weight=2, total_share="1/2", epsilon_records=1
 )
 LAWS: dict[str, tuple[Callable[[ss.ProfileSpec], Any], str, list[F], int]] = {
     "sealed total": (seal, "total", [F(1, 4), F(3, 8)], 3),
+    "total sealed for little": (lambda spec: seal(cheap_publication(spec)), "total", [F(1, 4), F(1, 16)], 3),
     "sealed counted": (seal, "counted", [F(1, 2), F(3, 4)], 3),
     "sealed records": (seal, "admitted", [F(1)], 3),
     "refreshed total": (refreshed, "total", [F(1, 4), F(3, 16), F(3, 8)], 3),
@@ -244,7 +250,7 @@ def bare_view(monkeypatch: pytest.MonkeyPatch) -> None:
         (wrong_share, "sealed counted"),
         (stale_refresh, "refreshed total"),
         (bare_view, "released total"),
-        (bare_view, "sealed total"),
+        (bare_view, "total sealed for little"),
     ],
 )
 def test_a_counter_with_other_noise_than_it_says_is_refused(
