@@ -93,7 +93,7 @@ def context(
 
     letters: Literal["payload", "envelope"] = "payload" if config.input.dead_letter_payload else "envelope"
     return Context(
-        window_ms=plan.calendar.width.shortest_ms,
+        window_ms=plan.calendar.shortest_ms,
         retention_ms=retention_ms,
         partitions=partitions if config.from_kafka else None,
         keyed=config.checked,
@@ -102,7 +102,7 @@ def context(
         store="kafka" if config.from_kafka else "dir",
         dead_letters=letters if config.input.dead_letter_topic else "none",
         beside=tuple(
-            Beside.of(other.name, planned(other.spec), other.calendar.width.shortest_ms)
+            Beside.of(other.name, planned(other.spec), other.calendar.shortest_ms)
             for other in config.sketches
             if other.name != plan.name
         ),

@@ -48,7 +48,7 @@ class SketchPlan:
             behind_ms: how far the oldest open window may end before the newest event: lateness and quorum_time. A
                 partition of few records keeps more, up to one for each record that its watermark lags behind.
         """
-        return -(-behind_ms // self.calendar.width.shortest_ms) + 2
+        return -(-behind_ms // self.calendar.shortest_ms) + 2
 
 
 def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[SketchPlan | None, list[str]]:

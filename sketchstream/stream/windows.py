@@ -136,6 +136,11 @@ class Calendar:
             by_day = width.unit == "day"
             self._fixed = (_MONDAY_MS if by_day else 0, width.count * (DAY_MS if by_day else MINUTE_MS))
 
+    @property
+    def shortest_ms(self) -> int:
+        """A lower bound of the length of these windows; exact where all are equally long."""
+        return self.width.shortest_ms if self._fixed is None else self._fixed[1]
+
     def __repr__(self) -> str:
         """Width and zone."""
         return f"Calendar({self.width}, {self.timezone})"

@@ -126,3 +126,10 @@ def test_spelling_of_times_and_widths() -> None:
     assert [str(Width.parse(w)) for w in ("60m", "24h", "1w", "1y", "15m")] == ["1h", "1d", "7d", "12mo", "15m"]
     assert iso(EARLIEST_MS) == "1900-01-01T00:00:00Z"
     assert timedelta(milliseconds=Width.parse("1mo").shortest_ms) < timedelta(days=28)
+
+
+def test_days_of_utc_are_equally_long() -> None:
+    """Else the guarantee of a daily sketch would count two windows a day."""
+    lengths = {name: Calendar(Width.parse("1d"), name).shortest_ms for name in ("UTC", "Europe/Berlin")}
+    assert lengths == {"UTC": 24 * 3_600_000, "Europe/Berlin": 23 * 3_600_000}
+    assert Calendar(Width.parse("1h"), "Europe/Berlin").shortest_ms == 3_600_000

@@ -74,8 +74,8 @@ def command(
     from sketchstream import planner
     from sketchstream.errors import ConfigError
     from sketchstream.privacy.deployment import planned
-    from sketchstream.privacy.guarantee import DAY_MS, Context, Guarantee
-    from sketchstream.stream.windows import Width
+    from sketchstream.privacy.guarantee import Context, Guarantee
+    from sketchstream.stream.windows import Calendar, Width
 
     width = Width.parse(window)
     if NAME.fullmatch(name) is None:
@@ -99,8 +99,7 @@ def command(
         largest=largest,
         **expectation,
     )
-    length = width.count * DAY_MS if width.unit == "day" else width.shortest_ms  # days of UTC are equally long
-    guarantee = Guarantee.of(found.spec, planned(found.spec), Context(window_ms=length))
+    guarantee = Guarantee.of(found.spec, planned(found.spec), Context(window_ms=Calendar(width).shortest_ms))
     if form == "json":
         click.echo(show.as_json(_facts(found, guarantee, name, window)))
     elif form == "csv":
