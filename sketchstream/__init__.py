@@ -31,6 +31,7 @@ _HOMES = {
     "sketchstream.query": ("Window", "Windows", "windows"),
     "sketchstream.estimate.result": ("Estimate", "Profile"),
     "sketchstream.planner": ("Plan", "plan", "required"),
+    "sketchstream.kinds.gaussian": ("DiscreteCalibration", "calibrate", "calibrate_discrete", "delta_of", "epsilon_of"),
     "sketchstream.privacy.hygiene": ("Hardened", "harden"),
     "sketchstream.errors": (
         "BrokerError",
@@ -64,6 +65,7 @@ __all__ = [
     "ClosedDomain",
     "ConfigError",
     "DataLossError",
+    "DiscreteCalibration",
     "DomainError",
     "Estimate",
     "EstimateError",
@@ -96,6 +98,10 @@ __all__ = [
     "WeightError",
     "Window",
     "Windows",
+    "calibrate",
+    "calibrate_discrete",
+    "delta_of",
+    "epsilon_of",
     "harden",
     "load",
     "merge",
@@ -131,6 +137,13 @@ if TYPE_CHECKING:
     )
     from sketchstream.estimate.result import Estimate, Profile
     from sketchstream.hashing import Key
+    from sketchstream.kinds.gaussian import (
+        DiscreteCalibration,
+        calibrate,
+        calibrate_discrete,
+        delta_of,
+        epsilon_of,
+    )
     from sketchstream.planner import Plan, plan, required
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.hygiene import Hardened, harden

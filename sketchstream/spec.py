@@ -59,17 +59,7 @@ def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
     rational between 1e-6 and 50.
     """
     wanted = f"{name} must be a positive rational number such as '1', '0.1' or '1/2'"
-    value = _python_number(value)
-    if isinstance(value, bool) or not isinstance(value, (int, str, float, Fraction, Decimal)):
-        msg = f"{wanted}, found {type(value).__name__}"
-        raise SpecError(msg)
-    try:
-        text = repr(value) if isinstance(value, float) else value
-        _require_short(text)
-        exact = Fraction(text)
-    except (ValueError, ZeroDivisionError, OverflowError):
-        msg = f"{wanted}, found {str(value)[:40]!r}"
-        raise SpecError(msg) from None
+    exact = exact_rational(value, wanted)
     if exact <= 0:
         msg = f"{wanted}, found {value}"
         raise SpecError(msg)
@@ -80,6 +70,21 @@ def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
         msg = f"{name} above 50 protects nobody and is refused, found {value}"
         raise SpecError(msg)
     return exact
+
+
+def exact_rational(value: Epsilon, wanted: str) -> Fraction:
+    """The exact rational that a user wrote; SpecError with `wanted` and what was found if it is none."""
+    value = _python_number(value)
+    if isinstance(value, bool) or not isinstance(value, (int, str, float, Fraction, Decimal)):
+        msg = f"{wanted}, found {type(value).__name__}"
+        raise SpecError(msg)
+    try:
+        text = repr(value) if isinstance(value, float) else value
+        _require_short(text)
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        msg = f"{wanted}, found {str(value)[:40]!r}"
+        raise SpecError(msg) from None
 
 
 def exact_share(value: Epsilon, name: str) -> Fraction:

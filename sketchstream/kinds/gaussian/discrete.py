@@ -1,0 +1,367 @@
+"""Calibration of discrete Gaussian noise: a rational sigma2 for (epsilon, delta), checked as it will be used.
+
+In: epsilon, delta, the integer shifts that a neighbour can cause. Out: a Fraction sigma2, upper bounds of delta.
+Touches: nothing.
+Source: Canonne, Kamath & Steinke 2020, Theorem 7 (the privacy loss); docs/theory/gaussian.md, sections 4 and 5.
+
+A sigma that is enough on the real numbers is not enough on the integers, and delta is not monotone in sigma2. So each
+sigma2 is itself verified. Exact route: the delta of every shift, by direct summation. Smoothing route, for shifts that
+are too many or too long: the discrete Gaussian is close to a Gaussian that was rounded at random, whose delta is known.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA, checked, delta_above, sigma_for
+from sketchstream.spec import Epsilon
+
+Floats = npt.NDArray[np.float64]
+Shape = tuple[int, ...]
+Route = Literal["exact", "smoothing"]
+
+GRID: Final = 1024
+"""Calibrated parameters sigma2 are multiples of 1 / GRID."""
+MOST_SHAPES: Final = 200
+MOST_TERMS: Final = 1 << 17
+"""Values of a summed shift, at most, on the exact route."""
+MOST_PRODUCTS: Final = 20_000_000
+"""Products of all convolutions of one verification, at most, on the exact route."""
+MOST_TRIALS: Final = 4096
+"""Steps of the exact search before the smoothing route is taken instead."""
+ROUNDINGS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
+"""Variances of the random rounding that are tried."""
+MOST_SIGMA2: Final = Fraction(1 << 80)
+"""Noise with sigma above 2^40 has no room in counters of 64 bits."""
+TAIL: Final = 1e12
+"""The noise is cut where what lies beyond is 2 / TAIL of delta; that is added to delta."""
+SUM_ERROR: Final = 1e-11
+"""Bound on the relative error of a sum of floats, for each coordinate."""
+
+
+@dataclass(frozen=True)
+class DiscreteCalibration:
+    """Discrete Gaussian noise that is (epsilon, delta)-private.
+
+    Args:
+        sigma2: parameter of the law, Pr[z = j] proportional to exp(-j^2 / (2 sigma2)); a multiple of 1/1024.
+        delta: upper bound of the delta that this noise has at the epsilon asked for; at most the delta asked for.
+        route: how it was verified: "exact" by direct summation, "smoothing" by comparison with a rounded Gaussian.
+        rounding: variance of that rounding, on the smoothing route.
+    """
+
+    sigma2: Fraction
+    delta: float
+    route: Route
+    rounding: Fraction | None = None
+
+    @property
+    def sigma(self) -> float:
+        """Square root of sigma2."""
+        return math.sqrt(self.sigma2)
+
+
+def calibrate_discrete(
+    epsilon: Epsilon,
+    delta: Epsilon,
+    shapes: Iterable[Sequence[int]] = ((1,),),
+    *,
+    sensitivity2: int | None = None,
+    coordinates: int | None = None,
+) -> DiscreteCalibration:
+    """Smallest found sigma2 of discrete Gaussian noise that is (epsilon, delta)-private.
+
+    Args:
+        epsilon: at least 0; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
+        delta: from 1e-300 to 0.5.
+        shapes: every vector of integers by which the true values of two neighbours can differ, without its zeros, up
+            to order and sign: (1,) for one event of weight 1, (2, 1) for one coordinate by 2 and another by 1.
+        sensitivity2: instead of shapes, where they cannot be listed: the largest squared L2 norm of such a vector.
+        coordinates: with sensitivity2: the largest number of coordinates in which two neighbours can differ.
+
+    Raises:
+        SpecError: a number outside its range, or shapes that are not vectors of whole numbers other than 0.
+
+    Examples:
+        >>> found = calibrate_discrete("1", "1e-6")
+        >>> found.sigma2, found.route
+        (Fraction(9165, 512), 'exact')
+        >>> calibrate_discrete("1", "1e-6", sensitivity2=64, coordinates=64).route
+        'smoothing'
+    """
+    eps, target = _checked(epsilon, delta)
+    if sensitivity2 is not None or coordinates is not None:
+        return _smoothed(eps, target, *_reach(sensitivity2, coordinates))
+    vectors = normalised(shapes)
+    sigma2 = _on_grid(Fraction(_sigma(eps, float(target), math.sqrt(_longest(vectors)))) ** 2)
+    _require_room(sigma2)
+    for _ in range(MOST_TRIALS):
+        if not _summable(vectors, float(sigma2), float(target)):
+            break
+        bound = _worst(eps, sigma2, vectors, target)
+        if bound <= target:
+            return DiscreteCalibration(sigma2, bound, "exact")
+        sigma2 += Fraction(1, GRID)
+    return _smoothed(eps, target, _longest(vectors), max(map(len, vectors)))
+
+
+def verify_discrete(
+    epsilon: Epsilon,
+    delta: Epsilon,
+    sigma2: Epsilon,
+    shapes: Iterable[Sequence[int]] = ((1,),),
+    *,
+    sensitivity2: int | None = None,
+    coordinates: int | None = None,
+) -> DiscreteCalibration:
+    """Prove that discrete Gaussian noise of this parameter is (epsilon, delta)-private, or refuse it.
+
+    Args:
+        epsilon: as in `calibrate_discrete`.
+        delta: as in `calibrate_discrete`.
+        sigma2: the parameter, an exact rational above 0.
+        shapes: as in `calibrate_discrete`.
+        sensitivity2: as in `calibrate_discrete`.
+        coordinates: as in `calibrate_discrete`.
+
+    Raises:
+        SpecError: the noise is too small, or an argument is outside its range.
+
+    Examples:
+        >>> verify_discrete("1", "1e-6", "18329/1024")
+        Traceback (most recent call last):
+        sketchstream.errors.SpecError: sigma2 18329/1024 is too small: expected delta at most 1e-6, found 1.00003e-06
+    """
+    eps, target = _checked(epsilon, delta)
+    parameter = checked(sigma2, "sigma2", _PARAMETER)
+    if sensitivity2 is not None or coordinates is not None:
+        found = _best_smoothing(eps, parameter, *_reach(sensitivity2, coordinates))
+    else:
+        vectors = normalised(shapes)
+        if _summable(vectors, float(parameter), float(target)):
+            found = DiscreteCalibration(parameter, _worst(eps, parameter, vectors, target), "exact")
+        else:
+            found = _best_smoothing(eps, parameter, _longest(vectors), max(map(len, vectors)))
+    if found.delta > target:
+        msg = f"sigma2 {parameter} is too small: expected delta at most {delta}, found {found.delta:.6g}"
+        raise SpecError(msg)
+    return found
+
+
+def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = (1,)) -> float:
+    """Smallest delta for which discrete Gaussian noise hides this shift at epsilon, by direct summation.
+
+    The result is never below the exact value, and at most a relative 1e-10 above it down to 1e-290.
+
+    Args:
+        epsilon: at least 0.
+        sigma2: parameter of the law, an exact rational above 0.
+        shape: the shift, whole numbers other than 0.
+
+    Raises:
+        SpecError: an argument outside its range, or a sum of too many terms.
+
+    Examples:
+        >>> round(discrete_delta_of(1, 16), 12)
+        3.055455e-06
+    """
+    (vector,) = normalised([shape])
+    parameter = checked(sigma2, "sigma2", _PARAMETER)
+    if not _summable([vector], float(parameter), float(MIN_DELTA)):
+        msg = (
+            f"the sum has too many terms at sigma2 {parameter}: use verify_discrete, which can bound delta by smoothing"
+        )
+        raise SpecError(msg)
+    eps = float(checked(epsilon, "epsilon", _EPSILON))
+    return _delta(eps, float(parameter), vector, float(MIN_DELTA))
+
+
+def normalised(shapes: Iterable[Sequence[int]]) -> list[Shape]:
+    """Shifts up to order and sign, each once: entries descending and positive."""
+    wanted = "shapes must be vectors of whole numbers other than 0, such as [(1,), (2, 1)]"
+    found: dict[Shape, None] = {}
+    for shape in shapes:
+        entries: tuple[object, ...] = tuple(shape) if np.iterable(shape) else ()
+        if not entries or any(isinstance(one, bool) or not isinstance(one, (int, np.integer)) for one in entries):
+            msg = f"{wanted}, found {shape!r:.60}"
+            raise SpecError(msg)
+        sizes = sorted((abs(int(one)) for one in shape), reverse=True)
+        if sizes[-1] == 0 or sizes[0] > 1 << 40:
+            msg = f"{wanted} and at most 2^40, found {shape!r:.60}"
+            raise SpecError(msg)
+        found[tuple(sizes)] = None
+    if not found:
+        msg = f"{wanted}, found none"
+        raise SpecError(msg)
+    return list(found)
+
+
+def closeness(rounding: Fraction) -> float:
+    """Upper bound of log(theta(0) / theta(1/2)), theta(c) = 1 + 2 sum over j of exp(-2 pi^2 r2 j^2) cos(2 pi j c).
+
+    At every integer the log-probabilities of the rounded Gaussian and of the discrete one differ by at most this.
+    """
+    q = math.exp(-2 * math.pi**2 * float(rounding))
+    odd = q + q**9
+    half = 1 - 2 * q + 2 * q**4 - 2 * q**9
+    return max(math.log1p(4 * odd / half) * (1 + 1e-12), 1e-305)
+
+
+def smoothed_delta(epsilon: float, sigma2: Fraction, sensitivity2: int, coordinates: int, rounding: Fraction) -> float:
+    """Upper bound of delta by the smoothing lemma: e^(t k) D(epsilon - 2 t k, mu), mu = Delta / sqrt(sigma2 - r2).
+
+    Where epsilon is below 2 t k: D(-b, mu) = 1 - e^-b + e^-b D(b, mu).
+    """
+    if sigma2 <= rounding:
+        return 1.0
+    factor = coordinates * closeness(rounding)
+    if factor > 1:
+        return 1.0
+    mu = math.sqrt(Fraction(sensitivity2) / (sigma2 - rounding))
+    left = epsilon - 2 * factor
+    inner = float(delta_above(np.array([abs(left)]), np.array([mu]))[0])
+    if left < 0:
+        inner = -math.expm1(left) + math.exp(left) * inner
+    return min(1.0, math.exp(factor) * inner * (1 + 1e-14))
+
+
+_EPSILON: Final = (Fraction(0), None, "at least 0")
+_DELTA: Final = (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]")
+_PARAMETER: Final = (Fraction(1, 10**6), MOST_SIGMA2, "from 1e-6 to 2^80")
+
+
+def _checked(epsilon: Epsilon, delta: Epsilon) -> tuple[float, Fraction]:
+    """Epsilon as a float, delta exactly."""
+    return float(checked(epsilon, "epsilon", _EPSILON)), checked(delta, "delta", _DELTA)
+
+
+def _reach(sensitivity2: object, coordinates: object) -> tuple[int, int]:
+    """Both as whole numbers; the squared norm of an integer vector is at least the number of its entries."""
+    for name, value in (("sensitivity2", sensitivity2), ("coordinates", coordinates)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value < 1 << 80:
+            msg = f"{name} must be a whole number from 1 to 2^80, and both are needed, found {value!r:.40}"
+            raise SpecError(msg)
+    square, touched = int(sensitivity2), int(coordinates)  # type: ignore[call-overload]
+    return square, min(square, touched)
+
+
+def _longest(vectors: Iterable[Shape]) -> int:
+    """Largest squared norm."""
+    return max(sum(one * one for one in vector) for vector in vectors)
+
+
+def _on_grid(value: Fraction) -> Fraction:
+    """The next multiple of 1 / GRID."""
+    return Fraction(math.ceil(value * GRID), GRID)
+
+
+def _require_room(sigma2: Fraction) -> None:
+    """Refuse noise that needs more than 64 bits."""
+    if sigma2 > MOST_SIGMA2:
+        found = math.isqrt(math.ceil(sigma2)).bit_length()
+        msg = f"epsilon or delta is too small: expected sigma at most 2^40, found about 2^{found}"
+        raise SpecError(msg)
+
+
+def _sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    """The calibrated sigma on the real numbers."""
+    sensitivity = math.nextafter(sensitivity, math.inf)
+    return float(sigma_for(np.array([epsilon]), np.array([delta]), np.array([sensitivity]))[0])
+
+
+def _radius(sigma2: float, entries: int, delta: float) -> int:
+    """Where the noise is cut: beyond it lies at most 2 delta / TAIL, in all coordinates."""
+    return math.ceil(math.sqrt(2 * sigma2 * (math.log(TAIL * entries) - math.log(delta))))
+
+
+def _summable(vectors: Sequence[Shape], sigma2: float, delta: float) -> bool:
+    """Whether direct summation over all these shifts is cheap enough."""
+    products = 0
+    for vector in vectors[: MOST_SHAPES + 1]:
+        divisor = math.gcd(*vector)
+        radius = _radius(sigma2, len(vector), delta)
+        width = 1
+        for one in vector:
+            row = 2 * radius * (one // divisor) + 1
+            products += width * row
+            width += row - 1
+        if width > MOST_TERMS or len(vector) > MOST_TERMS:
+            return False
+    return len(vectors) <= MOST_SHAPES and products <= MOST_PRODUCTS
+
+
+def _worst(epsilon: float, sigma2: Fraction, vectors: Iterable[Shape], delta: Fraction) -> float:
+    """Upper bound of delta over all shifts."""
+    return max(_delta(epsilon, float(sigma2), vector, float(delta)) for vector in vectors)
+
+
+def _delta(epsilon: float, sigma2: float, vector: Shape, resolution: float) -> float:
+    """Upper bound of the delta of one shift: the cut-off mass and the error of summation are added."""
+    value, terms, cut = _summed(epsilon, sigma2, vector, resolution)
+    error = SUM_ERROR * len(vector) + terms * sys.float_info.epsilon * (len(vector) > 1)
+    return min(1.0, value * (1 + error) + cut + terms * sys.float_info.min)
+
+
+def _summed(epsilon: float, sigma2: float, vector: Shape, resolution: float) -> tuple[float, int, float]:
+    """Sum over w of Pr[W = w] (1 - e^(epsilon - L(w)))_+, its number of terms, and the mass that was cut off.
+
+    W = <v, Y> for independent Y, and L(w) = (2 w + |v|^2) / (2 sigma2) is the privacy loss. All terms are positive.
+    """
+    radius = _radius(sigma2, len(vector), resolution)
+    positive = np.exp(-(np.arange(1, radius + 1, dtype=np.float64) ** 2) / (2 * sigma2))
+    weights = np.concatenate((positive[::-1], [1.0], positive))
+    mass = weights / math.fsum(weights.tolist())
+    divisor = math.gcd(*vector)
+    law = np.ones(1)
+    for entry, count in Counter(vector).items():
+        spread = np.zeros(2 * radius * (entry // divisor) + 1)
+        spread[:: entry // divisor] = mass
+        for _ in range(count):
+            law = np.convolve(law, spread)
+    reach = len(law) // 2
+    w = np.arange(-reach, reach + 1, dtype=np.float64) * divisor
+    excess = epsilon - (2 * w + sum(one * one for one in vector)) / (2 * sigma2)
+    harmful = excess < 0
+    cut = 2 * len(vector) * math.exp(-(radius**2) / (2 * sigma2))
+    return float(np.sum(law[harmful] * -np.expm1(excess[harmful]))), len(law), cut
+
+
+def _smoothed(epsilon: float, delta: Fraction, sensitivity2: int, coordinates: int) -> DiscreteCalibration:
+    """The smallest sigma2 that the smoothing lemma allows, over the roundings tried."""
+    candidates = []
+    for rounding in ROUNDINGS:
+        factor = coordinates * closeness(rounding)
+        left = epsilon - 2 * factor
+        allowed = float(delta) * math.exp(-factor) if factor < 1 else 0.0
+        if left < 0:
+            allowed = (allowed + math.expm1(left)) * math.exp(-left)
+        if allowed >= 1e-301:
+            candidates.append(Fraction(_sigma(abs(left), min(allowed, 0.5), math.sqrt(sensitivity2))) ** 2 + rounding)
+    if not candidates:
+        msg = f"coordinates is too large for this delta: no discrete Gaussian could be verified, found {coordinates}"
+        raise SpecError(msg)
+    sigma2 = _on_grid(min(candidates))
+    while True:
+        _require_room(sigma2)
+        found = _best_smoothing(epsilon, sigma2, sensitivity2, coordinates)
+        if found.delta <= delta:
+            return found
+        sigma2 += max(Fraction(1, GRID), _on_grid(sigma2 / 10**13))
+
+
+def _best_smoothing(epsilon: float, sigma2: Fraction, sensitivity2: int, coordinates: int) -> DiscreteCalibration:
+    """The least of the bounds that the roundings give."""
+    bound, rounding = min(
+        (smoothed_delta(epsilon, sigma2, sensitivity2, coordinates, rounding), rounding) for rounding in ROUNDINGS
+    )
+    return DiscreteCalibration(sigma2, bound, "smoothing", rounding)
