@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "inspect": "Print the header of any sketch file, and nothing else.",
     "profile": "Reconstruct how many items occurred how often, with intervals.",
     "plan": "Say what accuracy a specification will have, before anything is created.",
+    "calibrate": "Find the Gaussian noise for an epsilon and a delta, or what a given noise guarantees.",
     "size": "Find the sketch for a question: asks, or takes options, and prints its configuration.",
     "ledger": "Print what a sketch's looks cost: layers, views, loss.",
     "verify": "Audit this build on this machine: samplers, neighbours, releases, seals, ledger.",

@@ -21,7 +21,40 @@ SMALLEST: Final = 1024
 """Slots that the search begins with if none are given."""
 
 
-@click.command(short_help="Say what accuracy a specification will have, before anything is created.")
+class PlanOfKind(click.Command):
+    """Hands a plan of kind `gaussian` to `sketchstream calibrate`, with its options."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The context of the command that answers."""
+        rest = _without_kind(args, "gaussian")
+        if rest is None:
+            return super().make_context(info_name, args, parent, **extra)
+        from sketchstream.cli.commands.calibrate import command as calibrate
+
+        return calibrate.make_context("calibrate", rest, parent, **extra)
+
+
+def _without_kind(args: list[str], kind: str) -> list[str] | None:
+    """The arguments without `--kind KIND`; None if they do not ask for that kind."""
+    if f"--kind={kind}" in args:
+        return [one for one in args if one != f"--kind={kind}"]
+    for place in range(len(args) - 1):
+        if args[place : place + 2] == ["--kind", kind]:
+            return args[:place] + args[place + 2 :]
+    return None
+
+
+@click.command(cls=PlanOfKind, short_help="Say what accuracy a specification will have, before anything is created.")
+@click.option(
+    "--kind",
+    type=click.Choice(["profile", "gaussian"]),
+    default="profile",
+    show_default=True,
+    expose_value=False,
+    help="Of sketch; gaussian takes the options of `sketchstream calibrate`.",
+)
 @described
 @click.option("--items", type=click.FloatRange(min=1), required=True, help="Distinct items expected in one window.")
 @click.option("--mean", type=float, default=3.0, show_default=True, help="Expected mean count of an item.")
@@ -63,10 +96,13 @@ def command(
     With --target: the smallest number of slots, or the smallest epsilon, that reaches a relative error (one standard
     deviation). Nothing is drawn and no data are read.
 
+    With --kind gaussian: the noise for an epsilon and a delta, as `sketchstream calibrate` finds it.
+
     \b
     Examples:
       sketchstream plan --epsilon 1 --open --slots 1048576 --items 1000000
       sketchstream plan --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
+      sketchstream plan --kind gaussian --epsilon 1 --delta 1e-6 --sensitivity 2
     """
     from sketchstream import planner
     from sketchstream.stream import measures

@@ -1,0 +1,134 @@
+"""`sketchstream calibrate`: the Gaussian noise for an epsilon and a delta, or what a given noise guarantees.
+
+In: two of epsilon, delta and sigma; what neighbours can differ by. Out: the third number. Touches: nothing; no data are
+read and nothing is drawn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sketchstream.cli import options, show
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.gaussian import DiscreteCalibration
+
+
+@click.command(short_help="Find the Gaussian noise for an epsilon and a delta, or what a given noise guarantees.")
+@click.option("--epsilon", help='Privacy loss, at least 0: "1", "0.1", "1/2".')
+@click.option("--delta", help='From 1e-300 to 0.5, such as "1e-6".')
+@click.option("--sigma", help="Standard deviation of the noise; then one of epsilon and delta is found.")
+@click.option("--sensitivity", help="Largest L2 distance between neighbours.  [default: 1]")
+@click.option("--discrete", is_flag=True, help="Noise on the integers: an exact sigma^2, verified on the integers.")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    help='With --discrete: by what neighbours differ in their coordinates, such as "2,1"; may be repeated.',
+)
+@click.option("--sensitivity2", type=click.IntRange(min=1), help="With --discrete: squared L2 sensitivity, any shape.")
+@click.option(
+    "--coordinates", type=click.IntRange(min=1), help="With --sensitivity2: coordinates that differ, at most."
+)
+@options.result_format()
+def command(
+    epsilon: str | None,
+    delta: str | None,
+    sigma: str | None,
+    sensitivity: str | None,
+    discrete: bool,
+    shapes: tuple[str, ...],
+    sensitivity2: int | None,
+    coordinates: int | None,
+    form: show.Format,
+) -> None:
+    r"""Find the third of epsilon, delta and sigma, for Gaussian noise on the real numbers or on the integers.
+
+    Sigma is never below the smallest sufficient one, and at most a relative 1e-11 above it; delta and epsilon are
+    never below the true ones. With --discrete, sigma^2 is a rational number, verified for discrete Gaussian noise:
+    integers need slightly more.
+
+    \b
+    Examples:
+      sketchstream calibrate --epsilon 1 --delta 1e-6
+      sketchstream calibrate --epsilon 0.5 --sigma 20 --sensitivity 3
+      sketchstream calibrate --epsilon 1 --delta 1e-6 --discrete --shape 2,1 --shape 1,1,1
+      sketchstream calibrate --epsilon 1 --delta 1e-6 --discrete --sensitivity2 64 --coordinates 64
+    """
+    from sketchstream.errors import ConfigError
+
+    if sum(one is not None for one in (epsilon, delta, sigma)) != 2:
+        msg = "exactly two of --epsilon, --delta and --sigma are needed: the third is found"
+        raise ConfigError(msg)
+    if not discrete and (shapes or sensitivity2 is not None or coordinates is not None):
+        msg = "--shape, --sensitivity2 and --coordinates belong to --discrete"
+        raise ConfigError(msg)
+    if discrete:
+        show.facts(_discrete(epsilon, delta, sensitivity, shapes, sensitivity2, coordinates), form)
+        return
+    show.facts(_continuous(epsilon, delta, sigma, "1" if sensitivity is None else sensitivity), form)
+
+
+def _continuous(epsilon: str | None, delta: str | None, sigma: str | None, sensitivity: str) -> dict[str, Any]:
+    """What is said of noise on the real numbers."""
+    from sketchstream.kinds.gaussian import calibrate, delta_of, epsilon_of
+
+    said: dict[str, Any] = {"noise": "gaussian", "epsilon": epsilon, "delta": delta, "sensitivity": sensitivity}
+    if epsilon is None:
+        assert delta is not None
+        assert sigma is not None
+        return said | {"epsilon": epsilon_of(delta, sigma, sensitivity), "sigma": sigma}
+    if delta is None:
+        assert sigma is not None
+        return said | {"delta": delta_of(epsilon, sigma, sensitivity), "sigma": sigma}
+    return said | {"sigma": calibrate(epsilon, delta, sensitivity)}
+
+
+def _discrete(
+    epsilon: str | None,
+    delta: str | None,
+    sensitivity: str | None,
+    shapes: tuple[str, ...],
+    sensitivity2: int | None,
+    coordinates: int | None,
+) -> dict[str, Any]:
+    """What is said of noise on the integers."""
+    from sketchstream.errors import ConfigError
+    from sketchstream.kinds.gaussian import calibrate_discrete
+
+    if epsilon is None or delta is None:
+        msg = "--discrete finds sigma^2: --epsilon and --delta are needed"
+        raise ConfigError(msg)
+    if (sensitivity2 is None) != (coordinates is None):
+        msg = "--sensitivity2 and --coordinates are needed together"
+        raise ConfigError(msg)
+    if sum((sensitivity is not None, bool(shapes), sensitivity2 is not None)) > 1:
+        msg = "only one of --sensitivity, --shape and --sensitivity2 can be given with --discrete"
+        raise ConfigError(msg)
+    found: DiscreteCalibration
+    if sensitivity2 is not None:
+        found = calibrate_discrete(epsilon, delta, sensitivity2=sensitivity2, coordinates=coordinates)
+        reach: dict[str, Any] = {"sensitivity2": sensitivity2, "coordinates": coordinates}
+    else:
+        listed = shapes or ("1" if sensitivity is None else sensitivity,)
+        found = calibrate_discrete(epsilon, delta, [_shape(text) for text in listed])
+        reach = {"shapes": list(listed)}
+    return {"noise": "discrete gaussian", "epsilon": epsilon, "delta": delta, **reach} | {
+        "sigma2": str(found.sigma2),
+        "sigma": found.sigma,
+        "delta_verified": found.delta,
+        "route": found.route,
+    }
+
+
+def _shape(text: str) -> list[int]:
+    """The whole numbers of "2,1"."""
+    from sketchstream.errors import ConfigError
+
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        msg = f"noise on the integers needs whole numbers, such as --shape 2,1, found {text[:40]!r}"
+        raise ConfigError(msg) from None
