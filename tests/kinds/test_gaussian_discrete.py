@@ -88,6 +88,25 @@ def test_both_routes_are_above_the_exact_delta_of_small_noise(
         assert discrete.smoothed_delta(float(epsilon), Fraction(sigma2), norm2, len(shape), rounding) >= direct
 
 
+@pytest.mark.parametrize("coordinates", [1, 3, 20])
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 4])
+def test_smoothing_bound_is_the_one_of_the_lemma(divergence: Any, epsilon: float, coordinates: int) -> None:
+    rounding, sigma2, norm2 = Fraction(1, 4), Fraction(7, 2), 2
+    factor = mpmath.mpf(coordinates) * discrete.closeness(rounding)
+    left, mu = epsilon - 2 * factor, mpmath.sqrt(mpmath.mpf(norm2) / mpmath.mpf("3.25"))
+    inner = divergence(left, mu) if left >= 0 else 1 - mpmath.exp(left) * (1 - divergence(-left, mu))
+    exact = mpmath.exp(factor) * inner
+    found = discrete.smoothed_delta(epsilon, sigma2, norm2, coordinates, rounding)
+    assert min(exact, 1) <= found <= exact * (1 + mpmath.mpf("1e-11"))
+
+
+def test_mass_that_is_cut_off_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discrete, "TAIL", 1.0)
+    summed, terms, cut = discrete._summed(1.0, 4.0, (1,), 0.5)
+    assert (terms, cut) == (7, 2 * math.exp(-9 / 8))
+    assert summed < 0.00724877684595258 < discrete._delta(1.0, 4.0, (1,), 0.5)
+
+
 @pytest.mark.parametrize("rounding", discrete.ROUNDINGS)
 def test_closeness_is_above_the_exact_one_and_near_it(rounding: Fraction) -> None:
     q = mpmath.exp(-2 * mpmath.pi**2 * mpmath.mpf(rounding.numerator) / rounding.denominator)
@@ -198,6 +217,13 @@ def test_bad_input_is_named(arguments: tuple[Any, ...], named: dict[str, Any], m
 def test_a_sigma2_that_cannot_be_is_named(sigma2: Any) -> None:
     with pytest.raises(SpecError, match=r"sigma2 must be from 1e-6 to 2\^80"):
         verify_discrete(1, "1e-6", sigma2)
+
+
+@pytest.mark.parametrize("excess", ["1/1000", "1/300", "1/90", "1/30", "1/10"])
+def test_delta_is_never_below_where_the_loss_is_rounded_by_more_than_its_excess(excess: str) -> None:
+    epsilon, shift, more = 10**14, 10**6, Fraction(excess)
+    sigma2 = Fraction(shift**2) / (2 * (epsilon + more))  # the loss at 0 is epsilon + more; elsewhere Pr is below e^-99
+    assert 1 - math.exp(-more) - 1e-40 <= discrete_delta_of(epsilon, sigma2, (shift,)) < 0.3
 
 
 def test_a_sum_that_is_too_long_is_refused() -> None:

@@ -47,6 +47,8 @@ TAIL: Final = 1e12
 """The noise is cut where what lies beyond is 2 / TAIL of delta; that is added to delta."""
 SUM_ERROR: Final = 1e-11
 """Bound on the relative error of a sum of floats, for each coordinate."""
+LOSS_ERROR: Final = 2e-15
+"""Relative amount by which epsilon is lowered: more than the rounding of privacy losses near it."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ def smoothed_delta(epsilon: float, sigma2: Fraction, sensitivity2: int, coordina
     if factor > 1:
         return 1.0
     mu = math.sqrt(Fraction(sensitivity2) / (sigma2 - rounding))
-    left = epsilon - 2 * factor
+    left = epsilon * (1 - LOSS_ERROR) - 2 * factor
     inner = float(delta_above(np.array([abs(left)]), np.array([mu]))[0])
     if left < 0:
         inner = -math.expm1(left) + math.exp(left) * inner
@@ -307,7 +309,7 @@ def _worst(epsilon: float, sigma2: Fraction, vectors: Iterable[Shape], delta: Fr
 
 def _delta(epsilon: float, sigma2: float, vector: Shape, resolution: float) -> float:
     """Upper bound of the delta of one shift: the cut-off mass and the error of summation are added."""
-    value, terms, cut = _summed(epsilon, sigma2, vector, resolution)
+    value, terms, cut = _summed(epsilon * (1 - LOSS_ERROR), sigma2, vector, resolution)
     error = SUM_ERROR * len(vector) + terms * sys.float_info.epsilon * (len(vector) > 1)
     return min(1.0, value * (1 + error) + cut + terms * sys.float_info.min)
 
