@@ -9,6 +9,7 @@ be lost in a mirror. Nothing here says which records went in: no offsets, no cou
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -226,6 +227,8 @@ class _Windows:
 class KafkaSealedSource:
     """See `ports.SealedSource`. Nothing is remembered between two calls but the newest frontiers.
 
+    A `read` that is not exhausted has a consumer of its own: another one may begin meanwhile.
+
     Args:
         connection: of the cluster.
         topic: sealed topic.
@@ -234,7 +237,7 @@ class KafkaSealedSource:
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection
         self._topic = topic
-        self._log = Log(connection, topic, fetch_bytes=SOURCE_FETCH_BYTES)
+        self._idle: list[Log] = []
         self._bodies: Log | None = None
         self._seen = Seen()
 
@@ -243,18 +246,31 @@ class KafkaSealedSource:
 
         The end of each partition is read, and more of it as long as nothing is said there of the sketch.
         """
-        extent = self._log.extent()
-        left = dict(extent.ends)
-        tail = TAIL
-        while left:
-            starts = {p: max(extent.begins[p], extent.ends[p] - tail) for p in left}
-            for records, _ in self._log.batches(starts, left):
-                for record in records:
-                    self._seen.add(record)
-            said = {one.partition for one in self._frontiers(sketch)}
-            left = {p: start for p, start in starts.items() if start > extent.begins[p] and p not in said}
-            tail *= 8
+        with self._reading() as log_:
+            extent = log_.extent()
+            left = dict(extent.ends)
+            tail = TAIL
+            while left:
+                starts = {p: max(extent.begins[p], extent.ends[p] - tail) for p in left}
+                for records, _ in log_.batches(starts, left):
+                    for record in records:
+                        self._seen.add(record)
+                said = {one.partition for one in self._frontiers(sketch)}
+                left = {p: start for p, start in starts.items() if start > extent.begins[p] and p not in said}
+                tail *= 8
         return self._frontiers(sketch)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Log]:
+        """A consumer that nobody else reads with; it is kept for the next one unless it failed."""
+        reader = self._idle.pop() if self._idle else Log(self._connection, self._topic, fetch_bytes=SOURCE_FETCH_BYTES)
+        try:
+            yield reader
+        except BaseException:
+            with contextlib.suppress(Exception):
+                reader.close()
+            raise
+        self._idle.append(reader)
 
     def _frontiers(self, sketch: str | None) -> list[Frontier]:
         return [one for one in self._seen.frontiers.values() if sketch is None or one.sketch == sketch]
@@ -270,8 +286,14 @@ class KafkaSealedSource:
         """
         newest = self.frontiers(sketch)
         yield from newest
-        extent = self._log.extent()
-        starts = extent.begins if since is None else self._log.since(extent, since - MARGIN_MS)
+        with self._reading() as log_:
+            yield from self._read(log_, newest, sketch, since, until)
+
+    def _read(
+        self, log_: Log, newest: Sequence[Frontier], sketch: str | None, since: int | None, until: int | None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        extent = log_.extent()
+        starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
         revisions: dict[str, int] = {}
         for one in newest:
             revisions[one.sketch] = max(one.revision, revisions.get(one.sketch, 0))
@@ -288,7 +310,7 @@ class KafkaSealedSource:
         def enough(partition: int) -> bool:
             return until is not None and reached(partition) >= until
 
-        for records, at_end in self._log.batches(starts, extent.ends, enough):
+        for records, at_end in log_.batches(starts, extent.ends, enough):
             for record in records:
                 named = read_key(record.key)
                 if named is None:
@@ -322,17 +344,19 @@ class KafkaSealedSource:
 
     def sketches(self) -> Sequence[str]:
         """Names of the sketches of which anything is known."""
-        extent = self._log.extent()
         names = set()
-        for records, _ in self._log.batches(extent.begins, extent.ends):
-            for record in records:
-                named = read_key(record.key)
-                if named is not None:
-                    names.add(named[0].sketch if len(named) == 2 else named[0])
+        with self._reading() as log_:
+            extent = log_.extent()
+            for records, _ in log_.batches(extent.begins, extent.ends):
+                for record in records:
+                    named = read_key(record.key)
+                    if named is not None:
+                        names.add(named[0].sketch if len(named) == 2 else named[0])
         return sorted(names)
 
     def close(self) -> None:
         """Let go."""
-        self._log.close()
+        for one in self._idle:
+            one.close()
         if self._bodies is not None:
             self._bodies.close()

@@ -7,9 +7,10 @@ sealed topic or folder, reading.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
@@ -36,6 +37,19 @@ SHOWN: Final = 5
 """Open windows that are named."""
 
 
+AHEAD: Final = 100
+"""Windows after the one that is asked for, of which the ledger's records are read at once."""
+
+
+@dataclass
+class _Stretch:
+    """Records of the deployment's ledger, and the stretch of time of which all are there."""
+
+    start: float = math.inf
+    end: float = -math.inf
+    records: Sequence[Record] = ()
+
+
 @dataclass(frozen=True)
 class Windows:
     """What was published under one configuration."""
@@ -43,6 +57,7 @@ class Windows:
     config: Config
     reader: SealedReader
     source: SealedSource
+    _stretch: _Stretch = field(default_factory=_Stretch, repr=False, compare=False)
 
     def plan(self, name: str | None) -> SketchPlan:
         """The sketch of this name; without a name, the only one."""
@@ -127,10 +142,24 @@ class Windows:
         profile.guarantee = Guarantee.of(window.parts[0].spec, worst, around).to_dict()
         return profile
 
-    @cached_property
-    def _records(self) -> tuple[Record, ...]:
-        """Of the deployment's ledger."""
-        return self.deployment().records
+    def _records(self, window: SealedWindow) -> Sequence[Record]:
+        """Of the deployment's ledger: all that can have a part in the time of a window, and more.
+
+        Only that stretch of time is read, with some windows more for those that are asked for next.
+        """
+        known, (start, end) = self._stretch, window.window
+        if known.start <= start and end <= known.end:
+            return known.records
+        lengths = {plan.name: 2 * plan.calendar.shortest_ms for plan in self.config.sketches}
+        if {one.sketch for one in self.source.frontiers()} <= lengths.keys():
+            known.start, known.end = start, end + AHEAD * (end - start)
+            longest = max(lengths.values())
+            found = self.deployment(start - longest, round(known.end) + longest)
+        else:  # a sketch that left the configuration may have had windows of any length
+            known.start, known.end = -math.inf, math.inf
+            found = self.deployment()
+        known.records = found.records
+        return known.records
 
     def _beside(self, window: SealedWindow) -> tuple[Beside, ...]:
         """What else was published of the time of a window: other sketches, in the configuration or not, and revisions.
@@ -142,7 +171,7 @@ class Windows:
 
         groups: dict[tuple[str, int, int], list[Record]] = {}
         places: Counter[object] = Counter()
-        for record in self._records:
+        for record in self._records(window):
             number = places[record.place]
             places[record.place] += 1
             own = (record.name, record.revision, number) == (window.sketch, window.revision, 0)
@@ -188,7 +217,7 @@ class Windows:
         )
         return (sums[0] if len(sums) == 1 else stack(sums)), factor
 
-    def deployment(self) -> Deployment:
+    def deployment(self, since: int | None = None, until: int | None = None) -> Deployment:
         """Everything that was published, of every revision, for the ledger."""
         from sketchstream.privacy.deployment import Deployment
         from sketchstream.published import Release, SealedState, read
@@ -197,7 +226,7 @@ class Windows:
         limit = self.config.privacy.max_epsilon
         parts = [
             part
-            for entry in self.source.read()
+            for entry in self.source.read(None, since, until)
             if isinstance(entry, SealedEntry) and isinstance(part := read(entry.body), (Release, SealedState))
         ]
         keyed = self.config.checked or not self.config.from_kafka

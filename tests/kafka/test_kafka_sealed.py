@@ -17,6 +17,7 @@ from sketchstream.stream.marks import Mark
 from sketchstream.stream.ports import Deleted, Frontier, RawRecord, SealedEntry
 from sketchstream_connectors import kafka_client, kafka_publish, kafka_sealed
 from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka_log import Log
 from sketchstream_connectors.kafka_publish import KafkaPublisher, KafkaSink
 from sketchstream_connectors.kafka_sealed import KafkaSealedSource, entry_records, frontier_record, read_key
 
@@ -346,14 +347,14 @@ def test_windows_are_given_while_the_topic_is_still_being_read(
         monkeypatch.setattr(kafka_sealed, "SOURCE_FETCH_BYTES", 2048)
         source = KafkaSealedSource(connection, topic)
         seen: list[int] = []
-        advance = source._log.batches
+        advance = Log.batches
 
         def batches(*args: object, advance: object = advance, seen: list[int] = seen, **kwargs: object) -> object:
             for found, over in advance(*args, **kwargs):  # type: ignore[operator]
                 seen.append(len(found))
                 yield found, over
 
-        monkeypatch.setattr(source._log, "batches", batches)
+        monkeypatch.setattr(Log, "batches", batches)
         source.frontiers("hourly")
         seen.clear()
         first = next(one for one in source.read("hourly") if isinstance(one, SealedEntry))
@@ -401,4 +402,22 @@ def test_deleted_records_make_windows_incomplete(
     assert lost
     assert all(window[1] <= said[0].through for window in lost)
     assert not any(isinstance(one, Deleted) for one in source.read("hourly", 24 * 20 * HOUR))
+    source.close()
+
+
+def test_another_reading_may_begin_before_the_first_one_has_ended(
+    connection: Connection, topic: str, hours: list[SealedEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `profile --all` does: windows come one by one, and each asks for the ledger of its time."""
+    monkeypatch.setattr(kafka_sealed, "SOURCE_FETCH_BYTES", 2048)
+    source = KafkaSealedSource(connection, topic)
+    found = []
+    for one in source.read("hourly"):
+        if isinstance(one, SealedEntry):
+            found.append(one)
+            if len(found) % 500 == 1:
+                near = bodies(source, None, one.window[0], one.window[1] + 4 * HOUR)
+                assert len(near) == len([e for e in hours if one.window[0] <= e.window[0] <= one.window[0] + 4 * HOUR])
+                source.frontiers()
+    assert len(found) == len(hours)
     source.close()

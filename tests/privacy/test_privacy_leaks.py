@@ -23,6 +23,7 @@ import pytest
 import sketchstream as ss
 from sketchstream import wire
 from sketchstream.errors import SketchstreamError
+from sketchstream.published import Release
 from sketchstream.sketch import Sketch
 from sketchstream.spec import NoPrivacyWarning
 from sketchstream.stream.driver import Driver
@@ -38,6 +39,16 @@ def holds(data: bytes | str) -> bool:
     """Whether the marked item or the unusual count is in it, as text, as decimal number or as a counter's bytes."""
     octets = data.encode() if isinstance(data, str) else data
     return any(sign in octets for sign in (MARK.encode(), str(UNUSUAL).encode(), UNUSUAL.to_bytes(4, "little")))
+
+
+def without_counters(data: bytes | str, published: Any) -> Any:
+    """The same without the values of the published noisy counters: one of them is the exact number now and then."""
+    for counter in published.counters:
+        if isinstance(data, str):
+            data = data.replace(f"value={counter.value})", "value=)")
+        else:
+            data = data.replace(counter.value.to_bytes(8, "little", signed=True), b"")
+    return data
 
 
 def test_the_search_finds_what_it_looks_for() -> None:
@@ -87,7 +98,7 @@ def test_no_command_prints_or_writes_the_mark(run: Run, tmp_path: Path) -> None:
     written = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name not in ("events", "odd.jsonl")}
     assert set(written) == {"key", "look", "s.sealed"}
     for name in ("look", "s.sealed"):
-        assert not holds(written[name])
+        assert not holds(without_counters(written[name], ss.load(written[name])))
         assert not holds(np.array(wire.unpack(written[name])[1]).tobytes())
 
 
@@ -124,8 +135,11 @@ def test_no_error_or_repr_of_the_library_holds_the_mark() -> None:
             sketch.guarantee(),
             sketch.release("1/10"),
         ):
-            assert not holds(repr(thing))
-            assert not holds(str(thing))
+            plain = (
+                without_counters(text, thing) if isinstance(thing, Release) else text
+                for text in (repr(thing), str(thing))
+            )
+            assert not any(map(holds, plain))
     texts = []
     for wrong in (
         lambda: other.update([MARK]),
@@ -203,7 +217,7 @@ def test_nothing_that_a_worker_shows_or_stores_holds_the_mark(caplog: pytest.Log
         driver.advance(hours=3)
     assert len(driver.publisher.log) >= 1
     for entry in driver.publisher.log:
-        assert not holds(entry.body)
+        assert not holds(without_counters(entry.body, ss.load(entry.body)))
         assert not holds(np.array(wire.unpack(entry.body)[1]).tobytes())
         assert not holds(repr(entry))
         assert not holds(entry.key)
