@@ -15,6 +15,19 @@ hypothesis.settings.register_profile("commit", deadline=None, derandomize=True, 
 hypothesis.settings.load_profile("commit")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def limits_of_this_process_stay() -> Iterator[None]:
+    """Keep commands that tests run in this process from hardening it.
+
+    A lowered limit cannot be raised again, and children of later tests inherit it. Tests of hardening start processes.
+    """
+    from sketchstream.privacy import hygiene
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hygiene, "harden", lambda: hygiene.Hardened(undumpable=True, no_core=True))
+        yield
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
     """`bootstrap.servers` of the cluster that the environment names, or of one node of ours; no test stops it."""
