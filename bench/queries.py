@@ -20,11 +20,13 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 # this folder has a kafka.py, which must not be taken for the client
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 import sketchstream as ss  # noqa: E402
+from sketchstream.privacy.ledger import Ledger  # noqa: E402
 from sketchstream.published import Origin, Release  # noqa: E402
 from sketchstream.stream.ports import Frontier, SealedEntry  # noqa: E402
 from sketchstream_connectors.devbroker import DevCluster  # noqa: E402
@@ -62,18 +64,30 @@ def bodies(days: int, partitions: int) -> tuple[list[list[SealedEntry]], int]:
     sketch.update(list(range(1000)) * 2)
     drawn = sketch.seal()
     assert isinstance(drawn, Release)
+    ledger = drawn.ledger.to_dict()
     made: list[list[SealedEntry]] = [[] for _ in range(partitions)]
     for hour in range(days * 24):
         window = (FIRST_MS + hour * HOUR_MS, FIRST_MS + (hour + 1) * HOUR_MS)
         for partition in range(partitions):
+            fresh = secrets.token_bytes(16)
             one = replace(
                 drawn,
                 seal_id=secrets.token_bytes(16),
-                layers=tuple(replace(layer, lineage=secrets.token_bytes(16)) for layer in drawn.layers),
+                layers=tuple(replace(layer, lineage=fresh) for layer in drawn.layers),
+                ledger=Ledger.from_dict(_renamed(ledger, drawn.layers[0].lineage.hex(), fresh.hex())),
                 origin=Origin("hourly", 0, window, partition, partitions, partitions),
             )
             made[partition].append(SealedEntry("hourly", 0, window, partition, one.seal_id, one.to_bytes()))
     return made, len(made[0][0].body)
+
+
+def _renamed(data: Any, old: str, new: str) -> Any:
+    """Plain data with another lineage."""
+    if isinstance(data, dict):
+        return {name: _renamed(value, old, new) for name, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_renamed(value, old, new) for value in data]
+    return new if data == old else data
 
 
 def publish(connection: Connection, made: list[list[SealedEntry]]) -> None:

@@ -237,7 +237,6 @@ class KafkaSealedSource:
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection
         self._topic = topic
-        self._idle: list[Log] = []
         self._bodies: Log | None = None
         self._seen = Seen()
 
@@ -262,15 +261,13 @@ class KafkaSealedSource:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Log]:
-        """A consumer that nobody else reads with; it is kept for the next one unless it failed."""
-        reader = self._idle.pop() if self._idle else Log(self._connection, self._topic, fetch_bytes=SOURCE_FETCH_BYTES)
+        """A consumer that nobody else reads with."""
+        reader = Log(self._connection, self._topic, fetch_bytes=SOURCE_FETCH_BYTES)
         try:
             yield reader
-        except BaseException:
+        finally:
             with contextlib.suppress(Exception):
                 reader.close()
-            raise
-        self._idle.append(reader)
 
     def _frontiers(self, sketch: str | None) -> list[Frontier]:
         return [one for one in self._seen.frontiers.values() if sketch is None or one.sketch == sketch]
@@ -356,7 +353,5 @@ class KafkaSealedSource:
 
     def close(self) -> None:
         """Let go."""
-        for one in self._idle:
-            one.close()
         if self._bodies is not None:
             self._bodies.close()
