@@ -13,10 +13,16 @@ if TYPE_CHECKING:
     from sketchstream.noise.gaussian import discrete_gaussian
     from sketchstream.noise.laplace import discrete_laplace
     from sketchstream.noise.response import randomized_response
+    from sketchstream.noise.varied import discrete_gaussians
 
-__all__ = ["discrete_gaussian", "discrete_laplace", "randomized_response"]
+__all__ = ["discrete_gaussian", "discrete_gaussians", "discrete_laplace", "randomized_response"]
 
-_HOMES = {"discrete_laplace": "laplace", "randomized_response": "response", "discrete_gaussian": "gaussian"}
+_HOMES = {
+    "discrete_laplace": "laplace",
+    "randomized_response": "response",
+    "discrete_gaussian": "gaussian",
+    "discrete_gaussians": "varied",
+}
 
 
 def __getattr__(name: str) -> Any:

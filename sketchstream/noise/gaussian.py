@@ -288,13 +288,26 @@ def cell(real: int, ready: Plan, draw: Draw) -> int:
 def accepted(word: int, left: int, rest: int, ready: Plan, draw: Draw) -> bool:
     """Whether the uniform real that starts with `word` is below exp(-rest (2 left + rest) / (2 sigma2))."""
     exponent = rest * (2 * left + rest) / (2 * ready.sigma2)
-    num, den, bits = exponent.numerator, exponent.denominator, ready.width
+    return below_exponential(word, ready.width, exponent, ready.width, draw)
+
+
+def below_exponential(word: int, bits: int, exponent: Fraction, width: int, draw: Draw) -> bool:
+    """Whether a uniform real is below exp(-exponent), decided exactly.
+
+    Args:
+        word: the first bits of the uniform real.
+        bits: how many they are.
+        exponent: at least 0.
+        width: bits of one further word.
+        draw: the next word of the source.
+    """
+    num, den = exponent.numerator, exponent.denominator
     if (word + 1) * den <= (den - num) << bits:  # below 1 - x, which is below exp(-x); always so for x = 0
         return True
     if 2 * word * den * den >= (2 * den * (den - num) + num * num) << bits:  # above 1 - x + x^2 / 2
         return False
     threshold = exponential(exponent, 64)
     while word == threshold.prefix(bits):
-        word = (word << ready.width) | draw()
-        bits += ready.width
+        word = (word << width) | draw()
+        bits += width
     return word < threshold.prefix(bits)

@@ -2,7 +2,7 @@
 
 In: epsilon, delta, the integer shifts that a neighbour can cause. Out: a Fraction sigma2, upper bounds of delta.
 Touches: nothing.
-Source: Canonne, Kamath & Steinke 2020, Theorem 7 (the privacy loss); docs/theory/gaussian.md, sections 4 and 5.
+Source: Canonne, Kamath & Steinke 2020, Theorem 7 (the privacy loss); docs/theory/gaussian.md, section 4.
 
 A sigma that is enough on the real numbers is not enough on the integers, and delta is not monotone in sigma2. So each
 sigma2 is itself verified. Exact route: the delta of every shift, by direct summation. Smoothing route, for shifts that

@@ -255,7 +255,7 @@ def test_examples_of_the_docstrings(module: Any) -> None:
 
 
 def test_numbers_of_the_document_are_what_its_calls_return() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "theory" / "gaussian.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "theory" / "gaussian.md").read_text()
     block = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert block is not None
     lines = [line.split("  # ") for line in block[1].splitlines() if line.startswith("ss.")]

@@ -1,0 +1,260 @@
+"""Weights in units of the lattice: exact multiples of 2^-f, truncated toward zero, decided from one event alone.
+
+In: weights as integers, floats, Decimals, Fractions or texts of JSON numbers; f; the largest absolute weight.
+Out: int64 lattice units, and which weights are no event. Touches: nothing.
+Source: Mironov, CCS 2012 (why neither state nor noise is a float); docs/theory/gaussian.md, section 5.
+
+A weight w becomes q = trunc(w 2^f). Truncation never enlarges |w|, so a bound on absolute weights, or on sums of them,
+holds for q too. A weight that is no finite number, or above the bound, or with |q| >= 2^40, is no event: its q is 0.
+Floats are taken at their binary value; scaling by 2^f and truncation are exact for them. Texts are never made floats.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import WeightError
+from sketchstream.kernels import kernel
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Octets = npt.NDArray[np.uint8]
+
+MOST_BITS: Final = 40
+"""Fraction bits, at most."""
+MOST_UNITS: Final = 1 << 40
+"""Absolute weights in lattice units stay below this."""
+LONGEST_TEXT: Final = 1000
+"""Characters of a number, at most; longer ones are unreadable."""
+DIGITS: Final = 18
+"""Digits that the compiled reader takes; numbers with more are read one by one."""
+DECIDED: Final = 0
+REFUSED: Final = 1
+UNDECIDED: Final = 2
+
+_NUMBER: Final = re.compile(rb"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The lattice of one sketch, and the largest weight that one event may have on it.
+
+    Args:
+        bits: f, from 0 to 40; one lattice unit is 2^-f.
+        max_weight: largest absolute weight in user units.
+    """
+
+    bits: int
+    max_weight: Fraction
+
+    @property
+    def most(self) -> int:
+        """Largest absolute weight in lattice units: floor(max_weight 2^f), below 2^40."""
+        return min(self.units(self.max_weight), MOST_UNITS - 1)
+
+    def units(self, value: Fraction) -> int:
+        """`value` in lattice units, truncated toward zero."""
+        return math.trunc(value * (1 << self.bits))
+
+    def weight(self, value: object) -> int | None:
+        """One weight in lattice units; None where it is no event.
+
+        Args:
+            value: int, float, Decimal, Fraction, numpy scalar, or the text of a JSON number as str or bytes.
+        """
+        exact = exact_number(value, MOST_BITS + 1)
+        if exact is None or abs(exact) > self.max_weight:
+            return None
+        units = self.units(exact)
+        return units if abs(units) < MOST_UNITS else None
+
+    def weights(self, values: Any) -> tuple[Ints, Flags]:
+        """Many weights in lattice units.
+
+        Args:
+            values: (n,) array of integers or floats, or a sequence of what `weight` takes.
+
+        Returns:
+            (n,) int64 lattice units, 0 where the weight is no event; (n,) bool, whether it is one.
+        """
+        if isinstance(values, np.ndarray) and values.ndim == 1:
+            if values.dtype.kind in "iu":
+                return self._integers(values)
+            if values.dtype.kind == "f" and values.dtype.itemsize <= 8:
+                return self._floats(values.astype(np.float64))
+        found = [self.weight(value) for value in values]
+        units = np.fromiter((one or 0 for one in found), np.int64, len(found))
+        return units, np.fromiter((one is not None for one in found), np.bool_, len(found))
+
+    def checked(self, values: Any) -> Ints:
+        """As `weights`, for callers in Python: a weight that is no event is an error.
+
+        Raises:
+            WeightError: names the first such position and what is allowed, never the weight.
+        """
+        units, good = self.weights(values)
+        if not good.all():
+            place = int(np.argmin(good))
+            msg = (
+                f"the weight at position {place} is not a number within -{self.max_weight}..{self.max_weight} "
+                f"(max_weight) and below 2^40 units of 2^-{self.bits}; nothing was applied"
+            )
+            raise WeightError(msg)
+        return units
+
+    def texts(self, data: Octets, starts: Ints, ends: Ints, good: Flags) -> Ints:
+        """Texts of JSON numbers in one buffer, in lattice units.
+
+        Args:
+            data: (bytes,) uint8.
+            starts: (n,) where each text begins.
+            ends: (n,) where it ends.
+            good: (n,) texts to read; cleared where the weight is no event.
+
+        Returns:
+            (n,) int64 lattice units, 0 where the weight is no event.
+        """
+        units = np.zeros(len(starts), np.int64)
+        status = np.zeros(len(starts), np.uint8)
+        _read_decimals(data, starts, ends, good, self.bits, self._decimal_limits(), units, status)
+        for place in np.flatnonzero(status == UNDECIDED).tolist():
+            found = self.weight(data[starts[place] : ends[place]].tobytes())
+            units[place] = found or 0
+            status[place] = REFUSED if found is None else DECIDED
+        good &= status == DECIDED
+        return units
+
+    def _decimal_limits(self) -> Ints:
+        """(DIGITS + 1,) the largest m for which m / 10^k is an allowed weight."""
+        bound = min(self.max_weight, Fraction(MOST_UNITS, 1 << self.bits) - Fraction(1, 1 << 200))
+        limits = [min(math.floor(bound * 10**k), (1 << 63) - 1) for k in range(DIGITS + 1)]
+        return np.array(limits, np.int64)
+
+    def _integers(self, values: npt.NDArray[Any]) -> tuple[Ints, Flags]:
+        """Integers of any width."""
+        limit = min(math.floor(self.max_weight), (MOST_UNITS - 1) >> self.bits)
+        good = values <= limit
+        if values.dtype.kind == "i":
+            good &= values >= -min(limit, -int(np.iinfo(values.dtype).min))
+        return np.where(good, values, 0).astype(np.int64) << self.bits, good
+
+    def _floats(self, values: npt.NDArray[np.float64]) -> tuple[Ints, Flags]:
+        """Floats at their binary value; products with 2^f, truncation and conversion are exact below 2^53."""
+        bound = float(self.max_weight)
+        if Fraction(bound) > self.max_weight:
+            bound = math.nextafter(bound, 0.0)
+        good = np.abs(values) <= bound
+        scaled = np.trunc(np.ldexp(np.where(good, values, 0.0), self.bits))
+        good &= np.abs(scaled) < MOST_UNITS
+        return np.where(good, scaled, 0.0).astype(np.int64), good
+
+
+def exact_number(value: object, places: int) -> Fraction | None:
+    """The rational that a weight is; None for what is no finite number.
+
+    Args:
+        value: as in `Lattice.weight`.
+        places: a number of absolute value below 2^-places may be replaced by one that is also below it, of the same
+            sign. A text such as "1e-999999999" would otherwise take that many digits.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, Fraction)):
+        return Fraction(value)
+    if isinstance(value, float):
+        return Fraction(value) if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            return None
+        sign, digits, exponent = value.as_tuple()
+        return _decimal(bool(sign), int("".join(map(str, digits)) or "0"), int(exponent), places)
+    if isinstance(value, str):
+        try:
+            value = value.encode("ascii")
+        except UnicodeEncodeError:
+            return None
+    if not isinstance(value, bytes) or len(value) > LONGEST_TEXT:
+        return None
+    found = _NUMBER.fullmatch(value)
+    if found is None:
+        return None
+    minus, whole, part, power = found.groups()
+    part = part or b""
+    return _decimal(bool(minus), int(whole + part), int(power or b"0") - len(part), places)
+
+
+def _decimal(negative: bool, digits: int, exponent: int, places: int) -> Fraction | None:
+    """(-1)^negative digits 10^exponent; None from 10^100 on, which is above every bound."""
+    if digits == 0:
+        return Fraction(0)
+    size = math.floor(digits.bit_length() * 0.302) + 1  # decimal digits, or one more
+    if exponent + size > 110:
+        return None
+    if exponent + size < -places:  # below 10^-places, so below 2^-places
+        digits, exponent = 1, -places
+    value = Fraction(digits) * Fraction(10) ** exponent
+    return -value if negative else value
+
+
+def lattice_sum(units: Iterable[int]) -> int:
+    """Sum of lattice weights modulo 2^64, as a counter would hold it; for references and tests."""
+    total = sum(units) & ((1 << 64) - 1)
+    return total - ((total >> 63) << 64)
+
+
+@kernel
+def _read_decimals(
+    data: Octets, starts: Ints, ends: Ints, good: Flags, bits: int, limits: Ints, units: Ints, status: Octets
+) -> None:
+    """JSON numbers of up to 18 digits without an exponent; everything else is left undecided."""
+    most = np.int64(0x7FFFFFFFFFFFFFFF) >> bits
+    for i in range(starts.size):
+        units[i] = 0
+        if not good[i]:
+            status[i] = 1
+            continue
+        at, end = starts[i], ends[i]
+        status[i] = 2
+        negative = at < end and data[at] == 45
+        if negative:
+            at += 1
+        if at >= end or end - at > 19:
+            continue
+        first = at
+        number = np.int64(0)
+        while at < end and 48 <= data[at] <= 57:
+            number = number * 10 + np.int64(data[at] - 48)
+            at += 1
+        whole = at - first
+        if whole == 0 or (whole > 1 and data[first] == 48):
+            continue
+        places = 0
+        scale = np.int64(1)
+        if at < end and data[at] == 46:
+            at += 1
+            while at < end and 48 <= data[at] <= 57:
+                number = number * 10 + np.int64(data[at] - 48)
+                scale *= 10
+                at += 1
+                places += 1
+            if places == 0:
+                continue
+        if at != end or whole + places > 18 or number > most:
+            continue
+        if number > limits[places]:
+            status[i] = 1
+            continue
+        value = (number << bits) // scale
+        units[i] = -value if negative else value
+        status[i] = 0
