@@ -652,8 +652,8 @@ def require_accounted(
         FormatError: the ledger speaks of other noise, another unit or weight, or another stage of life.
     """
     held = [(layer.law, kind.promised_epsilon(spec, layer.epsilon), layer.lineage) for layer in layers]
-    noted = [(entry.law, entry.epsilon, entry.lineage) for entry in ledger.layers]
-    drawn = [entry.epsilon for entry in ledger.layers] + ([] if cost is None else [cost])
+    noted = [(entry.law, entry.cost, entry.lineage) for entry in ledger.layers]
+    drawn = [entry.cost for entry in ledger.layers] + ([] if cost is None else [cost])
     wrong = held != noted or any(law != kind.LAWS[spec.unit] for law, _, _ in held)
     for component in kind.components(spec)[1:]:
         counter = find(counters, component.name)

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.privacy import audit_sketches, bounds, oracle
-from sketchstream.privacy.looks import View, event_losses, item_loss
+from sketchstream.privacy.history import View
+from sketchstream.privacy.looks import event_losses, item_loss
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
 
 Progress = Callable[[str, int, int], None]

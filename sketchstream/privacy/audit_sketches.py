@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.noise import laws
-from sketchstream.privacy.looks import LayerEntry, View
+from sketchstream.privacy.history import LayerEntry, View
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
 
 Ints = npt.NDArray[np.int64]
@@ -233,7 +233,7 @@ def _smaller(spec: ProfileSpec) -> ProfileSpec:
 def _entries(ledger: Any) -> list[tuple[str, Fraction | None]]:
     """Kinds and costs of a ledger's entries, copies left out: the audit reads bytes."""
     return [
-        ("layer", entry.epsilon) if isinstance(entry, LayerEntry) else (entry.kind, entry.cost)
+        ("layer", entry.cost) if isinstance(entry, LayerEntry) else (entry.kind, entry.cost)
         for entry in ledger.history.entries
         if not (isinstance(entry, View) and entry.kind == "copy")
     ]

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from sketchstream.privacy.looks import History, LayerEntry, Loss
+from sketchstream.privacy.history import History, LayerEntry, Loss
 
 Place = tuple[tuple[int, ...], int]
 """Merged part (path of indices) and number of entries."""
@@ -100,17 +100,17 @@ def copied_loss(histories: Sequence[History]) -> Loss:
 
 
 def _views(history: History) -> Iterator[tuple[Fraction | None, Fraction]]:
-    """Cost of every view, None for a bare one, and the least epsilon of the layers that it sees."""
-    seen = [layer.epsilon for part in history.parts for layer in part.layers()]
+    """Cost of every view, None for a bare one, and the least cost of the layers that it sees."""
+    seen = [layer.cost for part in history.parts for layer in part.layers()]
     for part in history.parts:
         yield from _views(part)
     entries = history.entries
     if history.seal == 2 and isinstance(entries[-2], LayerEntry):  # the bare state under a fresh layer of its own
-        yield entries[-2].epsilon, Fraction(0)
+        yield entries[-2].cost, Fraction(0)
         entries = entries[:-2]
     for entry in entries:
         if isinstance(entry, LayerEntry):
-            seen.append(entry.epsilon)
+            seen.append(entry.cost)
         else:
             yield entry.cost, min(seen, default=Fraction(0))
 

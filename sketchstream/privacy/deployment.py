@@ -28,7 +28,7 @@ from sketchstream.privacy.copies import UNKNOWN, copied_loss, families
 from sketchstream.privacy.guarantee import DELTA, approximate
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Loss, Promise, show
 from sketchstream.privacy.looks import event_losses, item_loss
-from sketchstream.privacy.zcdp import concentrated
+from sketchstream.privacy.measures import PureEpsilon, concentrated
 
 if TYPE_CHECKING:
     from sketchstream.published import Release, SealedState
@@ -94,7 +94,7 @@ class Record:
         if self.copies:
             return self._copied()
         history = _public(self.ledger)
-        gaps = event_losses(history, max_weight=self.ledger.max_weight)
+        gaps = event_losses(history, PureEpsilon(self.ledger.max_weight))
         return max((gap.loss for gap in gaps), default=Fraction(0))
 
     def item(self) -> Loss:

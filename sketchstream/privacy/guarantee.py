@@ -13,7 +13,8 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from sketchstream.privacy.ledger import Ledger, Loss, show
-from sketchstream.privacy.zcdp import concentrated, to_approximate
+from sketchstream.privacy.measures import concentrated
+from sketchstream.privacy.zcdp import to_approximate
 from sketchstream.spec import NO_PRIVACY, ProfileSpec
 
 DELTA = 1e-6
@@ -130,7 +131,7 @@ class Guarantee:
         others: Loss = sum((_beside(one, spec.unit, around) for one in around.beside), Fraction(0))
         kept = _kept(spec.unit, published, around, copies)
         rho = _rho(ledger, around, spec.unit)
-        no_privacy = spec.no_privacy or max(published, *(entry.epsilon for entry in ledger.layers)) > NO_PRIVACY
+        no_privacy = spec.no_privacy or max(published, *(entry.cost for entry in ledger.layers)) > NO_PRIVACY
         return cls(
             unit=spec.unit,
             published=published,

@@ -1,15 +1,13 @@
 """The lemma of looks: what a history of noise layers and views costs one event, or one item.
 
-In: a history (layers and views in the order in which they met the sketch, and the histories of merged parts).
-Out: losses, exact rationals or infinity. Touches: nothing.
+In: a history, a measure. Out: losses in that measure. Touches: nothing.
 Source: Dwork, Naor, Pitassi, Rothblum & Yekhanin, ICS 2010 (pan-privacy, one intrusion). The lemma and its proof:
-docs/theory/privacy.md section 3.
+docs/theory/privacy.md section 3; for Gaussian noise docs/theory/gaussian.md section 6.
 
-A *layer* is one independent noise vector summed into the state. A *view* is something that somebody sees: a raw
-view (cost None) shows the state as it is, a release of cost c shows the counters' histogram with noise of cost c.
-For every way to shift the layers by integers s_j the loss is at most the price of the shifts plus the costs of the
-views whose total shift (data and layers) is not zero. An event is best absorbed by one layer, or by none; an item
-may have moved before every view, so it is charged the best shifts against the worst path.
+A history is a line of layers and views, or a tree of lines that are merged. An event at a gap of it shifts all later
+views. The shift can be hidden behind layers before the gap, layers after it, and the noise of the views themselves.
+`sides` walks every line forwards and backwards and finds the least cost on either side of every gap. Views add to a
+cost (in series), layers join it (in parallel), and the loss of an event joins both sides.
 """
 
 from __future__ import annotations
@@ -18,194 +16,85 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from itertools import accumulate
+from typing import Generic, TypeVar
 
-Law = Literal["discrete-laplace", "randomized-response"]
-ViewKind = Literal["release", "publication", "look", "copy"]
-Loss = Fraction | float
-"""An exact rational, or `math.inf`; no other float ever."""
+from sketchstream.privacy.history import LOOK, Entry, Gap, History, LayerEntry, Loss, View
+from sketchstream.privacy.measures import PURE, Measure
 
-
-@dataclass(frozen=True)
-class LayerEntry:
-    """One noise vector summed into the state.
-
-    Args:
-        lineage: 16 random bytes that name this draw.
-        law: of each coordinate.
-        epsilon: of an event of weight `max_weight`, or of an item; not divided by the weight.
-        max_weight: largest absolute weight of one event.
-    """
-
-    lineage: bytes
-    law: str
-    epsilon: Fraction
-    max_weight: int = 1
+Cost = TypeVar("Cost")
+Path = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class View:
-    """Something that somebody saw, or may see.
-
-    Args:
-        kind: "release", "publication", "look" (somebody saw the open state) or "copy" (a secret file of ours).
-        cost: of a noisy histogram; None = the state itself, raw.
-    """
-
-    kind: ViewKind
-    cost: Fraction | None
-
-
-Entry = LayerEntry | View
-
-
-@dataclass(frozen=True)
-class History:
-    """Layers and views in order of application.
-
-    Args:
-        entries: of this sketch.
-        parts: histories that were merged into it before the first entry.
-        seal: None while the state is open; afterwards the number of last entries that belong to the seal, between
-            which nothing was applied and after which no state exists.
-    """
-
-    entries: tuple[Entry, ...] = ()
-    parts: tuple[History, ...] = ()
-    seal: int | None = None
-
-    def then(self, *entries: Entry) -> History:
-        """This history with more entries at its end."""
-        return replace(self, entries=self.entries + entries)
-
-    def sealed_by(self, *entries: Entry) -> History:
-        """This history ended by the entries of its seal."""
-        return replace(self, entries=self.entries + entries, seal=len(entries))
-
-    @property
-    def moments(self) -> range:
-        """Numbers of entries after which an open state existed, and events may have been applied."""
-        last = len(self.entries) - (self.seal or 0)
-        if self.parts:
-            first = 0 if any(part.seal is None for part in self.parts) else last + 1
-        else:
-            first = next((at + 1 for at, entry in enumerate(self.entries) if isinstance(entry, LayerEntry)), last + 1)
-        return range(first, last + 1)
-
-    def layers(self) -> Iterator[LayerEntry]:
-        """Every layer, those of merged parts first."""
-        for part in self.parts:
-            yield from part.layers()
-        yield from (entry for entry in self.entries if isinstance(entry, LayerEntry))
-
-    def without_copies(self) -> History:
-        """This history without the copies that nobody is known to have seen."""
-        kept = tuple(entry for entry in self.entries if not (isinstance(entry, View) and entry.kind == "copy"))
-        return replace(self, entries=kept, parts=tuple(part.without_copies() for part in self.parts))
-
-
-@dataclass(frozen=True)
-class Gap:
-    """A place where an event may have been applied, and what it loses.
+class Place(Generic[Cost]):
+    """One gap of a history.
 
     Args:
         part: path of indices to the merged part, () for the sketch itself.
-        after: number of entries of that part that came before the event.
-        loss: of an event of full weight (or of an item that is active in this gap only).
+        after: number of entries of that part that came before it.
+        before: cost of hiding a shift behind layers before the gap; views between them and the gap are included.
+        later: cost of hiding it behind what follows: views that see it, layers after it, layers of other parts.
     """
 
-    part: tuple[int, ...]
+    part: Path
     after: int
-    loss: Loss
+    before: Cost
+    later: Cost
 
 
-@dataclass(frozen=True)
-class _Sum:
-    """A sum of view costs, raw views counted apart so that sums can be subtracted."""
+def sides(history: History, measure: Measure[Cost], earlier: Measure[Cost] | None = None) -> list[Place[Cost]]:
+    """The costs on both sides of every gap at which an event can have been applied; linear in the history.
 
-    raw: int = 0
-    finite: Fraction = Fraction(0)
-
-    def __add__(self, other: _Sum) -> _Sum:
-        return _Sum(self.raw + other.raw, self.finite + other.finite)
-
-    def __sub__(self, other: _Sum) -> _Sum:
-        return _Sum(self.raw - other.raw, self.finite - other.finite)
-
-    @property
-    def loss(self) -> Loss:
-        """Infinite as soon as one raw view is in it."""
-        return math.inf if self.raw else self.finite
+    Args:
+        history: layers and views; gaps of the sketch come first, those of its parts follow.
+        measure: how costs add.
+        earlier: the measure of what lies before a gap, where it is another one.
+    """
+    return list(_sides(history, measure, earlier or measure, (), measure.nothing))
 
 
-def _cost(view: View) -> _Sum:
-    """The cost of one view."""
-    return _Sum(1) if view.cost is None else _Sum(0, view.cost)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """One part of a history with `seen[g]`: the cost of all views that see what was applied at its gap g."""
-
-    path: tuple[int, ...]
-    history: History
-    seen: tuple[_Sum, ...]
-
-
-def _places(history: History, path: tuple[int, ...] = (), above: _Sum | None = None) -> list[_Place]:
-    """Every part of the history; a merge sees everything that its parts hold."""
-    seen = [above or _Sum()]
+def _sides(
+    history: History, measure: Measure[Cost], earlier: Measure[Cost], path: Path, end: Cost
+) -> Iterator[Place[Cost]]:
+    """As `sides`, for a part after whose end a shift costs `end`."""
+    before, later = _before(history, earlier), [end]
     for entry in reversed(history.entries):
-        seen.append(seen[-1] + _cost(entry) if isinstance(entry, View) else seen[-1])
-    seen.reverse()
-    found = [_Place(path, history, tuple(seen))]
-    for index, part in enumerate(history.parts):
-        found += _places(part, (*path, index), seen[0])
-    return found
+        later.append(_step(entry, later[-1], measure))
+    later.reverse()
+    yield from (Place(path, gap, before[gap], later[gap]) for gap in history.moments)
+    if history.parts:
+        # A shift at the end of one part is hidden by the layers of the others, or by what follows the merge.
+        ends = [_before(part, earlier)[-1] for part in history.parts]
+        left = list(accumulate(ends, measure.join, initial=later[0]))
+        right = list(accumulate(reversed(ends), measure.join, initial=measure.unbounded))[::-1]
+        for index, part in enumerate(history.parts):
+            rest = measure.join(left[index], right[index + 1])
+            yield from _sides(part, measure, earlier, (*path, index), rest)
 
 
-def _between(
-    places: dict[tuple[int, ...], _Place], one: tuple[tuple[int, ...], int], two: tuple[tuple[int, ...], int]
-) -> Loss:
-    """Cost of the views that see exactly one of two locations (part, gap)."""
-    (path, gap), (other, at) = one, two
-    shared = 0
-    while shared < min(len(path), len(other)) and path[shared] == other[shared]:
-        shared += 1
-    meeting = path[:shared]
-    if path == other:
-        first = max(gap, at)
-    elif len(path) == shared:
-        first = gap
-    elif len(other) == shared:
-        first = at
-    else:
-        first = 0
-    both = places[meeting].seen[first]
-    return (places[path].seen[gap] - both + places[other].seen[at] - both).loss
+def _before(history: History, measure: Measure[Cost]) -> list[Cost]:
+    """Cost of hiding a shift behind the layers that came before each gap, from the first gap to the last."""
+    first = measure.unbounded
+    for part in history.parts:
+        first = measure.join(first, _before(part, measure)[-1])
+    return list(accumulate(history.entries, lambda cost, entry: _step(entry, cost, measure), initial=first))
 
 
-def event_losses(history: History, *, max_weight: int = 1) -> list[Gap]:
+def _step(entry: Entry, cost: Cost, measure: Measure[Cost]) -> Cost:
+    """The cost one entry further away."""
+    if isinstance(entry, LayerEntry):
+        return measure.join(cost, measure.layer(entry))
+    return measure.view(cost, entry)
+
+
+def event_losses(history: History, measure: Measure[Loss] = PURE) -> list[Gap]:
     """What an event of full weight loses, for every gap in which it can have been applied.
 
-    Per gap: the smaller of the cost of all views after it, and, over the layers, of the layer's epsilon plus the
-    views that see only one of the event and the layer. One layer is enough: docs/theory/privacy.md, Lemma 2.
+    In the pure measure this is the smaller of the cost of all views that see it, and, over the layers, of the layer's
+    epsilon plus the views that see only one of the event and the layer (docs/theory/privacy.md, Theorem 3).
     """
-    places = {place.path: place for place in _places(history)}
-    layers = [
-        ((path, index + 1), entry.epsilon * max_weight / entry.max_weight)
-        for path, place in places.items()
-        for index, entry in enumerate(place.history.entries)
-        if isinstance(entry, LayerEntry)
-    ]
-    gaps = []
-    for path, place in places.items():
-        for gap in place.history.moments:
-            best = place.seen[gap].loss
-            for location, price in layers:
-                best = min(best, price + _between(places, (path, gap), location))
-            gaps.append(Gap(path, gap, best))
-    return gaps
+    return [Gap(place.part, place.after, measure.join(place.before, place.later)) for place in sides(history, measure)]
 
 
 def item_loss(history: History) -> Loss:
@@ -229,15 +118,17 @@ def _item_states(history: History) -> tuple[Loss, Loss]:
     return idle, armed
 
 
+def _cost(view: View) -> Loss:
+    """The pure cost of one view."""
+    return math.inf if view.cost is None else view.cost
+
+
 def _item_step(entry: Entry, idle: Loss, armed: Loss) -> tuple[Loss, Loss]:
     """One layer (buy a shift) or one view (pay it, or spend the shift on it)."""
     if isinstance(entry, LayerEntry):
-        return idle, min(armed, idle + entry.epsilon)
-    cost = _cost(entry).loss
+        return idle, min(armed, idle + entry.cost)
+    cost = _cost(entry)
     return min(idle + cost, armed), armed + cost
-
-
-LOOK = View("look", None)
 
 
 def with_one_more_look(history: History, since: int = 0) -> Iterator[History]:
@@ -255,55 +146,52 @@ def with_one_more_look(history: History, since: int = 0) -> Iterator[History]:
             yield replace(history, parts=(*history.parts[:index], looked, *history.parts[index + 1 :]))
 
 
-def worst_loss(history: History, *, unit: str, max_weight: int = 1) -> Loss:
-    """The most that any event (the maximum over gaps) or any item loses."""
-    if unit == "item":
+def worst_loss(history: History, *, unit: str, measure: Measure[Loss] = PURE) -> Loss:
+    """The most that any event (the maximum over gaps) or any item loses.
+
+    Args:
+        history: layers and views.
+        unit: "event" or "item".
+        measure: of the loss. Where it bounds what an item moves in all, an item loses what one event of that size does.
+    """
+    if unit == "item" and not measure.bounded_items:
         return item_loss(history)
-    return max((gap.loss for gap in event_losses(history, max_weight=max_weight)), default=Fraction(0))
+    return max((gap.loss for gap in event_losses(history, measure)), default=Fraction(0))
 
 
-def worst_loss_with_look(history: History, *, unit: str, max_weight: int = 1, since: int = 0) -> Loss:
+def worst_loss_with_look(history: History, *, unit: str, measure: Measure[Loss] = PURE, since: int = 0) -> Loss:
     """As `worst_loss`, with one unannounced raw look at the worst moment after `since` entries.
 
-    Histories without parts in linear time; merged ones by trying every moment.
+    Linear, but for unbounded items of merged histories, where every moment is tried.
     """
-    quiet = worst_loss(history, unit=unit, max_weight=max_weight)
-    if history.parts:
-        looks = with_one_more_look(history, since)
-        found = (worst_loss(look, unit=unit, max_weight=max_weight) for look in looks)
-        return max(found, default=quiet)
-    if len(history.moments) == 0 or history.moments[-1] < since:
-        return quiet
-    if unit == "item":
+    quiet = worst_loss(history, unit=unit, measure=measure)
+    if unit == "item" and not measure.bounded_items:
+        if history.parts:
+            looks = with_one_more_look(history, since)
+            return max((item_loss(look) for look in looks), default=quiet)
+        if len(history.moments) == 0 or history.moments[-1] < since:
+            return quiet
         return max(quiet, _item_loss_with_look(history, since))
-    return max(quiet, _event_loss_with_look(history, max_weight, since))
+    return max(quiet, *_event_losses_with_look(history, measure, since), Fraction(0))
 
 
-def _event_loss_with_look(history: History, max_weight: int, since: int) -> Loss:
-    """A look just after the event spares only layers before it; one just before it spares only what comes after.
+def _event_losses_with_look(history: History, measure: Measure[Loss], since: int) -> Iterator[Loss]:
+    """Losses of events in every gap, the look at its worst moment.
 
-    For an event applied before `since` the look at `since` is the worst: it spares the layers before it.
+    A look just after the event leaves only what lies before it, one just before it only what follows. For an event
+    applied before `since` the look at `since` is the worst.
     """
-    seen = _places(history)[0].seen
-    layers = [
-        (index + 1, entry.epsilon * max_weight / entry.max_weight)
-        for index, entry in enumerate(history.entries)
-        if isinstance(entry, LayerEntry)
-    ]
-    worst: Loss = Fraction(0)
-    for gap in history.moments:
-        look = max(gap, since)
-        spared: Loss = math.inf
-        later: Loss = seen[gap].loss
-        for at, price in layers:
-            if at <= gap:
-                spared = min(spared, price + (seen[at] - seen[gap]).loss)
-            else:
-                cost = price + (seen[gap] - seen[at]).loss
-                later = min(later, cost)
-                spared = min(spared, cost) if at <= look else spared
-        worst = max(worst, spared) if gap < since else max(worst, spared, later)
-    return worst
+    for place in sides(history, measure):
+        if not since or (not place.part and place.after >= since):
+            yield max(place.before, place.later)
+    if since and len(history.moments) and history.moments[-1] >= since:
+        at = max(since, history.moments[0])
+        looked = replace(history, entries=(*history.entries[:at], LOOK, *history.entries[at:]))
+        yield from (
+            measure.join(place.before, place.later)
+            for place in sides(looked, measure)
+            if place.part or place.after < since
+        )
 
 
 def _item_loss_with_look(history: History, since: int) -> Loss:
@@ -316,9 +204,9 @@ def _item_loss_with_look(history: History, since: int) -> Loss:
     for entry in reversed(history.entries):
         idle = still[-1]
         if isinstance(entry, LayerEntry):
-            idle = min(idle, entry.epsilon + still_armed)
+            idle = min(idle, entry.cost + still_armed)
         else:
-            cost = _cost(entry).loss
+            cost = _cost(entry)
             idle, still_armed = cost + idle, min(idle, cost + still_armed)
         still.append(idle)
     still.reverse()

@@ -22,7 +22,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.privacy.looks import History, LayerEntry, View
+from sketchstream.privacy.history import History, LayerEntry, View
 
 Floats = npt.NDArray[np.float64]
 Place = tuple[tuple[int, ...], int]
@@ -146,7 +146,7 @@ class Transcript:
         noise = np.array(list(itertools.product(range(m), repeat=len(self.layers))), dtype=np.int64)
         weight = np.ones(len(noise))
         for index, layer in enumerate(self.layers):
-            weight *= ring.law(m, float(layer.epsilon / max_weight))[noise[:, index]]
+            weight *= ring.law(m, float(layer.cost / max_weight))[noise[:, index]]
         joint = weight[:, None]
         for view, data in zip(self.views, path, strict=True):
             state = (noise[:, sorted(view.layers)].sum(axis=1) + data) % m

@@ -15,15 +15,9 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from sketchstream.privacy.looks import Entry, History, LayerEntry, Loss, item_loss, worst_loss
-
-
-def concentrated(loss: Loss) -> Loss:
-    """Rho of anything whose pure loss is at most `loss`: loss^2 / 2.
-
-    Source: Bun & Steinke 2016, Proposition 1.4.
-    """
-    return loss * loss / 2
+from sketchstream.privacy.history import Entry, History, LayerEntry, Loss
+from sketchstream.privacy.looks import item_loss, sides, worst_loss
+from sketchstream.privacy.measures import ConcentratedEpsilon, PureEpsilon, concentrated
 
 
 def to_approximate(rho: Loss, delta: float = 1e-6) -> float:
@@ -41,48 +35,27 @@ def worst_rho(history: History, *, unit: str, max_weight: int = 1) -> Loss:
     views are fixed in advance. Where they are not, `concentrated` of the budget holds.
     """
     if history.parts:
-        return concentrated(worst_loss(history, unit=unit, max_weight=max_weight))
+        return concentrated(worst_loss(history, unit=unit, measure=PureEpsilon(max_weight)))
     if unit == "item":
         return item_rho(history.entries)
-    costs = _Costs(history.entries)
-    return max((_event_rho(history.entries, costs, gap, max_weight) for gap in history.moments), default=Fraction(0))
+    # A layer before the event, and the views between, are one block of pure cost; what follows it adds in rho.
+    places = sides(history, ConcentratedEpsilon(max_weight), earlier=PureEpsilon(max_weight))
+    return max((min(concentrated(place.before), place.later) for place in places), default=Fraction(0))
 
 
 class _Costs:
     """Sums over the views of any stretch of a list of entries."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        self.raw, self.sums, self.squares = [0], [Fraction(0)], [Fraction(0)]
+        self.raw, self.sums = [0], [Fraction(0)]
         for entry in entries:
             cost = Fraction(0) if isinstance(entry, LayerEntry) else entry.cost
             self.raw.append(self.raw[-1] + (cost is None))
             self.sums.append(self.sums[-1] + (cost or 0))
-            self.squares.append(self.squares[-1] + (cost or 0) ** 2)
 
     def total(self, start: int, end: int) -> Loss:
         """Pure costs of the views in entries[start:end]."""
         return math.inf if self.raw[end] > self.raw[start] else self.sums[end] - self.sums[start]
-
-    def apart(self, start: int, end: int) -> Loss:
-        """Rho of the same views, each by itself."""
-        return math.inf if self.raw[end] > self.raw[start] else (self.squares[end] - self.squares[start]) / 2
-
-
-def _event_rho(entries: Sequence[Entry], costs: _Costs, gap: int, max_weight: int) -> Loss:
-    """Rho of an event of full weight that was applied after `gap` entries.
-
-    The cheapest of: every view after it; a layer after it, and the views between; a layer before it, as one block with
-    the views between.
-    """
-    best = costs.apart(gap, len(entries))
-    for index, entry in enumerate(entries):
-        if isinstance(entry, LayerEntry):
-            price = entry.epsilon * max_weight / entry.max_weight
-            if index >= gap:
-                best = min(best, concentrated(price) + costs.apart(gap, index))
-            else:
-                best = min(best, concentrated(price + costs.total(index + 1, gap)))
-    return best
 
 
 def item_rho(entries: Sequence[Entry]) -> Loss:
@@ -92,7 +65,7 @@ def item_rho(entries: Sequence[Entry]) -> Loss:
     cheapest: list[Loss] = [Fraction(0)]
     for at, entry in enumerate(entries):
         if isinstance(entry, LayerEntry):
-            layers.append((at, entry.epsilon))
+            layers.append((at, entry.cost))
             cheapest.append(cheapest[at])
             continue
         best = cheapest[at] + (math.inf if entry.cost is None else concentrated(entry.cost))

@@ -21,8 +21,9 @@ import sketchstream as ss
 from sketchstream.components import Counters, find
 from sketchstream.kinds import profile as kind
 from sketchstream.privacy import oracle
+from sketchstream.privacy.history import History
 from sketchstream.privacy.ledger import LayerEntry, View
-from sketchstream.privacy.looks import History, event_losses, item_loss
+from sketchstream.privacy.looks import event_losses, item_loss
 from sketchstream.sketch import Sketch
 
 COUNTER_RING = oracle.Ring(8, oracle.wrapped_laplace, lambda m, c: circulant(oracle.wrapped_laplace(m, c)), (1,))
@@ -39,7 +40,7 @@ def scaled(history: History, share: F) -> History:
     entries = []
     for entry in history.entries:
         if isinstance(entry, LayerEntry):
-            entries.append(replace(entry, epsilon=entry.epsilon * share))
+            entries.append(replace(entry, cost=entry.cost * share))
         else:
             entries.append(entry if entry.cost is None else View(entry.kind, entry.cost * share))
     return History(tuple(entries), tuple(scaled(part, share) for part in history.parts), history.seal)

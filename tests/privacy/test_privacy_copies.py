@@ -22,7 +22,7 @@ from sketchstream.errors import MergeError
 from sketchstream.privacy import oracle
 from sketchstream.privacy.copies import copied_loss, families
 from sketchstream.privacy.deployment import Deployment
-from sketchstream.privacy.looks import History, LayerEntry, Loss, View
+from sketchstream.privacy.history import History, LayerEntry, Loss, View
 from sketchstream.published import Release, SealedState
 
 F = Fraction

@@ -17,8 +17,8 @@ import pytest
 
 from sketchstream import published, wire
 from sketchstream.errors import FormatError
+from sketchstream.privacy.history import View
 from sketchstream.privacy.ledger import Ledger
-from sketchstream.privacy.looks import View
 
 pytestmark = pytest.mark.statistics
 ZYGOTE = """

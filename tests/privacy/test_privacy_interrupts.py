@@ -20,7 +20,12 @@ from sketchstream.published import Release, SealedState
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, ProfileSpec
 
-ROOMS = ("sketchstream/sketch.py", "sketchstream/kinds/profile.py", "sketchstream/privacy/ledger.py")
+ROOMS = (
+    "sketchstream/sketch.py",
+    "sketchstream/kinds/profile.py",
+    "sketchstream/privacy/ledger.py",
+    "sketchstream/privacy/sketch_history.py",
+)
 """Files whose bytecodes are counted: those that decide the order of drawing, charging and storing."""
 SPECS = {
     "event": ProfileSpec(epsilon="1/100", domain=ClosedDomain(size=64)),

@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.errors import BudgetError, FormatError, MergeError, SealedError
+from sketchstream.privacy.history import History
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise, View
-from sketchstream.privacy.looks import History
 from sketchstream.spec import ClosedDomain, OpenDomain, ProfileSpec
 
 F = Fraction

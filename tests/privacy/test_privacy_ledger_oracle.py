@@ -14,12 +14,8 @@ import numpy as np
 import pytest
 
 from sketchstream.privacy import oracle
+from sketchstream.privacy.history import Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.looks import (
-    Gap,
-    History,
-    LayerEntry,
-    Loss,
-    View,
     event_losses,
     item_loss,
     with_one_more_look,
@@ -220,7 +216,7 @@ def releases_charged_to_earlier_events_only(history: History) -> list[Gap]:
         raw = any(isinstance(e, View) and e.cost is None for e in after)
         first = history.entries[0]
         assert isinstance(first, LayerEntry)
-        gaps.append(Gap(gap.part, gap.after, first.epsilon + later if raw else min(first.epsilon, later)))
+        gaps.append(Gap(gap.part, gap.after, first.cost + later if raw else min(first.cost, later)))
     return gaps
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sketchstream.privacy import oracle
-from sketchstream.privacy.looks import History, LayerEntry, View
+from sketchstream.privacy.history import History, LayerEntry, View
 
 F = Fraction
 

@@ -16,10 +16,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sketchstream.privacy import deployment, oracle, zcdp
+from sketchstream.privacy import deployment, oracle
+from sketchstream.privacy.history import Entry, History, Loss
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise, View
-from sketchstream.privacy.looks import Entry, History, Loss, item_loss, worst_loss
-from sketchstream.privacy.zcdp import concentrated, item_rho, to_approximate, worst_rho
+from sketchstream.privacy.looks import item_loss, worst_loss
+from sketchstream.privacy.measures import concentrated
+from sketchstream.privacy.zcdp import item_rho, to_approximate, worst_rho
 
 F = Fraction
 RESPONSE = "randomized-response"
@@ -52,7 +54,7 @@ def sharpest(
     noise = np.array(list(np.ndindex(*(m,) * len(transcript.layers))))
     weight = np.ones(len(noise))
     for index, layer in enumerate(transcript.layers):
-        weight = weight * ring.law(m, float(layer.epsilon))[noise[:, index]]
+        weight = weight * ring.law(m, float(layer.cost))[noise[:, index]]
 
     def value(at: int, one: oracle.Floats, two: oracle.Floats, applied: bool) -> oracle.Floats:
         """(n,) for n pairs of unnormalised laws of the noise (n, configurations): the moment, or the ratio."""
@@ -126,7 +128,7 @@ def test_pure_losses_cover_every_adaptive_stream(choices: Choices) -> None:
 def test_a_rho_that_forgets_the_views_outside_of_blocks_is_refused() -> None:
     def blocks_alone(life: History) -> Loss:
         layers = [entry for entry in life.entries if isinstance(entry, LayerEntry)]
-        return sum((concentrated(layer.epsilon) for layer in layers), F(0))
+        return sum((concentrated(layer.cost) for layer in layers), F(0))
 
     assert max(worst_share(blocks_alone, any_shift, 40, 33)) > 1
 
@@ -174,7 +176,7 @@ def every_block(entries: Sequence[Entry]) -> Loss:
     if isinstance(first, View):
         return (math.inf if first.cost is None else first.cost**2 / 2) + every_block(rest)
     best = every_block(rest)
-    between: Loss = first.epsilon
+    between: Loss = first.cost
     for at, entry in enumerate(rest):
         if isinstance(entry, View):
             best = min(best, between * between / 2 + every_block(rest[at + 1 :]))
@@ -248,4 +250,4 @@ def test_deployments_add_the_squares_of_their_sketches_losses() -> None:
 def test_zcdp_as_epsilon_and_delta() -> None:
     assert to_approximate(F(36, 10)) == pytest.approx(17.7, abs=0.05)
     assert to_approximate(math.inf) == math.inf
-    assert zcdp.concentrated(math.inf) == math.inf
+    assert concentrated(math.inf) == math.inf

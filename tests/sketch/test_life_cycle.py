@@ -220,7 +220,7 @@ def test_refresh_adds_a_layer_that_protects_against_a_second_look() -> None:
     )
     sketch.refresh("1/2")
     assert [layer.epsilon for layer in sketch.layers] == [Fraction(39, 40), Fraction(39, 80)]
-    assert [layer.epsilon for layer in sketch.ledger.layers] == [1, Fraction(1, 2)]
+    assert [layer.cost for layer in sketch.ledger.layers] == [1, Fraction(1, 2)]
 
 
 def test_intrusion_adds_a_layer_at_seal() -> None:

@@ -1,0 +1,160 @@
+"""Measures of privacy loss: what a layer or a view costs, and how costs add along a history.
+
+In: layers and views. Out: costs. Touches: nothing.
+Source: docs/theory/privacy.md section 3 (pure, zCDP); docs/theory/gaussian.md section 6 (mu^2).
+
+The ledger's algorithm (`privacy.looks`) is the same for every measure. A shift that stays visible at one more view
+costs more (in series). One more layer can only make hiding it cheaper (in parallel): it replaces what came before
+where shifts are integers of pure cost, and takes its share of the shift where the noise is Gaussian.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from sketchstream.privacy.history import LayerEntry, Loss, View
+
+Cost = TypeVar("Cost")
+
+
+class Measure(Protocol[Cost]):
+    """How costs of one kind add.
+
+    Laws:
+        1. `join` is associative and commutative, with `unbounded` as its neutral element.
+        2. `join(one, other)` is neither above `one` nor above `other`; with `nothing` it is `nothing`.
+        3. `view` never lowers a cost, and of a raw view it is `unbounded`.
+        4. Both grow with each of their arguments.
+    """
+
+    @property
+    def nothing(self) -> Cost:
+        """The cost of a shift that no view sees."""
+
+    @property
+    def unbounded(self) -> Cost:
+        """The cost of a shift that nothing hides."""
+
+    @property
+    def bounded_items(self) -> bool:
+        """Whether costs of an item's shifts are those of a norm that its source bounds.
+
+        An item that is active in several gaps then loses no more than one event of its size.
+        """
+
+    def layer(self, entry: LayerEntry) -> Cost:
+        """The cost of hiding the whole shift behind this layer."""
+
+    def view(self, cost: Cost, view: View) -> Cost:
+        """The cost of a shift that one more view sees."""
+
+    def join(self, one: Cost, other: Cost) -> Cost:
+        """The least cost of a shift that can be hidden in either way, or partly in each."""
+
+
+@dataclass(frozen=True)
+class PureEpsilon:
+    """Epsilon of pure differential privacy: the cheapest single way hides the whole shift.
+
+    Args:
+        max_weight: largest absolute weight of one event.
+        bounded_items: whether an item's source bounds the sum of its absolute weights.
+    """
+
+    max_weight: int = 1
+    bounded_items: bool = False
+
+    @property
+    def nothing(self) -> Loss:
+        """No loss."""
+        return Fraction(0)
+
+    @property
+    def unbounded(self) -> Loss:
+        """Infinity."""
+        return math.inf
+
+    def layer(self, entry: LayerEntry) -> Loss:
+        """Its epsilon, for an event of full weight."""
+        return entry.cost * self.max_weight / entry.max_weight
+
+    def view(self, cost: Loss, view: View) -> Loss:
+        """The sum."""
+        return math.inf if view.cost is None else cost + view.cost
+
+    def join(self, one: Loss, other: Loss) -> Loss:
+        """The smaller one."""
+        return min(one, other)
+
+
+@dataclass(frozen=True)
+class ConcentratedEpsilon(PureEpsilon):
+    """Rho of zCDP for layers and views of pure costs, each by itself: c^2/2."""
+
+    def layer(self, entry: LayerEntry) -> Loss:
+        """Rho of the layer."""
+        return concentrated(super().layer(entry))
+
+    def view(self, cost: Loss, view: View) -> Loss:
+        """The sum."""
+        return math.inf if view.cost is None else cost + concentrated(view.cost)
+
+
+@dataclass(frozen=True)
+class MuSquared:
+    """mu^2 of Gaussian noise: shift^2 / variance. Conductances of resistors: a shift divides between layers.
+
+    Args:
+        thinning: variance that is taken from every layer and every view, as a multiple of the squared sensitivity.
+            The cost c = 1/R becomes 1/(R - thinning).
+    """
+
+    thinning: Fraction = Fraction(0)
+    bounded_items: bool = True
+
+    @property
+    def nothing(self) -> Loss:
+        """No loss."""
+        return Fraction(0)
+
+    @property
+    def unbounded(self) -> Loss:
+        """Infinity."""
+        return math.inf
+
+    def layer(self, entry: LayerEntry) -> Loss:
+        """Squared sensitivity over variance."""
+        return self.thinned(entry.cost)
+
+    def view(self, cost: Loss, view: View) -> Loss:
+        """The sum."""
+        return math.inf if view.cost is None else cost + self.thinned(view.cost)
+
+    def join(self, one: Loss, other: Loss) -> Loss:
+        """1 / (1/one + 1/other)."""
+        if one == math.inf:
+            return other
+        if other == math.inf:
+            return one
+        return one * other / (one + other) if one and other else Fraction(0)
+
+    def thinned(self, cost: Fraction) -> Loss:
+        """The cost of noise of so much less variance; infinite where none is left."""
+        left = 1 - cost * self.thinning
+        return cost / left if left > 0 else math.inf
+
+
+PURE: Final = PureEpsilon()
+MU_SQUARED: Final = MuSquared()
+
+
+def concentrated(loss: Loss) -> Loss:
+    """Rho of anything whose pure loss is at most `loss`: loss^2 / 2.
+
+    Source: Bun & Steinke 2016, Proposition 1.4.
+    """
+    return loss * loss / 2

@@ -1,0 +1,322 @@
+"""What the ledgers of all measures share: layers and views of one sketch in order, and the publication promised.
+
+In: layers, releases, publications and looks as they happen. Out: longer ledgers, plain data for headers. Touches:
+nothing.
+Source: the lemma of looks, docs/theory/privacy.md section 3.
+
+A ledger is immutable: every step returns a new one, so a step that fails has charged nothing, and whoever stores
+state and ledger together stores them together. Its order is the order of application, not of event time. It knows
+what `seal` has promised to publish, and counts that from the first moment.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, ClassVar, Literal, NoReturn, Self
+
+from sketchstream.errors import FormatError, MergeError, SealedError
+from sketchstream.privacy.history import COPY, LOOK, Entry, Gap, History, LayerEntry, Loss, View
+
+LEDGER_VERSION = 1
+MAX_ENTRIES = 1 << 17
+MAX_DEPTH = 32
+_FRACTION = re.compile(r"[0-9]{1,40}(/[0-9]{1,40})?\Z")
+_FIELDS = {"version", "unit", "max_weight", "history", "promised"}
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What `seal` will publish: known at creation, and counted from then on.
+
+    Args:
+        kind: "histogram" (a noisy histogram of cost `cost`), "fresh" (the state under a fresh layer of
+            `cost`), "bare" (the state as it is) or "nothing".
+        cost: of the publication, in the ledger's measure; None for "bare" and "nothing".
+    """
+
+    kind: Literal["histogram", "fresh", "bare", "nothing"]
+    cost: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cost is None) != (self.kind in ("bare", "nothing")):
+            msg = f"a promise of kind {self.kind!r} with cost {self.cost} makes no sense"
+            raise ValueError(msg)
+
+    @classmethod
+    def of(cls, publish: str, epsilon_publish: Fraction, intrusion: bool | None) -> Promise:
+        """The promise that a spec makes with `publish`, `epsilon_publish` and `intrusion`."""
+        if publish == "histogram":
+            return cls("histogram", epsilon_publish)
+        return cls("fresh", epsilon_publish) if intrusion else cls("bare")
+
+    def entries(self, max_weight: int, lineage: bytes = b"", law: str = "") -> tuple[Entry, ...]:
+        """The entries that the seal appends to a history."""
+        if self.kind == "nothing":
+            return ()
+        if self.kind == "histogram":
+            return (View("publication", self.cost),)
+        if self.cost is None:
+            return (View("publication", None),)
+        return LayerEntry(lineage, law, self.cost, max_weight), View("publication", None)
+
+
+def show(loss: Loss) -> str:
+    """A loss for people: '3/2', or 'unlimited'."""
+    return "unlimited" if loss == math.inf else str(loss)
+
+
+@dataclass(frozen=True)
+class SketchHistory(ABC):
+    """Layers and views of one sketch in order of application, and the publication that is promised.
+
+    Args:
+        unit: "event" or "item".
+        max_weight: largest absolute weight of one event.
+        history: what happened.
+        promised: what the seal will publish; Promise("nothing") once it was published.
+    """
+
+    unit: str
+    max_weight: int
+    history: History
+    promised: Promise
+
+    laws: ClassVar[tuple[str, ...]]
+    """Laws of noise that this ledger can account for."""
+    alike: ClassVar[tuple[str, ...]] = ()
+    """Further fields in which merged ledgers must agree."""
+
+    @abstractmethod
+    def loss_by_gap(self) -> list[Gap]:
+        """What an event loses by the place in the history at which it was applied (empty places included)."""
+
+    @abstractmethod
+    def _with_least_budget(self, ledgers: Sequence[Self]) -> Self:
+        """This ledger with the strictest of their budgets."""
+
+    def record_look(self) -> Self:
+        """The ledger after somebody saw the open state: never refused, for it has happened."""
+        return self._with(LOOK)
+
+    def record_copy(self) -> Self:
+        """The ledger after a copy of the open state was written to a file of ours, which is a secret.
+
+        Two copies in a row say all that there is to say (what was applied between them lies open to whoever has
+        both), so the list does not grow with more.
+        """
+        if self.history.entries[-2:] == (COPY, COPY):
+            return self
+        return self._with(COPY)
+
+    def add_layer(self, layer: LayerEntry) -> Self:
+        """The ledger after a fresh noise vector was added to the state."""
+        return self._with(layer)
+
+    # What it holds.
+
+    @property
+    def layers(self) -> tuple[LayerEntry, ...]:
+        """All layers, those of merged parts first."""
+        return tuple(self.history.layers())
+
+    @property
+    def copies(self) -> int:
+        """Copies of the open state that were noted: 0, 1, or 2 for more than one in a row."""
+        return sum(1 for entry in self.history.entries if entry == COPY)
+
+    @property
+    def looks(self) -> int:
+        """Known looks at the open state."""
+        return sum(1 for entry in self.history.entries if entry == LOOK)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the state is gone."""
+        return self.history.seal is not None
+
+    @classmethod
+    def merge(cls, ledgers: Sequence[Self]) -> Self:
+        """The ledger of merged states: the union of its parts' lists.
+
+        Open parts: the result is open and keeps their promise. Sealed parts: their publications stand, nothing more
+        is promised, for a sum of published states is post-processing.
+
+        Raises:
+            MergeError: if units, weights or promises differ, or open and sealed parts are mixed.
+        """
+        first = ledgers[0]
+        names = ("unit", "max_weight", "promised", "sealed", *first.alike)
+        differing = [n for n in names if any(getattr(one, n) != getattr(first, n) for one in ledgers)]
+        if differing:
+            msg = f"ledgers that differ in {', '.join(differing)} cannot be merged"
+            raise MergeError(msg, differing)
+        history = History((), tuple(one.history for one in ledgers), 0 if first.sealed else None)
+        return replace(first, history=history)._with_least_budget(ledgers)
+
+    # Plain data.
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for headers and JSON: costs only, fractions and lineages as strings."""
+        return {
+            "version": LEDGER_VERSION,
+            "unit": self.unit,
+            "max_weight": self.max_weight,
+            "history": _pack(self.history),
+            "promised": [self.promised.kind, None if self.promised.cost is None else str(self.promised.cost)],
+        }
+
+    @classmethod
+    def _read(cls, data: Mapping[str, Any], more: Collection[str]) -> tuple[str, int, History, Promise]:
+        """The fields of this class, and no others but `more`.
+
+        Raises:
+            FormatError: for anything that `to_dict` does not write; other errors for what is no such dictionary.
+        """
+        if data["version"] != LEDGER_VERSION or data["unit"] not in ("event", "item"):
+            refuse()
+        weight = data["max_weight"]
+        if type(weight) is not int or not 1 <= weight < 1 << 30:
+            refuse()
+        kind, cost = data["promised"]
+        if kind not in ("histogram", "fresh", "bare", "nothing"):
+            refuse()
+        promised = Promise(kind, None if cost is None else fraction(cost))
+        history = _unpack(data["history"], weight, cls.laws, MAX_DEPTH, [MAX_ENTRIES])
+        if set(data) - _FIELDS - set(more):
+            refuse()
+        return data["unit"], weight, history, promised
+
+    def rows(self) -> list[dict[str, str]]:
+        """The history as a table: one row a layer or view, and what an event applied right after it loses."""
+        history = self._seen(copies=True, promise=True)
+        here = {(gap.part, gap.after): gap.loss for gap in self.loss_by_gap()}
+        rows: list[dict[str, str]] = []
+        _rows(history, (), here, len(self.history.entries), rows)
+        return rows
+
+    def _table(self) -> list[str]:
+        """The lines of that table for people."""
+        wide = [("part", 8), ("what", 26), ("cost", 12), ("an event after it", 18)]
+        lines = ["".join(name.ljust(width) for name, width in wide).rstrip()]
+        return lines + ["".join(row[name].ljust(width) for name, width in wide).rstrip() for row in self.rows()]
+
+    # Inside.
+
+    def _must_be_open(self, verb: str) -> None:
+        """Refuse steps after the seal."""
+        if self.history.seal is not None:
+            msg = f"this sketch is sealed: its state is gone and it cannot be {verb} again"
+            raise SealedError(msg)
+
+    def _with(self, entry: Entry) -> Self:
+        """One more entry."""
+        self._must_be_open("looked at")
+        return replace(self, history=self.history.then(entry))
+
+    def _seen(self, *, copies: bool = False, promise: bool = False) -> History:
+        """The history that counts."""
+        history = self.history if copies else self.history.without_copies()
+        if promise and history.seal is None:
+            history = history.sealed_by(*self.promised.entries(self.max_weight))
+        return history
+
+
+def refuse() -> NoReturn:
+    """Bytes that no ledger wrote."""
+    msg = "the ledger in these bytes is damaged, or of a newer version"
+    raise FormatError(msg)
+
+
+@contextmanager
+def damaged() -> Iterator[None]:
+    """Turn what goes wrong on foreign data into a `FormatError`."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+        if isinstance(error, FormatError):
+            raise
+        msg = "the ledger in these bytes is damaged"
+        raise FormatError(msg) from None
+
+
+def fraction(text: object) -> Fraction:
+    """A positive fraction that `to_dict` wrote."""
+    if not isinstance(text, str) or not _FRACTION.match(text):
+        refuse()
+    value = Fraction(text)
+    if value <= 0:
+        refuse()
+    return value
+
+
+def _pack(history: History) -> dict[str, Any]:
+    """Plain data of a history."""
+    entries: list[list[Any]] = []
+    for entry in history.entries:
+        if isinstance(entry, LayerEntry):
+            entries.append(["layer", entry.law, str(entry.cost), entry.lineage.hex(), entry.max_weight])
+        else:
+            entries.append([entry.kind, None if entry.cost is None else str(entry.cost)])
+    out: dict[str, Any] = {"entries": entries, "seal": history.seal}
+    if history.parts:
+        out["parts"] = [_pack(part) for part in history.parts]
+    return out
+
+
+def _unpack(data: Mapping[str, Any], max_weight: int, laws: Collection[str], depth: int, room: list[int]) -> History:
+    """The history that `_pack` described."""
+    entries: list[Entry] = []
+    room[0] -= len(data["entries"]) + 1
+    if depth == 0 or room[0] < 0 or set(data) - {"entries", "seal", "parts"}:
+        refuse()
+    for item in data["entries"]:
+        if item[0] == "layer":
+            _, law, cost, lineage, weight = item
+            if law not in laws or weight != max_weight:
+                refuse()
+            entries.append(LayerEntry(bytes.fromhex(lineage), law, fraction(cost), weight))
+        else:
+            kind, cost = item
+            raw = cost is None
+            if kind not in ("release", "publication", "look", "copy") or (kind in ("look", "copy")) > raw:
+                refuse()
+            if kind == "release" and raw:
+                refuse()
+            entries.append(View(kind, None if raw else fraction(cost)))
+    seal = data["seal"]
+    if seal is not None and (type(seal) is not int or not 0 <= seal <= len(entries)):
+        refuse()
+    parts = tuple(_unpack(part, max_weight, laws, depth - 1, room) for part in data.get("parts", ()))
+    return History(tuple(entries), parts, seal)
+
+
+def _rows(
+    history: History,
+    path: tuple[int, ...],
+    here: Mapping[tuple[tuple[int, ...], int], Loss],
+    happened: int,
+    rows: list[dict[str, str]],
+) -> None:
+    """Rows of a history, parts first."""
+    for index, part in enumerate(history.parts):
+        _rows(part, (*path, index), here, len(part.entries), rows)
+    counted = 0
+    for at, entry in enumerate(history.entries):
+        counted += entry != COPY
+        if isinstance(entry, LayerEntry):
+            what, cost = f"layer {entry.law or 'fresh'}", str(entry.cost)
+        else:
+            what, cost = str(entry.kind), "raw" if entry.cost is None else str(entry.cost)
+        if at >= happened:
+            what += " (promised)"
+        name = "" if not path else ".".join(str(step + 1) for step in path)
+        loss = here.get((path, counted))
+        rows.append(
+            {"part": name, "what": what, "cost": cost, "an event after it": "-" if loss is None else show(loss)}
+        )
