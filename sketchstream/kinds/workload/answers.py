@@ -1,0 +1,343 @@
+"""Answers of a workload from one published state: values, standard errors, intervals, named tables.
+
+In: a spec, the laws of a published state's layers, the state. Out: `Answers`. Touches: nothing.
+Source: docs/theory/workload.md, sections 6 (unbiased), 8 (projection) and 9 (intervals).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.workload.factors import Floats, Ints
+from sketchstream.kinds.workload.mechanism import Law
+from sketchstream.kinds.workload.projection import FeasibleSet, project
+from sketchstream.kinds.workload.queries import Table
+from sketchstream.kinds.workload.spec import WorkloadSpec
+
+Metric = Literal["state", "answers"]
+
+RELATIVE_GAP: Final = 0.01
+"""Gap at which a projection stops, relative to the expected squared distance."""
+SD_ABOVE: Final = 3.0
+"""Standard deviations that are added to an estimated number of individuals."""
+FAR_ABOVE: Final = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Answers to all queries of a workload.
+
+    Args:
+        values: (d,) in units of weight.
+        stderr: (d,) standard deviation of each answer before projection; after it, a figure that is rarely exceeded.
+        tails: (d,) excess kurtosis of each answer's noise; 0 for Gaussian noise.
+        tables: how the answers are named.
+        mechanism: of the noise.
+        layers: number of layers of noise in what was published.
+        projected: the set on which the answers were projected, or None.
+        gap: certified gap of the projection.
+        steps: of the projection.
+        n_bound: bound of the number of individuals that was used.
+        notes: what a reader has to know.
+    """
+
+    values: Floats
+    stderr: Floats
+    tails: Floats
+    tables: tuple[Table, ...]
+    mechanism: str
+    layers: int
+    projected: FeasibleSet | None = None
+    gap: float | None = None
+    steps: int = 0
+    n_bound: float | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Lower and upper ends that hold the true answer with this probability, each on its own.
+
+        Args:
+            level: between 0 and 1.
+
+        Raises:
+            EstimateError: a level outside, or projected answers, whose error has no known law.
+        """
+        if not 0 < level < 1:
+            msg = f"level must be between 0 and 1, found {level}"
+            raise EstimateError(msg)
+        if self.projected is not None:
+            msg = "projected answers have no intervals; ask for set=None, or use stderr as a conservative figure"
+            raise EstimateError(msg)
+        grid, factors = quantiles(level)
+        half = np.interp(self.tails, grid, factors) * self.stderr
+        return self.values - half, self.values + half
+
+    def table(self, name: str) -> Floats:
+        """The values of one table, one axis for each of its columns.
+
+        Args:
+            name: as in `tables`.
+
+        Raises:
+            EstimateError: there is none of this name.
+        """
+        for one in self.tables:
+            if one.name == name:
+                return self.values[one.offset : one.offset + one.count].reshape(one.shape)
+        msg = f"no table of this name; there are {', '.join(one.name for one in self.tables)}"
+        raise EstimateError(msg)
+
+    def rows(self, level: float = 0.95) -> Iterator[dict[str, Any]]:
+        """One flat row for each answer: its table, the label of each column, value, stderr, ends of the interval.
+
+        Args:
+            level: of the interval; projected answers have none.
+        """
+        low, high = (None, None) if self.projected is not None else self.interval(level)
+        for table in self.tables:
+            for place in range(table.count):
+                at = table.offset + place
+                places = np.unravel_index(place, table.shape) if table.axes else ()
+                row: dict[str, Any] = {"table": table.name}
+                for axis, index in zip(table.axes, places, strict=True):
+                    row[axis.column] = axis.labels[int(index)]
+                row |= {"value": float(self.values[at]), "stderr": float(self.stderr[at])}
+                if low is not None and high is not None:
+                    row |= {"low": float(low[at]), "high": float(high[at])}
+                yield row
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """Plain data, ready for JSON.
+
+        Args:
+            level: of the intervals.
+        """
+        out: dict[str, Any] = {
+            "kind": "workload",
+            "mechanism": self.mechanism,
+            "layers": self.layers,
+            "projected": self.projected,
+            "gap": self.gap,
+            "n_bound": self.n_bound,
+            "values": self.values.tolist(),
+            "stderr": self.stderr.tolist(),
+            "tables": [
+                {
+                    "name": table.name,
+                    "offset": table.offset,
+                    "shape": list(table.shape),
+                    "columns": [
+                        {"name": axis.column, "queries": axis.queries, "labels": list(axis.labels)}
+                        for axis in table.axes
+                    ],
+                }
+                for table in self.tables
+            ],
+            "notes": list(self.notes),
+        }
+        if self.projected is None:
+            low, high = self.interval(level)
+            out["intervals"] = {"level": level, "low": low.tolist(), "high": high.tolist()}
+        return out
+
+    def __str__(self) -> str:
+        how = "" if self.projected is None else f", projected on histograms of at most {self.n_bound:.6g}"
+        lines = [f"{len(self.values)} answers, {self.mechanism} noise, {self.layers} layer(s){how}"]
+        for table in self.tables:
+            part = self.stderr[table.offset : table.offset + table.count]
+            sizes = " x ".join(map(str, table.shape)) or "1"
+            lines.append(f"  {table.name}: {sizes}, standard error {part.min():.4g} to {part.max():.4g}")
+        return "\n".join([*lines, *self.notes])
+
+
+def estimate(
+    spec: WorkloadSpec,
+    laws: Sequence[Law],
+    state: Ints,
+    *,
+    feasible: FeasibleSet | None = None,
+    metric: Metric = "state",
+    n_bound: float | None = None,
+    cells: Sequence[tuple[str, ...]] | None = None,
+) -> Answers:
+    """Answers from one published state.
+
+    Args:
+        spec: of the sketch.
+        laws: of every layer and of the fresh noise that the state holds.
+        state: (m,) int64, as published.
+        feasible: set on which to project, or None for the unbiased answers.
+        metric: "state" (distance in counters, each of which has the same noise) or "answers".
+        n_bound: bound of the number of individuals; default that of the spec, or an estimate from the answers where
+            the queries determine the total.
+        cells: names of each column's cells.
+
+    Raises:
+        EstimateError: no bound of the number of individuals, an unknown set or metric, a state of another length.
+    """
+    if state.shape != (spec.length,) or not laws:
+        msg = f"expected a published state of {spec.length} counters and the laws of its noise"
+        raise EstimateError(msg)
+    strategy, workload = spec.strategy, spec.workload
+    point = state.astype(np.float64)
+    variance = sum(law.variance for law in laws)
+    found = strategy.decoder @ point
+    variances = np.maximum(workload.variances(strategy.spread), 0.0)
+    stderr = np.sqrt(variance * variances)
+    tails = _tails(spec, laws, variances)
+    tables = tuple(workload.tables(cells))
+    base: dict[str, Any] = {"stderr": stderr, "tables": tables, "mechanism": spec.mechanism, "layers": len(laws)}
+    if feasible is None:
+        bias = _bias_notes(spec, n_bound, float(stderr.min(initial=math.inf, where=stderr > 0)))
+        return Answers(workload.apply(found), tails=tails, notes=bias, **base)
+    if metric not in ("state", "answers"):
+        msg = f"metric must be 'state' or 'answers', found {metric!r:.40}"
+        raise EstimateError(msg)
+    total, total_sd = _total(spec, found, variance)
+    given = spec.n_bound if n_bound is None else n_bound
+    if given is None and total is None:
+        msg = "projection needs n_bound=, or queries that determine the total; add the total to the workload"
+        raise EstimateError(msg)
+    bound = float(given) if given is not None else max((total or 0.0) + SD_ABOVE * total_sd, 1.0)
+    if not bound > 0:
+        msg = "n_bound must be above 0"
+        raise EstimateError(msg)
+    notes = [_help_note(spec, bound)]
+    if given is not None and total is not None and total > bound + FAR_ABOVE * total_sd:
+        notes.append("n_bound looks too small: the answers would be biased; it is not enlarged")
+    target, columns = _geometry(spec, point, found, metric)
+    noise = variance * (len(point) if metric == "state" else float(variances.sum()))
+    longest = math.sqrt(float(np.einsum("ij,ij->j", columns, columns).max()))
+    deviation = math.sqrt(variance) if metric == "state" else math.sqrt(variance * _largest(spec))
+    sparse = 2 * bound * longest * deviation * math.sqrt(2 * math.log(2 * spec.workload.size))
+    done = project(target, columns, bound, feasible=feasible, tolerance=RELATIVE_GAP * min(noise, sparse))
+    return Answers(
+        workload.apply(done.histogram),
+        tails=tails,
+        projected=feasible,
+        gap=done.gap,
+        steps=done.steps,
+        n_bound=bound,
+        notes=tuple(note for note in notes if note),
+        **base,
+    )
+
+
+def break_even(spec: WorkloadSpec) -> float:
+    """Number of individuals from which the guarantee of a projection is no better than the dense one.
+
+    Args:
+        spec: of the sketch.
+    """
+    sigma = math.sqrt(spec.layer().variance / spec.strategy.sensitivity2)
+    return sigma * spec.length / (2 * math.sqrt(2 * math.log(2 * spec.workload.size)))
+
+
+@lru_cache(maxsize=64)
+def quantiles(level: float) -> tuple[Floats, Floats]:
+    """How many standard deviations an interval of this level needs, for excess kurtosis 0 to 3.
+
+    The noise of an answer is treated as the symmetric variance-gamma law with its variance and kurtosis. That is exact
+    for one Laplace variable, for means of equal ones, and for every direction of the ball's noise; 0 is normal.
+
+    Args:
+        level: between 0 and 1.
+
+    Returns:
+        (61,) kurtosis, and (61,) factors.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import erfc, gammaincinv, ndtri
+
+    grid = np.linspace(0.0, 3.0, 61)
+    factors = np.empty_like(grid)
+    factors[0] = ndtri(0.5 + level / 2)
+    # Midpoints of 4,000 equally likely parts, finer towards a small mixing variable.
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    levels, shares = (nodes + 1) / 2, weights / 2
+    for i, kurtosis in enumerate(grid[1:], 1):
+        shape = 3 / kurtosis
+        mixing = gammaincinv(shape, levels) / shape
+
+        def outside(x: float, mixing: Floats = mixing) -> float:
+            return float(shares @ erfc(x / np.sqrt(2 * mixing))) - (1 - level)
+
+        factors[i] = brentq(outside, 1e-9, 60.0)
+    return grid, factors
+
+
+def _tails(spec: WorkloadSpec, laws: Sequence[Law], variances: Floats) -> Floats:
+    """(d,) excess kurtosis of each answer's noise."""
+    if not spec.pure:
+        return np.zeros_like(variances)
+    total = sum(law.variance for law in laws)
+    mixed = sum((law.variance / total) ** 2 * 3 / law.shape for law in laws)
+    if spec.mechanism == "l2ball":
+        return np.full_like(variances, mixed)
+    fourth = np.empty_like(variances)
+    step = max(1, (1 << 22) // max(spec.length, 1))
+    for start in range(0, len(variances), step):
+        chosen = np.arange(start, min(start + step, len(variances)), dtype=np.int64)
+        back = spec.workload.some_rows(chosen) @ spec.strategy.decoder
+        fourth[chosen] = np.sum(back**4, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(variances > 0, mixed * fourth / variances**2, 0.0)
+
+
+def _total(spec: WorkloadSpec, found: Floats, variance: float) -> tuple[float | None, float]:
+    """Estimate of the number of individuals and its standard deviation; None if the queries do not determine it."""
+    strategy = spec.strategy
+    back = strategy.decoder.sum(axis=0)
+    if np.abs(back @ strategy.matrix - 1).max() > 1e-8:
+        return None, 0.0
+    return float(found.sum()), math.sqrt(variance * float(back @ back))
+
+
+def _geometry(spec: WorkloadSpec, point: Floats, found: Floats, metric: Metric) -> tuple[Floats, Floats]:
+    """The point and the columns between which distances are measured."""
+    if metric == "state":
+        return point, spec.strategy.matrix.astype(np.float64)
+    if spec.workload.writable:
+        return spec.workload.apply(found), spec.workload.dense()
+    values, vectors = np.linalg.eigh(spec.workload.gram())
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    return root @ found, root
+
+
+def _largest(spec: WorkloadSpec) -> float:
+    """Largest c' S c over the columns c, over their squared norms at most; S for noise of variance 1."""
+    gram = spec.workload.gram()
+    both = np.einsum("ij,jk,ki->i", gram, spec.strategy.spread, gram, optimize=True)
+    longest = float(np.diagonal(gram).max())
+    return float(both.max()) / longest
+
+
+def _help_note(spec: WorkloadSpec, bound: float) -> str:
+    """Whether the guarantee of the projection is better than the dense one."""
+    limit = break_even(spec)
+    if bound <= limit:
+        return ""
+    return (
+        f"projection is only sure to help up to {limit:.0f} individuals, here {bound:.6g}: beyond that it helps where "
+        f"they are concentrated in few cells"
+    )
+
+
+def _bias_notes(spec: WorkloadSpec, n_bound: float | None, smallest: float) -> tuple[str, ...]:
+    """The largest bias that rounding real queries can cause, where it is not negligible."""
+    if spec.strategy.form != "rounded":
+        return ()
+    matrix = spec.workload.dense()
+    off = float(np.abs(matrix @ spec.strategy.decoder @ spec.strategy.matrix - matrix).max())
+    given = spec.n_bound if n_bound is None else n_bound
+    total = float(spec.capacity if given is None else given)
+    if off * total <= 0.01 * smallest:
+        return ()
+    return (f"answers may be biased by up to {off:.3g} times the number of individuals: real queries were rounded",)

@@ -1,0 +1,330 @@
+"""Integer strategies: what the counters of a sketch count, and the way back from them to the cells.
+
+In: a workload and a shape of noise, or an integer matrix. Out: `Strategy`: exact sensitivities, digest, bytes.
+Touches: nothing.
+Source: docs/theory/workload.md, section 6 (why privacy uses only the integers; why the answers are unbiased).
+
+The state is z = C x + noise with an integer matrix C, one column a cell. The noise is independent in all counters, so
+its covariance in the answers is decided by C. C is a rounded root of the wanted covariance. Its sensitivity is computed
+from the rounded integers, in integers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal
+
+import msgpack
+import numpy as np
+
+from sketchstream.errors import ChecksumError, FormatError, SpecError, TruncatedError, VersionError
+from sketchstream.kinds.workload.factors import Floats, Ints
+from sketchstream.kinds.workload.optimise import Shape
+from sketchstream.kinds.workload.queries import Workload
+
+Form = Literal["cells", "rows", "rounded", "identity", "queries", "tree"]
+
+VERSION: Final = 1
+BITS: Final = 20
+"""Scale of the first rounding, 2^BITS."""
+MOST_BITS: Final = 32
+MAX_STATE: Final = 1 << 27
+"""Entries of a strategy, at most."""
+WASTE: Final = 1.001
+"""Largest factor by which rounding may raise the objective."""
+MAGIC: Final = b"SKWS"
+
+
+@dataclass(frozen=True, eq=False)
+class Strategy:
+    """An integer matrix and what privacy needs of it.
+
+    Args:
+        matrix: (m, N) int64; column j is what one unit of weight in cell j adds to the state.
+        form: "cells" (upper triangular, m = N), "rows" (combinations of r independent queries), "rounded" (real
+            queries of rank below N: nearly unbiased), "identity", "queries", "tree".
+        bits: scale of the rounding; 0 where nothing was rounded.
+        workload_digest: of the workload that it was made for.
+        objective: "total" or "max".
+        lower: lower bound of the objective for L2 sensitivity 1, from the optimiser; 0 for Laplace strategies.
+        upper: the objective that the optimiser reached; 0 for Laplace strategies.
+        rank: of the workload.
+    """
+
+    matrix: Ints
+    form: Form
+    bits: int
+    workload_digest: bytes
+    objective: str = "total"
+    lower: float = 0.0
+    upper: float = 0.0
+    rank: int = 0
+
+    def __post_init__(self) -> None:
+        if self.matrix.size > MAX_STATE:
+            msg = f"a strategy may have 2^27 entries, found {self.matrix.shape[0]} x {self.matrix.shape[1]}"
+            raise SpecError(msg)
+        self.matrix.flags.writeable = False
+
+    @property
+    def length(self) -> int:
+        """Counters of the state, m."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def size(self) -> int:
+        """Cells, N."""
+        return int(self.matrix.shape[1])
+
+    @cached_property
+    def largest(self) -> int:
+        """Largest entry in absolute value."""
+        return max(int(self.matrix.max()), -int(self.matrix.min()))
+
+    @cached_property
+    def sensitivity2(self) -> int:
+        """Largest squared L2 norm of a column, exactly."""
+        return max(_column_sums(self.matrix, self.largest, squared=True))
+
+    @cached_property
+    def sensitivity1(self) -> int:
+        """Largest L1 norm of a column, exactly."""
+        return max(_column_sums(self.matrix, self.largest, squared=False))
+
+    @cached_property
+    def decoder(self) -> Floats:
+        """(N, m) estimates of the cells from the state; exact for every combination that the workload asks for."""
+        from scipy.linalg import qr, solve_triangular
+
+        floats = self.matrix.astype(np.float64)
+        if self.form == "identity":
+            return np.eye(self.size)
+        if self.form == "cells":
+            out: Floats = solve_triangular(floats, np.eye(self.size))
+            return out
+        if self.form == "tree":
+            q, r = qr(floats, mode="economic")
+            return np.asarray(solve_triangular(r, q.T))
+        if self.form == "queries":
+            return np.asarray(np.linalg.pinv(floats))
+        q, r = qr(floats.T, mode="economic")
+        return np.asarray(q @ solve_triangular(r, np.eye(len(r))).T)
+
+    @cached_property
+    def spread(self) -> Floats:
+        """(N, N) covariance of the cells' estimates for independent noise of variance 1 in each counter."""
+        return self.decoder @ self.decoder.T
+
+    @cached_property
+    def digest(self) -> bytes:
+        """32 bytes that are equal exactly for equal strategies."""
+        head = (VERSION, *self.matrix.shape, str(self.sensitivity2), self.bits, self.form)
+        found = hashlib.sha256(repr(head).encode() + self.workload_digest)
+        found.update(np.ascontiguousarray(self.matrix, "<i8").tobytes())
+        return found.digest()
+
+    def to_bytes(self) -> bytes:
+        """The strategy as it is shipped with a spec: workers must not compute their own, whose last bits may differ."""
+        head = {
+            "version": VERSION,
+            "form": self.form,
+            "bits": self.bits,
+            "shape": list(self.matrix.shape),
+            "workload": self.workload_digest,
+            "objective": self.objective,
+            "lower": self.lower,
+            "upper": self.upper,
+            "rank": self.rank,
+            "sensitivity2": str(self.sensitivity2),
+            "sensitivity1": str(self.sensitivity1),
+            "digest": self.digest,
+        }
+        packed: bytes = msgpack.packb(head)
+        body = zlib.compress(np.ascontiguousarray(self.matrix, "<i8").tobytes(), 6)
+        return MAGIC + len(packed).to_bytes(4, "little") + packed + body
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Strategy:
+        """The strategy that `to_bytes` wrote.
+
+        Raises:
+            FormatError: not a strategy, truncated, or altered; the sensitivities are computed again.
+        """
+        if data[:4] != MAGIC:
+            msg = "expected the bytes of a workload strategy"
+            raise FormatError(msg)
+        length = int.from_bytes(data[4:8], "little")
+        if len(data) < 8 + length:
+            msg = "the bytes of a workload strategy end too early"
+            raise TruncatedError(msg)
+        try:
+            head: dict[str, Any] = msgpack.unpackb(data[8 : 8 + length])
+            version = head["version"]
+            if version != VERSION:
+                msg = f"expected version {VERSION} of the strategy format, found {version!r:.20}"
+                raise VersionError(msg)
+            rows, size = (int(one) for one in head["shape"])
+            if not 0 < rows * size <= MAX_STATE:
+                msg = "the bytes of a workload strategy declare an impossible shape"
+                raise FormatError(msg)
+            body = zlib.decompressobj().decompress(data[8 + length :], 8 * rows * size + 1)
+            if len(body) != 8 * rows * size:
+                msg = "the bytes of a workload strategy end too early, or go on too long"
+                raise TruncatedError(msg)
+            matrix = np.frombuffer(body, "<i8").astype(np.int64).reshape(rows, size)
+            names = ("objective", "lower", "upper", "rank")
+            made = cls(matrix, head["form"], head["bits"], head["workload"], **{name: head[name] for name in names})
+            said = (head["digest"], head["sensitivity2"], head["sensitivity1"])
+        except (KeyError, TypeError, ValueError, zlib.error, msgpack.exceptions.UnpackException) as error:
+            if isinstance(error, FormatError):
+                raise
+            msg = "the bytes of a workload strategy are damaged"
+            raise FormatError(msg) from error
+        if said != (made.digest, str(made.sensitivity2), str(made.sensitivity1)):
+            msg = "digest mismatch: the bytes of a workload strategy were altered after they were written"
+            raise ChecksumError(msg)
+        return made
+
+
+def from_matrix(workload: Workload, matrix: Ints, form: Form, *, rank: int = 0) -> Strategy:
+    """A strategy that needs no rounding.
+
+    Args:
+        workload: what it is for.
+        matrix: (m, N) int64, whose row space holds the workload's.
+        form: how its decoder is found.
+        rank: of the workload.
+    """
+    return Strategy(np.ascontiguousarray(matrix, np.int64), form, 0, workload.digest, rank=rank)
+
+
+def from_shape(
+    workload: Workload, shape: Shape, *, objective: str = "total", row_weights: Floats | None = None, bits: int = BITS
+) -> Strategy:
+    """The integer strategy whose noise has this covariance in the answers, up to rounding.
+
+    Args:
+        workload: the queries.
+        shape: the covariance, for L2 sensitivity 1.
+        objective: that of the shape.
+        row_weights: (d,) that of the shape.
+        bits: scale of the first rounding; it is raised until rounding costs at most a factor 1.001 of the objective.
+
+    Raises:
+        SpecError: no scale up to 2^32 rounds well enough.
+    """
+    reduced = shape.reduced
+    root = np.linalg.cholesky(shape.covariance)
+    form: Form
+    if reduced.rank == workload.size:
+        form = "cells"
+        exact: Any = _cells_root(root, reduced.columns)
+        independent = None
+    elif workload.integer and (workload.writable or len(workload.products) == 1):
+        form = "rows"
+        chosen = independent_rows(workload, reduced.rank)
+        independent = workload.some_rows(chosen)
+        weights = 1.0 if row_weights is None else np.sqrt(row_weights[chosen])[:, None]
+        coordinates = (independent * weights) @ reduced.right / reduced.singular
+        exact = _rows_root(coordinates @ root / weights)
+    else:
+        form = "rounded"
+        from scipy.linalg import solve_triangular
+
+        exact = solve_triangular(root, reduced.columns, lower=True)
+        independent = None
+    for scale in range(bits, MOST_BITS + 1, 4):
+        rounded = np.rint(np.ldexp(exact, scale))
+        if form != "rounded" and not np.all(np.diagonal(rounded)):
+            continue
+        matrix = _integer_product(rounded, independent)
+        made = Strategy(matrix, form, scale, workload.digest, objective, shape.lower, shape.upper, reduced.rank)
+        if attained(workload, made, objective, row_weights) <= WASTE * shape.upper:
+            return made
+    msg = f"the strategy could not be rounded: the workload's scales differ too much for {MOST_BITS} bits; rescale rows"
+    raise SpecError(msg)
+
+
+def attained(
+    workload: Workload, strategy: Strategy, objective: str = "total", row_weights: Floats | None = None
+) -> float:
+    """The objective that an integer strategy reaches for L2 sensitivity 1.
+
+    Args:
+        workload: the queries.
+        strategy: for these queries.
+        objective: "total" or "max".
+        row_weights: (d,) importance of each query.
+    """
+    scale = float(strategy.sensitivity2)
+    if objective == "total" and row_weights is None:
+        return scale * float(np.vdot(workload.gram(), strategy.spread))
+    variances = workload.variances(strategy.spread) * scale
+    return float(
+        variances.max() if objective == "max" else np.sum(variances if row_weights is None else variances * row_weights)
+    )
+
+
+def independent_rows(workload: Workload, rank: int) -> Ints:
+    """Indices of `rank` linearly independent queries, well conditioned, by pivoted QR.
+
+    Args:
+        workload: the queries.
+        rank: how many.
+    """
+    from scipy.linalg import qr
+
+    if len(workload.products) == 1 and len(workload.products[0]) > 1:
+        found = []
+        for factor in workload.products[0]:
+            alone = Workload((("cell", factor.size),), ((factor,),))
+            found.append(independent_rows(alone, int(np.linalg.matrix_rank(factor.gram(), hermitian=True))))
+        return workload.independent_product_rows(found)
+    matrix = workload.dense()
+    if rank == len(matrix):
+        return np.arange(rank, dtype=np.int64)
+    _, pivots = qr(matrix.T, mode="r", pivoting=True)
+    return np.sort(pivots[:rank]).astype(np.int64)
+
+
+def _cells_root(root: Any, columns: Floats) -> Floats:
+    """The upper triangular C with C' C = columns' covariance^-1 columns, and a positive diagonal."""
+    from scipy.linalg import qr, solve_triangular
+
+    (found,) = qr(solve_triangular(root, columns, lower=True), mode="r")
+    return np.asarray(np.triu(found * np.where(np.diagonal(found) < 0, -1.0, 1.0)[:, None]))
+
+
+def _rows_root(half: Floats) -> Floats:
+    """The inverse of the lower triangular K with K K' = half half', and a positive diagonal."""
+    from scipy.linalg import qr, solve_triangular
+
+    (found,) = qr(half.T, mode="r")
+    found = np.triu(found * np.where(np.diagonal(found) < 0, -1.0, 1.0)[:, None])
+    return np.asarray(np.tril(solve_triangular(found, np.eye(len(found))).T))
+
+
+def _integer_product(rounded: Floats, rows: Floats | None) -> Ints:
+    """The rounded matrix, times integer rows where there are some, exactly."""
+    if rows is None:
+        return rounded.astype(np.int64)
+    if float(np.abs(rounded).max()) * float(np.abs(rows).max()) * len(rows) < 2.0**53:
+        return (rounded @ rows).astype(np.int64)  # every partial sum is a whole number below 2^53: exact
+    product: Ints = rounded.astype(np.int64) @ rows.astype(np.int64)
+    return product
+
+
+def _column_sums(matrix: Ints, largest: int, *, squared: bool) -> list[int]:
+    """Sum of the entries' squares, or of their absolute values, of each column, in integers of any size."""
+    bound = (largest * largest if squared else largest) * len(matrix)
+    if bound < 1 << 62:
+        sums = np.einsum("ij,ij->j", matrix, matrix) if squared else np.abs(matrix).sum(axis=0)
+        return [int(one) for one in sums]
+    totals = [0] * matrix.shape[1]
+    for row in matrix.tolist():
+        for j, value in enumerate(row):
+            totals[j] += value * value if squared else abs(value)
+    return totals

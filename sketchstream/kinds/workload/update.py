@@ -1,0 +1,219 @@
+"""What a batch of events does to the state of a workload: weights times columns of the strategy, added.
+
+In: a state, cells of events, weights. Out: the state, changed in place. Touches: nothing.
+
+Every event adds a whole column. A batch of at least N events is first added up by cell, and the strategy is applied to
+the sums; the sums are erased. Which way is taken depends on the number of events only. Nothing branches on a value of
+the state, or on a sum. Additions and products wrap modulo 2^64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import DomainError, SpecError, WeightError
+from sketchstream.kernels import kernel
+from sketchstream.kinds.workload.factors import Ints
+from sketchstream.kinds.workload.strategy import Strategy
+
+SPARSE: Final = 4
+"""Columns are kept as lists of entries where at most one entry in so many is not 0."""
+BLOCK: Final = 1 << 14
+"""Bytes of state that are kept in a core's cache while columns are added, over 8."""
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The columns of a strategy, laid out for updates.
+
+    Args:
+        length: counters of the state.
+        size: cells.
+        dense: (N, m) the columns, one after the other; empty if they are sparse.
+        ends: (N,) one past the last entry of each column that is not 0.
+        starts: (N + 1,) where the entries of each column begin; empty if they are dense.
+        places: counters of the entries.
+        values: the entries.
+    """
+
+    length: int
+    size: int
+    dense: Ints
+    ends: Ints
+    starts: Ints
+    places: npt.NDArray[np.int32]
+    values: Ints
+
+    @classmethod
+    def of(cls, strategy: Strategy) -> Columns:
+        """The columns of a strategy."""
+        turned = np.ascontiguousarray(strategy.matrix.T)
+        filled = turned != 0
+        none = np.zeros(0, np.int64)
+        if int(filled.sum()) * SPARSE <= turned.size:
+            cells, places = np.nonzero(filled)
+            starts = np.concatenate([[0], np.cumsum(filled.sum(axis=1))]).astype(np.int64)
+            empty = np.zeros((0, 0), np.int64)
+            return cls(
+                strategy.length, strategy.size, empty, none, starts, places.astype(np.int32), turned[cells, places]
+            )
+        ends = strategy.length - np.argmax(filled[:, ::-1], axis=1)
+        ends[~filled.any(axis=1)] = 0
+        empty32 = np.zeros(0, np.int32)
+        return cls(strategy.length, strategy.size, turned, ends.astype(np.int64), none, empty32, none)
+
+    def add(self, state: Ints, cells: Ints, weights: Ints | None = None) -> None:
+        """Add a batch of valid events, in place.
+
+        Args:
+            state: (m,) int64, C-contiguous.
+            cells: (n,) int64; an event outside 0..N-1 does nothing.
+            weights: (n,) int64, or None for ones.
+        """
+        if state.shape != (self.length,) or state.dtype != np.int64 or not state.flags.c_contiguous:
+            msg = f"the state must be a contiguous int64 array of {self.length} counters, found shape {state.shape}"
+            raise SpecError(msg)
+        given = np.zeros(0, np.int64) if weights is None else weights
+        if len(cells) >= self.size:
+            sums = np.zeros(self.size, np.int64)
+            _add_up(sums, cells, given)
+            if self.starts.size:
+                _add_sparse_all(state, sums, self.starts, self.places, self.values)
+            else:
+                _add_dense_all(state, sums, self.dense, self.ends)
+            sums[:] = 0
+        elif self.starts.size:
+            _add_sparse(state, cells, given, self.starts, self.places, self.values)
+        else:
+            _add_dense(state, cells, given, self.dense, self.ends)
+
+
+def check_events(cells: Ints, weights: Ints | None, size: int, max_weight: int) -> None:
+    """Refuse a batch with an invalid event; says the position, never the cell or the weight.
+
+    Args:
+        cells: (n,) int64.
+        weights: (n,) int64, or None for ones.
+        size: cells, N.
+        max_weight: largest absolute weight.
+
+    Raises:
+        DomainError: a cell outside 0..N-1.
+        WeightError: a weight beyond max_weight.
+    """
+    outside = (cells < 0) | (cells >= size)
+    if outside.any():
+        msg = f"cells of this workload are 0 to {size - 1}; the event at position {int(np.argmax(outside))} has another"
+        raise DomainError(msg)
+    if weights is not None:
+        heavy = (weights > max_weight) | (weights < -max_weight)
+        if heavy.any():
+            where = int(np.argmax(heavy))
+            msg = f"weights must be from -{max_weight} to {max_weight}; the one at position {where} is not"
+            raise WeightError(msg)
+
+
+def drop_events(cells: Ints, weights: Ints | None, size: int, max_weight: int) -> tuple[Ints, Ints | None]:
+    """The batch with its invalid events turned into events without effect, each decided from that event alone.
+
+    Args:
+        cells: (n,) int64.
+        weights: (n,) int64, or None for ones.
+        size: cells, N.
+        max_weight: largest absolute weight.
+
+    Returns:
+        Cells, -1 for an event that does nothing, and weights.
+    """
+    bad = (cells < 0) | (cells >= size)
+    if weights is not None:
+        bad |= (weights > max_weight) | (weights < -max_weight)
+    return np.where(bad, -1, cells), weights
+
+
+@kernel
+def _add_up(sums: Any, cells: Any, weights: Any) -> None:
+    """Add each weight to the sum of its cell."""
+    size = np.uint64(len(sums))
+    many = len(weights) > 0
+    for i in range(len(cells)):
+        cell = np.uint64(cells[i])
+        if cell < size:
+            sums[cell] += weights[i] if many else np.int64(1)
+
+
+@kernel
+def _add_dense(state: Any, cells: Any, weights: Any, columns: Any, ends: Any) -> None:
+    """Add each event's column times its weight; four events at a time, so that the state is read once for all."""
+    size = np.uint64(columns.shape[0])
+    many = len(weights) > 0
+    n = len(cells)
+    whole = n - n % 4
+    for i in range(0, whole, 4):
+        a, b, c, d = np.uint64(cells[i]), np.uint64(cells[i + 1]), np.uint64(cells[i + 2]), np.uint64(cells[i + 3])
+        if a < size and b < size and c < size and d < size:
+            wa = weights[i] if many else np.int64(1)
+            wb = weights[i + 1] if many else np.int64(1)
+            wc = weights[i + 2] if many else np.int64(1)
+            wd = weights[i + 3] if many else np.int64(1)
+            last = max(ends[a], ends[b], ends[c], ends[d])
+            first, second, third, fourth = columns[a], columns[b], columns[c], columns[d]
+            for k in range(last):
+                state[k] += (first[k] * wa + second[k] * wb) + (third[k] * wc + fourth[k] * wd)
+        else:
+            for j in range(i, i + 4):
+                cell = np.uint64(cells[j])
+                if cell < size:
+                    w = weights[j] if many else np.int64(1)
+                    column = columns[cell]
+                    for k in range(ends[cell]):
+                        state[k] += column[k] * w
+    for j in range(whole, n):
+        cell = np.uint64(cells[j])
+        if cell < size:
+            w = weights[j] if many else np.int64(1)
+            column = columns[cell]
+            for k in range(ends[cell]):
+                state[k] += column[k] * w
+
+
+@kernel
+def _add_dense_all(state: Any, sums: Any, columns: Any, ends: Any) -> None:
+    """Add every cell's column times its sum; four cells at a time."""
+    size = columns.shape[0]
+    whole = size - size % 4
+    for j in range(0, whole, 4):
+        last = max(ends[j], ends[j + 1], ends[j + 2], ends[j + 3])
+        first, second, third, fourth = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
+        wa, wb, wc, wd = sums[j], sums[j + 1], sums[j + 2], sums[j + 3]
+        for k in range(last):
+            state[k] += (first[k] * wa + second[k] * wb) + (third[k] * wc + fourth[k] * wd)
+    for j in range(whole, size):
+        column = columns[j]
+        for k in range(ends[j]):
+            state[k] += column[k] * sums[j]
+
+
+@kernel
+def _add_sparse(state: Any, cells: Any, weights: Any, starts: Any, places: Any, values: Any) -> None:
+    """Add each event's entries times its weight."""
+    size = np.uint64(len(starts) - 1)
+    many = len(weights) > 0
+    for i in range(len(cells)):
+        cell = np.uint64(cells[i])
+        if cell < size:
+            w = weights[i] if many else np.int64(1)
+            for k in range(starts[cell], starts[cell + np.uint64(1)]):
+                state[places[k]] += values[k] * w
+
+
+@kernel
+def _add_sparse_all(state: Any, sums: Any, starts: Any, places: Any, values: Any) -> None:
+    """Add every cell's entries times its sum."""
+    for j in range(len(sums)):
+        for k in range(starts[j], starts[j + 1]):
+            state[places[k]] += values[k] * sums[j]
