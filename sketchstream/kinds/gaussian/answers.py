@@ -1,0 +1,334 @@
+"""Answers from what a sketch of kind `gaussian` published: counts, sums, the largest counts, with intervals.
+
+In: a spec, the layers' parameters, the published state. Out: a `GaussianEstimate` in user units. Touches: nothing.
+Source: docs/theory/gaussian.md, sections 7 to 9; Zrnic & Fithian 2024 (intervals that hold after selection).
+
+Intervals, sums and `top` always come from the published counts, which are unbiased. Denoised values are closer to the
+truth in mean square, but biased towards 0, the mean or the target, and have no intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import DomainError, EstimateError
+from sketchstream.kinds.gaussian.denoise import Denoised, denoise, refined
+from sketchstream.kinds.gaussian.quantiles import checked_level, half_width, sure_width
+from sketchstream.kinds.gaussian.spec import GaussianSpec
+from sketchstream.spec import Item
+
+Floats = npt.NDArray[np.float64]
+State = npt.NDArray[np.int64]
+
+LEVEL: Final = 0.95
+SCREEN_SHARE: Final = 0.1
+"""Share of the allowed error that `top` spends on finding which slots may have been selected."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A count or a sum, its standard error and its interval, in user units."""
+
+    value: float
+    stderr: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain data."""
+        return {"value": self.value, "stderr": self.stderr, "low": self.low, "high": self.high}
+
+    def __float__(self) -> float:
+        """The value without its interval."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One of the largest counts; all those of one `top` hold at once.
+
+    Args:
+        rank: 1 for the largest published count.
+        slot: its slot.
+        item: its item, or None where the list of items is not at hand.
+        value: the published count.
+        low: lower end of its interval.
+        high: upper end.
+    """
+
+    rank: int
+    slot: int
+    item: Item | None
+    value: float
+    low: float
+    high: float
+
+
+class GaussianEstimate:
+    """Counts of one published sketch.
+
+    Args:
+        spec: what the sketch was.
+        variances: parameters sigma2 of every layer and fresh noise in the state, in squared lattice units.
+        state: (slots,) int64, what was published.
+        method: "auto", "raw", "js", "js_mean", "soft_sure" or "target".
+        target: with method "target": public counts in user units, one for each slot.
+        nonnegative: replace negative values by 0; for weights that are never negative.
+        total: scale the values to this public total.
+        whole: round the values to multiples of the lattice step.
+
+    Raises:
+        EstimateError: a method that does not apply, a state that does not fit, or no variance.
+
+    Examples:
+        >>> import numpy as np, sketchstream as ss
+        >>> spec = GaussianSpec(epsilon="1", delta="1e-6", domain=ss.ClosedDomain(items=["a", "b", "c"]))
+        >>> answers = GaussianEstimate(spec, spec.published_variances, np.array([40, -3, 12]))
+        >>> answers.count("a").value, round(answers.stderr, 3)
+        (40.0, 5.983)
+        >>> answers.sum(items=["a", "c"]).value
+        52.0
+    """
+
+    def __init__(
+        self,
+        spec: GaussianSpec,
+        variances: Sequence[Fraction],
+        state: State,
+        method: str = "auto",
+        *,
+        target: npt.ArrayLike | None = None,
+        nonnegative: bool = False,
+        total: float | None = None,
+        whole: bool = False,
+    ) -> None:
+        if not isinstance(state, np.ndarray) or state.shape != (spec.domain.size,) or state.dtype != np.int64:
+            msg = f"the state of this spec is int64 of shape ({spec.domain.size},), found {np.shape(state)}"
+            raise EstimateError(msg)
+        if not variances or min(variances) <= 0:
+            msg = "every published state has at least one layer of noise, found none"
+            raise EstimateError(msg)
+        self.spec = spec
+        self.variances = tuple(variances)
+        self.asked = method
+        self._state = state
+        self._step = float(spec.step)
+        goal = None if target is None else np.asarray(target, np.float64) / self._step
+        self._denoised: Denoised = denoise(state.astype(np.float64), self._variance, method, goal)
+        scaled = None if total is None else total / self._step
+        lattice = refined(self._denoised.values, nonnegative=nonnegative, total=scaled, whole=whole)
+        self.values: Floats = lattice * self._step
+
+    @property
+    def method(self) -> str:
+        """The method that was used; what "auto" chose."""
+        return self._denoised.method
+
+    @cached_property
+    def raw(self) -> Floats:
+        """(slots,) the published counts: unbiased."""
+        return self._state.astype(np.float64) * self._step
+
+    @property
+    def variance(self) -> Fraction:
+        """Variance of the noise of one published count, in squared user units."""
+        return sum(self.variances, Fraction(0)) * self.spec.step**2
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of one published count."""
+        return math.sqrt(self.variance)
+
+    @property
+    def estimated_rmse(self) -> float:
+        """Root mean squared error of the values by Stein's unbiased estimate of it, before `refined`; at least 0."""
+        return math.sqrt(max(self._denoised.risk, 0.0) / len(self.values)) * self._step
+
+    def interval(self, level: float = LEVEL) -> Floats:
+        """(slots, 2) ends of an interval for each count, each taken by itself; `top` is for counts that were selected.
+
+        Args:
+            level: coverage of each interval.
+        """
+        half = half_width(self.variances, level) * self._step
+        return np.stack((self.raw - half, self.raw + half), axis=1)
+
+    def count(self, item: Item, level: float = LEVEL) -> Answer:
+        """The published count of one item.
+
+        Args:
+            item: as the domain names it; an id where the domain has a size only.
+            level: coverage of the interval.
+
+        Raises:
+            DomainError: the domain has no such item.
+        """
+        return self._answer(int(self._state[self._slot(item)]), 1, level)
+
+    def sum(
+        self,
+        low: int | None = None,
+        high: int | None = None,
+        *,
+        items: Iterable[Item] | None = None,
+        level: float = LEVEL,
+    ) -> Answer:
+        """Sum of the published counts of some slots; of all without arguments.
+
+        Args:
+            low: first slot, default 0.
+            high: slot after the last one, default the number of slots.
+            items: instead of a range, the items to add up, each once.
+            level: coverage of the interval.
+
+        Raises:
+            DomainError: slots or items that the domain does not have, or an item twice.
+        """
+        if items is None:
+            start = self._end(0 if low is None else low, "low")
+            stop = self._end(len(self._state) if high is None else high, "high")
+            if start >= stop:
+                msg = f"low must be below high, found {start} and {stop}"
+                raise DomainError(msg)
+            return self._answer(int(self._state[start:stop].sum()), stop - start, level)
+        if low is not None or high is not None:
+            msg = "sum takes either low and high, or items, not both"
+            raise EstimateError(msg)
+        slots = [self._slot(item) for item in items]
+        if not slots or len(set(slots)) != len(slots):
+            msg = "items must name at least one item, and each once"
+            raise DomainError(msg)
+        return self._answer(int(self._state[slots].sum()), len(slots), level)
+
+    def top(self, k: int, level: float = LEVEL) -> list[Ranked]:
+        """The k largest published counts, with intervals that hold for all k at once although they were selected.
+
+        Args:
+            k: how many.
+            level: probability that every one of the k intervals contains its true count.
+
+        Raises:
+            EstimateError: k is not from 1 to the number of slots.
+        """
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= len(self._state):
+            msg = f"k must be a whole number from 1 to {len(self._state)}, found {k!r:.40}"
+            raise EstimateError(msg)
+        half = self._selected_width(int(k), 1 - checked_level(level)) * self._step
+        order = np.argsort(-self._state.astype(np.float64), kind="stable")[:k]
+        return [
+            Ranked(rank, slot, self._item(slot), value, value - half, value + half)
+            for rank, (slot, value) in enumerate(zip(order.tolist(), self.raw[order].tolist(), strict=True), 1)
+        ]
+
+    def rows(self, level: float = LEVEL) -> Iterator[dict[str, Any]]:
+        """One flat row for each slot: slot, item, value, raw, low, high."""
+        ends = self.interval(level)
+        for slot, (value, published, (low, high)) in enumerate(
+            zip(self.values.tolist(), self.raw.tolist(), ends.tolist(), strict=True)
+        ):
+            yield {"slot": slot, "item": self._item(slot), "value": value, "raw": published, "low": low, "high": high}
+
+    def to_dict(self, level: float = LEVEL) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        items = self.spec.domain.items
+        return {
+            "kind": self.spec.kind,
+            "method": self.method,
+            "asked": self.asked,
+            "values": self.values.tolist(),
+            "raw": self.raw.tolist(),
+            "stderr": self.stderr,
+            "level": level,
+            "intervals": self.interval(level).tolist(),
+            "estimated_rmse": self.estimated_rmse,
+            "variance": str(self.variance),
+            "layers": [{"law": "discrete-gaussian", "sigma2": str(one)} for one in self.variances],
+            "epsilon": str(self.spec.epsilon),
+            "delta": str(self.spec.delta),
+            "unit": self.spec.unit,
+            "items": None if items is None else [one.hex() if isinstance(one, bytes) else one for one in items],
+        }
+
+    def __str__(self) -> str:
+        """Method, errors and the largest counts."""
+        lines = [
+            f"{len(self.values):,} counts by {self.method}, estimated error {self.estimated_rmse:.4g} a count "
+            f"(published counts: {self.stderr:.4g})"
+        ]
+        for one in self.top(min(10, len(self.values))):
+            name = f"slot {one.slot}" if one.item is None else str(one.item)
+            lines.append(f"{one.rank:3d}. {name}: {one.value:,.6g} [{one.low:,.6g}, {one.high:,.6g}]")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"GaussianEstimate({len(self.values)} slots, method={self.method!r})"
+
+    @property
+    def _variance(self) -> float:
+        """Variance of one count in squared lattice units."""
+        return float(sum(self.variances))
+
+    def _answer(self, units: int, slots: int, level: float) -> Answer:
+        """A sum of published counts with its interval."""
+        value = units * self._step
+        half = half_width(self.variances, level, slots) * self._step
+        return Answer(value, self.stderr * math.sqrt(slots), value - half, value + half)
+
+    def _selected_width(self, k: int, miss: float) -> int:
+        """Half width in lattice units, simultaneous over all slots that may have been among the k largest."""
+        d, screen = len(self._state), SCREEN_SHARE * miss
+        reach = sure_width(self.variances, _each(screen, d))
+        counts = np.sort(self._state)
+        bound = max(int(counts[d - k]) - 4 * reach, -(1 << 63))
+        rivals = d - int(np.searchsorted(counts, bound, side="left"))
+        return sure_width(self.variances, _each(miss - screen, rivals))
+
+    def _slot(self, item: Item) -> int:
+        """Slot of an item; no message holds the item."""
+        if self.spec.domain.listed:
+            if self.spec.domain.items is None:
+                msg = "the list of items is not at hand: read the spec with its items, or ask by slot"
+                raise DomainError(msg)
+            found = self._places.get((type(item), item))
+            if found is None:
+                msg = "an item is not in the domain (types count: 5 and '5' are two items)"
+                raise DomainError(msg)
+            return found
+        if isinstance(item, (bool, np.bool_)) or not isinstance(item, (int, np.integer)):
+            msg = f"items of this domain are ids from 0 to {len(self._state) - 1}, found {type(item).__name__}"
+            raise DomainError(msg)
+        if not 0 <= item < len(self._state):
+            msg = f"items of this domain are ids from 0 to {len(self._state) - 1}, found one outside"
+            raise DomainError(msg)
+        return int(item)
+
+    @cached_property
+    def _places(self) -> dict[tuple[type, Item], int]:
+        """Slot of each listed item."""
+        return {(type(item), item): slot for slot, item in enumerate(self.spec.domain.items or ())}
+
+    def _item(self, slot: int) -> Item | None:
+        """The item of a slot, where it is known."""
+        if not self.spec.domain.listed:
+            return slot
+        return None if self.spec.domain.items is None else self.spec.domain.items[slot]
+
+    def _end(self, value: int, name: str) -> int:
+        """One end of a range of slots."""
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value <= len(self._state):
+            msg = f"{name} must be a whole number from 0 to {len(self._state)}"
+            raise DomainError(msg)
+        return int(value)
+
+
+def _each(miss: float, slots: int) -> float:
+    """Error of each of some independent intervals that gives this error for all: 1 - (1 - miss)^(1/slots)."""
+    return -math.expm1(math.log1p(-miss) / slots)

@@ -1,0 +1,105 @@
+"""How far the noise of a count, or of a sum of counts, reaches: exact for little noise, bounded for much.
+
+In: parameters of the layers, a probability. Out: half widths in lattice units. Touches: nothing.
+Source: docs/theory/gaussian.md, sections 8 and 9 (the bounds and their proofs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from sketchstream.errors import EstimateError
+
+Floats = npt.NDArray[np.float64]
+
+MUCH: Final = 16
+"""From this variance on noise is treated as normal; below, its law is computed."""
+NEGLIGIBLE: Final = 60.0
+"""Probabilities below e^-NEGLIGIBLE are left out of computed laws."""
+
+
+def half_width(variances: Sequence[Fraction], level: float, slots: int = 1) -> float:
+    """Half width of an interval for one count, or for the sum of some, chosen without looking at the data.
+
+    From variance 16 on z sqrt(variance). Below, the smallest whole number that covers with at least `level`.
+
+    Args:
+        variances: parameters of the layers that are published, one or more.
+        level: wanted coverage, between 0 and 1.
+        slots: how many counts are summed.
+
+    Raises:
+        EstimateError: level is not between 0 and 1.
+    """
+    miss = 1 - checked_level(level)
+    total = slots * float(sum(variances))
+    if total >= MUCH:
+        return -float(ndtri(miss / 2)) * math.sqrt(total)
+    return float(_reach_of(tails(noise_law(variances, slots)), miss))
+
+
+def sure_width(variances: Sequence[Fraction], miss: float) -> int:
+    """Smallest whole h that is known to satisfy Pr[|N| > h] <= miss for the noise N of one count.
+
+    Args:
+        variances: parameters of the layers that are published.
+        miss: probability, above 0.
+    """
+    total = float(sum(variances))
+    if total < MUCH and miss > 1e-12:
+        return _reach_of(tails(noise_law(variances, 1)) * (1 + 1e-9), miss)
+    subgaussian = math.ceil(math.sqrt(2 * total * math.log(2 / miss)) * (1 + 1e-12)) - 1
+    least = float(min(variances))
+    if least < 1:
+        return subgaussian
+    distance = 4.01 * (len(variances) - 1) * math.exp(-(math.pi**2) * least)
+    normal = math.ceil(-float(ndtri(miss * math.exp(-distance) / 2)) * math.sqrt(total) * (1 + 1e-12))
+    return min(normal, subgaussian)
+
+
+def noise_law(variances: Sequence[Fraction], slots: int) -> Floats:
+    """(2 R + 1,) probabilities of -R..R for the sum of all layers over some slots; total variance below MUCH."""
+    total = slots * float(sum(variances))
+    radius = math.ceil(math.sqrt(2 * total * NEGLIGIBLE)) + 2
+    law = np.zeros(2 * radius + 1)
+    law[radius] = 1.0
+    points = np.arange(-radius, radius + 1, dtype=np.float64)
+    for sigma2, times in Counter(variances).items():
+        one = np.exp(-(points**2) / (2 * float(sigma2)))
+        one /= one.sum()
+        power = times * slots
+        while power:
+            if power & 1:
+                law = np.convolve(law, one)[radius:-radius]
+            one = np.convolve(one, one)[radius:-radius]
+            power >>= 1
+    law /= law.sum()
+    return law
+
+
+def tails(law: Floats) -> Floats:
+    """(R + 1,) Pr[|N| > h] for h = 0..R."""
+    radius = len(law) // 2
+    beyond = 2 * np.cumsum(law[:radius])[::-1]  # Pr[|N| >= h + 1] for h = 0..R-1
+    return np.append(beyond, 0.0)
+
+
+def checked_level(level: float) -> float:
+    """A coverage between 0 and 1."""
+    if not 0 < level < 1:
+        msg = f"level must lie between 0 and 1, found {level}"
+        raise EstimateError(msg)
+    return float(level)
+
+
+def _reach_of(beyond: Floats, miss: float) -> int:
+    """The first h whose tail is at most `miss`."""
+    return int(np.argmax(beyond <= miss))

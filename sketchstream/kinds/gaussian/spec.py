@@ -1,0 +1,410 @@
+"""What a sketch of kind `gaussian` is: its parameters, validated and calibrated once, frozen, with a fingerprint.
+
+In: epsilon, delta, unit and its bounds, domain, fraction bits. Out: a frozen `GaussianSpec`. Touches: nothing.
+Source: Balle & Wang, ICML 2018 (calibration); docs/theory/gaussian.md, sections 4 to 6.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+import msgpack
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.gaussian.discrete import DiscreteCalibration, calibrate_discrete, verify_discrete
+from sketchstream.kinds.gaussian.lattice import MOST_BITS, MOST_UNITS, Lattice
+from sketchstream.spec import (
+    NO_PRIVACY,
+    ClosedDomain,
+    DomainOutline,
+    Epsilon,
+    Item,
+    NoPrivacyWarning,
+    Unit,
+    exact_rational,
+    whole,
+)
+
+Shape = tuple[int, ...]
+
+MOST_EPSILON: Final = Fraction(1000)
+LARGE_DELTA: Final = Fraction(1, 1000)
+"""Above this delta a warning is given: a mechanism that shows one unit in a thousand whole would be allowed."""
+CAPACITY: Final = 1 << 40
+"""Default of `capacity`."""
+MOST_CAPACITY: Final = 1 << 62
+"""Sums of absolute weights in lattice units stay below this, so counters of 64 bits hold them and the noise."""
+LISTED_TOTAL: Final = 11
+"""Largest total, in lattice units, for which every shape of an item is listed: 194 partitions."""
+LISTED_WEIGHT: Final = 200
+"""Largest weight of an event, in lattice units, for which every shape is listed."""
+
+
+@dataclass(frozen=True)
+class GaussianSpec:
+    """A vector of counts or sums, one for each item, under exact Gaussian noise.
+
+    Args:
+        epsilon: privacy of the state, with delta; exact rational (str, int, Fraction, Decimal, or float by its shortest
+            repr), at least 0.
+        delta: from 1e-300 to 0.5; exact rational.
+        unit: what is protected: one "event", or everything one "item" does in this sketch. Whose events are meant by
+            an item is said by the bound: a person, a device.
+        domain: ClosedDomain; one slot for each of its items, none left out by sampling.
+        max_weight: unit "event": largest absolute weight of one event. Default 1. Unit "item": may be given as well,
+            as the largest weight that is counted; default `max_per_slot`, or `max_total`.
+        max_total: unit "item", required: a promise of the source, that the absolute weights of one item's events in
+            one sketch, over all parts and partitions, add up to at most this.
+        max_per_slot: unit "item": the same promise for each slot; default `max_total`.
+        fraction_bits: f, from 0 to 40; weights are multiples of 2^-f, truncated toward zero.
+        capacity: largest sum of absolute weights that the sketch has room for.
+        epsilon_publish: privacy of the fresh noise of `seal`, with delta_publish. Default epsilon.
+        delta_publish: default delta.
+        intrusion: True (default): `seal` adds fresh noise, and the guarantee holds against one unannounced look at
+            the open state. False: `seal` publishes the bare state.
+
+    Raises:
+        SpecError: for anything that cannot be.
+
+    Examples:
+        >>> spec = GaussianSpec(epsilon="1", delta="1e-6", domain=ClosedDomain(size=4000))
+        >>> spec.sigma2, spec.sensitivity2
+        (Fraction(9165, 512), 1)
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    unit: Unit
+    domain: ClosedDomain
+    max_weight: Fraction
+    max_total: Fraction | None
+    max_per_slot: Fraction | None
+    fraction_bits: int
+    capacity: Fraction
+    epsilon_publish: Fraction
+    delta_publish: Fraction
+    intrusion: bool
+
+    kind = "gaussian"
+
+    def __init__(
+        self,
+        epsilon: Epsilon,
+        delta: Epsilon,
+        unit: Unit = "event",
+        domain: ClosedDomain | None = None,
+        *,
+        max_weight: Epsilon | None = None,
+        max_total: Epsilon | None = None,
+        max_per_slot: Epsilon | None = None,
+        fraction_bits: int = 0,
+        capacity: Epsilon = CAPACITY,
+        epsilon_publish: Epsilon | None = None,
+        delta_publish: Epsilon | None = None,
+        intrusion: bool = True,
+    ) -> None:
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        put("epsilon", _epsilon(epsilon, "epsilon"))
+        put("delta", _delta(delta, "delta"))
+        put(
+            "epsilon_publish", self.epsilon if epsilon_publish is None else _epsilon(epsilon_publish, "epsilon_publish")
+        )
+        put("delta_publish", self.delta if delta_publish is None else _delta(delta_publish, "delta_publish"))
+        if unit not in ("event", "item"):
+            msg = f"unit must be 'event' or 'item', found {unit!r:.40}"
+            raise SpecError(msg)
+        put("unit", unit)
+        if not isinstance(domain, ClosedDomain):
+            msg = f"kind 'gaussian' needs a ClosedDomain, found {type(domain).__name__}"
+            raise SpecError(msg)
+        if domain.sample_rate is not None:
+            msg = "kind 'gaussian' answers for each item: leave sample_rate out"
+            raise SpecError(msg)
+        put("domain", domain)
+        put("fraction_bits", whole(fraction_bits, "fraction_bits", 0, MOST_BITS))
+        if intrusion not in (True, False):  # for callers without a type checker
+            msg = f"intrusion must be True or False, found {intrusion!r:.40}"
+            raise SpecError(msg)
+        put("intrusion", bool(intrusion))
+        if intrusion is False and (epsilon_publish is not None or delta_publish is not None):
+            msg = "epsilon_publish and delta_publish are for the fresh noise of seal, which intrusion=False leaves out"
+            raise SpecError(msg)
+        self._put_bounds(max_weight, max_total, max_per_slot)
+        put("capacity", self._bound(capacity, "capacity"))
+        if self.lattice.units(self.capacity) >= MOST_CAPACITY:
+            msg = (
+                f"capacity times 2^fraction_bits must be below 2^62, found {self.capacity} times "
+                f"2^{self.fraction_bits}: lower one of them"
+            )
+            raise SpecError(msg)
+        if max(self.epsilon, self.epsilon_publish) > NO_PRIVACY:
+            text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
+            warnings.warn(text, NoPrivacyWarning, stacklevel=2)
+        if max(self.delta, self.delta_publish) > LARGE_DELTA:
+            text = "delta above 1e-3 allows whole units to be shown now and then; 1e-6 or less is usual"
+            warnings.warn(text, NoPrivacyWarning, stacklevel=2)
+
+    def _put_bounds(self, max_weight: Epsilon | None, max_total: Epsilon | None, max_per_slot: Epsilon | None) -> None:
+        """Check and set the bounds of the unit, each at least one lattice unit."""
+        if self.unit == "event":
+            if max_total is not None or max_per_slot is not None:
+                msg = "max_total and max_per_slot belong to unit = 'item'; with unit = 'event' max_weight is the bound"
+                raise SpecError(msg)
+            total = slot = None
+            weight = self._bound(1 if max_weight is None else max_weight, "max_weight")
+        else:
+            if max_total is None:
+                msg = "unit = 'item' needs max_total: the most that one item's absolute weights can add up to"
+                raise SpecError(msg)
+            total = self._bound(max_total, "max_total")
+            slot = None if max_per_slot is None else self._bound(max_per_slot, "max_per_slot")
+            if slot is not None and slot >= total:
+                slot = None
+            weight = (slot or total) if max_weight is None else self._bound(max_weight, "max_weight")
+            weight = min(weight, slot or total)
+        object.__setattr__(self, "max_weight", weight)
+        object.__setattr__(self, "max_total", total)
+        object.__setattr__(self, "max_per_slot", slot)
+
+    def _bound(self, value: Epsilon, name: str) -> Fraction:
+        """An exact bound of at least one lattice unit."""
+        exact = exact_rational(value, f"{name} must be a positive rational number")
+        if exact < Fraction(1, 1 << self.fraction_bits):
+            msg = f"{name} must be at least one lattice unit, 2^-{self.fraction_bits}, found {value!s:.40}"
+            raise SpecError(msg)
+        if name != "capacity" and exact * (1 << self.fraction_bits) >= MOST_UNITS:
+            msg = f"{name} times 2^fraction_bits must be below 2^40, found {value!s:.40} times 2^{self.fraction_bits}"
+            raise SpecError(msg)
+        return exact
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        """How weights become integers."""
+        return Lattice(self.fraction_bits, self.max_weight)
+
+    @property
+    def step(self) -> Fraction:
+        """One lattice unit in user units, 2^-f."""
+        return Fraction(1, 1 << self.fraction_bits)
+
+    @property
+    def largest_shape(self) -> tuple[int, int, int]:
+        """(c, q, r): the shift of largest L2 norm has q entries c and one entry r, in lattice units."""
+        if self.unit == "event":
+            return self.lattice.most, 1, 0
+        assert self.max_total is not None
+        total = self.lattice.units(self.max_total)
+        slot = min(total, self.lattice.units(self.max_per_slot or self.max_total))
+        entries = min(total // slot, self.domain.size)
+        return slot, entries, total % slot if entries < self.domain.size else 0
+
+    @property
+    def sensitivity2(self) -> int:
+        """Squared L2 sensitivity of the state, in squared lattice units."""
+        c, q, r = self.largest_shape
+        return q * c * c + r * r
+
+    @property
+    def coordinates(self) -> int:
+        """Most coordinates in which neighbours can differ, those before and after a look counted apart."""
+        if self.unit == "event":
+            return 1
+        assert self.max_total is not None
+        return min(self.lattice.units(self.max_total), 2 * self.domain.size)
+
+    def shapes(self) -> list[Shape] | None:
+        """Every shift that one unit can cause, up to order and sign; None where they are too many to list.
+
+        Unit "item": all partitions of 1 to max_total into at most `coordinates` parts of at most max_per_slot, none
+        longer than the largest shift. They contain the vectors in which an entry is split in two, for events on both
+        sides of a look: splitting shortens.
+        """
+        if self.unit == "event":
+            most = self.lattice.most
+            return [(one,) for one in range(1, most + 1)] if most <= LISTED_WEIGHT else None
+        assert self.max_total is not None
+        total = self.lattice.units(self.max_total)
+        if total > LISTED_TOTAL:
+            return None
+        largest = self.largest_shape[0]
+        return [
+            parts
+            for whole_ in range(1, total + 1)
+            for parts in _partitions(whole_, largest)
+            if len(parts) <= self.coordinates and sum(one * one for one in parts) <= self.sensitivity2
+        ]
+
+    @cached_property
+    def calibration(self) -> DiscreteCalibration:
+        """Noise of the creation layer: the smallest sigma2 found, and its verified delta."""
+        return _calibrated(self.epsilon, self.delta, self._reach)
+
+    @cached_property
+    def publish_calibration(self) -> DiscreteCalibration:
+        """Noise that `seal` adds afresh, where intrusion is True."""
+        return _calibrated(self.epsilon_publish, self.delta_publish, self._reach)
+
+    @property
+    def sigma2(self) -> Fraction:
+        """Parameter of the creation layer, in squared lattice units."""
+        return self.calibration.sigma2
+
+    @property
+    def publish_sigma2(self) -> Fraction | None:
+        """Parameter of the fresh layer at seal; None where the bare state is published."""
+        return self.publish_calibration.sigma2 if self.intrusion else None
+
+    @property
+    def published_variances(self) -> tuple[Fraction, ...]:
+        """Parameters of the layers in what `seal` publishes of an unmerged sketch."""
+        return (self.sigma2, self.publish_sigma2) if self.publish_sigma2 is not None else (self.sigma2,)
+
+    @property
+    def mu2(self) -> Fraction:
+        """Squared sensitivity over sigma2: all that a Gaussian mechanism's privacy depends on."""
+        return Fraction(self.sensitivity2) / self.sigma2
+
+    @property
+    def no_privacy(self) -> bool:
+        """Whether the epsilons are so large that results must say NO PRIVACY."""
+        return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a hash key decides where an item goes."""
+        return self.domain.listed
+
+    def calibrated(self, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
+        """Noise for one release of (epsilon, delta) to this unit."""
+        return _calibrated(_epsilon(epsilon, "epsilon"), _delta(delta, "delta"), self._reach)
+
+    def verified(self, sigma2: Epsilon, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
+        """Prove that this parameter is enough for the unit, or raise SpecError."""
+        shapes, sensitivity2, coordinates = self._reach
+        if shapes is not None:
+            return verify_discrete(epsilon, delta, sigma2, shapes)
+        return verify_discrete(epsilon, delta, sigma2, sensitivity2=sensitivity2, coordinates=coordinates)
+
+    @cached_property
+    def _reach(self) -> tuple[tuple[Shape, ...] | None, int, int]:
+        """Shapes if they are listed, squared sensitivity, coordinates."""
+        shapes = self.shapes()
+        return None if shapes is None else tuple(shapes), self.sensitivity2, self.coordinates
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, canonical: equal specs give equal dictionaries."""
+        out: dict[str, Any] = {
+            "kind": self.kind,
+            "epsilon": str(self.epsilon),
+            "delta": str(self.delta),
+            "unit": self.unit,
+            "domain": self.domain.to_dict(),
+            "max_weight": str(self.max_weight),
+            "fraction_bits": self.fraction_bits,
+            "capacity": str(self.capacity),
+            "intrusion": self.intrusion,
+        }
+        if self.max_total is not None:
+            out["max_total"] = str(self.max_total)
+        if self.max_per_slot is not None:
+            out["max_per_slot"] = str(self.max_per_slot)
+        if self.intrusion:
+            out["epsilon_publish"] = str(self.epsilon_publish)
+            out["delta_publish"] = str(self.delta_publish)
+        return out
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> GaussianSpec:
+        """The spec that `to_dict` described.
+
+        Args:
+            data: what `to_dict` gave.
+            items: the items of a listed domain, which are not in the dictionary; without them the spec can read what
+                was published but cannot be updated.
+
+        Raises:
+            SpecError: the data describe no spec of this kind, or another list of items.
+        """
+        fields = dict(data)
+        kind = fields.pop("kind", None)
+        if kind != cls.kind:
+            msg = f"expected a spec of kind 'gaussian', found {kind!r:.40}"
+            raise SpecError(msg)
+        described = fields.pop("domain", None)
+        if not isinstance(described, dict) or described.get("kind") != "closed":
+            msg = "a spec of kind 'gaussian' needs a closed domain"
+            raise SpecError(msg)
+        domain = {name: value for name, value in described.items() if name != "kind"}
+        digest = domain.pop("items_digest", None)
+        try:
+            if digest is None:
+                made = ClosedDomain(**domain)
+            elif items is None:
+                made = DomainOutline(digest=digest, **domain)
+            else:
+                made = ClosedDomain(items=items)
+                if made.items_digest != digest or made.size != domain.get("size"):
+                    msg = "the list of items is not the one this sketch was made with"
+                    raise SpecError(msg)
+            return cls(domain=made, **fields)
+        except TypeError:
+            msg = "spec has fields that this version does not know"
+            raise SpecError(msg) from None
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """16 bytes that are equal exactly for equal specs."""
+        data = self.to_dict()
+        data["domain"] = dict(sorted(data["domain"].items()))
+        packed = msgpack.packb(dict(sorted(data.items())))
+        return hashlib.blake2b(packed, digest_size=16, person=b"sketch-spec").digest()
+
+
+@lru_cache(maxsize=128)
+def _calibrated(
+    epsilon: Fraction, delta: Fraction, reach: tuple[tuple[Shape, ...] | None, int, int]
+) -> DiscreteCalibration:
+    """Calibrated noise, whose final parameter is verified once more as it will be used."""
+    shapes, sensitivity2, coordinates = reach
+    if shapes is not None:
+        found = calibrate_discrete(epsilon, delta, shapes)
+        return verify_discrete(epsilon, delta, found.sigma2, shapes)
+    found = calibrate_discrete(epsilon, delta, sensitivity2=sensitivity2, coordinates=coordinates)
+    return verify_discrete(epsilon, delta, found.sigma2, sensitivity2=sensitivity2, coordinates=coordinates)
+
+
+def _partitions(total: int, largest: int) -> Iterator[Shape]:
+    """Partitions of a whole number into parts of at most `largest`, descending."""
+    if total == 0:
+        yield ()
+    for first in range(min(total, largest), 0, -1):
+        for rest in _partitions(total - first, first):
+            yield (first, *rest)
+
+
+def _epsilon(value: Epsilon, name: str) -> Fraction:
+    """An exact epsilon, at least 0."""
+    wanted = f"{name} must be a rational number from 0 to {MOST_EPSILON}, such as '1', '0.1' or '1/2'"
+    exact = exact_rational(value, wanted)
+    if not 0 <= exact <= MOST_EPSILON:
+        msg = f"{wanted}, found {value!s:.40}"
+        raise SpecError(msg)
+    return exact
+
+
+def _delta(value: Epsilon, name: str) -> Fraction:
+    """An exact delta, which is never 0."""
+    wanted = f"{name} must be in [1e-300, 0.5]"
+    exact = exact_rational(value, wanted)
+    if not Fraction(1, 10**300) <= exact <= Fraction(1, 2):
+        msg = f"{wanted}, found {value!s:.40}"
+        raise SpecError(msg)
+    return exact

@@ -1,0 +1,314 @@
+"""Answers: published vectors digit for digit, exact expected errors, coverage, and what does not apply is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import sketchstream as ss
+from sketchstream.errors import DomainError, EstimateError
+from sketchstream.kinds.gaussian import GaussianEstimate, GaussianSpec, expected_errors
+from sketchstream.kinds.gaussian.denoise import centred, cut, denoise, refined, shrunk, soft, universal_threshold
+from sketchstream.kinds.gaussian.expected import shrinkage_error, threshold_errors
+from sketchstream.kinds.gaussian.quantiles import half_width, noise_law, sure_width, tails
+from sketchstream.noise.laws import DiscreteGaussian
+
+Y = np.array([3.0, -1.0, 2.0, 0.5])
+CUBES = np.array([math.isqrt(10**8 // j**3) for j in range(1, 4097)])
+HARMONIC = 10**4 // np.arange(1, 4097)
+ROOTS = np.array([math.isqrt(4 * 10**6 // j) for j in range(1, 4097)])
+FLAT = np.full(1024, 100)
+STEPS = np.arange(4096) % 8
+SQUARES = 10**5 // np.arange(1, 65537) ** 2
+HISTOGRAMS = [
+    (CUBES, 0.1, 0.957054, 0.957022, 0.099521, 0.053, 0.053, 0.048),
+    (CUBES, 1, 0.999393, 0.999392, 0.406444, 0.157, 0.157, 0.140),
+    (HARMONIC, 0.1, 0.968237, 0.967905, 0.534693, 0.240, 0.240, 0.218),
+    (HARMONIC, 1, 0.999556, 0.999551, 4.125758, 0.834, 0.834, 0.751),
+    (ROOTS, 0.1, 0.867591, 0.787286, 2.958312, 0.879, 0.788, 0.745),
+    (FLAT, 0.1, 0.883951, None, 7.180893, 1.00, None, None),
+    (STEPS, 1, 0.495386, 0.227922, 0.979123, 0.636, 0.228, 0.228),
+    (SQUARES, 0.1, 0.992083, 0.992083, 0.010882, 0.0061, 0.0061, 0.0056),
+]
+
+
+def estimate(state: object, method: str = "auto", **options: object) -> GaussianEstimate:
+    counts = np.array(state, np.int64)
+    spec = GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=len(counts)))
+    return GaussianEstimate(spec, [Fraction(1)], counts, method, **options)  # type: ignore[arg-type]
+
+
+def test_published_vectors_of_the_denoisers() -> None:
+    js = shrunk(Y, 1.0)
+    assert js.values == pytest.approx([2.578947368, -0.859649123, 1.719298246, 0.429824561], abs=5e-10)
+    assert js.risk == pytest.approx(3.719298245614, abs=5e-13)
+    mean = centred(Y, 1.0)
+    assert mean.values == pytest.approx([2.795918367, -0.768707483, 1.904761905, 0.568027211], abs=5e-10)
+    assert mean.risk == pytest.approx(3.891156462585, abs=5e-13)
+    threshold = universal_threshold(1.0, 4)
+    assert threshold == pytest.approx(1.665109222315, abs=5e-13)
+    moved = soft(Y, 1.0, threshold)
+    assert moved.values == pytest.approx([1.334890778, 0, 0.334890778, 0], abs=5e-10)
+    assert moved.risk == pytest.approx(6.795177444480, abs=5e-12)
+
+
+def test_the_threshold_is_the_best_of_all_that_are_allowed() -> None:
+    random = np.random.default_rng(1)
+    for _ in range(200):
+        d = int(random.integers(2, 30))
+        y = np.rint(random.normal(0, 3, d) + random.choice([0, 20], d, p=[0.8, 0.2]))
+        allowed = [0.0, *(size for size in np.abs(y) if size <= universal_threshold(2.0, d))]
+        best = min(soft(y, 2.0, one).risk for one in allowed)
+        found = cut(y, 2.0)
+        assert found.setting in allowed
+        assert found.risk == pytest.approx(best, abs=1e-9)
+        assert soft(y, 2.0, found.setting).risk == pytest.approx(best, abs=1e-9)
+
+
+def test_factors_are_never_negative() -> None:
+    for found in (shrunk(np.full(9, 0.1), 4.0), shrunk(np.zeros(9), 4.0)):
+        assert found.setting == 0
+        assert not found.values.any()
+    flat = centred(np.full(9, 7.0), 4.0)
+    assert flat.values.tolist() == [7.0] * 9
+
+
+@pytest.mark.parametrize(
+    ("d", "risk"), [(4, 0.7838338208), (10, 0.6209130103), (100, 0.5124621847), (1000, 0.5012496247)]
+)
+def test_published_errors_of_shrinkage(d: int, risk: float) -> None:
+    assert shrinkage_error(d, 1.0, d, positive=False) / d == pytest.approx(risk, abs=5e-11)
+
+
+@pytest.mark.parametrize(("d", "risk"), [(10, 0.12576739), (100, 0.01075791)])
+def test_published_errors_of_positive_part_shrinkage_at_zero(d: int, risk: float) -> None:
+    assert shrinkage_error(0, 1.0, d) / d == pytest.approx(risk, abs=5e-9)
+
+
+def test_large_norms_go_over_into_the_expansion() -> None:
+    below, above = (shrinkage_error(2e6 * one, 1.0, 1000) for one in (1 - 1e-6, 1 + 1e-6))
+    assert 1000 - above == pytest.approx((1000 - below) * (1 - 2e-6), rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "d", "js", "threshold"),
+    [
+        (0.01, 10, 0.54559, 0.71673),
+        (0.01, 100, 0.08913, 0.08397),
+        (0.01, 1000, 0.00937, 0.00842),
+        (0.1, 100, 0.81018, 3.0065),
+        (0.1, 1000, 0.29534, 0.41516),
+        (1, 1000, 0.96107, 8.6214),
+    ],
+)
+def test_mean_estimation_has_its_published_errors(epsilon: float, d: int, js: float, threshold: float) -> None:
+    variance = ss.calibrate(epsilon, 1e-4, math.sqrt(d) / 500) ** 2
+    prior = 1 + 1 / (12 * 500)
+    random = np.random.default_rng(2018)
+    means = random.normal(0, math.sqrt(prior), (400, d))
+    found = np.mean([shrinkage_error(float(one @ one), variance, d) for one in means]) / (d * variance)
+    assert found == pytest.approx(js, rel=0.03)
+    cuts = threshold_errors(means.reshape(-1), variance, universal_threshold(variance, d)).mean() / variance
+    assert cuts == pytest.approx(threshold, rel=0.03)
+
+
+@pytest.mark.parametrize("row", HISTOGRAMS, ids=lambda row: f"{len(row[0])}-{row[0][0]}-{row[1]}")
+def test_histograms_have_their_published_expected_errors(row: tuple) -> None:
+    counts, epsilon, js, js_mean, threshold, soft_sure, auto, _ = row
+    variance, d = ss.calibrate(epsilon, 1e-6) ** 2, len(counts)
+    found = {name: error / (d * variance) for name, error in expected_errors(counts, variance).items()}
+    assert found["raw"] == pytest.approx(1)
+    assert found["js"] == pytest.approx(js, abs=5.5e-7)
+    if js_mean is not None:
+        assert found["js_mean"] == pytest.approx(js_mean, abs=5.5e-7)
+    fixed = threshold_errors(counts.astype(float), variance, universal_threshold(variance, d)).sum()
+    assert fixed / (d * variance) == pytest.approx(threshold, abs=5.5e-7)
+    assert found["soft_sure"] == pytest.approx(soft_sure, rel=0.035)
+    if auto is not None:
+        assert found["auto"] == pytest.approx(auto, rel=0.035)
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize("row", HISTOGRAMS, ids=lambda row: f"{len(row[0])}-{row[0][0]}-{row[1]}")
+def test_auto_is_the_best_column_of_every_histogram(row: tuple) -> None:
+    counts, epsilon, *_, auto, clipped = row
+    sigma, d = float(ss.calibrate(epsilon, 1e-6)), len(counts)
+    random, runs = np.random.default_rng(77), 40 if len(counts) > 10_000 else 60
+    errors: dict[str, list[float]] = {name: [] for name in ("raw", "js", "js_mean", "soft_sure", "auto", "clipped")}
+    for _ in range(runs):
+        y = counts + random.normal(0, sigma, d)
+        for name in ("raw", "js", "js_mean", "soft_sure", "auto"):
+            values = denoise(y, sigma**2, name).values
+            errors[name].append(float(np.sum((values - counts) ** 2)) / (d * sigma**2))
+        clean = refined(denoise(y, sigma**2).values, nonnegative=True)
+        errors["clipped"].append(float(np.sum((clean - counts) ** 2)) / (d * sigma**2))
+    mean = {name: float(np.mean(found)) for name, found in errors.items()}
+    error = {name: float(np.std(found)) / math.sqrt(runs) for name, found in errors.items()}
+    best = min(("raw", "js", "js_mean", "soft_sure"), key=mean.__getitem__)
+    assert mean["auto"] <= mean[best] + 4 * error[best]
+    expected = expected_errors(counts, sigma**2)
+    for name in ("raw", "js", "js_mean"):
+        assert abs(mean[name] - expected[name] / (d * sigma**2)) < 5 * error[name] + 1e-6
+    if auto is not None:
+        assert mean["auto"] == pytest.approx(auto, rel=0.03, abs=4 * error["auto"])
+        assert mean["clipped"] == pytest.approx(clipped, rel=0.03, abs=4 * error["clipped"])
+    assert mean["clipped"] <= mean["auto"] * (1 + 1e-9)
+
+
+def test_auto_is_raw_for_few_slots_and_for_little_noise() -> None:
+    assert denoise(np.zeros(63), 9.0).method == "raw"
+    assert denoise(np.zeros(64), 9.0).method != "raw"
+    assert denoise(np.zeros(64), 0.9).method == "raw"
+
+
+def test_what_does_not_apply_is_refused() -> None:
+    for method, counts, variance, target in (
+        ("soft", Y, 1.0, None),
+        ("js", Y[:2], 1.0, None),
+        ("js_mean", Y[:3], 1.0, None),
+        ("soft_sure", Y[:1], 1.0, None),
+        ("js", Y, 0.99, None),
+        ("target", Y, 1.0, None),
+        ("js", Y, 1.0, Y),
+        ("target", Y, 1.0, Y[1:]),
+        ("target", Y, 1.0, np.full(4, np.nan)),
+    ):
+        with pytest.raises(EstimateError):
+            denoise(counts, variance, method, target)
+
+
+def test_shrinking_towards_a_target_is_shrinking_what_is_left() -> None:
+    goal = np.array([2.0, 0, 2, 0])
+    found = estimate([3, -1, 2, 5], "target", target=goal)
+    assert found.values == pytest.approx(goal + shrunk(np.array([3.0, -1, 2, 5]) - goal, 1.0).values)
+    assert found.method == "target"
+
+
+def test_refinements_are_applied_in_order() -> None:
+    values = np.array([-2.0, 1.0, 3.0])
+    assert refined(values, nonnegative=True).tolist() == [0, 1, 3]
+    assert refined(values, nonnegative=True, total=8.0).tolist() == [0, 2, 6]
+    assert refined(values, nonnegative=True, total=5.0, whole=True).tolist() == [0, 1, 4]
+    assert refined(np.array([-2.0, 1.0]), total=9.0).tolist() == [-2, 1]  # a sum below 0 cannot be scaled
+
+
+def test_counts_and_sums_in_user_units() -> None:
+    spec = GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(items=["a", 5, b"c"]), max_weight="1/4", fraction_bits=2)
+    answers = GaussianEstimate(spec, [Fraction(64), Fraction(36)], np.array([40, -8, 11], np.int64), "raw")
+    assert answers.values.tolist() == [10, -2, 2.75]
+    assert answers.stderr == 2.5
+    assert answers.variance == Fraction(25, 4)
+    one = answers.count(5)
+    assert (one.value, one.stderr) == (-2, 2.5)
+    assert (one.low, one.high) == pytest.approx((-2 - 1.959963985 * 2.5, -2 + 1.959963985 * 2.5))
+    assert answers.interval(0.9)[0].tolist() == pytest.approx([10 - 1.644853627 * 2.5, 10 + 1.644853627 * 2.5])
+    both = answers.sum(items=["a", b"c"])
+    assert (both.value, both.stderr) == (12.75, pytest.approx(2.5 * math.sqrt(2)))
+    assert answers.sum().value == answers.sum(0, 3).value == 10.75
+    assert answers.sum(1).to_dict() == answers.sum(items=[5, b"c"]).to_dict()
+    assert [one.item for one in answers.top(3)] == ["a", b"c", 5]
+    assert json.loads(json.dumps(answers.to_dict()))["items"] == ["a", 5, "63"]
+    rows = list(answers.rows())
+    assert [row["item"] for row in rows] == ["a", 5, b"c"]
+    assert (rows[0]["low"], rows[0]["high"]) == tuple(answers.interval()[0])
+    assert "a: 10" in str(answers)
+    assert "10" not in repr(answers)
+
+
+def test_questions_that_have_no_answer_are_refused() -> None:
+    answers = estimate([1, 2, 3])
+    for item in (3, -1, True, "1", 1.0):
+        with pytest.raises(DomainError):
+            answers.count(item)  # type: ignore[arg-type]
+    for low, high in ((2, 2), (-1, 2), (0, 4), (True, 2)):
+        with pytest.raises(DomainError):
+            answers.sum(low, high)
+    for items in ([], [1, 1]):
+        with pytest.raises(DomainError):
+            answers.sum(items=items)
+    with pytest.raises(EstimateError):
+        answers.sum(0, 1, items=[1])
+    for k in (0, 4, True, 1.5):
+        with pytest.raises(EstimateError):
+            answers.top(k)  # type: ignore[arg-type]
+    for level in (0, 1, math.nan, -0.5):
+        with pytest.raises(EstimateError):
+            answers.interval(level)
+    with pytest.raises(EstimateError):
+        GaussianEstimate(answers.spec, [], np.zeros(3, np.int64))
+    with pytest.raises(EstimateError):
+        GaussianEstimate(answers.spec, [Fraction(1)], np.zeros(4, np.int64))
+    listed = GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(items=["a", "b"]))
+    outline = GaussianSpec.from_dict(listed.to_dict())
+    nameless = GaussianEstimate(outline, [Fraction(1)], np.zeros(2, np.int64))
+    with pytest.raises(DomainError, match="not at hand"):
+        nameless.count("a")
+    assert nameless.top(1)[0].item is None
+    with pytest.raises(DomainError) as caught:
+        GaussianEstimate(listed, [Fraction(1)], np.zeros(2, np.int64)).count("secret")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("sigma2", [Fraction(1, 4), Fraction(1), Fraction(22, 7), Fraction(15)])
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.999])
+def test_widths_for_little_noise_are_the_smallest_that_cover(sigma2: Fraction, level: float) -> None:
+    law = DiscreteGaussian(sigma2)
+    half = int(half_width([sigma2], level))
+    inside = [float(law.pmf(np.arange(-h, h + 1)).sum()) for h in (half, half - 1)]
+    assert inside[0] >= level - 1e-12
+    assert half == 0 or inside[1] < level
+    assert sure_width([sigma2], 1 - level) in (half, half + 1)
+
+
+def test_the_law_of_layers_is_their_convolution() -> None:
+    points = np.arange(-60, 61)
+    one, other = DiscreteGaussian(Fraction(1, 2)).pmf(points), DiscreteGaussian(Fraction(2)).pmf(points)
+    wanted = np.convolve(np.convolve(one, one), np.convolve(other, other))
+    found = noise_law([Fraction(1, 2), Fraction(2)], 2)
+    radius, middle = len(found) // 2, len(wanted) // 2
+    assert found == pytest.approx(wanted[middle - radius : middle + radius + 1], abs=1e-15)
+    assert tails(found)[0] == pytest.approx(1 - wanted[middle])
+
+
+@pytest.mark.parametrize("variances", [["16"], ["18330/1024"], ["9", "9"], ["1"] * 20, ["1/3"] * 60, ["1000000"]])
+@pytest.mark.parametrize("miss", [0.3, 0.05, 1e-4, 1e-9])
+def test_sure_widths_are_sure(variances: list[str], miss: float) -> None:
+    layers = [Fraction(one) for one in variances]
+    width, total = sure_width(layers, miss), float(sum(layers))
+    if len(layers) == 1:
+        points = np.arange(width + 1, width + 1 + math.ceil(14 * math.sqrt(total)))
+        beyond = 2 * float(DiscreteGaussian(layers[0]).pmf(points).sum())
+    else:
+        radius = math.ceil(12 * math.sqrt(total))
+        law = np.ones(1)
+        for one in layers:
+            law = np.convolve(law, DiscreteGaussian(one).pmf(np.arange(-radius // 3, radius // 3 + 1)))
+        beyond = 2 * float(law[len(law) // 2 + width + 1 :].sum())
+    assert 0 < beyond <= miss
+    assert beyond >= miss / 60 or float(min(layers)) < 1
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize("truth", ["equal", "falling", "two"])
+def test_top_covers_all_selected_counts_at_once(truth: str) -> None:
+    d, k, runs, sigma2 = 300, 8, 2000, Fraction(36)
+    counts = {
+        "equal": np.full(d, 500),
+        "falling": 20_000 // np.arange(1, d + 1),
+        "two": np.repeat([900, 30], [10, d - 10]),
+    }[truth]
+    spec = GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=d))
+    random = np.random.default_rng(5)
+    together = naive = 0
+    for _ in range(runs):
+        state = counts + np.rint(random.normal(0, 6, d)).astype(np.int64)
+        top = GaussianEstimate(spec, [sigma2], state, "raw").top(k)
+        together += all(one.low <= counts[one.slot] <= one.high for one in top)
+        half = half_width([sigma2], 0.95)
+        naive += all(abs(one.value - counts[one.slot]) <= half for one in top)
+    assert together / runs >= 0.95 - 4 * math.sqrt(0.95 * 0.05 / runs)
+    assert naive / runs < 0.85  # intervals that ignore the selection are refused
