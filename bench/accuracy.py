@@ -39,12 +39,12 @@ import data
 from thrown import thrown
 
 from sketchstream.errors import EstimateError
-from sketchstream.estimate import reconstruct
-from sketchstream.estimate.bands import normal_quantile
-from sketchstream.estimate.intervals import Uncertainty, closed
-from sketchstream.estimate.observed import Observed
-from sketchstream.estimate.simulate import hashed, publish
-from sketchstream.estimate.totals import NoiseSum, RatioEnds, TotalEnds
+from sketchstream.kinds.profile.estimate import reconstruct
+from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
+from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, closed
+from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum, RatioEnds, TotalEnds
+from sketchstream.kinds.profile.estimate.observed import Observed
+from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 
 RESULTS = Path(__file__).resolve().parent / "results"
 N = 300

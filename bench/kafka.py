@@ -208,8 +208,8 @@ class RawReader:
         """Count so many records; `keep` collects what the partitions' fields hold."""
         from crc32c import crc32c
 
-        from sketchstream_connectors import record_kernels as kernels
-        from sketchstream_connectors.fetch_responses import read_response
+        from sketchstream_connectors.kafka import record_kernels as kernels
+        from sketchstream_connectors.kafka.fetch_responses import read_response
 
         seen = 0
         cost = Cost(records)
@@ -256,7 +256,7 @@ def client_consumer(bootstrap: str, topic: str, share: Sequence[int] = range(PAR
     """kafka-python with the settings of our worker, at the beginning of its partitions, connected."""
     from kafka import TopicPartition
 
-    from sketchstream_connectors.kafka_client import Connection
+    from sketchstream_connectors.kafka.client import Connection
 
     consumer = Connection({"bootstrap.servers": bootstrap, "group.id": "bench"}).consumer(group_id=None)
     partitions = [TopicPartition(topic, p) for p in share]
@@ -289,7 +289,7 @@ def counting_records() -> type:
     from crc32c import crc32c
     from kafka.consumer.fetcher import Fetcher
 
-    from sketchstream_connectors import record_kernels as kernels
+    from sketchstream_connectors.kafka import record_kernels as kernels
 
     class Count:
         """What poll() returns."""
@@ -387,10 +387,10 @@ def read_confluent(bootstrap: str, topic: str, records: int, _decoder: Any, *, b
 
 def our_consumer(bootstrap: str, topic: str, share: Sequence[int] = range(PARTITIONS)) -> Any:
     """With our path attached."""
-    from sketchstream_connectors import raw_fetch
+    from sketchstream_connectors.kafka import fetch_patch
 
     consumer = client_consumer(bootstrap, topic, share)
-    assert raw_fetch.attach(consumer, "raw") == "raw"
+    assert fetch_patch.attach(consumer, "raw") == "raw"
     return consumer
 
 
@@ -531,7 +531,7 @@ def spread(ratios: np.ndarray) -> str:
 
 
 def decoder_for(shape: str) -> Any:
-    from sketchstream_connectors.fields import Decoder
+    from sketchstream_connectors.decode.fields import Decoder
 
     if shape == "keys":
         return Decoder(format="key")
@@ -579,8 +579,8 @@ def report(shape: str, codec: str, costs: Costs) -> None:
 
 def decompressed(bootstrap: str, topic: str, records: int, rounds: int) -> np.ndarray:
     """Seconds a record of decompressing alone: every batch in memory, one thread, whatever comes out thrown away."""
-    from sketchstream_connectors import record_kernels as kernels
-    from sketchstream_connectors.compression import decompress
+    from sketchstream_connectors.kafka import record_kernels as kernels
+    from sketchstream_connectors.kafka.compression import decompress
 
     reader, kept = RawReader(bootstrap, topic, range(PARTITIONS)), []
     reader.read(records, kept)
@@ -644,7 +644,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         bootstrap = options.bootstrap
         if bootstrap is None:
-            from sketchstream_connectors.devbroker import DevCluster
+            from sketchstream_connectors.kafka.devbroker import DevCluster
 
             cluster = stack.enter_context(DevCluster(1, quick=False, heap="1g"))
             bootstrap = cluster.bootstrap

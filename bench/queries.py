@@ -28,11 +28,11 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__fi
 import sketchstream as ss  # noqa: E402
 from sketchstream.privacy.ledger import Ledger  # noqa: E402
 from sketchstream.published import Origin, Release  # noqa: E402
-from sketchstream.stream.ports import Frontier, SealedEntry  # noqa: E402
-from sketchstream_connectors.devbroker import DevCluster  # noqa: E402
-from sketchstream_connectors.kafka_client import Connection  # noqa: E402
-from sketchstream_connectors.kafka_publish import KafkaPublisher  # noqa: E402
-from sketchstream_connectors.kafka_topics import FOR_EVER  # noqa: E402
+from sketchstream.stream.interfaces import Frontier, SealedEntry  # noqa: E402
+from sketchstream_connectors.kafka.client import Connection  # noqa: E402
+from sketchstream_connectors.kafka.devbroker import DevCluster  # noqa: E402
+from sketchstream_connectors.kafka.publisher import KafkaPublisher  # noqa: E402
+from sketchstream_connectors.kafka.topics import FOR_EVER  # noqa: E402
 
 HOUR_MS = 3_600_000
 FIRST_MS = 1_577_836_800_000  # 2020-01-01T00:00:00Z

@@ -23,11 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import reference
 
-from sketchstream.estimate import circulant, reconstruct
-from sketchstream.estimate.observed import Observed
-from sketchstream.estimate.simulate import publish
 from sketchstream.kernels import kernel
-from sketchstream.kinds.profile import observed_state
+from sketchstream.kinds.profile.estimate import reconstruct
+from sketchstream.kinds.profile.estimate.baselines import circulant
+from sketchstream.kinds.profile.estimate.observed import Observed
+from sketchstream.kinds.profile.estimate.simulate import publish
+from sketchstream.kinds.profile.mechanism import observed_state
 from sketchstream.spec import ClosedDomain, ProfileSpec
 
 

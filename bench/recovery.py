@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kafka"))
 
 from kafka_app import AT_ONCE, MINUTE, App, Worker  # noqa: E402
 
-from sketchstream_connectors.devbroker import DevCluster  # noqa: E402
+from sketchstream_connectors.kafka.devbroker import DevCluster  # noqa: E402
 
 SLOTS = 2**16
 SKETCH = f'epsilon = "1"\ndomain = {{ slots = {SLOTS}, levels = 4 }}\nmax_count = 300'

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kafka"))
 
 from kafka_app import AT_ONCE, App  # noqa: E402
 
-from sketchstream_connectors.devbroker import DevCluster  # noqa: E402
+from sketchstream_connectors.kafka.devbroker import DevCluster  # noqa: E402
 
 SKETCH = 'epsilon = "1"\ndomain = { slots = 262144, levels = 4 }\nmax_count = 300'
 INPUT = f'item = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"'

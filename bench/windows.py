@@ -26,13 +26,13 @@ from sketchstream.kernels import kernel
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain, ProfileSpec
 from sketchstream.stream.buffers import Buffers
-from sketchstream.stream.memory import MemoryPublisher
+from sketchstream.stream.interfaces import Assigned, Chunk, Fresh, Restored, Snapshot, SourceEvent
 from sketchstream.stream.partition import PartitionState, Rules
 from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.ports import Assigned, Chunk, Fresh, Restored, Snapshot, SourceEvent
 from sketchstream.stream.quorum import Quorum, Watermark
 from sketchstream.stream.windows import Calendar, Width
 from sketchstream.stream.worker import Settings, Worker
+from sketchstream.testing.memory import MemoryPublisher
 
 # this folder has a kafka.py, which must not be taken for the client
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
@@ -234,10 +234,10 @@ def snapshots(rounds: int) -> None:
     """
     from kafka_app import Nobody
 
-    from sketchstream_connectors import kafka_topics
-    from sketchstream_connectors.devbroker import DevCluster
-    from sketchstream_connectors.kafka_client import Connection
-    from sketchstream_connectors.kafka_store import KafkaStore
+    from sketchstream_connectors.kafka import topics
+    from sketchstream_connectors.kafka.client import Connection
+    from sketchstream_connectors.kafka.devbroker import DevCluster
+    from sketchstream_connectors.kafka.store import KafkaStore
 
     default, seconds = Settings().snapshot_every_s, 4.0
     bare: list[float] = []
@@ -249,7 +249,7 @@ def snapshots(rounds: int) -> None:
         with connection.admin.client("creating the input") as admin:
             admin.create_topics({"events": {"num_partitions": partitions, "replication_factor": 1}})
             admin.wait_for_topics(["events"])
-        kafka_topics.create(connection, kafka_topics.Names(group, "events"))
+        topics.create(connection, topics.Names(group, "events"))
         worker = Worker(
             rules(slots, HOUR_MS),
             Spread(partitions, 1, 200_000),

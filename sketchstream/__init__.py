@@ -29,8 +29,8 @@ _HOMES = {
     "sketchstream.privacy.guarantee": ("Guarantee",),
     "sketchstream.privacy.ledger": ("Ledger",),
     "sketchstream.query": ("Window", "Windows", "windows"),
-    "sketchstream.estimate.result": ("Estimate", "Profile"),
-    "sketchstream.planner": ("Plan", "plan", "required"),
+    "sketchstream.kinds.profile.estimate.result": ("Estimate", "Profile"),
+    "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
     "sketchstream.kinds.gaussian": ("DiscreteCalibration", "calibrate", "calibrate_discrete", "delta_of", "epsilon_of"),
     "sketchstream.privacy.hygiene": ("Hardened", "harden"),
     "sketchstream.errors": (
@@ -135,7 +135,6 @@ if TYPE_CHECKING:
         VersionError,
         WeightError,
     )
-    from sketchstream.estimate.result import Estimate, Profile
     from sketchstream.hashing import Key
     from sketchstream.kinds.gaussian import (
         DiscreteCalibration,
@@ -144,7 +143,8 @@ if TYPE_CHECKING:
         delta_of,
         epsilon_of,
     )
-    from sketchstream.planner import Plan, plan, required
+    from sketchstream.kinds.profile.estimate.result import Estimate, Profile
+    from sketchstream.kinds.profile.planner import Plan, plan, required
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.hygiene import Hardened, harden
     from sketchstream.privacy.ledger import Ledger

@@ -21,13 +21,13 @@ import numpy.typing as npt
 
 from sketchstream.components import TOTAL, Counter, find, read_counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError
-from sketchstream.kinds import profile as kind
+from sketchstream.kinds.profile import mechanism as kind
 from sketchstream.spec import Form, OpenDomain, ProfileSpec, Publish, whole
 
 if TYPE_CHECKING:
-    from sketchstream.estimate import About
-    from sketchstream.estimate.observed import Observed
-    from sketchstream.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate import About
+    from sketchstream.kinds.profile.estimate.observed import Observed
+    from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.ledger import Ledger
 
@@ -196,7 +196,7 @@ class _Published:
             SpecError: max_count beyond the spec's.
             EstimateError: the method does not apply to what was published.
         """
-        from sketchstream import estimate
+        from sketchstream.kinds.profile import estimate
 
         limit = self.spec.max_count
         return estimate.reconstruct(
@@ -211,7 +211,7 @@ class _Published:
 
     def _about(self) -> About:
         """What the profile says of the whole sketch: promised epsilons, not the slots' shares; the noisy total."""
-        from sketchstream.estimate import About
+        from sketchstream.kinds.profile.estimate import About
 
         parts: tuple[Any, ...] = self.parts if isinstance(self, Stack) else (self,)
         total = find(summed([part.counters for part in parts]), TOTAL)
@@ -487,7 +487,7 @@ class Stack(_Published):
             if crowd is None or len(parts) == 1:
                 out.append(self._added(law, cost, parts))
                 continue
-            from sketchstream.estimate.opened import alike
+            from sketchstream.kinds.profile.estimate.open_domain.collisions import alike
 
             for chosen in alike([self._added(law, cost, [part]) for part in parts]):
                 out.append(self._added(law, cost, [parts[i] for i in chosen]))

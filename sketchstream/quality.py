@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Counter, find, summed
 
 if TYPE_CHECKING:
-    from sketchstream.estimate.result import Estimate
+    from sketchstream.kinds.profile.estimate.result import Estimate
     from sketchstream.published import Release, SealedState
 
 Verdict = Literal["good", "warning", "incomplete", "too few", "unknown"]
@@ -101,14 +101,14 @@ def judge(parts: Sequence[Release | SealedState], rule: Rule = Rule()) -> Qualit
 
 def threshold(admitted: Counter, counted: Counter, alarm: float) -> float:
     """The q of the rule. The noise of R is taken whole, not (1-s) of it, which makes q a little larger."""
-    from sketchstream.estimate.totals import NoiseSum
+    from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
 
     return NoiseSum(tuple(draw.epsilon for one in (admitted, counted) for draw in one.noise)).quantile(alarm)
 
 
 def _records(admitted: Counter) -> Estimate:
-    from sketchstream.estimate.result import Estimate
-    from sketchstream.estimate.totals import NoiseSum
+    from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
+    from sketchstream.kinds.profile.estimate.result import Estimate
 
     low, high = NoiseSum(tuple(draw.epsilon for draw in admitted.noise)).ends(0.95)
     return Estimate(max(admitted.value, 0.0), max(admitted.value + low, 0.0), max(admitted.value + high, 0.0))
@@ -116,8 +116,8 @@ def _records(admitted: Counter) -> Estimate:
 
 def _share(counted: Counter, admitted: Counter) -> Estimate:
     """Counted over admitted, within 0 and 1, by Fieller's interval."""
-    from sketchstream.estimate.result import Estimate
-    from sketchstream.estimate.totals import NoiseSum, fieller
+    from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum, fieller
+    from sketchstream.kinds.profile.estimate.result import Estimate
 
     noise, other = (NoiseSum(tuple(draw.epsilon for draw in one.noise)).variance for one in (counted, admitted))
     low, high = fieller(float(counted.value), noise, float(admitted.value), other, Z95)

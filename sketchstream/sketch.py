@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from sketchstream.components import Counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError
-from sketchstream.kinds import profile as kind
+from sketchstream.kinds.profile import mechanism as kind
 from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
     Layer,

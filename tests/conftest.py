@@ -35,7 +35,7 @@ def kafka() -> Iterator[str]:
     if given:
         yield given
         return
-    from sketchstream_connectors.devbroker import DevCluster
+    from sketchstream_connectors.kafka.devbroker import DevCluster
 
     with DevCluster(1) as cluster:
         yield cluster.bootstrap

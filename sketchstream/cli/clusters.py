@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
     from sketchstream.privacy.guarantee import Context
-    from sketchstream.stream.config import Config
     from sketchstream.stream.plans import SketchPlan
     from sketchstream.stream.recover import Finding
-    from sketchstream_connectors.kafka_client import Connection
-    from sketchstream_connectors.kafka_topics import Names
+    from sketchstream_connectors.kafka.client import Connection
+    from sketchstream_connectors.kafka.topics import Names
 
 
 ANSWER_S: Final = 2.0
@@ -27,7 +27,7 @@ ANSWER_S: Final = 2.0
 
 def load(path: Path) -> Config:
     """The configuration of a file, environment variables laid over it."""
-    from sketchstream.stream.config import Config
+    from sketchstream.config.loader import Config
 
     return Config.load(path)
 
@@ -42,7 +42,7 @@ def require_topic(config: Config, purpose: str) -> None:
 @contextlib.contextmanager
 def connected(config: Config) -> Iterator[Connection]:
     """A connection to the cluster of a configuration, closed afterwards."""
-    from sketchstream_connectors.kafka_client import Connection
+    from sketchstream_connectors.kafka.client import Connection
 
     connection = Connection(config.kafka, config.folder)
     try:
@@ -67,7 +67,7 @@ def answers(config: Config) -> bool:
 
 def names(config: Config) -> Names:
     """The topics of a configuration."""
-    from sketchstream_connectors.kafka_topics import Names
+    from sketchstream_connectors.kafka.topics import Names
 
     return Names(
         group=config.group,

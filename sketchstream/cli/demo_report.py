@@ -17,7 +17,7 @@ from sketchstream.cli import results, show
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Month
-    from sketchstream.estimate.result import Estimate, Profile
+    from sketchstream.kinds.profile.estimate.result import Estimate, Profile
     from sketchstream.spec import Unit
 
 KS: Final = (1, 2, 10, 30)

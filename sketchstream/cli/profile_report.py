@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream import report
 from sketchstream.cli import results, show
-from sketchstream.estimate import pages
+from sketchstream.kinds.profile.show import pages
 
 if TYPE_CHECKING:
-    from sketchstream.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate.result import Profile
 
 
 def page(profile: Profile, source: str, facts: Mapping[str, Any] | None = None) -> str:

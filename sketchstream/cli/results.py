@@ -16,9 +16,9 @@ from sketchstream.errors import EstimateError, MergeError
 if TYPE_CHECKING:
     from sketchstream.cli.windows import Windows
     from sketchstream.cli.windows_report import WindowsReport
-    from sketchstream.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published
-    from sketchstream.serve.sealed import SealedWindow
+    from sketchstream.query.sealed import SealedWindow
 
 SUMMARY: Final = ("distinct", "at_least.2", "at_least.10", "mean")
 """What the table of many windows shows of each."""
@@ -26,7 +26,7 @@ SUMMARY: Final = ("distinct", "at_least.2", "at_least.10", "mean")
 
 def print_one(profile: Profile, form: show.Format, facts: Mapping[str, Any] | None = None) -> None:
     """One profile; `facts` of its window stand before it."""
-    from sketchstream.estimate import export
+    from sketchstream.kinds.profile.show import export
 
     known = dict(facts or {})
     intervals = not known.get("repartitioned", False)

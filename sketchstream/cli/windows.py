@@ -23,14 +23,14 @@ from sketchstream.errors import ConfigError, MergeError, SketchstreamError, Stor
 from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
-    from sketchstream.estimate.result import Profile
+    from sketchstream.config.loader import Config
+    from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.privacy.deployment import Deployment, Record
     from sketchstream.privacy.guarantee import Beside
     from sketchstream.published import Published, SealedState
-    from sketchstream.serve.sealed import SealedReader, SealedWindow
-    from sketchstream.stream.config import Config
+    from sketchstream.query.sealed import SealedReader, SealedWindow
+    from sketchstream.stream.interfaces import SealedSource
     from sketchstream.stream.plans import SketchPlan
-    from sketchstream.stream.ports import SealedSource
 
 
 SHOWN: Final = 5
@@ -94,11 +94,11 @@ class Windows:
         """A sentence about the windows that workers hold open, as of their last snapshots; None without any."""
         found: dict[str, list[tuple[int, int]]] = {}
         if self.config.from_kafka:
-            from sketchstream_connectors.kafka_worker import open_windows
+            from sketchstream_connectors.kafka.worker import open_windows
 
             found = open_windows(self.config)
         else:
-            from sketchstream.stream import store
+            from sketchstream_connectors.files import store
 
             with contextlib.suppress(SketchstreamError, OSError):
                 found = store.open_windows(self.config.store_path)
@@ -114,7 +114,7 @@ class Windows:
         """How long the input topic keeps records, for the guarantee; None where the broker does not say."""
         if not self.config.from_kafka:
             return None
-        from sketchstream_connectors.kafka_worker import retention_ms
+        from sketchstream_connectors.kafka.worker import retention_ms
 
         return retention_ms(self.config)
 
@@ -124,7 +124,7 @@ class Windows:
 
     def profile(self, window: SealedWindow, reconstruct: Callable[[Published], Profile]) -> Profile:
         """A window's profile, whose guarantee knows the deployment: other sketches, windows, partitions."""
-        from sketchstream.estimate.zeros import with_zeros
+        from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
         from sketchstream.privacy.guarantee import Guarantee
 
         profile = reconstruct(self.result(window))
@@ -221,7 +221,7 @@ class Windows:
         """Everything that was published, of every revision, for the ledger."""
         from sketchstream.privacy.deployment import Deployment
         from sketchstream.published import Release, SealedState, read
-        from sketchstream.stream.ports import SealedEntry
+        from sketchstream.stream.interfaces import SealedEntry
 
         limit = self.config.privacy.max_epsilon
         parts = [
@@ -237,13 +237,14 @@ class Windows:
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Windows]:
     """The published windows of a configuration file: of its topic if there is one, else of its folder."""
-    from sketchstream.serve.sealed import DirectorySealed, SealedReader
+    from sketchstream.query.sealed import SealedReader
+    from sketchstream_connectors.files.sealed import DirectorySealed
 
     config = clusters.load(path)
     directory = config.sealed_directory
     source: SealedSource
     if config.sealed_topic is not None:
-        from sketchstream_connectors.kafka_worker import open_sealed
+        from sketchstream_connectors.kafka.worker import open_sealed
 
         source = open_sealed(config)
     else:
@@ -258,7 +259,7 @@ def opened(path: Path) -> Iterator[Windows]:
 
 def gain(state: SealedState) -> float:
     """How far the inversion of this state's noise can stretch an error: at the worst frequency, over all layers."""
-    from sketchstream.estimate import laws
+    from sketchstream.kinds.profile.estimate import laws
 
     epsilons = [float(layer.epsilon) for layer in state.layers]
     if state.spec.modulus is not None:

@@ -14,11 +14,11 @@ from zoneinfo import ZoneInfo
 
 from sketchstream import report
 from sketchstream.cli import results, show
-from sketchstream.estimate import pages
+from sketchstream.kinds.profile.show import pages
 
 if TYPE_CHECKING:
-    from sketchstream.estimate.result import Estimate, Profile
-    from sketchstream.serve.sealed import SealedWindow
+    from sketchstream.kinds.profile.estimate.result import Estimate, Profile
+    from sketchstream.query.sealed import SealedWindow
 
 FOLDS: Final = 100
 """So many of the last windows have a fold with their own numbers and chart; the table has all of them."""

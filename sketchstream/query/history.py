@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
     from sketchstream.cli.windows import Windows as Deployment
-    from sketchstream.estimate.result import Estimate, Profile
+    from sketchstream.kinds.profile.estimate.result import Estimate, Profile
     from sketchstream.published import Published
-    from sketchstream.serve.sealed import SealedWindow
+    from sketchstream.query.sealed import SealedWindow
 
 NUMBERS: Final = ("distinct", "at_least.2", "at_least.10", "total", "mean", "entropy")
 """Numbers of a table of windows, unless others are asked for."""
@@ -90,7 +90,7 @@ class Window:
 
     def numbers(self, names: Sequence[str] = NUMBERS) -> dict[str, Estimate | None]:
         """Numbers by name; None for a k+ number beyond what the profile resolves."""
-        from sketchstream.estimate import pages
+        from sketchstream.kinds.profile.show import pages
 
         return pages.numbers(self.profile, names)
 
@@ -174,8 +174,8 @@ class Windows(Sequence[Window]):
     def _repr_html_(self) -> str:
         """For notebooks: the trend, and a table of all windows."""
         from sketchstream.cli.windows_report import start_labels
-        from sketchstream.estimate import pages
-        from sketchstream.estimate.result import shown
+        from sketchstream.kinds.profile.estimate.result import shown
+        from sketchstream.kinds.profile.show import pages
 
         rows = [one.numbers(tuple(pages.TREND)) for one in self]
         labels = start_labels([one.start for one in self])

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
+from sketchstream.stream.assigned_partition import Slot
 from sketchstream.stream.metrics import Metrics
-from sketchstream.stream.slots import Slot
 from sketchstream.stream.windows import NO_TIME, iso
 
 REASONS: Final = ("late", "future", "unreadable_times", "undecodable", "invalid", "nulls", "misplaced")

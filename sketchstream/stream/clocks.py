@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from sketchstream.stream.ports import Clock, StateStore
+from sketchstream.stream.interfaces import Clock, StateStore
 
 log = logging.getLogger("sketchstream.worker")
 

@@ -24,13 +24,13 @@ from sketchstream.items import Items
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, ProfileSpec
-from sketchstream.stream import manifest
+from sketchstream.stream import checkpoint
 from sketchstream.stream.buffers import Buffers
-from sketchstream.stream.placement import belongs, kept
+from sketchstream.stream.interfaces import Chunk, Decoded, Frontier, Peer, Restored, SealedEntry, Snapshot
+from sketchstream.stream.partitioner import belongs, kept
 from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.ports import Chunk, Decoded, Frontier, Peer, Restored, SealedEntry, Snapshot
 from sketchstream.stream.quorum import Watermark
-from sketchstream.stream.tracks import (
+from sketchstream.stream.sketch_state import (
     NO_INTS,
     Admitted,
     Ints,
@@ -119,7 +119,7 @@ class PartitionState:
         state = cls(rules, partition, position, partitions, revision)
         state._partial = partial
         if any(peer.spec_fingerprint != rules.fingerprint for peer in peers):
-            state.begins = manifest.boundary(peers, rules.fingerprint, NO_TIME)
+            state.begins = checkpoint.boundary(peers, rules.fingerprint, NO_TIME)
         for name, through in (sealed_elsewhere or {}).items():
             track = state.tracks.get(name)
             if track is not None and through > track.through:
@@ -606,7 +606,7 @@ class PartitionState:
             seal_id=sealed.seal_id,
             body=sealed.to_bytes(),
         )
-        self._outbox.append(Outgoing(entry, manifest.new_name()))
+        self._outbox.append(Outgoing(entry, checkpoint.new_name()))
         del track.windows[window.start]
         track.reached = max(track.reached, window.end)
         if track.last is window:
@@ -675,7 +675,7 @@ class PartitionState:
         for track in self.tracks.values():
             if track.plan is not None and track.announced not in (NO_TIME, self.partitions):
                 self._announce(track)
-        return manifest.write(self, buffers)
+        return checkpoint.write(self, buffers)
 
     def store_all(self) -> None:
         """Nothing of earlier snapshots is stored any more: the next one brings every window and entry."""
@@ -702,4 +702,4 @@ class PartitionState:
         Raises:
             DataLossError: the snapshot cannot be used; the message says why and what to do.
         """
-        return manifest.read(rules, partition, restored, partitions, peers)
+        return checkpoint.read(rules, partition, restored, partitions, peers)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.stream.ports import Plain
+from sketchstream.stream.interfaces import Plain
 from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME
 
 Ints = npt.NDArray[np.int64]

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.errors import ConfigError
-from sketchstream.stream.ports import Decoded
+from sketchstream.stream.interfaces import Decoded
 from sketchstream.stream.windows import NO_TIME
 
 ENOUGH: Final = 100

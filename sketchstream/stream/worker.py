@@ -20,13 +20,11 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 from sketchstream.errors import SketchstreamError
-from sketchstream.stream import account, judgement, refusals, views
+from sketchstream.stream import account, policy, side_outputs, status
+from sketchstream.stream.assigned_partition import Inline, Progress, Settings, Slot, SystemClock
 from sketchstream.stream.clocks import Clocks
-from sketchstream.stream.jobs import Jobs
-from sketchstream.stream.lives import Lives, say
-from sketchstream.stream.metrics import Gauges, Metrics
-from sketchstream.stream.partition import Outcome, PartitionState, Rules
-from sketchstream.stream.ports import (
+from sketchstream.stream.idleness import Silence
+from sketchstream.stream.interfaces import (
     Assigned,
     Chunk,
     Clock,
@@ -37,8 +35,10 @@ from sketchstream.stream.ports import (
     Source,
     StateStore,
 )
-from sketchstream.stream.silence import Silence
-from sketchstream.stream.slots import Inline, Progress, Settings, Slot, SystemClock
+from sketchstream.stream.io_tasks import Jobs
+from sketchstream.stream.metrics import Gauges, Metrics
+from sketchstream.stream.partition import Outcome, PartitionState, Rules
+from sketchstream.stream.partition_manager import Lives, say
 from sketchstream.stream.windows import iso
 
 __all__ = ["Progress", "Settings", "SystemClock", "Worker"]
@@ -185,7 +185,7 @@ class Worker:
             if not todo or self._clock.monotonic() >= deadline:
                 break
             for slot in todo:
-                if not judgement.fits(slot, self._slots.values()):
+                if not policy.fits(slot, self._slots.values()):
                     for other in self._slots.values():
                         self._lives.wait(other, deadline)
                 if slot.state is not None and slot.job is None:
@@ -244,7 +244,7 @@ class Worker:
         try:
             clock_ms = None if chunk.timestamps is None else self._clocks.latest_ms()
             if clock_ms is not None and self._clocks.broker_ms() is None:
-                judgement.check_clock(chunk, clock_ms, self.rules)
+                policy.check_clock(chunk, clock_ms, self.rules)
             outcome = state.apply(
                 chunk, self._lives.partitions_now, self._lives.partitions_for_items, clock_ms=clock_ms
             )
@@ -253,7 +253,7 @@ class Worker:
             self._lives.fail(slot, error)
             return
         slot.failures = slot.strange = 0
-        if judgement.full(slot):
+        if policy.full(slot):
             self._lives.throttle(slot)
 
     def _count(self, slot: Slot, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
@@ -283,7 +283,9 @@ class Worker:
         for sketch, n in outcome.late.items():
             self.metrics.add_late(sketch, n)
         if self._sink is not None:
-            sent, size = refusals.send(self._sink, chunk, outcome, self.metrics, payload=self.settings.refused_payload)
+            sent, size = side_outputs.send(
+                self._sink, chunk, outcome, self.metrics, payload=self.settings.refused_payload
+            )
             slot.refused_bytes += size
             if sent:
                 self._refill(slot)
@@ -306,21 +308,21 @@ class Worker:
                 continue
             if slot.status == "restoring":
                 member = slot.dropped_at < 0 or self._source.confirmed(slot.dropped_s)
-                if judgement.takes_again(slot, now, self._lives.polls, member=member):
+                if policy.takes_again(slot, now, self._lives.polls, member=member):
                     self._lives.take(slot)
                 continue
             if slot.status == "halted" or slot.state is None:
                 continue
             if slot.throttled:
                 self._refill(slot)
-                if judgement.flows(slot):
+                if policy.flows(slot):
                     slot.throttled = False
                     self._source.resume(slot.partition)
             self._lives.settle_counts(slot)
-            due = judgement.due(slot, now, self.settings)
+            due = policy.due(slot, now, self.settings)
             if due == "nothing" or (due == "snapshot" and not self._lives.paced(now)):
                 continue
-            if not judgement.fits(slot, self._slots.values()):
+            if not policy.fits(slot, self._slots.values()):
                 continue
             if due == "rewrite":
                 slot.rewriting, slot.rewrite_at = not slot.state.changed(), None
@@ -329,7 +331,7 @@ class Worker:
         self._lives.collect()
 
     def _refill(self, slot: Slot) -> None:
-        refusals.refill(slot, self._clock.monotonic(), self.settings.refused_per_s)
+        side_outputs.refill(slot, self._clock.monotonic(), self.settings.refused_per_s)
 
     def _idle(self, now: float) -> None:
         """Move the watermarks of silent partitions, and seal what they have passed."""
@@ -358,13 +360,15 @@ class Worker:
 
     def progress(self) -> Progress:
         """Where the worker is."""
-        return views.progress(self._slots.values(), self.metrics.counters, self._clock.monotonic() - self._began)
+        return status.progress(self._slots.values(), self.metrics.counters, self._clock.monotonic() - self._began)
 
     def gauges(self) -> Gauges:
         """What the endpoint shows. May be called from other threads."""
         age = self._clock.monotonic() - self._polled_at
         skew_ms = self._clocks.skew_ms()
-        return views.gauges(self._slots.copy().values(), self._losses, age, joined=self._source.joined, skew_ms=skew_ms)
+        return status.gauges(
+            self._slots.copy().values(), self._losses, age, joined=self._source.joined, skew_ms=skew_ms
+        )
 
     def halted(self) -> dict[int, str]:
         """Halted partitions and why."""

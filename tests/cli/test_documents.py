@@ -13,8 +13,8 @@ import click
 import pytest
 
 from sketchstream.cli.app import COMMANDS, app
-from sketchstream.stream import schema
-from sketchstream.stream.measures import duration_ms, size_bytes
+from sketchstream.config import schema
+from sketchstream.stream.units import duration_ms, size_bytes
 
 Run = Callable[..., Any]
 ROOT = Path(__file__).parents[2]

@@ -248,7 +248,7 @@ def test_the_log_counts_by_reason_or_says_that_it_does_not(
 
 
 def test_a_running_worker_reports_and_warns(caplog: pytest.LogCaptureFixture) -> None:
-    from sketchstream.stream.driver import Driver
+    from sketchstream.testing.driver import Driver
 
     caplog.set_level("INFO")
     text = CONFIG.format().replace(

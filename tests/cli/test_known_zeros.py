@@ -9,12 +9,13 @@ import pytest
 
 from sketchstream import ClosedDomain, EstimateError, OpenDomain, Origin, ProfileSpec, Sketch
 from sketchstream.cli import windows
-from sketchstream.estimate.zeros import with_zeros
+from sketchstream.config.loader import Config
 from sketchstream.hashing import Key
-from sketchstream.serve.sealed import DirectorySealed, SealedReader
-from sketchstream.stream.config import Config
-from sketchstream.stream.ports import Frontier, SealedEntry
-from sketchstream.stream.results import DirectoryPublisher
+from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
+from sketchstream.query.sealed import SealedReader
+from sketchstream.stream.interfaces import Frontier, SealedEntry
+from sketchstream_connectors.files.publisher import DirectoryPublisher
+from sketchstream_connectors.files.sealed import DirectorySealed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 SPEC_TEXT = 'epsilon = "30"\nmax_count = 10\ndomain = { size = 12 }'

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from sketchstream.stream.config import Config
-from sketchstream.stream.placement import HASHES
-from sketchstream_connectors import kafka_sample
-from sketchstream_connectors.kafka_client import Connection
+from sketchstream.config.loader import Config
+from sketchstream.stream.partitioner import HASHES
+from sketchstream_connectors.kafka import sample
+from sketchstream_connectors.kafka.client import Connection
 
 pytestmark = pytest.mark.kafka
 Run = Callable[..., Any]
@@ -85,7 +85,7 @@ def test_the_partitioner_of_a_librdkafka_producer_is_found_and_written(
     config = Config.load(tmp_path / "c.toml")
     connection = Connection(config.kafka, config.folder)
     try:
-        assert kafka_sample.read(connection, config).misplaced == 0
+        assert sample.read(connection, config).misplaced == 0
     finally:
         connection.close()
     assert run("validate", "-c", "c.toml").code == 0

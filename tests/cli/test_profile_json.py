@@ -108,9 +108,9 @@ def test_a_window_of_mixed_sketches_has_a_row_that_says_so_and_the_others_their_
     from sketchstream.published import Origin
     from sketchstream.sketch import Sketch
     from sketchstream.spec import ClosedDomain, ProfileSpec
-    from sketchstream.stream.marks import Mark
-    from sketchstream.stream.ports import Frontier, SealedEntry
-    from sketchstream.stream.results import DirectoryPublisher
+    from sketchstream.stream.interfaces import Frontier, SealedEntry
+    from sketchstream.stream.window_ranges import Mark
+    from sketchstream_connectors.files.publisher import DirectoryPublisher
 
     hour, first = 3_600_000, 1_357_002_000_000
     (tmp_path / "c.toml").write_text(

@@ -211,10 +211,10 @@ def test_ledger_explains_its_columns(run: Run, made: Callable[..., Path], key: P
 def test_creating_a_large_sketch_shows_progress_on_a_terminal(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from sketchstream.kinds import profile
+    from sketchstream.kinds.profile import mechanism
 
     error = Terminal()
-    monkeypatch.setattr(profile, "PROGRESS_SLOTS", 1000)
+    monkeypatch.setattr(mechanism, "PROGRESS_SLOTS", 1000)
     monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
     monkeypatch.setattr(progress.Progress.__init__, "__kwdefaults__", {"patience_s": 0.0})
     monkeypatch.setattr(progress, "on_terminal", lambda: True)
@@ -299,7 +299,7 @@ def test_key_file_may_come_from_the_environment(run: Run, key: Path, monkeypatch
 
 
 def test_methods_on_the_command_line_are_those_of_the_library() -> None:
-    from sketchstream import estimate
     from sketchstream.cli.commands import profile
+    from sketchstream.kinds.profile import estimate
 
     assert set(profile.METHODS) == set(estimate.METHODS)

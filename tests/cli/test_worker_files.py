@@ -254,7 +254,7 @@ def test_reset_beyond_the_budget_is_refused_before_anything_is_dropped(run: Run,
 
 
 def test_reset_of_a_store_in_use_is_refused(run: Run, sealed: Path, tmp_path: Path) -> None:
-    from sketchstream.stream.store import DirectoryStore
+    from sketchstream_connectors.files.store import DirectoryStore
 
     store = DirectoryStore(tmp_path / "state")
     try:

@@ -15,8 +15,8 @@ import zstandard
 from sketchstream.domains import hashes
 from sketchstream.errors import DataLossError, FormatError, MissingExtraError, StoreError
 from sketchstream.hashing import Key
-from sketchstream_connectors import file_blocks, file_compression, files
-from sketchstream_connectors.files import Layout
+from sketchstream_connectors.files import blocks, compression, source
+from sketchstream_connectors.files.source import Layout
 
 
 def gz(data: bytes) -> bytes:
@@ -47,7 +47,7 @@ def events(path: Path, form: Any) -> tuple[list[int], list[int]]:
     layout = Layout(form, "user" if named else None, weight="n" if named else None)
     items: list[int] = []
     weights: list[int] = []
-    for found, weight, left_out in files.batches(path, layout):
+    for found, weight, left_out in source.batches(path, layout):
         assert left_out == 0
         items += hashes(found, KEY).tolist()
         weights += [] if weight is None else weight.tolist()
@@ -59,7 +59,7 @@ def events(path: Path, form: Any) -> tuple[list[int], list[int]]:
 def test_a_compressed_file_holds_the_events_of_the_plain_one(
     tmp_path: Path, form: str, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1 << 12)
     plain, packed = tmp_path / f"e.{form}", tmp_path / f"e.{form}{ending}"
     plain.write_bytes(TEXTS[form])
     packed.write_bytes(PACKERS[ending](TEXTS[form]))
@@ -73,19 +73,19 @@ def test_a_compressed_file_holds_the_events_of_the_plain_one(
 def test_reading_on_from_a_position_counts_decompressed_bytes(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1 << 12)
     path = tmp_path / f"e.jsonl{ending}"
     path.write_bytes(PACKERS[ending](TEXTS["jsonl"]))
     layout = Layout("jsonl", "user")
     size = len(TEXTS["jsonl"])
-    assert files.end_of(path, layout) == size
+    assert source.end_of(path, layout) == size
     for begin in (0, TEXTS["jsonl"].index(b"\n") + 1, TEXTS["jsonl"].rindex(b"\n", 0, size - 1) + 1, size):
-        found = [piece for piece in files.pieces(path, layout, begin) if piece is not None]
+        found = [piece for piece in source.pieces(path, layout, begin) if piece is not None]
         offsets = np.concatenate([piece.offsets for piece in found]) if found else np.empty(0)
         assert offsets.size == TEXTS["jsonl"].count(b"\n", begin)
         assert begin == size or offsets[0] == begin
     with pytest.raises(DataLossError, match="was cut or replaced"):
-        list(files.pieces(path, layout, size + 1))
+        list(source.pieces(path, layout, size + 1))
 
 
 @pytest.mark.parametrize("ending", PACKERS)
@@ -101,17 +101,17 @@ def test_a_file_that_is_cut_altered_or_something_else_is_refused(tmp_path: Path,
     ):
         path.write_bytes(wrong)
         with pytest.raises(FormatError, match=words):
-            list(files.pieces(path, layout))
+            list(source.pieces(path, layout))
     path.unlink()
     with pytest.raises(StoreError, match="cannot read"):
-        list(files.pieces(path, layout))
+        list(source.pieces(path, layout))
 
 
 def test_blocks_are_about_as_large_as_asked_whatever_they_were_packed_from(tmp_path: Path) -> None:
     for ending, pack in PACKERS.items():
         path = tmp_path / f"zeros{ending}"
         path.write_bytes(pack(bytes(50_000_000)))
-        sizes = [len(block) for block in file_compression.blocks(path, 1 << 20)]
+        sizes = [len(block) for block in compression.blocks(path, 1 << 20)]
         assert sum(sizes) == 50_000_000
         assert min(sizes) > 0
         assert max(sizes) <= 160 << 20
@@ -124,7 +124,7 @@ def test_zstd_without_its_package_names_it(tmp_path: Path, monkeypatch: pytest.M
     path.write_bytes(zst(b"{}\n"))
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(MissingExtraError, match="pip install zstandard"):
-        list(files.pieces(path, Layout("jsonl", "user")))
+        list(source.pieces(path, Layout("jsonl", "user")))
 
 
 def test_update_and_a_worker_read_compressed_files(tmp_path: Path) -> None:

@@ -30,10 +30,11 @@ from kafka.protocol.frame import KafkaBytes
 from kafka.protocol.parser import KafkaProtocol
 from kafka.structs import TopicPartition
 
-from sketchstream_connectors import frames, pools, raw_fetch
-from sketchstream_connectors.fetch_ahead import FetchAhead
-from sketchstream_connectors.fetch_responses import FLEXIBLE, VERSIONS, read_response
-from sketchstream_connectors.pools import Pool
+from sketchstream_connectors.decode import pools
+from sketchstream_connectors.decode.pools import Pool
+from sketchstream_connectors.kafka import fetch_patch, frames
+from sketchstream_connectors.kafka.fetch_ahead import FetchAhead
+from sketchstream_connectors.kafka.fetch_responses import FLEXIBLE, VERSIONS, read_response
 
 TOPIC = FetchResponse.FetchableTopicResponse
 ENTRY = TOPIC.PartitionData
@@ -469,7 +470,7 @@ class Ahead:
         self.fetcher: Any = Fetcher(SimpleNamespace(_manager=self.manager), self.subscription)
         consumer = SimpleNamespace(_fetcher=self.fetcher, _manager=self.manager)
         self.fetcher.send_fetches = lambda: self.sent.append(0)
-        assert raw_fetch.attach(consumer, "raw") == "raw"
+        assert fetch_patch.attach(consumer, "raw") == "raw"
         for partition in self.partitions:
             self.subscription.seek(partition, 0)
 

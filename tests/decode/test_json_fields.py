@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from json_texts import BAD_UTF8, GOOD_UTF8, PECULIAR, broken_texts, texts
 
 from sketchstream.stream.windows import NO_TIME
-from sketchstream_connectors import field_kernels, json_kernels
-from sketchstream_connectors.fields import Found, ask_orjson, find_fields
-from sketchstream_connectors.json_kernels import INTEGER, MISSING, NULL, OTHER, STRING
+from sketchstream_connectors.decode import json, kernels
+from sketchstream_connectors.decode.fields import Found, ask_orjson, find_fields
+from sketchstream_connectors.decode.json import INTEGER, MISSING, NULL, OTHER, STRING
 
 FIELDS = ["user.id", "id", "user"]
 
@@ -126,7 +126,7 @@ def damaged(seed: random.Random, text: bytes) -> bytes:
 def walked(values: list[bytes], fields: list[str]) -> tuple[Found, int]:
     """Fields of texts that lie end to end, and how many texts were walked through from quote to quote."""
     counts: list[int] = []
-    scan = json_kernels.scan_json
+    scan = json.scan_json
 
     def counted(*arguments: Any) -> tuple[int, int]:
         result = scan(*arguments)
@@ -134,7 +134,7 @@ def walked(values: list[bytes], fields: list[str]) -> tuple[Found, int]:
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_kernels, "scan_json", counted)
+        patch.setattr(json, "scan_json", counted)
         found = find_fields(*laid_out(list(values), b"x" * 64), fields)
     return found, counts[0]
 
@@ -175,7 +175,7 @@ def asked(values: list[bytes], fields: list[str]) -> int:
         return ask_orjson(text, paths)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sketchstream_connectors.fields.ask_orjson", counted)
+        patch.setattr("sketchstream_connectors.decode.fields.ask_orjson", counted)
         find_fields(*laid_out(list(values)), fields)
     return len(calls)
 
@@ -206,7 +206,7 @@ def times_of(values: list[bytes], kind: int = STRING) -> list[int]:
     """By the compiled reader."""
     buffer, starts, ends = laid_out(list(values))
     out = np.empty(len(values), dtype=np.int64)
-    json_kernels.read_times(buffer, np.full(len(values), kind, dtype=np.uint8), starts, ends, out)
+    json.read_times(buffer, np.full(len(values), kind, dtype=np.uint8), starts, ends, out)
     return [int(time) for time in out]
 
 
@@ -302,7 +302,7 @@ def test_decimal_texts_are_integers_by_jsons_grammar(values: list[bytes], unsign
     buffer, starts, ends = laid_out(list(values))
     valid = np.ones(len(values), dtype=np.bool_)
     out = np.empty(len(values), dtype=np.int64)
-    field_kernels.read_integers(buffer, starts, ends, valid, unsigned, out)
+    kernels.read_integers(buffer, starts, ends, valid, unsigned, out)
     top = 1 << (64 if unsigned else 63)
     for text, good, number in zip(values, valid, out, strict=True):
         expected = GRAMMAR.match(text) is not None and -(1 << 63) <= int(text) < top
@@ -319,7 +319,7 @@ def test_utf8_is_checked_as_python_checks_it(values: list[bytes]) -> None:
     for tail in TAILS:
         buffer, starts, ends = laid_out(list(values), tail)
         valid = np.ones(len(values), dtype=np.bool_)
-        json_kernels.check_utf8(buffer, starts, ends, valid)
+        json.check_utf8(buffer, starts, ends, valid)
         assert valid.tolist() == [decodes(value) for value in values]
 
 

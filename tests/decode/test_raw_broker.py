@@ -12,7 +12,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from sketchstream_connectors import raw_fetch
+from sketchstream_connectors.kafka import fetch_patch
 
 pytestmark = pytest.mark.kafka
 Row = tuple[int, int, bytes | None, bytes | None]
@@ -50,7 +50,7 @@ def filled(kafka: str) -> TopicPartition:
 
 
 def read(
-    kafka: str, partition: TopicPartition, path: raw_fetch.Path, position: int, fetch_bytes: int, isolation: str
+    kafka: str, partition: TopicPartition, path: fetch_patch.Path, position: int, fetch_bytes: int, isolation: str
 ) -> tuple[list[Row], int]:
     """Everything from a position on, and the position afterwards."""
     consumer = KafkaConsumer(
@@ -63,7 +63,7 @@ def read(
     )
     rows: list[Row] = []
     try:
-        assert raw_fetch.attach(consumer, path) == path
+        assert fetch_patch.attach(consumer, path) == path
         consumer.assign([partition])
         end = consumer.end_offsets([partition])[partition]
         consumer.seek(partition, position)
@@ -71,7 +71,7 @@ def read(
         while consumer.position(partition) < end:
             before = consumer.position(partition)
             polled: Any = consumer.poll(500).get(partition, [])
-            for chunk in raw_fetch.as_chunks(polled, before, consumer.position(partition)):
+            for chunk in fetch_patch.as_chunks(polled, before, consumer.position(partition)):
                 assert chunk.from_position == expected
                 expected = chunk.next_position
                 held = chunk.records

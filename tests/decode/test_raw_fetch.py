@@ -22,9 +22,10 @@ from kafka.net.transport import KafkaTCPTransport
 from kafka.structs import TopicPartition
 
 from sketchstream.errors import ConfigError, MissingExtraError
-from sketchstream_connectors import batches as batch_reader
-from sketchstream_connectors import compression, frames, raw_fetch, records
-from sketchstream_connectors.raw_fetch import Chunk, as_chunks, attach
+from sketchstream_connectors.decode import records
+from sketchstream_connectors.kafka import compression, fetch_patch, frames
+from sketchstream_connectors.kafka import record_batch as batch_reader
+from sketchstream_connectors.kafka.fetch_patch import Chunk, as_chunks, attach
 
 PARTITION = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
@@ -56,7 +57,7 @@ class Bench:
             self.subscription,
             isolation_level="read_committed" if committed else "read_uncommitted",
         )
-        path: raw_fetch.Path = "raw" if raw else "stock"
+        path: fetch_patch.Path = "raw" if raw else "stock"
         assert attach(SimpleNamespace(_fetcher=self.fetcher, _manager=manager), path) == path
 
     def position(self, partition: TopicPartition = PARTITION) -> int:
@@ -150,7 +151,7 @@ def test_a_response_larger_than_a_chunk_comes_in_several(batches: list[Batch], s
         return original(*args, **options, chunk_bytes=size)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(raw_fetch, "read_batches", small)
+        patch.setattr(fetch_patch, "read_batches", small)
         bench = Bench({PARTITION: log}, raw=True, committed=True, fetch_bytes=52_428_800)
         bench.seek(0)
         bench.respond()
@@ -258,7 +259,7 @@ def test_metrics_count_bytes_and_records() -> None:
 
 
 def test_the_self_test_passes_with_the_installed_client() -> None:
-    assert raw_fetch.self_test() is None
+    assert fetch_patch.self_test() is None
 
 
 @pytest.fixture
@@ -271,10 +272,10 @@ def consumer() -> SimpleNamespace:
 
 def test_stock_keeps_the_clients_parser(consumer: SimpleNamespace) -> None:
     assert attach(consumer, "stock") == "stock"
-    assert consumer._fetcher.PartitionRecords is raw_fetch.stock_partition_records()
-    assert raw_fetch.stock_partition_records()._unpack_records is Fetcher.PartitionRecords._unpack_records
+    assert consumer._fetcher.PartitionRecords is fetch_patch.stock_partition_records()
+    assert fetch_patch.stock_partition_records()._unpack_records is Fetcher.PartitionRecords._unpack_records
     assert attach(consumer) == "raw"
-    assert consumer._fetcher.PartitionRecords is raw_fetch.raw_partition_records()
+    assert consumer._fetcher.PartitionRecords is fetch_patch.raw_partition_records()
 
 
 @pytest.mark.parametrize(
@@ -283,7 +284,7 @@ def test_stock_keeps_the_clients_parser(consumer: SimpleNamespace) -> None:
 def test_a_failed_self_test_falls_back_or_refuses(
     failure: str, consumer: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = raw_fetch.read_batches
+    original = fetch_patch.read_batches
 
     def changed(*args: Any, **options: Any) -> Any:
         if failure == "exception":
@@ -295,7 +296,7 @@ def test_a_failed_self_test_falls_back_or_refuses(
                 object.__setattr__(piece, "next_position", piece.next_position + 1)
             yield piece
 
-    raw_fetch.self_test.cache_clear()
+    fetch_patch.self_test.cache_clear()
     try:
         if failure == "other client":
             monkeypatch.setattr(Fetcher, "_parse_fetched_data", lambda self, fetch: None)
@@ -304,15 +305,15 @@ def test_a_failed_self_test_falls_back_or_refuses(
         elif failure == "other frames":
             monkeypatch.setattr(KafkaTCPTransport, "_read_from_sock", lambda self: None)
         else:
-            monkeypatch.setattr(raw_fetch, "read_batches", changed)
+            monkeypatch.setattr(fetch_patch, "read_batches", changed)
         assert attach(consumer, "auto") == "stock"
         assert vars(consumer._fetcher).get("PartitionRecords") is (
-            None if failure in ("other client", "other frames") else raw_fetch.stock_partition_records()
+            None if failure in ("other client", "other frames") else fetch_patch.stock_partition_records()
         )
         with pytest.raises(ConfigError, match="decode = 'raw' is not possible"):
             attach(consumer, "raw")
     finally:
-        raw_fetch.self_test.cache_clear()
+        fetch_patch.self_test.cache_clear()
 
 
 def test_consumers_that_cannot_be_hooked_keep_the_stock_path(consumer: SimpleNamespace) -> None:
@@ -328,7 +329,7 @@ def test_consumers_that_cannot_be_hooked_keep_the_stock_path(consumer: SimpleNam
 
 
 def test_a_consumer_has_the_attribute_that_is_replaced() -> None:
-    assert issubclass(raw_fetch.raw_partition_records(), Fetcher.PartitionRecords)
+    assert issubclass(fetch_patch.raw_partition_records(), Fetcher.PartitionRecords)
     assert "_fetcher" in itertools.chain(KafkaConsumer.__init__.__code__.co_names)
 
 

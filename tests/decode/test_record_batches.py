@@ -23,9 +23,9 @@ from kafka.record import MemoryRecords
 from kafka.structs import TopicPartition
 
 from sketchstream.errors import CorruptRecordError
-from sketchstream_connectors import compression
-from sketchstream_connectors.batches import parse_batches, read_batches
-from sketchstream_connectors.records import Records, from_client_records, join
+from sketchstream_connectors.decode.records import Records, from_client_records, join
+from sketchstream_connectors.kafka import compression
+from sketchstream_connectors.kafka.record_batch import parse_batches, read_batches
 
 PARTITION = TopicPartition("t", 0)
 

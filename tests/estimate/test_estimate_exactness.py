@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from sketchstream import noise
-from sketchstream.estimate import circulant, inverse, laws, simulate
-from sketchstream.estimate.intervals import identity, once, present, xlogx
-from sketchstream.estimate.linear import Line
-from sketchstream.estimate.observed import FAR, Cells, Observed
-from sketchstream.estimate.opened import exp_series
+from sketchstream.kinds.profile.estimate import laws, simulate
+from sketchstream.kinds.profile.estimate.baselines import circulant
+from sketchstream.kinds.profile.estimate.intervals.bounds import identity, once, present, xlogx
+from sketchstream.kinds.profile.estimate.linear import inverse
+from sketchstream.kinds.profile.estimate.linear.line import Line
+from sketchstream.kinds.profile.estimate.observed import FAR, Cells, Observed
+from sketchstream.kinds.profile.estimate.open_domain.collisions import exp_series
 
 _spec = importlib.util.spec_from_file_location("reference", Path(__file__).parents[2] / "bench" / "reference.py")
 reference = importlib.util.module_from_spec(_spec)

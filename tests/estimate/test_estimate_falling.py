@@ -7,15 +7,15 @@ import itertools
 import numpy as np
 import pytest
 
-from sketchstream.estimate import laws, reconstruct
-from sketchstream.estimate.bands import Band, decreasing, normal_quantile
-from sketchstream.estimate.falling import WIDTHS, Falling, fallen, ratios, window_means
-from sketchstream.estimate.intervals import closed
-from sketchstream.estimate.linear import Line
-from sketchstream.estimate.opened import read_part
-from sketchstream.estimate.opened_slices import about, window_variances
-from sketchstream.estimate.simulate import hashed, publish
-from sketchstream.estimate.wide import moved, undone_bins
+from sketchstream.kinds.profile.estimate import laws, reconstruct
+from sketchstream.kinds.profile.estimate.intervals.bands import Band, decreasing, normal_quantile
+from sketchstream.kinds.profile.estimate.intervals.bounds import closed
+from sketchstream.kinds.profile.estimate.intervals.falling import WIDTHS, Falling, fallen, ratios, window_means
+from sketchstream.kinds.profile.estimate.linear.line import Line
+from sketchstream.kinds.profile.estimate.linear.wide import moved, undone_bins
+from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part
+from sketchstream.kinds.profile.estimate.open_domain.slices import about, window_variances
+from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 
 Z = normal_quantile(0.95)
 RNG = np.random.default_rng(40)

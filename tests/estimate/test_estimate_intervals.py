@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sketchstream.estimate import METHODS, reconstruct
-from sketchstream.estimate.bands import normal_quantile
-from sketchstream.estimate.intervals import closed
-from sketchstream.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate import METHODS, reconstruct
+from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
+from sketchstream.kinds.profile.estimate.intervals.bounds import closed
+from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 
 pytestmark = pytest.mark.statistics
 

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sketchstream.estimate import channels, circulant, kernels, reconstruct, smooth
-from sketchstream.estimate.grid import EXACT, Grid, of_release, of_state, refined
-from sketchstream.estimate.pooled import Pooled
-from sketchstream.estimate.problem import Markov, Seen, split, thin
-from sketchstream.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate import reconstruct
+from sketchstream.kinds.profile.estimate.baselines import circulant
+from sketchstream.kinds.profile.estimate.likelihood import channels, kernels, smooth
+from sketchstream.kinds.profile.estimate.likelihood.grid import EXACT, Grid, of_release, of_state, refined
+from sketchstream.kinds.profile.estimate.likelihood.pooled import Pooled
+from sketchstream.kinds.profile.estimate.likelihood.problem import Markov, Seen, split, thin
+from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 
 _spec = importlib.util.spec_from_file_location("reference", Path(__file__).parents[2] / "bench" / "reference.py")
 reference = importlib.util.module_from_spec(_spec)

@@ -13,9 +13,17 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import EstimateError
-from sketchstream.estimate import METHODS, opened_count, reconstruct
-from sketchstream.estimate.opened import Model, _seen_law, alike, linearised, read_levels, read_part
-from sketchstream.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate import METHODS, reconstruct
+from sketchstream.kinds.profile.estimate.open_domain import cardinality
+from sketchstream.kinds.profile.estimate.open_domain.collisions import (
+    Model,
+    _seen_law,
+    alike,
+    linearised,
+    read_levels,
+    read_part,
+)
+from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 
 _spec = importlib.util.spec_from_file_location("thrown", Path(__file__).parents[2] / "bench" / "thrown.py")
 bench = importlib.util.module_from_spec(_spec)
@@ -215,7 +223,7 @@ def test_the_curve_falls_and_its_root_lies_between_its_ends():
     assert (np.diff(part.curve.distance) <= 0.0).all()
     low, high = part.curve.ends(1.96)
     assert low < part.curve.value < high
-    assert not opened_count.overcrowded(part.every, part.curve)
+    assert not cardinality.overcrowded(part.every, part.curve)
 
 
 @pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import EstimateError, MissingExtraError
-from sketchstream.estimate import METHODS, reconstruct
-from sketchstream.estimate.export import reach_steps
-from sketchstream.estimate.intervals import xlogx
-from sketchstream.estimate.observed import Observed
-from sketchstream.estimate.result import Estimate
-from sketchstream.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate import METHODS, reconstruct
+from sketchstream.kinds.profile.estimate.intervals.bounds import xlogx
+from sketchstream.kinds.profile.estimate.observed import Observed
+from sketchstream.kinds.profile.estimate.result import Estimate
+from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.show.export import reach_steps
 
 H = np.concatenate([np.zeros(3000, dtype=np.int64), np.random.default_rng(0).geometric(0.3, 3000), [250, 400, 9000]])
 ITEMS = np.random.default_rng(1).geometric(0.4, 20_000)
@@ -221,7 +221,7 @@ def test_plots_are_written_in_every_format(tmp_path):
 
 def test_a_plot_is_a_band_and_has_the_truth_where_it_belongs(tmp_path, monkeypatch):
     from sketchstream import charts
-    from sketchstream.estimate.plots import curves
+    from sketchstream.kinds.profile.show.plots import curves
 
     p = reconstruct([closed("cumulative", epsilon="1/4")], method="inverse", max_count=300)
     reach, exact = curves(p, truth=np.bincount(H))

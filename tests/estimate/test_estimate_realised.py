@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from sketchstream.estimate import kernels, realised
-from sketchstream.estimate.problem import Seen
+from sketchstream.kinds.profile.estimate.likelihood import kernels, realised
+from sketchstream.kinds.profile.estimate.likelihood.problem import Seen
 
 Q = math.exp(-1.0)
 

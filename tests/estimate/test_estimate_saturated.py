@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import EstimateError
-from sketchstream.estimate import reconstruct, simulate
+from sketchstream.kinds.profile.estimate import reconstruct, simulate
 
 
 def seen(modulus: int, slots: int, levels: int, load: float, seed: int):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sketchstream.estimate import reconstruct, sparse
-from sketchstream.estimate.simulate import publish
+from sketchstream.kinds.profile.estimate import reconstruct
+from sketchstream.kinds.profile.estimate.likelihood import sparse
+from sketchstream.kinds.profile.estimate.simulate import publish
 
 SLOTS = 60_000
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sketchstream.estimate.bands import Band, critical
-from sketchstream.estimate.intervals import Region, closed
-from sketchstream.estimate.linear import linear
-from sketchstream.estimate.opened_events import together
-from sketchstream.estimate.simulate import hashed, publish
-from sketchstream.estimate.tail import Tail
+from sketchstream.kinds.profile.estimate.intervals.bands import Band, critical
+from sketchstream.kinds.profile.estimate.intervals.bounds import Region, closed
+from sketchstream.kinds.profile.estimate.linear.line import linear
+from sketchstream.kinds.profile.estimate.linear.tail import Tail
+from sketchstream.kinds.profile.estimate.open_domain.events import together
+from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 
 Z = 1.96
 

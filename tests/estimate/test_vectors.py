@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sketchstream.estimate import circulant, kernels, laws, reconstruct
-from sketchstream.estimate.grid import Grid
-from sketchstream.estimate.intervals import present
-from sketchstream.estimate.linear import Line
-from sketchstream.estimate.observed import Observed
-from sketchstream.estimate.problem import Markov, Seen
+from sketchstream.kinds.profile.estimate import laws, reconstruct
+from sketchstream.kinds.profile.estimate.baselines import circulant
+from sketchstream.kinds.profile.estimate.intervals.bounds import present
+from sketchstream.kinds.profile.estimate.likelihood import kernels
+from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
+from sketchstream.kinds.profile.estimate.likelihood.problem import Markov, Seen
+from sketchstream.kinds.profile.estimate.linear.line import Line
+from sketchstream.kinds.profile.estimate.observed import Observed
 
 _spec = importlib.util.spec_from_file_location("reference", Path(__file__).parents[2] / "bench" / "reference.py")
 reference = importlib.util.module_from_spec(_spec)

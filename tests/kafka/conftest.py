@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sketchstream_connectors.devbroker import PASSWORD, SASL_USER, DevCluster
+from sketchstream_connectors.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # for `kafka_app`, which its tests import

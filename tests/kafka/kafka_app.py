@@ -25,15 +25,15 @@ from pathlib import Path
 import numpy as np
 from worker_nest import Forked, Nest
 
+from sketchstream.config.loader import Config
 from sketchstream.published import Release, SealedState, read
-from sketchstream.stream.config import Config
-from sketchstream.stream.placement import kept
-from sketchstream.stream.ports import Frontier, SealedEntry
+from sketchstream.stream.interfaces import Frontier, SealedEntry
+from sketchstream.stream.partitioner import kept
 from sketchstream.stream.windows import NO_TIME
-from sketchstream_connectors import kafka_topics
-from sketchstream_connectors.kafka_client import Connection
-from sketchstream_connectors.kafka_log import Log
-from sketchstream_connectors.kafka_sealed import KafkaSealedSource, read_key
+from sketchstream_connectors.kafka import topics
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.sealed import KafkaSealedSource, read_key
 
 HERE = Path(__file__).parent
 MINUTE = 60_000
@@ -150,12 +150,12 @@ class App:
             topic = {"num_partitions": self.partitions, "replication_factor": self.replication, "configs": settings}
             admin.create_topics({self.topic: self.input_topic or topic})
             admin.wait_for_topics([self.topic])
-        kafka_topics.create(self.connection, self.names, replication=self.replication)
+        topics.create(self.connection, self.names, replication=self.replication)
         self.truth: dict[int, Counter] = defaultdict(Counter)
 
     @property
-    def names(self) -> kafka_topics.Names:
-        return kafka_topics.Names(self.group, self.topic, sealed=f"{self.group}.sealed")
+    def names(self) -> topics.Names:
+        return topics.Names(self.group, self.topic, sealed=f"{self.group}.sealed")
 
     @property
     def config(self) -> Config:
@@ -352,8 +352,8 @@ class App:
 
     def live_manifests(self) -> dict[int, int]:
         """Committed manifests by partition that are still in the state topic and in no committed pointer: must be 0."""
-        from sketchstream_connectors.kafka_blobs import Reader
-        from sketchstream_connectors.kafka_pointer import Pointer
+        from sketchstream_connectors.kafka.blobs import Reader
+        from sketchstream_connectors.kafka.pointer import Pointer
 
         reader = Reader(self.connection, self.topic, self.names.state)
         pointers = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kafka_app import MINUTE, App
 
 from sketchstream.errors import SketchstreamError
-from sketchstream_connectors.devbroker import DevCluster
+from sketchstream_connectors.kafka.devbroker import DevCluster
 
 ITEMS = 500
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from kafka_app import MINUTE, App
 
-from sketchstream.serve.sealed import SealedReader, SealedWindow
-from sketchstream_connectors.kafka_sealed import KafkaSealedSource
+from sketchstream.query.sealed import SealedReader, SealedWindow
+from sketchstream_connectors.kafka.sealed import KafkaSealedSource
 
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
 

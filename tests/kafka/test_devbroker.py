@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient
 
-from sketchstream_connectors.devbroker import DevCluster, Jars, free_ports
+from sketchstream_connectors.kafka.devbroker import DevCluster, Jars, free_ports
 
 
 def _brokers(bootstrap: str, **options: object) -> int:
@@ -47,7 +47,7 @@ def test_three_nodes_form_one_cluster(cluster3: DevCluster) -> None:
 
 def test_brokers_end_when_their_owner_is_killed(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from sketchstream_connectors.devbroker import DevCluster\n"
+        "import sys, time; from pathlib import Path; from sketchstream_connectors.kafka.devbroker import DevCluster\n"
         f"cluster = DevCluster(1, directory=Path({str(tmp_path)!r})); cluster.start()\n"
         "print(cluster.nodes[1].process.pid, flush=True); time.sleep(600)\n"
     )

@@ -13,8 +13,8 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 from kafka_app import App
 
-from sketchstream_connectors import kafka_check
-from sketchstream_connectors.kafka_check import check
+from sketchstream_connectors.kafka import preflight
+from sketchstream_connectors.kafka.preflight import check
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 
@@ -99,7 +99,7 @@ def test_records_that_hold_no_item_are_noticed(app: App) -> None:
 
 
 def test_limits_of_the_brokers_are_noticed(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_check, "LARGEST", 5000)  # the brokers take 4,096
+    monkeypatch.setattr(preflight, "LARGEST", 5000)  # the brokers take 4,096
     assert "offset.metadata.max.bytes is 4096, workers need at least 5000" in found(app)
 
 

@@ -13,13 +13,13 @@ from kafka import KafkaAdminClient, KafkaProducer
 
 import sketchstream as ss
 from sketchstream.published import Origin, Release, SealedState
-from sketchstream.serve.sealed import SealedReader
-from sketchstream.stream.ports import Frontier, SealedEntry
-from sketchstream_connectors.devbroker import Jars
-from sketchstream_connectors.kafka_client import Connection
-from sketchstream_connectors.kafka_publish import KafkaPublisher
-from sketchstream_connectors.kafka_sealed import KafkaSealedSource
-from sketchstream_connectors.kafka_topics import FOR_EVER
+from sketchstream.query.sealed import SealedReader
+from sketchstream.stream.interfaces import Frontier, SealedEntry
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.devbroker import Jars
+from sketchstream_connectors.kafka.publisher import KafkaPublisher
+from sketchstream_connectors.kafka.sealed import KafkaSealedSource
+from sketchstream_connectors.kafka.topics import FOR_EVER
 
 HOUR = 3_600_000
 START = 1_600_000_000_000 - 1_600_000_000_000 % HOUR

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from sketchstream.cli.app import COMMANDS
+from sketchstream.config.loader import Config
 from sketchstream.hashing import Key
-from sketchstream.stream.config import Config
 
 DOCKER = Path(__file__).parents[2] / "docker"
 

@@ -14,7 +14,7 @@ import pytest
 from kafka_app import MINUTE, App
 from kafka_chaos import ITEMS, Run, plan
 
-from sketchstream_connectors.devbroker import DevCluster
+from sketchstream_connectors.kafka.devbroker import DevCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 EXACT = f'epsilon = "30"\ndomain = {{ size = {ITEMS} }}\nmax_count = 300'

@@ -10,10 +10,10 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka_app import wait_forgotten
 
-from sketchstream.stream.ports import Assigned, Revoked
-from sketchstream_connectors.fields import Decoder
-from sketchstream_connectors.kafka_client import Connection
-from sketchstream_connectors.kafka_source import KafkaSource
+from sketchstream.stream.interfaces import Assigned, Revoked
+from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.source import KafkaSource
 
 QUICK = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 400, "max.poll.interval.ms": 2500}
 

@@ -27,8 +27,8 @@ from cryptography.x509.oid import NameOID
 from kafka import KafkaAdminClient
 
 from sketchstream.errors import BrokerError, ConfigError
-from sketchstream_connectors.devbroker import PASSWORD, SASL_USER, DevCluster
-from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
 
 SECRET = "zebra/5512:secret+"
 CLIENT = "reach worker"

@@ -17,7 +17,7 @@ from kafka_app import AT_ONCE, MINUTE, App, Worker
 from minutes import BASE, close_windows, fill, windows
 
 from sketchstream.errors import BrokerError
-from sketchstream_connectors.devbroker import DevCluster
+from sketchstream_connectors.kafka.devbroker import DevCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 ACCEPT = f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"\ndata_loss = "accept"'

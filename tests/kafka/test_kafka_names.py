@@ -17,13 +17,15 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka_app import MINUTE, App, Nobody
 
 from sketchstream.errors import DataLossError, FencedError, SnapshotsGoneError
-from sketchstream.stream.ports import Fresh, Restored, Snapshot
-from sketchstream_connectors import kafka_fence, kafka_ground, kafka_store, kafka_topics
-from sketchstream_connectors.kafka_client import Connection
-from sketchstream_connectors.kafka_pointer import Pointer
-from sketchstream_connectors.kafka_recover import recover, reset
-from sketchstream_connectors.kafka_store import KafkaStore
-from sketchstream_connectors.kafka_topics import Names, state_topic, transactional_id
+from sketchstream.stream.interfaces import Fresh, Restored, Snapshot
+from sketchstream_connectors.kafka import store as kafka_store
+from sketchstream_connectors.kafka import topic_validation, transaction
+from sketchstream_connectors.kafka import topics as kafka_topics
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.pointer import Pointer
+from sketchstream_connectors.kafka.recover import recover, reset
+from sketchstream_connectors.kafka.store import KafkaStore
+from sketchstream_connectors.kafka.topics import Names, state_topic, transactional_id
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10")
 BASE = 1_700_000_040_000 // MINUTE * MINUTE
@@ -66,7 +68,7 @@ def names_of_a_former_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """What stores that are made now, and what they do from now on, is called as before."""
     monkeypatch.setattr(kafka_store, "state_topic", lambda group, topic: f"{group}.{topic}.state")
     monkeypatch.setattr(kafka_store, "Pointer", functools.partial(Pointer, naming=1))
-    monkeypatch.setattr(kafka_fence, "transactional_id", lambda group, topic, p: f"{group}-{topic}-{p}")
+    monkeypatch.setattr(transaction, "transactional_id", lambda group, topic, p: f"{group}-{topic}-{p}")
 
 
 def test_no_two_applications_have_a_name_in_common_broker_free() -> None:
@@ -194,7 +196,7 @@ def test_a_state_topic_made_again_gets_the_whole_snapshot_of_a_running_worker(
     stores: Callable[[str, str], KafkaStore],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kafka_ground, "ASKED_TOGETHER_S", 0.0)
+    monkeypatch.setattr(topic_validation, "ASKED_TOGETHER_S", 0.0)
     group, topic = topic_name("g"), topic_name("t")
     connection, names = connected(kafka, group), Names(group, topic)
     make(kafka, topic)
@@ -251,7 +253,7 @@ def test_a_state_topic_that_begins_to_forget_is_noticed_while_workers_run(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(kafka_ground, "WATCH_SETTINGS_S", 0.0)
+    monkeypatch.setattr(topic_validation, "WATCH_SETTINGS_S", 0.0)
     group, topic = topic_name("g"), topic_name("t")
     connection, names = connected(kafka, group), Names(group, topic)
     make(kafka, topic)

@@ -11,9 +11,9 @@ import pytest
 from kafka import errors
 from kafka_app import App
 
-from sketchstream_connectors import kafka_client
-from sketchstream_connectors.devbroker import DevCluster
-from sketchstream_connectors.kafka_client import Connection
+from sketchstream_connectors.kafka import client
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.devbroker import DevCluster
 
 PATIENCE_MS = 120_000
 
@@ -39,15 +39,15 @@ class Network:
     "answer", [errors.KafkaConnectionError("refused"), errors.NodeNotReadyError(3), errors.UnknownBrokerIdError(3)]
 )
 def test_a_node_that_cannot_be_reached_is_not_ready_broker_free(answer: Exception) -> None:
-    network = kafka_client._says_not_ready(Network(answer))
+    network = client._says_not_ready(Network(answer))
     assert network.await_ready(3, timeout_ms=10) is False
-    assert network.polled == [kafka_client.NOT_READY_MS], "who asks does so again at once: not without a pause"
+    assert network.polled == [client.NOT_READY_MS], "who asks does so again at once: not without a pause"
 
 
 def test_other_answers_stay_what_they_are_broker_free() -> None:
-    assert kafka_client._says_not_ready(Network(answer=True)).await_ready(3, timeout_ms=10) is True
+    assert client._says_not_ready(Network(answer=True)).await_ready(3, timeout_ms=10) is True
     with pytest.raises(errors.SaslAuthenticationFailedError):
-        kafka_client._says_not_ready(Network(errors.SaslAuthenticationFailedError("no"))).await_ready(3)
+        client._says_not_ready(Network(errors.SaslAuthenticationFailedError("no"))).await_ready(3)
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ from kafka.structs import OffsetAndMetadata
 from kafka_app import MINUTE, App, Nobody
 
 from sketchstream.errors import ConfigError, DataLossError
-from sketchstream.stream.ports import Fresh, Restored, Snapshot
-from sketchstream_connectors import kafka_recover
-from sketchstream_connectors.kafka_client import Connection
-from sketchstream_connectors.kafka_pointer import Pointer
-from sketchstream_connectors.kafka_publish import KafkaPublisher
-from sketchstream_connectors.kafka_recover import recover, reset
-from sketchstream_connectors.kafka_store import KafkaStore
-from sketchstream_connectors.kafka_topics import Names
+from sketchstream.stream.interfaces import Fresh, Restored, Snapshot
+from sketchstream_connectors.kafka import recover as kafka_recover
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.pointer import Pointer
+from sketchstream_connectors.kafka.publisher import KafkaPublisher
+from sketchstream_connectors.kafka.recover import recover, reset
+from sketchstream_connectors.kafka.store import KafkaStore
+from sketchstream_connectors.kafka.topics import Names
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 
@@ -152,7 +152,7 @@ def test_reset_begins_a_new_revision_and_leaves_nothing_to_read(app: App, store_
 
 
 def test_a_revision_is_above_everything_that_was_published(app: App) -> None:
-    from sketchstream.stream.ports import Frontier
+    from sketchstream.stream.interfaces import Frontier
 
     publisher = KafkaPublisher(app.connection, app.names.sealed or "")
     publisher.publish(0, [], [Frontier("seen", 6, 0, 1, 2, 1)])

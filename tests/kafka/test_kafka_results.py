@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sketchstream.errors import EstimateError
-from sketchstream.serve.sealed import SealedReader
-from sketchstream.stream.ports import Frontier
-from sketchstream_connectors import kafka_results
-from sketchstream_connectors.kafka_results import KafkaResults
+from sketchstream.query.sealed import SealedReader
+from sketchstream.stream.interfaces import Frontier
+from sketchstream_connectors.kafka import results as kafka_results
+from sketchstream_connectors.kafka.results import KafkaResults
 
 
 class Outlet:

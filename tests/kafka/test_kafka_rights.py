@@ -22,12 +22,12 @@ from kafka.admin._acls import ACLFilter, ACLResourcePatternType, ResourcePattern
 from kafka_app import MINUTE, App
 
 from sketchstream.errors import BrokerError, ConfigError
-from sketchstream_connectors import kafka_topics
-from sketchstream_connectors.devbroker import PASSWORD, DevCluster
-from sketchstream_connectors.kafka_check import check, missing_rights
-from sketchstream_connectors.kafka_client import Connection
-from sketchstream_connectors.kafka_ground import check_writable
-from sketchstream_connectors.kafka_topics import Names, Right, rights
+from sketchstream_connectors.kafka import topics as kafka_topics
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.devbroker import PASSWORD, DevCluster
+from sketchstream_connectors.kafka.preflight import check, missing_rights
+from sketchstream_connectors.kafka.topic_validation import check_writable
+from sketchstream_connectors.kafka.topics import Names, Right, rights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE

@@ -13,13 +13,14 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from sketchstream.errors import BrokerError, DataLossError
-from sketchstream.stream.marks import Mark
-from sketchstream.stream.ports import Deleted, Frontier, RawRecord, SealedEntry
-from sketchstream_connectors import kafka_client, kafka_publish, kafka_sealed
-from sketchstream_connectors.kafka_client import Connection
-from sketchstream_connectors.kafka_log import Log
-from sketchstream_connectors.kafka_publish import KafkaPublisher, KafkaSink
-from sketchstream_connectors.kafka_sealed import KafkaSealedSource, entry_records, frontier_record, read_key
+from sketchstream.stream.interfaces import Deleted, Frontier, RawRecord, SealedEntry
+from sketchstream.stream.window_ranges import Mark
+from sketchstream_connectors.kafka import client, sealed
+from sketchstream_connectors.kafka import publisher as kafka_publish
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.publisher import KafkaPublisher, KafkaSink
+from sketchstream_connectors.kafka.sealed import KafkaSealedSource, entry_records, frontier_record, read_key
 
 
 @pytest.fixture
@@ -253,7 +254,7 @@ def test_a_partition_that_was_added_a_moment_ago_is_published_to(connection: Con
     connection.admin.grow(topic, 5)
     publisher.publish(4, [entry(4)], [Frontier("hourly", 0, 4, 3_600_000, 5, 1)])
     with pytest.raises(BrokerError, match="has no partition 7"):
-        kafka_client.know_partition(publisher._outlet.producer(), topic, 7, timeout_s=0.3)
+        client.know_partition(publisher._outlet.producer(), topic, 7, timeout_s=0.3)
     publisher.close()
     source = KafkaSealedSource(connection, topic)
     assert [one.partition for one in source.frontiers()] == [4]
@@ -297,7 +298,7 @@ def test_keys_name_bodies_and_frontiers_broker_free() -> None:
     assert len(named) == 2
     body, number = named
     assert (body.sketch, body.partition, body.count, number, value) == ("hourly", 3, 1, 0, b"x")
-    assert body.digest == kafka_sealed.digest_of(b"x")
+    assert body.digest == sealed.digest_of(b"x")
     assert read_key(frontier_record(Frontier("a.b", 1, 2, 3, 4, 5))[0]) == ("a.b", 1, 2)
 
 
@@ -323,14 +324,14 @@ def test_a_range_of_time_is_sought_and_reading_ends_behind_it(
     connection: Connection, topic: str, hours: list[SealedEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    monkeypatch.setattr(kafka_sealed, "read_key", lambda key: seen.append(key) or read_key(key))
+    monkeypatch.setattr(sealed, "read_key", lambda key: seen.append(key) or read_key(key))
     source = KafkaSealedSource(connection, topic)
     first = (24 * 20 + 5) * HOUR
     assert bodies(source, "hourly", first, first + HOUR) == [
         one for one in hours if one.window == (first, first + HOUR)
     ]
     # the tails of three partitions, about a day of each, and what one fetch brings beyond
-    assert len(seen) <= 3 * (kafka_sealed.TAIL + 24 + 2 + 500), len(seen)
+    assert len(seen) <= 3 * (sealed.TAIL + 24 + 2 + 500), len(seen)
     assert len(hours) == 3 * 24 * DAYS
     whole = bodies(source, "hourly")
     assert [one.window for one in whole] == sorted(one.window for one in hours)
@@ -342,9 +343,9 @@ def test_windows_are_given_while_the_topic_is_still_being_read(
     connection: Connection, topic: str, hours: list[SealedEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first window comes before the last one was read; bodies beyond the memory allowed are fetched when due."""
-    for held in (kafka_sealed.HELD_BYTES, 20):
-        monkeypatch.setattr(kafka_sealed, "HELD_BYTES", held)
-        monkeypatch.setattr(kafka_sealed, "SOURCE_FETCH_BYTES", 2048)
+    for held in (sealed.HELD_BYTES, 20):
+        monkeypatch.setattr(sealed, "HELD_BYTES", held)
+        monkeypatch.setattr(sealed, "SOURCE_FETCH_BYTES", 2048)
         source = KafkaSealedSource(connection, topic)
         seen: list[int] = []
         advance = Log.batches
@@ -409,7 +410,7 @@ def test_another_reading_may_begin_before_the_first_one_has_ended(
     connection: Connection, topic: str, hours: list[SealedEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `profile --all` does: windows come one by one, and each asks for the ledger of its time."""
-    monkeypatch.setattr(kafka_sealed, "SOURCE_FETCH_BYTES", 2048)
+    monkeypatch.setattr(sealed, "SOURCE_FETCH_BYTES", 2048)
     source = KafkaSealedSource(connection, topic)
     found = []
     for one in source.read("hourly"):

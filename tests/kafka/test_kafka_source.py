@@ -15,11 +15,11 @@ from kafka.errors import CorruptRecordError, LogTruncationError, OffsetOutOfRang
 from kafka_app import wait_forgotten
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
-from sketchstream.stream.ports import Assigned, Chunk, PartitionError, Revoked, SourceEvent
-from sketchstream_connectors import kafka_source
-from sketchstream_connectors.fields import Decoder
-from sketchstream_connectors.kafka_client import Connection
-from sketchstream_connectors.kafka_source import KafkaSource
+from sketchstream.stream.interfaces import Assigned, Chunk, PartitionError, Revoked, SourceEvent
+from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.kafka import source as kafka_source
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.source import KafkaSource
 
 QUICK = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500, "max.poll.interval.ms": 5000}
 

@@ -10,14 +10,14 @@ import pytest
 from kafka import errors
 from kafka_app import MINUTE, App
 
+from sketchstream.config.kafka_settings import OWNED
+from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.hashing import Key
-from sketchstream.stream.config import Config
-from sketchstream.stream.kafka_settings import OWNED
-from sketchstream.stream.launch import rules
-from sketchstream_connectors.devbroker import PASSWORD, SASL_USER, DevCluster
-from sketchstream_connectors.kafka_client import Connection, ours
-from sketchstream_connectors.kafka_worker import warm_up
+from sketchstream_connectors.factory import rules
+from sketchstream_connectors.kafka.client import Connection, ours
+from sketchstream_connectors.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
+from sketchstream_connectors.kafka.worker import warm_up
 
 FORMATS = {
     "json": "format = 'json'\nitem = 'a.b'\ntime = 'c.ts'\nweight = 'n'",

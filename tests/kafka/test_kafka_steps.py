@@ -11,8 +11,8 @@ import pytest
 from kafka_app import MINUTE, MISSED_SOON, App, Nobody
 
 from sketchstream.errors import BrokerError, FencedError
-from sketchstream.stream.ports import Restored, Snapshot
-from sketchstream_connectors.kafka_store import KafkaStore
+from sketchstream.stream.interfaces import Restored, Snapshot
+from sketchstream_connectors.kafka.store import KafkaStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 STEPS = [

@@ -13,15 +13,15 @@ from kafka import ConsumerGroupMetadata, KafkaAdminClient, KafkaConsumer, KafkaP
 from kafka.structs import OffsetAndMetadata
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError
-from sketchstream.stream.ports import Fresh, Frontier, Restored, Snapshot
-from sketchstream_connectors import kafka_blobs, kafka_topics
-from sketchstream_connectors.devbroker import DevCluster
-from sketchstream_connectors.kafka_client import Connection
-from sketchstream_connectors.kafka_pointer import Pointer
-from sketchstream_connectors.kafka_publish import KafkaPublisher
-from sketchstream_connectors.kafka_recover import reset
-from sketchstream_connectors.kafka_store import KafkaStore
-from sketchstream_connectors.kafka_topics import transactional_id
+from sketchstream.stream.interfaces import Fresh, Frontier, Restored, Snapshot
+from sketchstream_connectors.kafka import blobs, topics
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.devbroker import DevCluster
+from sketchstream_connectors.kafka.pointer import Pointer
+from sketchstream_connectors.kafka.publisher import KafkaPublisher
+from sketchstream_connectors.kafka.recover import reset
+from sketchstream_connectors.kafka.store import KafkaStore
+from sketchstream_connectors.kafka.topics import transactional_id
 
 SECRET = b"marked-state-that-must-not-be-readable"
 
@@ -60,8 +60,8 @@ class App:
         return Connection({"bootstrap.servers": self.bootstrap, "group.id": self.group})
 
     @property
-    def names(self) -> kafka_topics.Names:
-        return kafka_topics.Names(self.group, self.topic, sealed=f"{self.group}.sealed")
+    def names(self) -> topics.Names:
+        return topics.Names(self.group, self.topic, sealed=f"{self.group}.sealed")
 
     def store(self, **options: object) -> KafkaStore:
         store = KafkaStore(self.connection, self.topic, Member(self.group), sealed_topic=self.names.sealed, **options)
@@ -118,7 +118,7 @@ def opened(bootstrap: str, topic_name: Callable[[str], str]) -> Iterator[App]:
     admin.create_topics({topic: {"num_partitions": 2, "replication_factor": 1}})
     admin.wait_for_topics([topic])
     admin.close()
-    kafka_topics.create(made.connection, made.names)
+    topics.create(made.connection, made.names)
     yield made
     for store in made.stores:
         store.close()
@@ -505,7 +505,7 @@ def test_a_new_partition_of_the_input_gets_its_place(app: App) -> None:
 
 
 def test_a_missing_or_forgetful_state_topic_is_refused(app: App) -> None:
-    other = kafka_topics.Names(app.group + "2", app.topic)
+    other = topics.Names(app.group + "2", app.topic)
     with pytest.raises(ConfigError, match="topics create"):
         KafkaStore(Connection({"bootstrap.servers": app.bootstrap, "group.id": other.group}), app.topic, Member("x"))
     admin = app.admin()
@@ -528,15 +528,15 @@ def test_a_pointer_of_a_newer_release_halts(app: App) -> None:
 
 
 def test_an_altered_blob_does_not_open_broker_free() -> None:
-    key = kafka_blobs.new_key()
-    chunks = list(kafka_blobs.encrypt(b"name", bytes(2_000_000), key))
+    key = blobs.new_key()
+    chunks = list(blobs.encrypt(b"name", bytes(2_000_000), key))
     values = [value for _, value in chunks]
-    assert kafka_blobs.decrypt(b"name", values, key) == bytes(2_000_000)
+    assert blobs.decrypt(b"name", values, key) == bytes(2_000_000)
     for wrong in (values[::-1], values[:-1], [values[0], values[0], *values[2:]]):
         with pytest.raises(DataLossError):
-            kafka_blobs.decrypt(b"name", wrong, key)
+            blobs.decrypt(b"name", wrong, key)
     with pytest.raises(DataLossError):
-        kafka_blobs.decrypt(b"other", values, key)
+        blobs.decrypt(b"other", values, key)
 
 
 def test_pointers_survive_text_broker_free() -> None:

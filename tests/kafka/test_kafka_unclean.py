@@ -16,8 +16,8 @@ from kafka_app import AT_ONCE, MINUTE, App
 from minutes import BASE, close_windows, fill, windows
 
 from sketchstream.errors import BrokerError
-from sketchstream_connectors.devbroker import DevCluster
-from sketchstream_connectors.kafka_recover import recover
+from sketchstream_connectors.kafka.devbroker import DevCluster
+from sketchstream_connectors.kafka.recover import recover
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*NO PRIVACY"), pytest.mark.slow, pytest.mark.timeout(600)]
 INPUT = f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"\ndata_loss = "%s"'

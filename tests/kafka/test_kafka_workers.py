@@ -282,13 +282,13 @@ def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
 def test_results_come_once_for_every_complete_window(app_of: Callable[..., App]) -> None:
     import json
 
-    from sketchstream_connectors import kafka_topics
-    from sketchstream_connectors.kafka_log import Log
+    from sketchstream_connectors.kafka import topics
+    from sketchstream_connectors.kafka.log_reader import Log
 
     app = app_of(kafka=MISSED_SOON, extra='[output]\nresults_topic = "PLACE"')
     topic = f"{app.group}.results"
     app.config_file.write_text(app.config_file.read_text().replace("PLACE", topic))
-    kafka_topics.create(app.connection, kafka_topics.Names(app.group, app.topic, app.names.sealed, results=topic))
+    topics.create(app.connection, topics.Names(app.group, app.topic, app.names.sealed, results=topic))
     first, _ = app.start(), app.start()
     end = stream(app, 2, 2000, seed=11)
     app.wait_published(end)

@@ -118,10 +118,10 @@ def warm_up() -> None:
     import warnings
 
     from sketchstream.cli.commands import worker  # noqa: F401 - loaded by name when a command runs
+    from sketchstream.config.loader import Config
     from sketchstream.hashing import Key
-    from sketchstream.stream import launch
-    from sketchstream.stream.config import Config
-    from sketchstream_connectors import kafka_worker
+    from sketchstream_connectors import factory
+    from sketchstream_connectors.kafka import worker as kafka_worker
 
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +135,7 @@ def warm_up() -> None:
                 f"[[sketch]]\nname = 's'\nwindow = '1m'\nepsilon = '30'\nmax_count = 300\n{sketch}\n"
             )
             config = Config.parse(text)
-            kafka_worker.warm_up(config, launch.rules(config))
+            kafka_worker.warm_up(config, factory.rules(config))
 
 
 def become_worker(request: Mapping[str, Any]) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
-from sketchstream.estimate import simulate
-from sketchstream.estimate.linear import linear
-from sketchstream.planner import expectation
+from sketchstream.kinds.profile.estimate import simulate
+from sketchstream.kinds.profile.estimate.linear.line import linear
+from sketchstream.kinds.profile.planner import expectation
 
 OPEN = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=1 << 14, levels=4), max_count=60)
 
@@ -205,7 +205,7 @@ def test_total_and_mean_agree_with_simulation() -> None:
     ],
 )
 def test_a_search_keeps_what_it_does_not_vary(more):
-    from sketchstream.planner.planning import resized
+    from sketchstream.kinds.profile.planner.planning import resized
 
     spec = ss.ProfileSpec(epsilon="3", domain=ss.OpenDomain(slots=1 << 12, levels=2), **more)
     assert resized(spec) == spec

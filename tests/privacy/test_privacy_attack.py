@@ -26,7 +26,7 @@ import pytest
 import sketchstream as ss
 from sketchstream import files, published, storage, wire
 from sketchstream.errors import MergeError, SealedError
-from sketchstream.kinds import profile
+from sketchstream.kinds.profile import mechanism
 from sketchstream.sketch import Sketch
 
 SLOTS = 8
@@ -70,7 +70,7 @@ def switched_off(patch: pytest.MonkeyPatch, *targets: tuple[Any, str, Any]) -> I
         yield
 
 
-NO_RELEASE_NOISE = (profile, "noised_counts", lambda made, state, cost: profile.exact_counts(made, state))
+NO_RELEASE_NOISE = (mechanism, "noised_counts", lambda made, state, cost: mechanism.exact_counts(made, state))
 
 
 # Difference of two states.
@@ -96,8 +96,8 @@ def test_the_difference_of_a_look_and_a_published_state(monkeypatch: pytest.Monk
         if layers["n"] % 2:
             honest(made, state, epsilon)
 
-    honest = profile.add_noise
-    with switched_off(monkeypatch, (profile, "add_noise", once)):
+    honest = mechanism.add_noise
+    with switched_off(monkeypatch, (mechanism, "add_noise", once)):
         assert right(between_a_look_and_a_published_state) == 1
     assert Sketch.seal is seal
 
@@ -143,7 +143,7 @@ def between_a_release_and_the_state(active: bool) -> bool:
     if active:
         sketch.update([MARKED])
     sealed: Any = sketch.seal()
-    now = profile.exact_counts(sketch.spec, np.array(sealed.state))[0]
+    now = mechanism.exact_counts(sketch.spec, np.array(sealed.state))[0]
     return int((now - before).sum()) >= 1
 
 
@@ -165,7 +165,7 @@ def test_two_publications_of_one_sketch(monkeypatch: pytest.MonkeyPatch) -> None
 
     def average(active: bool, times: int = 600) -> bool:
         sketch = fed(Sketch.create(spec()))
-        before = profile.exact_counts(sketch.spec, sketch._state)[0]
+        before = mechanism.exact_counts(sketch.spec, sketch._state)[0]
         if active:
             sketch.update([MARKED])
         seen = []
@@ -247,7 +247,7 @@ def test_a_created_file_and_the_publication(monkeypatch: pytest.MonkeyPatch) -> 
         sealed: Any = sketch.seal()
         if isinstance(sealed, ss.SealedState):
             return bool((sealed.state - created)[MARKED] == EACH + 1)
-        expected = profile.exact_counts(sketch.spec, (created + EACH).astype(sketch.spec.dtype))[0]
+        expected = mechanism.exact_counts(sketch.spec, (created + EACH).astype(sketch.spec.dtype))[0]
         return int((sealed.values - expected).sum()) >= 1
 
     def states(active: bool) -> bool:

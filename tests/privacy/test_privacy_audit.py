@@ -15,10 +15,12 @@ import pytest
 
 from sketchstream import kernels, noise
 from sketchstream import sketch as sketches
+from sketchstream.audit import bounds
+from sketchstream.audit import report as audit
+from sketchstream.audit.bounds import clopper_pearson, lower_bound
 from sketchstream.domains import Index
-from sketchstream.kinds import profile
-from sketchstream.privacy import audit, bounds, deployment, ledger
-from sketchstream.privacy.bounds import clopper_pearson, lower_bound
+from sketchstream.kinds.profile import mechanism as profile
+from sketchstream.privacy import deployment, ledger
 
 Patch = pytest.MonkeyPatch
 F = Fraction

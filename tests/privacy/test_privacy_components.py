@@ -19,7 +19,7 @@ from scipy import stats
 
 import sketchstream as ss
 from sketchstream.components import Counters, find
-from sketchstream.kinds import profile as kind
+from sketchstream.kinds.profile import mechanism as kind
 from sketchstream.privacy import oracle
 from sketchstream.privacy.history import History
 from sketchstream.privacy.ledger import LayerEntry, View

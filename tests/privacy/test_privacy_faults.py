@@ -24,7 +24,7 @@ pytestmark = pytest.mark.statistics
 ZYGOTE = """
 import json, os, signal, sys
 import sketchstream.cli, sketchstream.files, sketchstream.privacy.ledger, sketchstream.sketch, sketchstream.wire
-import sketchstream.stream.launch, sketchstream.stream.driver, sketchstream.privacy.guarantee
+import sketchstream_connectors.factory, sketchstream.testing.driver, sketchstream.privacy.guarantee
 import sketchstream.noise.laplace, sketchstream.kernels, sketchstream_connectors.files
 
 def counted(call, changes=lambda *a, **k: True):

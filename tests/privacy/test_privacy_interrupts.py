@@ -22,7 +22,7 @@ from sketchstream.spec import ClosedDomain, ProfileSpec
 
 ROOMS = (
     "sketchstream/sketch.py",
-    "sketchstream/kinds/profile.py",
+    "sketchstream/kinds/profile/mechanism.py",
     "sketchstream/privacy/ledger.py",
     "sketchstream/privacy/sketch_history.py",
 )
@@ -111,11 +111,11 @@ def test_an_interrupted_seal_has_ended_the_sketch_or_left_it_as_it_was(name: str
 
 
 def test_an_interrupted_release_is_charged_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchstream.kinds import profile
+    from sketchstream.kinds.profile import mechanism
 
     drawn: list[int] = []
-    honest = profile.noised_counts
-    monkeypatch.setattr(profile, "noised_counts", lambda *given: (drawn.append(1), honest(*given))[1])
+    honest = mechanism.noised_counts
+    monkeypatch.setattr(mechanism, "noised_counts", lambda *given: (drawn.append(1), honest(*given))[1])
     for sketch, held, released in each_bytecode(lambda: Sketch.create(SPECS["event"]), lambda s: s.release("1/2")):
         charged = sketch.ledger != held.ledger
         assert charged or (not drawn and released is None)
@@ -142,7 +142,7 @@ def test_interrupted_merges_and_copies_keep_the_account(monkeypatch: pytest.Monk
 
 
 def test_a_failed_draw_leaves_the_sketch_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchstream.kinds import profile
+    from sketchstream.kinds.profile import mechanism
 
     def broken(*_: object) -> None:
         msg = "no entropy"
@@ -152,8 +152,8 @@ def test_a_failed_draw_leaves_the_sketch_as_it_was(monkeypatch: pytest.MonkeyPat
         sketch = Sketch.create(SPECS[name])
         before = sketch.ledger, sketch.layers
         with monkeypatch.context() as patch:
-            patch.setattr(profile, "add_noise", broken)
-            patch.setattr(profile, "noised_counts", broken)
+            patch.setattr(mechanism, "add_noise", broken)
+            patch.setattr(mechanism, "noised_counts", broken)
             for step in (sketch.refresh, sketch.seal):
                 with pytest.raises(OSError, match="no entropy"):
                     step()

@@ -26,8 +26,8 @@ from sketchstream.errors import SketchstreamError
 from sketchstream.published import Release
 from sketchstream.sketch import Sketch
 from sketchstream.spec import NoPrivacyWarning
-from sketchstream.stream.driver import Driver
 from sketchstream.stream.metrics import PAYLOAD
+from sketchstream.testing.driver import Driver
 
 Run = Callable[..., tuple[int, str]]
 MARK = "zq7markedperson"
@@ -289,8 +289,8 @@ def test_dead_letters_hold_no_payload_unless_it_is_asked_for() -> None:
 
 
 def test_what_became_of_a_chunk_shows_no_payload_counter() -> None:
-    from sketchstream.stream.slots import Progress
-    from sketchstream.stream.tracks import Outcome
+    from sketchstream.stream.assigned_partition import Progress
+    from sketchstream.stream.sketch_state import Outcome
 
     counted = dict.fromkeys(("updates", "nulls", "invalid", "misplaced"), UNUSUAL)
     assert not holds(repr(Outcome(records=3, **counted)))

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from sketchstream.spec import NoPrivacyWarning
-from sketchstream.stream.driver import Driver
 from sketchstream.stream.metrics import PAYLOAD
+from sketchstream.testing.driver import Driver
 
 SIZE = 16
 START = 1_700_000_040_000 // 3_600_000 * 3_600_000
@@ -111,7 +111,7 @@ def run(unit: str, form: str, payloads: list[tuple[int, int, Payload]], **more: 
 def home(item: int, partitions: int = 2) -> int:
     """Partition of an item."""
     from sketchstream.items import Items
-    from sketchstream.stream.placement import belongs
+    from sketchstream.stream.partitioner import belongs
 
     return next(p for p in range(partitions) if belongs(Items.of([str(item).encode()]), "murmur2", [partitions], p)[0])
 
@@ -314,7 +314,7 @@ def test_published_bytes_have_the_size_and_place_that_envelopes_give_them() -> N
 
 def test_a_misplaced_payload_does_not_decide_what_later_windows_look_like(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker asks for the partition count when it meets one; the answer must help that payload only."""
-    from sketchstream.stream.driver import MemorySource
+    from sketchstream.testing.driver import MemorySource
 
     monkeypatch.setattr(MemorySource, "partition_count", lambda self, *, fresh=False: 3 if fresh else 2)
     never_here = next(item for item in AWAY if home(item, 3) != 0)

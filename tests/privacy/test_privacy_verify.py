@@ -17,11 +17,11 @@ import pytest
 
 from sketchstream import noise
 from sketchstream import sketch as sketches
+from sketchstream.audit import sketches as audit_sketches
 from sketchstream.cli.app import run
 from sketchstream.components import Counters
-from sketchstream.kinds import profile
+from sketchstream.kinds.profile import mechanism
 from sketchstream.noise import laws
-from sketchstream.privacy import audit_sketches
 from sketchstream.privacy.ledger import Ledger
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain
@@ -57,14 +57,14 @@ def a_seal_that_publishes_the_exact_histogram(patch: Patch) -> None:
     honest: Any = Sketch.seal
 
     def seal(self: Any) -> Any:
-        exact = profile.exact_counts(self.spec, self._state)
+        exact = mechanism.exact_counts(self.spec, self._state)
         return replace(honest(self), noised=exact)
 
     patch.setattr(Sketch, "seal", seal)
 
 
 def noise_that_forgets_the_largest_weight(patch: Patch) -> None:
-    patch.setattr(profile, "effective_epsilon", lambda spec, epsilon: epsilon * spec.slots_share)
+    patch.setattr(mechanism, "effective_epsilon", lambda spec, epsilon: epsilon * spec.slots_share)
 
 
 def a_release_that_charges_nothing(patch: Patch) -> None:
@@ -80,19 +80,19 @@ def a_refresh_that_forgets_the_look(patch: Patch) -> None:
 
 
 def a_release_with_noise_of_twice_its_cost(patch: Patch) -> None:
-    honest = profile.noised_counts
-    patch.setattr(profile, "noised_counts", lambda spec, state, cost: honest(spec, state, 2 * cost))
+    honest = mechanism.noised_counts
+    patch.setattr(mechanism, "noised_counts", lambda spec, state, cost: honest(spec, state, 2 * cost))
 
 
 def a_release_that_repeats_its_noise(patch: Patch) -> None:
-    honest = profile.noised_counts
+    honest = mechanism.noised_counts
     kept: dict[Any, Any] = {}
 
     def noised(spec: Any, state: Any, cost: Fraction) -> Any:
-        exact = profile.exact_counts(spec, state)
+        exact = mechanism.exact_counts(spec, state)
         return exact + kept.setdefault((spec.fingerprint, cost), honest(spec, state, cost) - exact)
 
-    patch.setattr(profile, "noised_counts", noised)
+    patch.setattr(mechanism, "noised_counts", noised)
 
 
 def a_seal_that_is_not_charged(patch: Patch) -> None:

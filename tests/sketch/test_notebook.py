@@ -88,7 +88,7 @@ def test_the_card_of_an_open_sketch_does_not_depend_on_what_was_counted() -> Non
 def test_the_card_of_a_release_draws_what_was_published_without_computing_a_profile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from sketchstream import estimate
+    from sketchstream.kinds.profile import estimate
 
     monkeypatch.setattr(estimate, "reconstruct", None)
     for unit in ("event", "item"):
@@ -148,7 +148,7 @@ def test_unknown_threads_are_refused_before_anything_is_counted(threads: object)
 
 
 def test_drawing_reports_its_progress_and_every_slot_has_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchstream.kinds import profile as kind
+    from sketchstream.kinds.profile import mechanism as kind
 
     monkeypatch.setattr(kind, "PROGRESS_SLOTS", 4000)
     told: list[int] = []

@@ -14,10 +14,10 @@ import numpy as np
 from sketchstream.items import Items
 from sketchstream.published import Release, SealedState, read
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
+from sketchstream.stream.interfaces import Chunk, RawRecord
 from sketchstream.stream.kernels import ADMITTED, FUTURE
 from sketchstream.stream.partition import PartitionState, Rules
 from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.ports import Chunk, RawRecord
 from sketchstream.stream.quorum import MAXIMUM, Quorum
 from sketchstream.stream.windows import LATEST_MS, NO_TIME, Calendar, Width
 

@@ -14,12 +14,12 @@ from functools import cache
 import numpy as np
 import pytest
 
+from sketchstream.config import budget
+from sketchstream.config.budget import most_windows
+from sketchstream.config.loader import Config
 from sketchstream.errors import BudgetError, ConfigError
 from sketchstream.privacy.deployment import Deployment, Record
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise
-from sketchstream.stream import budget
-from sketchstream.stream.budget import most_windows
-from sketchstream.stream.config import Config
 from sketchstream.stream.windows import Calendar, Times, Width
 
 F = Fraction

@@ -13,12 +13,12 @@ import pytest
 
 from sketchstream.hashing import Key
 from sketchstream.spec import ClosedDomain, ProfileSpec
-from sketchstream.stream.manifest import CHANGE_AHEAD_MS, boundary
+from sketchstream.stream.checkpoint import CHANGE_AHEAD_MS, boundary
+from sketchstream.stream.interfaces import Peer, Restored, Snapshot
 from sketchstream.stream.partition import PartitionState, Rules
 from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.ports import Peer, Restored, Snapshot
 from sketchstream.stream.windows import NO_TIME, Calendar, Width
-from sketchstream_connectors.kafka_pointer import Pointer
+from sketchstream_connectors.kafka.pointer import Pointer
 
 sys.path.insert(0, str(Path(__file__).parent))
 from streams import EPOCH, HOUR, MINUTE, Stream, plan, published, rules, spec

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from sketchstream.config.loader import Config
+from sketchstream.config.plans import read_items
 from sketchstream.errors import ConfigError
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
-from sketchstream.stream.config import Config
-from sketchstream.stream.launch import rules
-from sketchstream.stream.measures import duration_ms, size_bytes
-from sketchstream.stream.plans import read_items
 from sketchstream.stream.quorum import Quorum
+from sketchstream.stream.units import duration_ms, size_bytes
+from sketchstream_connectors.factory import rules
 
 TOPIC = """
 [kafka]

@@ -20,10 +20,11 @@ import pytest
 
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, StoreError
 from sketchstream.items import Ints, Items
-from sketchstream.stream.ports import Assigned, Chunk, Ended, PartitionError
+from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError
 from sketchstream.stream.windows import NO_TIME
-from sketchstream_connectors import file_blocks, file_rows
-from sketchstream_connectors.files import FileSource, Layout, batches, pieces
+from sketchstream_connectors.files import blocks
+from sketchstream_connectors.files import rows as file_rows
+from sketchstream_connectors.files.source import FileSource, Layout, batches, pieces
 
 ROWS: list[dict[str, Any]] = [
     {"u": "a", "n": 1, "t": 1_700_000_000_000},
@@ -205,7 +206,7 @@ def test_lines_and_packed_maps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "msgpack"])
 def test_positions_resume_anywhere(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 64)
     monkeypatch.setattr(file_rows, "ROWS", 3)
     rows = [{"u": i, "n": 1, "t": 1000 * i} for i in range(40)]
     path = tmp_path / f"x.{suffix}"
@@ -275,8 +276,8 @@ def test_missing_files_and_impossible_layouts(tmp_path: Path) -> None:
 
 
 def test_endless_lines_are_not_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_blocks, "LONGEST_BYTES", 1000)
-    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(blocks, "LONGEST_BYTES", 1000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 100)
     path = tmp_path / "x.jsonl"
     path.write_bytes(b'{"u": 1}\n' + b"x" * 5000)
     with pytest.raises(FormatError, match="byte 9"):
@@ -326,8 +327,8 @@ def test_a_file_as_a_source(tmp_path: Path) -> None:
 
 STDIN = """
     import sys
-    from sketchstream.stream.ports import Chunk, Ended
-    from sketchstream_connectors.files import FileSource, Layout
+    from sketchstream.stream.interfaces import Chunk, Ended
+    from sketchstream_connectors.files.source import FileSource, Layout
     source = FileSource(None, Layout("jsonl", "u", time="t"))
     source.poll(0)
     source.seek(0, 1000)
@@ -364,11 +365,11 @@ CRASH = """
     warnings.simplefilter("ignore")
     from pathlib import Path
     from sketchstream import faults
-    from sketchstream.stream.config import Config
-    from sketchstream.stream.launch import file_worker
-    from sketchstream_connectors import file_blocks
+    from sketchstream.config.loader import Config
+    from sketchstream_connectors.factory import file_worker
+    from sketchstream_connectors.files import blocks
 
-    file_blocks.BLOCK_BYTES = 2048
+    blocks.BLOCK_BYTES = 2048
     base, text = Path(sys.argv[1]), Path(sys.argv[2]).read_text()
 
     def run(folder, at):
@@ -414,7 +415,8 @@ CRASH = """
 def test_a_worker_killed_at_any_step_ends_with_the_exact_counts(tmp_path: Path) -> None:
     """Files: snapshots, seals and publications, killed at many steps and started again; one seal a window."""
     from sketchstream.published import Release
-    from sketchstream.serve.sealed import DirectorySealed, SealedReader
+    from sketchstream.query.sealed import SealedReader
+    from sketchstream_connectors.files.sealed import DirectorySealed
 
     sys.path.insert(0, str(Path(__file__).parent))
     from streams import EPOCH, MINUTE, at_least, exact

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sketchstream.errors import ItemError
-from sketchstream.stream.ports import Chunk, Ended
-from sketchstream_connectors.files import FileSource, Layout, batches
+from sketchstream.stream.interfaces import Chunk, Ended
+from sketchstream_connectors.files.source import FileSource, Layout, batches
 
 LAYOUT = Layout("jsonl", "u", "int", time="t")
 WHOLE = b'{"u": 1, "t": 1}\n'

@@ -14,8 +14,8 @@ import pytest
 
 from sketchstream import files
 from sketchstream.cli import main
-from sketchstream.stream.ports import Frontier, SealedEntry
-from sketchstream.stream.results import DirectoryPublisher
+from sketchstream.stream.interfaces import Frontier, SealedEntry
+from sketchstream_connectors.files.publisher import DirectoryPublisher
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sketchstream.stream import marks
-from sketchstream.stream.marks import UNMARKED, Mark
+from sketchstream.stream import window_ranges
+from sketchstream.stream.interfaces import Frontier, Restored
 from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.ports import Frontier, Restored
-from sketchstream.stream.results import decode_frontier, encode_frontier
-from sketchstream_connectors.kafka_sealed import frontier_record, read_frontier
+from sketchstream.stream.window_ranges import UNMARKED, Mark
+from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
+from sketchstream_connectors.kafka.sealed import frontier_record, read_frontier
 
 sys.path.insert(0, str(Path(__file__).parent))
 from streams import EPOCH, MINUTE, Stream, rules
@@ -54,7 +54,7 @@ def test_marks_are_published_as_they_always_were(partial: Mark, diverged: Mark, 
     plain = {"published_through": 100, "partitions": 16, "sequence": 2}
     assert data == json.dumps({**always, **plain, **said}, sort_keys=True, separators=(",", ":")).encode()
     assert decode_frontier(data) == frontier
-    assert marks.read(marks.numbers(partial, diverged)) == (partial, diverged)
+    assert window_ranges.read(window_ranges.numbers(partial, diverged)) == (partial, diverged)
 
 
 def read_on(state: PartitionState, *seconds: int) -> Mark:

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from sketchstream.config import kafka_settings
+from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
-from sketchstream.stream import kafka_settings
-from sketchstream.stream.config import Config
 
 GOOD = """
 [kafka]

@@ -18,10 +18,10 @@ from sketchstream.errors import DataLossError
 from sketchstream.hashing import Key
 from sketchstream.items import Items
 from sketchstream.published import Release, SealedState, read
-from sketchstream.stream.manifest import mark_diverged
+from sketchstream.stream.checkpoint import mark_diverged
+from sketchstream.stream.interfaces import Chunk, Restored
 from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.placement import belongs, kept
-from sketchstream.stream.ports import Chunk, Restored
+from sketchstream.stream.partitioner import belongs, kept
 from sketchstream.stream.quorum import MAXIMUM, Quorum
 from sketchstream.stream.windows import NO_TIME
 

@@ -18,11 +18,11 @@ from sketchstream.items import Items
 from sketchstream.published import Release, SealedState
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, ProfileSpec
+from sketchstream.stream.interfaces import Frontier, Restored
 from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.placement import belongs, kept
-from sketchstream.stream.ports import Frontier, Restored
-from sketchstream.stream.results import decode_frontier, encode_frontier
-from sketchstream_connectors.kafka_sealed import frontier_record, read_frontier
+from sketchstream.stream.partitioner import belongs, kept
+from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
+from sketchstream_connectors.kafka.sealed import frontier_record, read_frontier
 
 sys.path.insert(0, str(Path(__file__).parent))
 from streams import EPOCH, EXACT, HOUR, MINUTE, Stream, exact, plan, published, rules, spec

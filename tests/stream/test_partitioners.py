@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.items import Items
-from sketchstream.stream.partitioners import CANDIDATES, ENOUGH, Placements, agrees, contradiction, missing
-from sketchstream.stream.placement import PARTITIONERS, Partitioner, belongs
+from sketchstream.stream.partitioner import PARTITIONERS, Partitioner, belongs
+from sketchstream.stream.partitioner_detection import CANDIDATES, ENOUGH, Placements, agrees, contradiction, missing
 
 Record = tuple[str, int]
 

@@ -17,13 +17,13 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.components import ADMITTED, TOTAL, Counter, Noise, find
+from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.quality import NEVER, Rule, Tolerance, judge, threshold
-from sketchstream.stream.config import Config
-from sketchstream.stream.driver import Driver
+from sketchstream.stream.interfaces import Restored
 from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.ports import Restored
-from sketchstream.stream.results import decode_frontier, encode_frontier
+from sketchstream.testing.driver import Driver
+from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
 
 sys.path.insert(0, str(Path(__file__).parent))
 from streams import MINUTE, Oracle, plan, published, rules, spec, stream
@@ -180,7 +180,7 @@ def test_counts_of_late_records_are_in_frontiers_and_survive_snapshots() -> None
 
 
 def test_no_exact_number_of_late_records_is_kept() -> None:
-    from sketchstream.stream.tracks import LateCount
+    from sketchstream.stream.sketch_state import LateCount
 
     seen = {LateCount.of(plan(made=spec(epsilon_records="1/10"))).value for _ in range(50)}
     assert len(seen) > 10

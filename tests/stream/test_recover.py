@@ -11,9 +11,10 @@ import pytest
 
 from sketchstream.cli import main
 from sketchstream.errors import StoreError
-from sketchstream.serve.sealed import DirectorySealed, SealedReader
-from sketchstream.stream.recover import recover_directory
-from sketchstream.stream.store import DirectoryStore
+from sketchstream.query.sealed import SealedReader
+from sketchstream_connectors.files.recover import recover_directory
+from sketchstream_connectors.files.sealed import DirectorySealed
+from sketchstream_connectors.files.store import DirectoryStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 

@@ -9,7 +9,7 @@ import pytest
 
 from sketchstream.errors import ConfigError
 from sketchstream.stream.sampling import ENOUGH, Sample, Wanted
-from sketchstream_connectors.files import Layout, sample_of
+from sketchstream_connectors.files.source import Layout, sample_of
 
 EVENT = {"user_id": "zebra-5512", "n": 3, "ts": "2024-01-01T00:00:00Z", "device": {"os": "zebra-7"}}
 

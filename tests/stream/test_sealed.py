@@ -13,12 +13,19 @@ import pytest
 
 from sketchstream.errors import DataLossError, FormatError, MergeError, StoreError
 from sketchstream.published import SealedState, Stack
-from sketchstream.serve.sealed import DirectorySealed, SealedReader
-from sketchstream.stream.marks import Mark
+from sketchstream.query.sealed import SealedReader
+from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.partition import PartitionState, Rules
-from sketchstream.stream.ports import Frontier, SealedEntry
-from sketchstream.stream.results import Both, DirectoryPublisher, decode_frontier, encode_frontier, read_frontiers
+from sketchstream.stream.window_ranges import Mark
 from sketchstream.stream.windows import within
+from sketchstream_connectors.files.publisher import (
+    Both,
+    DirectoryPublisher,
+    decode_frontier,
+    encode_frontier,
+    read_frontiers,
+)
+from sketchstream_connectors.files.sealed import DirectorySealed
 
 sys.path.insert(0, str(Path(__file__).parent))
 from streams import EPOCH, HOUR, MINUTE, Stream, exact, plan, rules, spec
@@ -172,7 +179,7 @@ def test_readers_refuse_incidents() -> None:
     s = Stream(np.zeros(1, np.int64), times, times, np.ones(1, bool), np.zeros(1, bool))
     state.apply(s.chunk(0, 1))
     copy = state.capture()
-    from sketchstream.stream.ports import Restored
+    from sketchstream.stream.interfaces import Restored
 
     published = []
     for revision_of_partition in (0, 0):
@@ -308,9 +315,11 @@ def test_publishing_to_two_places_reaches_both(tmp_path: Path) -> None:
 def test_the_driver_example_runs() -> None:
     import doctest
 
-    from sketchstream.stream import driver, measures, results
+    from sketchstream.stream import units
+    from sketchstream.testing import driver
+    from sketchstream_connectors.files import publisher as results
 
-    for module in (driver, measures, results):
+    for module in (driver, units, results):
         found = doctest.testmod(module)
         assert found.attempted > 0
         assert found.failed == 0

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from sketchstream import wire
+from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError
 from sketchstream.hashing import Key
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain, ProfileSpec
 from sketchstream.stream.buffers import KEPT_BYTES, Buffers
-from sketchstream.stream.config import Config
-from sketchstream.stream.jobs import Jobs
-from sketchstream.stream.measures import spell_snapshots
-from sketchstream.stream.memory import ManualClock, MemorySource, MemoryStore
+from sketchstream.stream.interfaces import Snapshot
+from sketchstream.stream.io_tasks import Jobs
 from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.ports import Snapshot
+from sketchstream.stream.units import spell_snapshots
 from sketchstream.stream.worker import Settings, Worker
+from sketchstream.testing.memory import ManualClock, MemorySource, MemoryStore
 from sketchstream.wire import envelope
 
 sys.path.insert(0, str(Path(__file__).parent))

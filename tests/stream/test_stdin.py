@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from sketchstream.stream.ports import Chunk, Ended, SourceEvent
-from sketchstream_connectors.files import FileSource, Layout
+from sketchstream.stream.interfaces import Chunk, Ended, SourceEvent
+from sketchstream_connectors.files.source import FileSource, Layout
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def test_half_a_record_outlives_that_its_partition_is_taken_again(monkeypatch: p
 
 def test_a_csv_header_is_read_once_though_its_partition_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with stdin(monkeypatch) as writing:
-        monkeypatch.setattr("sketchstream_connectors.file_blocks.BLOCK_BYTES", len("u,t\n1,1\n2,2\n"))
+        monkeypatch.setattr("sketchstream_connectors.files.blocks.BLOCK_BYTES", len("u,t\n1,1\n2,2\n"))
         source = FileSource(None, Layout("csv", "u", "int", time="t"))
         source.poll(0)
         source.seek(0, 0)

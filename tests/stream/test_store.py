@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sketchstream.errors import DataLossError, StoreError
-from sketchstream.stream.ports import Fresh, Restored, Snapshot
-from sketchstream.stream.store import DirectoryStore
+from sketchstream.stream.interfaces import Fresh, Restored, Snapshot
+from sketchstream_connectors.files.store import DirectoryStore
 
 
 def snapshot(position: int, blobs: dict[str, bytes], keep: frozenset[str] = frozenset(), revision: int = 0) -> Snapshot:
@@ -128,8 +128,8 @@ def test_unusable_places_say_so(tmp_path: Path) -> None:
 CRASH = """
     import os, signal, sys
     from sketchstream import faults
-    from sketchstream.stream.ports import Snapshot
-    from sketchstream.stream.store import DirectoryStore
+    from sketchstream.stream.interfaces import Snapshot
+    from sketchstream_connectors.files.store import DirectoryStore
 
     def work(root, at, tell):
         seen = 0

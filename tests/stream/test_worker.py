@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError, DataLossError, FencedError, StoreError
 from sketchstream.items import Items
 from sketchstream.published import SealedState
-from sketchstream.stream.config import Config
-from sketchstream.stream.driver import Driver
-from sketchstream.stream.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
+from sketchstream.stream.interfaces import Chunk, Fresh, PartitionError, RawRecord, Restored, Snapshot, SourceEvent
 from sketchstream.stream.metrics import _readiness as readiness
-from sketchstream.stream.placement import belongs
-from sketchstream.stream.ports import Chunk, Fresh, PartitionError, RawRecord, Restored, Snapshot, SourceEvent
+from sketchstream.stream.partitioner import belongs
 from sketchstream.stream.worker import FLYING_S, Settings, Worker
+from sketchstream.testing.driver import Driver
+from sketchstream.testing.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
 
 sys.path.insert(0, str(Path(__file__).parent))
 from streams import EPOCH, HOUR, MINUTE, at_least, exact
@@ -130,7 +130,7 @@ def test_at_epsilon_one_the_noise_is_there_and_drawn_once() -> None:
     d.run()
     (window,) = d.windows("hours")
     true = truth(records, HOUR)[EPOCH]
-    from sketchstream.stream.placement import kept
+    from sketchstream.stream.partitioner import kept
 
     noise = []
     for partition, part in enumerate(window.parts):
@@ -734,9 +734,9 @@ def test_refused_records_are_acknowledged_before_the_snapshot_that_passes_them()
 
 def test_refused_records_that_wait_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition whose letters are many is paused and committed before its time."""
-    from sketchstream.stream import judgement
+    from sketchstream.stream import policy
 
-    monkeypatch.setattr(judgement, "MAX_REFUSED_BYTES", 5000)
+    monkeypatch.setattr(policy, "MAX_REFUSED_BYTES", 5000)
     d = driver(TEXT.replace('snapshot_every = "1s"', 'snapshot_every = "1h"'), partitions=1)
     d.run()
     before = d.snapshots.snapshots[0].position
@@ -918,7 +918,7 @@ def test_item_units_count_modulo_and_only_where_the_item_belongs() -> None:
 def send_and_find(d: Driver, item: int, partition: int) -> bool:
     """Send one record to a partition; whether it belongs there."""
     from sketchstream.items import Items
-    from sketchstream.stream.placement import belongs
+    from sketchstream.stream.partitioner import belongs
 
     send(d, item, EPOCH, partition)
     return bool(belongs(Items.of([item]), "murmur2", [len(d.log.partitions)], partition)[0])
@@ -1143,7 +1143,7 @@ def test_partitions_whose_windows_do_not_fit_into_memory_wait_for_another_worker
 
 def test_copies_in_flight_stay_small_beside_the_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight partitions want a snapshot at once: only as many are copied as the budget lets wait."""
-    from sketchstream.stream import judgement as module
+    from sketchstream.stream import policy as module
 
     monkeypatch.setattr(module, "LEAST_COPIES", 100)
     d = driver(partitions=8)
@@ -1334,7 +1334,7 @@ def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
 
 
 def test_large_outboxes_pause_their_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchstream.stream import judgement as module
+    from sketchstream.stream import policy as module
 
     monkeypatch.setattr(module, "MAX_OUTBOX_BYTES", 1000)
     d = driver(partitions=1)

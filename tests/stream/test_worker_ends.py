@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError, FormatError, StoreError
-from sketchstream.stream.config import Config
-from sketchstream.stream.driver import Driver
-from sketchstream.stream.launch import file_worker
-from sketchstream.stream.ports import PartitionError, Snapshot
-from sketchstream.stream.results import DirectoryPublisher
+from sketchstream.stream.interfaces import PartitionError, Snapshot
+from sketchstream.testing.driver import Driver
+from sketchstream_connectors.factory import file_worker
+from sketchstream_connectors.files.publisher import DirectoryPublisher
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 

@@ -20,9 +20,9 @@ from sketchstream.cli.commands import worker
 if TYPE_CHECKING:
     from sketchstream.cli.demo_report import Dials, Row
     from sketchstream.cli.flights import Flights
-    from sketchstream.estimate.result import Profile
+    from sketchstream.config.loader import Config
+    from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.spec import Unit
-    from sketchstream.stream.config import Config
     from sketchstream.stream.worker import Progress as WorkerProgress
 
 SKETCH: Final = "aircraft"
@@ -147,8 +147,8 @@ def _fresh(folder: Path) -> Path:
 
 def _write_stream(folder: Path, flights: Flights, dials: Dials) -> Config:
     """The stream, the key and the configuration, as a user would have them."""
+    from sketchstream.config.loader import Config
     from sketchstream.hashing import Key
-    from sketchstream.stream.config import Config
 
     sketch = DIALS[dials.unit].format(epsilon=dials.epsilon, published=dials.epsilon_publish)
     (folder / MARK).write_text(CONFIGURATION.format(mark=MARK, sketch=SKETCH, dials=sketch))

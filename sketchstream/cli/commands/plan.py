@@ -15,7 +15,7 @@ from sketchstream.cli import options, show
 from sketchstream.cli.specs import Description, described
 
 if TYPE_CHECKING:
-    from sketchstream import planner
+    from sketchstream.kinds.profile import planner
 
 SMALLEST: Final = 1024
 """Slots that the search begins with if none are given."""
@@ -104,9 +104,9 @@ def command(
       sketchstream plan --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
       sketchstream plan --kind gaussian --epsilon 1 --delta 1e-6 --sensitivity 2
     """
-    from sketchstream import planner
-    from sketchstream.stream import measures
-    from sketchstream.stream.schema import StoreTable
+    from sketchstream.config.schema import StoreTable
+    from sketchstream.kinds.profile import planner
+    from sketchstream.stream import units
 
     expected: dict[str, Any] = {
         "items": items,
@@ -139,7 +139,7 @@ def command(
     )
     print_table(found)
     size, settings = (domain.size or 0) * spec.dtype.itemsize, StoreTable()
-    cost = measures.spell_snapshots(size, parts, settings.snapshot_every, settings.snapshot_rate)
+    cost = units.spell_snapshots(size, parts, settings.snapshot_every, settings.snapshot_rate)
     click.echo(f"\nIn a worker, {parts} partition{'s' * (parts > 1)}: snapshots of the busy window write {cost}.")
 
 

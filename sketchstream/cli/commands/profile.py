@@ -19,7 +19,7 @@ from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
     from sketchstream.cli.windows import Windows
-    from sketchstream.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published
 
 METHODS: Final = ("likelihood", "circulant", "inverse", "monotone")

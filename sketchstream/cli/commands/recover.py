@@ -40,17 +40,17 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
 
     config = clusters.load(config_file)
     if config.from_kafka:
-        from sketchstream_connectors import kafka_recover
+        from sketchstream_connectors.kafka import recover
 
         with clusters.connected(config) as connection:
             names = clusters.names(config)
-            found = kafka_recover.recover(
+            found = recover.recover(
                 connection, names, accept_loss=accept_loss, dry_run=dry_run, partitions=partitions or None
             )
     else:
-        from sketchstream.stream.launch import file_layout
-        from sketchstream.stream.recover import recover_directory
-        from sketchstream_connectors.files import end_of
+        from sketchstream_connectors.factory import file_layout
+        from sketchstream_connectors.files.recover import recover_directory
+        from sketchstream_connectors.files.source import end_of
 
         if partitions:
             msg = f"{config_file}: a file has one partition"

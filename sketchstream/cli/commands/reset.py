@@ -15,8 +15,8 @@ import click
 from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
-    from sketchstream.stream.config import Config
-    from sketchstream_connectors.kafka_recover import Start
+    from sketchstream.config.loader import Config
+    from sketchstream_connectors.kafka.recover import Start
 
 PLACES: Final = ("beginning", "end", "committed")
 
@@ -92,17 +92,17 @@ def _topic(config: Config, start: Start | int, partitions: tuple[int, ...], dry_
     """A new revision in the partitions of a topic."""
     from sketchstream.cli import clusters
     from sketchstream.cli.commands.topics import print_rows
-    from sketchstream_connectors import kafka_recover
+    from sketchstream_connectors.kafka import recover
 
     with clusters.connected(config) as connection:
         names = clusters.names(config)
-        found = kafka_recover.reset(connection, names, to=start, dry_run=dry_run, partitions=partitions or None)
+        found = recover.reset(connection, names, to=start, dry_run=dry_run, partitions=partitions or None)
     print_rows(*clusters.findings(found), form)
 
 
 def _file(config: Config, dry_run: bool, form: show.Format) -> None:
     """A new revision of a file's worker."""
-    from sketchstream.stream.store import DirectoryStore
+    from sketchstream_connectors.files.store import DirectoryStore
 
     store = DirectoryStore(config.store_path)
     try:

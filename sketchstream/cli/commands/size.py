@@ -16,7 +16,7 @@ from sketchstream.cli import options, show
 from sketchstream.cli.commands import plan as planning
 
 if TYPE_CHECKING:
-    from sketchstream.planner import Machine, Sizing
+    from sketchstream.kinds.profile.planner import Machine, Sizing
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.spec import Unit
 
@@ -71,8 +71,8 @@ def command(
       sketchstream size
       sketchstream size --items 1e6 --number distinct --number at_least.5 --error 0.011
     """
-    from sketchstream import planner
     from sketchstream.errors import ConfigError
+    from sketchstream.kinds.profile import planner
     from sketchstream.privacy.deployment import planned
     from sketchstream.privacy.guarantee import Context, Guarantee
     from sketchstream.stream.windows import Calendar, Width

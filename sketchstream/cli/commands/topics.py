@@ -39,12 +39,12 @@ def create(config_file: Path, replication: int | None, dry_run: bool, form: show
       sketchstream topics create -c sketchstream.toml --dry-run
     """
     from sketchstream.cli import clusters
-    from sketchstream_connectors import kafka_topics
+    from sketchstream_connectors.kafka import topics
 
     config = clusters.load(config_file)
     clusters.require_topic(config, "topics create")
     with clusters.connected(config) as connection:
-        changes = kafka_topics.create(connection, clusters.names(config), replication=replication, dry_run=dry_run)
+        changes = topics.create(connection, clusters.names(config), replication=replication, dry_run=dry_run)
     print_rows(("topic", "outcome", "what"), [(one.topic, one.kind, one.text) for one in changes], form)
     wrong = [one for one in changes if one.kind == "wrong"]
     for one in wrong:
@@ -63,13 +63,11 @@ def acls(config_file: Path, form: show.Format) -> None:
       sketchstream topics acls -c sketchstream.toml
     """
     from sketchstream.cli import clusters
-    from sketchstream_connectors import kafka_topics
+    from sketchstream_connectors.kafka import topics
 
     config = clusters.load(config_file)
     clusters.require_topic(config, "topics acls")
-    rows = [
-        (name, kind, pattern, ", ".join(ops)) for kind, name, pattern, ops in kafka_topics.acls(clusters.names(config))
-    ]
+    rows = [(name, kind, pattern, ", ".join(ops)) for kind, name, pattern, ops in topics.acls(clusters.names(config))]
     print_rows(("name", "resource", "pattern", "operations"), rows, form)
 
 

@@ -16,8 +16,8 @@ from sketchstream.cli import options, progress
 
 if TYPE_CHECKING:
     from sketchstream.sketch import Sketch
-    from sketchstream_connectors.fields import ItemType
-    from sketchstream_connectors.files import FileFormat, Layout, Piece
+    from sketchstream_connectors.decode.fields import ItemType
+    from sketchstream_connectors.files.source import FileFormat, Layout, Piece
 
 STDIN: Final = Path("-")
 
@@ -110,7 +110,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, threads: int, left_out: L
         ConfigError: none of many records has what the options name; nothing is added then.
     """
     from sketchstream.stream.sampling import ENOUGH, Sample, Wanted
-    from sketchstream_connectors import files
+    from sketchstream_connectors.files import source as files
 
     path = None if source == STDIN else source
     limit = sketch.spec.max_weight if sketch.spec.modulus is None else None
@@ -151,9 +151,9 @@ def _layout(
     source: Path, given: FileFormat | None, item: str | None, item_type: ItemType, weight: str | None
 ) -> Layout:
     """How a file is read: as the options say, its format perhaps by its ending."""
+    from sketchstream.config.checks import file_format
     from sketchstream.errors import ConfigError
-    from sketchstream.stream.checks import file_format
-    from sketchstream_connectors.files import Layout
+    from sketchstream_connectors.files.source import Layout
 
     form = file_format(given, str(source))
     if form is None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sketchstream.cli import options, show
-from sketchstream.stream import checks
+from sketchstream.config import checks
 
 if TYPE_CHECKING:
-    from sketchstream.stream.config import Config
+    from sketchstream.config.loader import Config
     from sketchstream.stream.plans import SketchPlan
-    from sketchstream_connectors.kafka_sample import TopicSample
+    from sketchstream_connectors.kafka.sample import TopicSample
 
 MANY_PARTITIONS: Final = 256
 
@@ -120,12 +120,14 @@ class Asked:
 def _ask(config: Config, records: int, *, write: bool) -> Asked:
     """Partitions and retention of the input topic, the state of our topics, and what a sample of the input says."""
     from sketchstream.cli import clusters
-    from sketchstream_connectors import kafka_check, kafka_sample, kafka_topics
+    from sketchstream_connectors.kafka import preflight
+    from sketchstream_connectors.kafka import sample as kafka_sample
+    from sketchstream_connectors.kafka import topics as kafka_topics
 
     with clusters.connected(config) as connection:
         names = clusters.names(config)
         looked = kafka_sample.try_to_read(connection, config, records)
-        for text in kafka_check.check(connection, config, names, looked):
+        for text in preflight.check(connection, config, names, looked):
             _warn(text)
         given, _ = kafka_topics.wanted(connection, names)
         retention = int(connection.admin.configs(given.name).get("retention.ms", "-1"))
@@ -147,27 +149,27 @@ def _ask(config: Config, records: int, *, write: bool) -> Asked:
 def _choose_partitioner(config: Config, looked: TopicSample, asked: Asked, *, write: bool) -> None:
     """Find the partitioner where it is not configured, and check it where it is."""
     from sketchstream.cli import config_file
-    from sketchstream.stream import partitioners
+    from sketchstream.stream import partitioner_detection
 
     choice = looked.placements.choose()
     if config.partitioner is not None:
-        wrong = partitioners.contradiction(choice, config.partitioner)
+        wrong = partitioner_detection.contradiction(choice, config.partitioner)
         asked.mistakes += [] if wrong is None else [wrong]
         return
-    if choice in partitioners.USED_BY:
+    if choice in partitioner_detection.USED_BY:
         asked.facts["partitioner"] = f'partitioner = "{choice}"'
         if write:
             config_file.set_partitioner(config.path, choice)
             click.echo(f'sketchstream: wrote partitioner = "{choice}" into {config.path}', err=True)
             return
-    asked.mistakes.append(partitioners.missing(choice, looked.partitions))
+    asked.mistakes.append(partitioner_detection.missing(choice, looked.partitions))
 
 
 def _look_at_file(config: Config) -> list[str]:
     """What a sample of the input file says, if it is there."""
-    from sketchstream.stream import launch
+    from sketchstream_connectors import factory
 
-    mistakes, doubts = launch.look_at_file(config)
+    mistakes, doubts = factory.look_at_file(config)
     for text in doubts:
         _warn(text)
     return mistakes
@@ -176,7 +178,7 @@ def _look_at_file(config: Config) -> list[str]:
 def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_ms: float | None) -> dict[str, Any]:
     """One sketch: what it is, what it costs, what it guarantees here."""
     from sketchstream.cli import clusters
-    from sketchstream.estimate import laws
+    from sketchstream.kinds.profile.estimate import laws
     from sketchstream.privacy.deployment import planned
     from sketchstream.privacy.guarantee import Guarantee, readers_of_the_topic
     from sketchstream.privacy.ledger import show as spell

@@ -32,7 +32,7 @@ def command(quick: bool, only: tuple[str, ...], form: show.Format) -> int:
       sketchstream verify --quick --format json
       sketchstream verify --quick --only sketches --only "bounds: bare state"
     """
-    from sketchstream.privacy import audit
+    from sketchstream.audit import report as audit
 
     with progress.Progress("verifying") as bar:
 

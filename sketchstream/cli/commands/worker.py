@@ -19,7 +19,7 @@ import click
 from sketchstream.cli import options, progress
 
 if TYPE_CHECKING:
-    from sketchstream.stream.config import Config
+    from sketchstream.config.loader import Config
     from sketchstream.stream.worker import Progress, Worker
 
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -87,18 +87,18 @@ def run(
 
 def _worker(config: Config, fail_fast: bool, status: Callable[[Progress], None]) -> Worker:
     """The worker, not started."""
-    from sketchstream.stream import launch
     from sketchstream.stream.metrics import Metrics
+    from sketchstream_connectors import factory
 
     if not config.from_kafka:
-        return launch.file_worker(config, progress=status)
-    from sketchstream_connectors.kafka_worker import look_at_input, open_worker
+        return factory.file_worker(config, progress=status)
+    from sketchstream_connectors.kafka.worker import look_at_input, open_worker
 
     look_at_input(config)
-    settings = launch.settings(config)
+    settings = factory.settings(config)
     return open_worker(
         config,
-        launch.rules(config),
+        factory.rules(config),
         settings=replace(settings, fail_fast=settings.fail_fast or fail_fast),
         metrics=Metrics(diagnostics=config.privacy.diagnostics == "exact"),
         progress=status,
@@ -132,7 +132,7 @@ def _metrics(config: Config, worker: Worker) -> Iterator[None]:
     if config.worker.metrics is None:
         yield
         return
-    from sketchstream.stream.addresses import address
+    from sketchstream.config.addresses import address
     from sketchstream.stream.metrics import Endpoint
 
     place = address(config.worker.metrics, "worker.metrics")

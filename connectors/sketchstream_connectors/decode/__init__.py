@@ -1,0 +1,1 @@
+"""Payloads and rows as arrays: records, fields, and the compiled loops that read them."""

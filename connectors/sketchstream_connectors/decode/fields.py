@@ -1,0 +1,365 @@
+"""Fields: the items, weights and event times in the payloads of records; each event is judged from itself alone.
+
+In: `Records`. Out: `Decoded`. Touches: nothing. No payload is ever in an error.
+
+Formats: "key" and "value" take the raw bytes; "json" takes dotted fields of the value; "packed" takes a msgpack map
+{"i": bin of little-endian uint64, "w": bin of int32, "t": int milliseconds}, w and t optional, one update per item.
+
+What an item may be, by `item_type`:
+    text    strings and UTF-8 bytes as they are, integers as their decimal digits: 5 and "5" are one item
+    int     64-bit integers; decimal text of an integer (as JSON writes them) is that integer; 2^63 to 2^64 - 1 are the
+            int64 of the same 64 bits, so 2^64 - 1 and -1 are one item
+    bytes   strings and bytes as they are; integers are invalid
+Packed items are unsigned: as text, their digits are those of a uint64. Floats, booleans, arrays and objects are invalid
+items. A null item, a missing field, a null key or value is a no-op, not an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import ConfigError
+from sketchstream.items import Items
+from sketchstream.stream.windows import NO_TIME
+from sketchstream_connectors.decode import json, kernels
+from sketchstream_connectors.decode.json import INTEGER, MISSING, NULL, OTHER, STRING
+from sketchstream_connectors.decode.pools import columns
+from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records, read_only
+
+Format = Literal["json", "key", "value", "packed"]
+ItemType = Literal["text", "int", "bytes"]
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+
+RECORD_TIME = "record"
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """u updates from n records.
+
+    Args:
+        record: (u,) int64 index of the record of each update; None: u = n, one each, in order.
+        items: the u items; an update that is not valid has the item 0, or an empty one.
+        weights: (u,) int64, or None where all are 1.
+        valid: (u,) bool, whether the update is to be applied. Not valid and not null: a poison payload.
+        times: (n,) int64 event time in milliseconds, `NO_TIME` where it cannot be read.
+        null: (n,) bool, records without an item, which are no-ops and not errors; their updates are not valid.
+    """
+
+    record: Ints | None
+    items: Items
+    weights: Ints | None
+    valid: Flags
+    times: Ints
+    null: Flags
+
+    def __len__(self) -> int:
+        return int(self.valid.size)
+
+    def __repr__(self) -> str:
+        return f"Decoded({len(self)} updates of {self.times.size} records)"
+
+    @property
+    def poison(self) -> Flags:
+        """(u,) bool: updates whose payload cannot be used, without those that are no-ops."""
+        null = self.null if self.record is None else self.null[self.record]
+        wrong: Flags = ~self.valid & ~null
+        return wrong
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How payloads are read; the `[input]` section of a configuration.
+
+    Args:
+        format: "json", "key", "value" or "packed".
+        item: json only, and needed there: dotted field of the item.
+        item_type: "text", "int" or "bytes" (not for packed).
+        weight: json: dotted field of an integer weight; missing or null is 1. packed: "w", read anyway.
+        time: "record" (the record's own timestamp), or for json a dotted field with integer milliseconds or an RFC 3339
+            string. packed: t where the map has it, else the record's timestamp; "t" makes it obligatory.
+
+    Raises:
+        ConfigError: a combination that means nothing.
+    """
+
+    format: Format = "json"
+    item: str | None = None
+    item_type: ItemType = "text"
+    weight: str | None = None
+    time: str = RECORD_TIME
+
+    def __post_init__(self) -> None:
+        if self.format not in {"json", "key", "value", "packed"}:
+            msg = f"format must be json, key, value or packed, found {self.format!r:.40}"
+            raise ConfigError(msg)
+        if self.item_type not in {"text", "int", "bytes"}:
+            msg = f"item_type must be text, int or bytes, found {self.item_type!r:.40}"
+            raise ConfigError(msg)
+        if (self.item is None) == (self.format == "json"):
+            msg = "item names the field of format = 'json': it is needed there, and there only"
+            raise ConfigError(msg)
+        if self.format == "packed" and self.item_type == "bytes":
+            msg = "packed items are 64-bit integers: item_type must be text or int, found bytes"
+            raise ConfigError(msg)
+        allowed_weight = {"json": None, "packed": {None, "w"}}.get(self.format, {None})
+        if allowed_weight is not None and self.weight not in allowed_weight:
+            msg = f"format = {self.format!r} has no weight field, found weight = {self.weight!r:.40}"
+            raise ConfigError(msg)
+        allowed_time = {"json": None, "packed": {RECORD_TIME, "t"}}.get(self.format, {RECORD_TIME})
+        if allowed_time is not None and self.time not in allowed_time:
+            msg = f"format = {self.format!r} takes time from {sorted(allowed_time)}, found {self.time!r:.40}"
+            raise ConfigError(msg)
+        for name, value in (("item", self.item), ("weight", self.weight), ("time", self.time)):
+            if value is not None and not all(value.split(".")):
+                msg = f"{name} must be a dotted field such as user.id, found {value!r:.40}"
+                raise ConfigError(msg)
+
+    def decode(self, records: Records) -> Decoded:
+        """Items, weights and times of all records; nothing is raised for what they hold."""
+        if self.format == "json":
+            return self._json(records)
+        if self.format == "packed":
+            return self._packed(records)
+        key = self.format == "key"
+        starts, ends = (records.key_start, records.key_end) if key else (records.value_start, records.value_end)
+        null = starts < 0
+        kinds = np.where(null, NULL, STRING).astype(np.uint8)
+        if key:
+            null |= records.value_start < 0
+        valid = ~null
+        if self.item_type == "text":
+            json.check_utf8(records.buffer, starts, ends, valid)
+        items = self._items(records.buffer, kinds, starts, ends, valid)
+        return Decoded(None, items, None, valid, _record_times(records), null)
+
+    def _items(self, buffer: Bytes, kinds: Bytes, starts: Ints, ends: Ints, valid: Flags) -> Items:
+        """Strings and integers as items of the wanted type; clears `valid` where that cannot be. Nothing is copied."""
+        if self.item_type == "int":
+            valid &= (kinds == STRING) | (kinds == INTEGER)
+            numbers = np.empty(starts.size, dtype=np.int64)
+            kernels.read_integers(buffer, starts, ends, valid, True, numbers)
+            return Items.of(numbers)
+        valid &= kinds == STRING if self.item_type == "bytes" else (kinds == STRING) | (kinds == INTEGER)
+        if not valid.all():
+            starts, ends = np.where(valid, starts, 0), np.where(valid, ends, 0)
+        return Items.spans(buffer, starts, ends, "str" if self.item_type == "text" else "bytes")
+
+    def _json(self, records: Records) -> Decoded:
+        """Fields of JSON values."""
+        fields = [field for field in (self.item, self.weight, None if self.time == RECORD_TIME else self.time) if field]
+        found = find_fields(records.buffer, records.value_start, records.value_end, fields)
+        item = found.kinds[0]
+        null = ~found.broken & ((item == MISSING) | (item == NULL))
+        valid = ~null & ~found.broken
+        items = self._items(found.buffer, item, found.starts[0], found.ends[0], valid)
+        weights = None
+        if self.weight is not None:
+            given = found.kinds[1]
+            one = (given == MISSING) | (given == NULL)
+            readable = given == INTEGER
+            weights = np.empty(len(records), dtype=np.int64)
+            kernels.read_integers(found.buffer, found.starts[1], found.ends[1], readable, False, weights)
+            weights[one] = 1
+            valid &= readable | one
+        if self.time == RECORD_TIME:
+            times = _record_times(records)
+        else:
+            (times,) = columns(1, len(records))
+            json.read_times(found.buffer, found.kinds[-1], found.starts[-1], found.ends[-1], times)
+        return Decoded(None, items, weights, valid, times, null)
+
+    def _packed(self, records: Records) -> Decoded:
+        """Packed maps, spread over their updates."""
+        n = len(records)
+        buffer = records.buffer
+        status = np.empty(n, dtype=np.uint8)
+        fields = np.empty((n, 6), dtype=np.int64)
+        null = records.value_start < 0
+        times = _record_times(records)
+        if kernels.scan_packed(buffer, records.value_start, records.value_end, status, fields):
+            buffer = _ask_msgpack(records, status, fields, null)
+        has_time = fields[:, 4] == 1
+        times[has_time] = fields[has_time, 5]
+        unreadable = fields[:, 4] == _BAD_TIME
+        if self.time == "t":
+            unreadable |= ~has_time
+        times[unreadable] = NO_TIME
+        readable = fields[:, 0] >= 0
+        counts = np.where(readable, (fields[:, 1] - fields[:, 0]) // 8, 1)
+        firsts = np.cumsum(counts) - counts
+        total = int(counts.sum())
+        record = np.empty(total, dtype=np.int64)
+        items = np.empty(total, dtype=np.int64)
+        weights = np.empty(total if bool((fields[:, 2] >= 0).any()) else 0, dtype=np.int64)
+        kernels.unpack(buffer, fields, firsts, counts, record, items, weights)
+        valid = readable[record]
+        given = weights if weights.size else None
+        if self.item_type == "int":
+            return Decoded(record, Items.of(items), given, valid, times, null)
+        offsets = np.empty(total + 1, dtype=np.int64)
+        kernels.decimal_sizes(items, valid, offsets)
+        text = np.empty(int(offsets[-1]), dtype=np.uint8)
+        kernels.write_decimals(items, offsets, text)
+        return Decoded(record, Items.packed(read_only(text), offsets, "str"), given, valid, times, null)
+
+
+_BAD_TIME = 2
+
+
+def _record_times(records: Records) -> Ints:
+    """The records' own timestamps."""
+    times: Ints = columns(1, len(records))[0]
+    times[:] = records.timestamps
+    times[times == NO_TIMESTAMP] = NO_TIME
+    return times
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Where the fields of n JSON texts are.
+
+    Args:
+        buffer: what the bounds refer to.
+        kinds: (k, n) uint8, MISSING, NULL, STRING, INTEGER or OTHER.
+        starts, ends: (k, n) int64 bounds of a string's UTF-8 bytes, or an integer's digits; undefined for other kinds.
+        broken: (n,) bool, texts that are not JSON. Texts that are not there have kind MISSING.
+    """
+
+    buffer: Bytes
+    kinds: Bytes
+    starts: Ints
+    ends: Ints
+    broken: Flags
+
+
+def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> Found:
+    """Look dotted fields up in JSON texts, exactly as orjson would read them (duplicate keys: the last one holds).
+
+    Args:
+        buffer: uint8.
+        starts: (n,) where each text begins, < 0 for none.
+        ends: (n,) where it ends.
+        fields: one to three dotted fields; no component is empty.
+    """
+    components = [[part.encode() for part in field.split(".")] for field in fields]
+    flat = [part for path in components for part in path]
+    bounds = np.cumsum([0] + [len(part) for part in flat], dtype=np.int64)
+    firsts = np.cumsum([0] + [len(path) for path in components[:-1]])
+    paths = np.array([[first, len(path)] for first, path in zip(firsts, components, strict=True)], dtype=np.int64)
+    k, n = len(fields), starts.size
+    status = np.empty(n, dtype=np.uint8)
+    kinds = np.empty((k, n), dtype=np.uint8)
+    found_start, found_end = columns(k, n), columns(k, n)
+    found_start.fill(0)
+    found_end.fill(0)
+    names = np.frombuffer(b"".join(flat), dtype=np.uint8)
+    asked, _ = json.scan_json(
+        buffer, starts, ends, names, bounds, paths, json.CLASSES, status, kinds, found_start, found_end
+    )
+    broken = np.zeros(n, dtype=np.bool_)
+    if asked:
+        side = bytearray()
+        for i in np.flatnonzero(status == json.ASK).tolist():
+            text = buffer[starts[i] : ends[i]].data
+            answers = ask_orjson(text, components)
+            broken[i] = answers is None
+            for field, (kind, literal) in enumerate(answers or [(MISSING, b"")] * k):
+                kinds[field, i] = kind
+                found_start[field, i] = buffer.size + len(side)
+                side += literal
+                found_end[field, i] = buffer.size + len(side)
+        buffer = read_only(np.concatenate([buffer, np.frombuffer(side, dtype=np.uint8)]))
+    return Found(buffer, kinds, found_start, found_end, broken)
+
+
+def ask_orjson(text: bytes | memoryview, paths: list[list[bytes]]) -> list[tuple[int, bytes]] | None:
+    """The reference: kind and UTF-8 bytes or digits of each path's value; None where the text is not JSON."""
+    import orjson
+
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    answers: list[tuple[int, bytes]] = []
+    for path in paths:
+        value = document
+        present = True
+        for part in path:
+            present = isinstance(value, dict) and part.decode() in value
+            if not present:
+                break
+            value = value[part.decode()]
+        if not present:
+            answers.append((MISSING, b""))
+        elif value is None:
+            answers.append((NULL, b""))
+        elif isinstance(value, str):
+            answers.append((STRING, value.encode()))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            answers.append((INTEGER, str(value).encode()))
+        else:
+            answers.append((OTHER, b""))
+    return answers
+
+
+def _ask_msgpack(records: Records, status: Bytes, fields: Ints, null: Flags) -> Bytes:
+    """Let the msgpack library judge the maps that the scanner left; returns the buffer that `fields` then refer to."""
+    buffer = records.buffer
+    side = bytearray()
+    for n in np.flatnonzero(status == 1).tolist():
+        line = fields[n]
+        line[:] = (-1, -1, -1, -1, 0, 0)
+        answer = ask_msgpack(buffer[records.value_start[n] : records.value_end[n]].data)
+        if answer is None:
+            line[4] = _BAD_TIME
+            continue
+        items, weights, line[4], line[5] = answer
+        if items is None:
+            null[n] = True
+            continue
+        if items is False:
+            continue
+        line[0] = buffer.size + len(side)
+        side += items
+        line[1] = buffer.size + len(side)
+        if weights is not None:
+            line[2] = line[1]
+            side += weights
+            line[3] = buffer.size + len(side)
+    return read_only(np.concatenate([buffer, np.frombuffer(side, dtype=np.uint8)]))
+
+
+def ask_msgpack(text: bytes | memoryview) -> tuple[bytes | Literal[False] | None, bytes | None, int, int] | None:
+    """The reference for packed maps.
+
+    Returns:
+        The bytes of i (None where it is missing or null, False where i or w cannot be used), those of w, whether t is
+        there (0 no, 1 yes, 2 not an int64) and t; None where the bytes are not a msgpack map.
+    """
+    import msgpack
+
+    try:
+        document = msgpack.unpackb(text, raw=False, strict_map_key=False)
+    except Exception:  # the library raises errors of many kinds, all of which mean the same here
+        return None
+    if not isinstance(document, dict):
+        return None
+    time = document.get("t")
+    has_time, t = 0, 0
+    if time is not None:
+        has_time = _BAD_TIME
+        if isinstance(time, int) and not isinstance(time, bool) and -(1 << 63) <= time < 1 << 63:
+            has_time, t = 1, time
+    items, weights = document.get("i"), document.get("w")
+    if items is None:
+        return None, None, has_time, t
+    good = isinstance(items, bytes) and len(items) % 8 == 0
+    good = good and (weights is None or (isinstance(weights, bytes) and len(weights) * 2 == len(items)))
+    return (items if good else False), (weights if good else None), has_time, t

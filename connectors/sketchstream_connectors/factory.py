@@ -1,0 +1,114 @@
+"""From a configuration to a worker that can run: the source, the store and the publishers it names.
+
+In: a `Config`. Out: a `Worker`, not started. Touches: opens what the configuration names (files, the store's lock;
+for a topic, connections).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.config.loader import Config
+from sketchstream.stream.metrics import Metrics
+from sketchstream.stream.partition import Rules
+from sketchstream.stream.sampling import Wanted
+from sketchstream.stream.worker import Progress, Settings, Worker
+from sketchstream_connectors.files.publisher import DirectoryPublisher
+
+if TYPE_CHECKING:
+    from sketchstream_connectors.files.source import Layout
+
+
+def rules(config: Config) -> Rules:
+    """What all partitions have in common; reads the key file.
+
+    Raises:
+        ConfigError: a topic partitioned by item, and no partitioner is set.
+        KeyMismatchError: the key file cannot be read.
+    """
+    config.require_partitioner()
+    return Rules(
+        sketches=config.sketches,
+        key=config.load_key(),
+        lateness_ms=config.input.lateness,
+        max_ahead_ms=config.max_ahead,
+        quorum=config.quorum,
+        partitioner=config.partitioner,
+        fingerprint=config.fingerprint,
+    )
+
+
+def settings(config: Config) -> Settings:
+    """How the worker runs."""
+    files = not config.from_kafka
+    return Settings(
+        snapshot_every_s=config.store.snapshot_every / 1000,
+        snapshot_bytes_per_s=float(config.store.snapshot_rate),
+        idle_ms=None if files else config.input.idle,
+        idle_topic_ms=config.input.idle_topic,
+        threads=0 if files else 4,
+        fail_fast=config.worker.fail_fast,
+        accept_loss=config.input.data_loss == "accept",
+        close_at_end=config.input.close_at_end,
+        refused_per_s=float(config.input.dead_letter_rate),
+        refused_payload=config.input.dead_letter_payload,
+        give_up_after=5 if files else None,
+        fits=None if files else config.fits_memory,
+    )
+
+
+def file_layout(config: Config) -> Layout:
+    """How the input file is read."""
+    from sketchstream_connectors.files.source import Layout
+
+    shared: dict[str, Any] = {"item_type": config.input.item_type, "weight": config.input.weight}
+    time = config.input.time if config.input.time != "record" else None
+    return Layout(config.format, config.input.item, time=time, **shared)  # type: ignore[arg-type]
+
+
+def wanted_fields(config: Config) -> Wanted:
+    """The fields that a configuration names, to be compared with a sample of its input."""
+    limits = [plan.spec.max_weight for plan in config.sketches if plan.spec.modulus is None]
+    return Wanted(
+        item=config.input.item,
+        weight=config.input.weight,
+        time=None if config.input.time == "record" else config.input.time,
+        item_type=config.input.item_type,
+        max_weight=max(limits) if len(limits) == len(config.sketches) else None,
+    )
+
+
+def look_at_file(config: Config) -> tuple[list[str], list[str]]:
+    """Mistakes and warnings that the first records of the input file give rise to; nothing where there is no file."""
+    from sketchstream_connectors.files.source import sample_of
+
+    path = config.input_file
+    if path is None or not path.is_file():
+        return [], []
+    return sample_of(path, file_layout(config), wanted_fields(config)).verdict()
+
+
+def file_worker(
+    config: Config, *, progress: Callable[[Progress], None] | None = None, metrics: Metrics | None = None
+) -> Worker:
+    """The worker of a file or standard input.
+
+    Raises:
+        KeyMismatchError, StoreError, DataLossError: the key or the store cannot be used.
+    """
+    from sketchstream_connectors.files.source import FileSource
+    from sketchstream_connectors.files.store import DirectoryStore
+
+    common = rules(config)
+    directory = config.sealed_directory
+    assert directory is not None
+    return Worker(
+        common,
+        FileSource(config.input_file, file_layout(config), wanted_fields(config)),
+        DirectoryStore(config.store_path),
+        DirectoryPublisher(directory),
+        settings=settings(config),
+        metrics=metrics or Metrics(diagnostics=config.privacy.diagnostics == "exact"),
+        progress=progress,
+    )

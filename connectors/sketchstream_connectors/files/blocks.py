@@ -1,0 +1,181 @@
+"""Lines and msgpack maps: blocks of bytes of a file or of standard input, cut where records end.
+
+In: a file, a layout, a byte to begin with. Out: pieces. Touches: the file or standard input, reading.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from sketchstream.errors import FormatError, StoreError
+from sketchstream.stream.interfaces import RawRecord
+from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.records import Records
+from sketchstream_connectors.files import compression
+from sketchstream_connectors.files.layout import FileFormat, Ints, Layout, Piece, require_length, unreadable
+
+BLOCK_BYTES = 4 << 20
+LONGEST_BYTES = 64 << 20
+"""A line or a map beyond this is not one: the file has another format."""
+
+
+def records(
+    path: Path | None, layout: Layout, position: int, wait_s: float | None, *, growing: bool = False
+) -> Iterator[Piece | None]:
+    """Pieces of a file of lines or maps; see `files.pieces`."""
+    decoder = layout.decoder
+    for part in parts(path, layout.format, position, wait_s, growing=growing):
+        if part is None:
+            yield None
+            continue
+        data, starts, ends = part
+        yield _piece(decoder, data, starts, ends, position)
+        position += len(data)
+
+
+def parts(
+    path: Path | None, form: FileFormat, position: int, wait_s: float | None, *, growing: bool = False
+) -> Iterator[tuple[bytes, Ints, Ints] | None]:
+    """Bytes that end where a record ends, with where each record begins and ends in them; None for silence."""
+    split = _maps if form == "msgpack" else _lines
+    rest = b""
+    for block in _blocks(path, position, wait_s):
+        if block is None:
+            yield None
+            continue
+        data = rest + block if rest else block
+        final = not block
+        if final and growing and path is not None and form == "jsonl":
+            data = data[: _whole(data)]
+        starts, ends, used = split(data, final)
+        if len(data) - used > LONGEST_BYTES:
+            msg = f"a record of more than {LONGEST_BYTES >> 20} MiB at byte {position + used}: is this {form}?"
+            raise FormatError(msg)
+        if used:
+            yield data[:used], starts, ends
+            position += used
+        rest = data[used:]
+
+
+def _blocks(path: Path | None, position: int, wait_s: float | None) -> Iterator[bytes | None]:
+    """Blocks of bytes; an empty one at the end; None when standard input was silent for `wait_s`."""
+    if path is None:
+        descriptor = sys.stdin.fileno()
+        while True:
+            if wait_s is not None and not select.select([descriptor], [], [], wait_s)[0]:
+                yield None
+                continue
+            block = os.read(descriptor, BLOCK_BYTES)
+            yield block
+            if not block:
+                return
+    if compression.compressed(path):
+        yield from _decompressed(path, position)
+        return
+    try:
+        with path.open("rb") as file:
+            require_length(path, os.fstat(file.fileno()).st_size, position, "bytes")
+            file.seek(position)
+            while True:
+                block = file.read(BLOCK_BYTES)
+                yield block
+                if not block:
+                    return
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _decompressed(path: Path, position: int) -> Iterator[bytes]:
+    """Blocks of a compressed file from a position on; an empty one at the end."""
+    skip = position
+    try:
+        for block in compression.blocks(path, BLOCK_BYTES):
+            if skip < len(block):
+                yield block[skip:]
+            skip = max(0, skip - len(block))
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise unreadable(path, error) from error
+    require_length(path, position - skip, position, "bytes")
+    yield b""
+
+
+def _whole(data: bytes) -> int:
+    """Bytes of JSON lines without the last one, if that has no end yet and is not JSON: its writer is not done."""
+    import orjson
+
+    last = data.rfind(b"\n") + 1
+    try:
+        orjson.loads(data[last:])
+    except orjson.JSONDecodeError:
+        return last
+    return len(data)
+
+
+def _lines(data: bytes, final: bool) -> tuple[Ints, Ints, int]:
+    """Where lines begin and end (without line breaks), and how many bytes they use; blank lines are null."""
+    buffer = np.frombuffer(data, np.uint8)
+    breaks = np.flatnonzero(buffer == 10)
+    starts = np.concatenate([np.zeros(1, np.int64), breaks + 1])
+    ends = np.concatenate([breaks, np.array([len(data)], np.int64)])
+    if not final or starts[-1] == len(data):
+        starts, ends = starts[:-1], ends[:-1]
+    used = len(data) if final else (int(breaks[-1]) + 1 if breaks.size else 0)
+    if starts.size:
+        ended = (ends > starts) & (buffer[np.maximum(ends - 1, 0)] == 13)
+        ends = ends - ended
+        starts = np.where(ends > starts, starts, -1)
+    return starts, ends, used
+
+
+def _maps(data: bytes, final: bool) -> tuple[Ints, Ints, int]:
+    """Where concatenated msgpack maps begin and end, and how many bytes they use."""
+    import msgpack
+
+    unpacker = msgpack.Unpacker(raw=True, strict_map_key=False, max_buffer_size=LONGEST_BYTES + BLOCK_BYTES)
+    unpacker.feed(data)
+    edges = [0]
+    try:
+        while True:
+            unpacker.skip()
+            edges.append(unpacker.tell())
+    except msgpack.OutOfData:
+        pass
+    except ValueError:
+        msg = "this is not a sequence of msgpack maps"
+        raise FormatError(msg) from None
+    if final and edges[-1] != len(data):
+        msg = "the file ends inside a msgpack map"
+        raise FormatError(msg)
+    marks = np.array(edges, np.int64)
+    return marks[:-1], marks[1:], int(marks[-1])
+
+
+def _piece(decoder: Decoder, data: bytes, starts: Ints, ends: Ints, position: int) -> Piece:
+    """Lines or maps as records without keys."""
+    n = starts.size
+    none = np.full(n, -1, np.int64)
+    first = np.where(starts < 0, ends, starts)
+    records = Records(
+        offsets=first + position,
+        timestamps=none,
+        buffer=np.frombuffer(data, np.uint8),
+        key_start=none,
+        key_end=none,
+        value_start=starts,
+        value_end=ends,
+        next_position=position + len(data),
+    )
+
+    def raw(index: int) -> RawRecord:
+        return RawRecord(int(records.offsets[index]), -1, None, records.value(index))
+
+    decoded = decoder.decode(records)
+    return Piece(records.offsets, records.next_position, decoded, len(data), raw, decoder.format == "json")

@@ -1,0 +1,88 @@
+"""Compressed files: gzip and zstd, told by their ending, read as the bytes that they hold.
+
+In: a path. Out: blocks of bytes. Touches: the file, reading. Positions count decompressed bytes, so reading on from one
+means decompressing what comes before it. A compressed file must be whole: one that ends inside a frame is refused.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from sketchstream.config.checks import COMPRESSED
+from sketchstream.errors import FormatError, MissingExtraError
+
+GZIP, ZSTD = COMPRESSED
+ZSTD_STEP: Final = 4096
+"""Compressed bytes at a time: zstd says only afterwards how many they become, at worst some 30,000 times as many."""
+
+
+def compressed(path: Path) -> bool:
+    """Whether a file's name says that it is compressed."""
+    return path.suffix.lower() in COMPRESSED
+
+
+def blocks(path: Path, size: int) -> Iterator[bytes]:
+    """The bytes that a compressed file holds, in blocks of about `size`, none of them empty.
+
+    Raises:
+        FormatError: it is not such a file, was altered, or ends too early.
+        MissingExtraError: zstd, and zstandard is not installed.
+        OSError: it cannot be read.
+    """
+    name = "gzip" if path.suffix.lower() == GZIP else "zstd"
+    source = _gzip(path, size) if name == "gzip" else _zstd(path)
+    gathered: list[bytes] = []
+    room = size
+    while True:
+        try:
+            block = next(source, b"")
+        except (gzip.BadGzipFile, zlib.error):
+            msg = f"{path} is not {name}, as its ending says, or was altered"
+            raise FormatError(msg) from None
+        except EOFError:
+            msg = f"{path} is not whole: it ends inside its {name} data"
+            raise FormatError(msg) from None
+        gathered.append(block)
+        room -= len(block)
+        if room <= 0 or not block:
+            whole = b"".join(gathered)
+            if whole:
+                yield whole
+            if not block:
+                return
+            gathered, room = [], size
+
+
+def _gzip(path: Path, size: int) -> Iterator[bytes]:
+    """Blocks of a gzip file, of all its members."""
+    with gzip.open(path, "rb") as file:
+        while block := file.read(size):
+            yield block
+
+
+def _zstd(path: Path) -> Iterator[bytes]:
+    """Blocks of a zstd file, of all its frames; EOFError where the last one is not whole."""
+    try:
+        import zstandard
+    except ImportError:
+        msg = f"{path} needs zstandard: pip install zstandard"
+        raise MissingExtraError(msg) from None
+    frame = None
+    with path.open("rb") as file:
+        while part := file.read(ZSTD_STEP):
+            while part:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                try:
+                    block = frame.decompress(part)
+                except zstandard.ZstdError as error:
+                    raise zlib.error from error
+                if block:
+                    yield block
+                part = frame.unused_data if frame.eof else b""
+                frame = None if frame.eof else frame
+    if frame is not None:
+        raise EOFError

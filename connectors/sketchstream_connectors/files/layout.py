@@ -1,0 +1,106 @@
+"""How a file is read, what comes out of it piece by piece, and what is wrong with one that cannot be read.
+
+In: names of fields and columns. Out: layouts, pieces, errors. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import ConfigError, DataLossError, StoreError
+from sketchstream.stream.interfaces import Decoded, RawRecord
+from sketchstream_connectors.decode.fields import RECORD_TIME, Decoder, ItemType
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+FileFormat = Literal["jsonl", "lines", "csv", "parquet", "msgpack"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a file is read.
+
+    Args:
+        format: of the file.
+        item: field (jsonl, dotted) or column (csv, parquet) of the item.
+        item_type: "text", "int" or "bytes".
+        weight: field or column of an integer weight.
+        time: field or column of the event time; None: not read.
+
+    Raises:
+        ConfigError: fields that the format does not have, or one that it needs is missing.
+    """
+
+    format: FileFormat
+    item: str | None = None
+    item_type: ItemType = "text"
+    weight: str | None = None
+    time: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format not in ("jsonl", "lines", "csv", "parquet", "msgpack"):
+            msg = f"format must be lines, jsonl, csv, parquet or msgpack, found {self.format!r:.40}"
+            raise ConfigError(msg)
+        named = self.format in ("jsonl", "csv", "parquet")
+        if named and not self.item:
+            msg = f"format {self.format} needs the name of the item's field, for example --item user_id"
+            raise ConfigError(msg)
+        if not named and (self.item or self.weight):
+            msg = f"format {self.format} has no named fields: leave item and weight out"
+            raise ConfigError(msg)
+        if self.format == "lines" and self.time:
+            msg = "a file of lines has no event times"
+            raise ConfigError(msg)
+
+    @property
+    def decoder(self) -> Decoder:
+        """Of the records' values."""
+        if self.format == "jsonl":
+            return Decoder("json", self.item, self.item_type, self.weight, self.time or RECORD_TIME)
+        if self.format == "msgpack":
+            return Decoder("packed", None, self.item_type, None, "t" if self.time else RECORD_TIME)
+        return Decoder("value", None, self.item_type)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Consecutive records of a file.
+
+    Args:
+        offsets: (n,) position of each record.
+        next_position: behind the last one.
+        decoded: their contents.
+        n_bytes: that were read for them.
+        raw: record i as it stands in the file, where that is bytes.
+        json: whether those bytes are JSON.
+    """
+
+    offsets: Ints
+    next_position: int
+    decoded: Decoded
+    n_bytes: int
+    raw: Callable[[int], RawRecord] | None = None
+    json: bool = False
+
+
+def require_length(path: Path, length: int, position: int, unit: str) -> None:
+    """Refuse a file that is shorter than what was counted of it."""
+    if position > length:
+        msg = (
+            f"{path} has {length} {unit}, but the state already counted {position}: it was cut or replaced; put "
+            "the former file back, or start a new revision with `sketchstream reset`"
+        )
+        raise DataLossError(msg)
+
+
+def unreadable(path: Path, error: OSError) -> StoreError:
+    """The one-line error for a file that cannot be read."""
+    msg = f"cannot read {path}: {error.strerror or type(error).__name__}"
+    return StoreError(msg)

@@ -1,0 +1,193 @@
+"""Sealed sketches on their way out: the bytes of frontiers, the publisher to a folder, and publishing to two places.
+
+In: sealed entries and frontiers. Out: files that anyone may read. Touches: the folder of sealed sketches.
+
+    <sketch>/r<revision>/<start>/p00000.sealed      one sealed sketch; <start> as 20130101T050000Z
+    <sketch>/r<revision>/frontier.p00000.json       how far partition 0 has published
+
+A sealed file never changes: the same bytes may come again, other bytes are an incident.
+
+Whoever is killed while it writes leaves a temporary. What it was writing is in a committed outbox, so the next owner of
+the partition writes the same file again, and removes what was left for exactly that file. Other partitions' files have
+other names, and a temporary that a living process writes is locked: neither is touched.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sketchstream import files
+from sketchstream.errors import DataLossError, FormatError, StoreError
+from sketchstream.stream import window_ranges
+from sketchstream.stream.interfaces import GROWTH, LATE, Frontier, Publisher, SealedEntry
+from sketchstream.stream.windows import iso
+
+SEALED_NAME = re.compile(r"p(\d{5,})\.sealed")
+FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
+REVISION_NAME = re.compile(r"r(\d{1,9})")
+_FIELDS = ("partition", "partitions", "published_through", "revision", "sequence", "sketch")
+
+
+def encode_frontier(frontier: Frontier) -> bytes:
+    """Canonical JSON: the same frontier always gives the same bytes.
+
+    Examples:
+        >>> decode_frontier(encode_frontier(Frontier("hourly", 0, 3, 7200000, 16, 2))).partition
+        3
+    """
+    fields = {name: getattr(frontier, name) for name in _FIELDS}
+    fields |= {"partial_through": frontier.partial.through} | window_ranges.set_numbers(
+        frontier.partial, frontier.diverged
+    )
+    fields |= frontier.growth() | frontier.lateness()
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode_frontier(data: bytes) -> Frontier:
+    """The frontier that `encode_frontier` wrote.
+
+    Raises:
+        FormatError: these bytes are not one.
+    """
+    try:
+        fields = json.loads(data)
+        sketch = fields.pop("sketch")
+        numbers = {name: fields.pop(name) for name in _FIELDS if name != "sketch"}
+        marked = {name: fields.pop(name) for name in window_ranges.NAMES if name in fields}
+        numbers |= {name: fields.pop(name) for name in (*GROWTH, *LATE) if name in fields}
+    except (ValueError, KeyError, AttributeError, TypeError):
+        numbers, marked, sketch, fields = {}, {}, None, {}
+    found = [*numbers.values(), *marked.values()]
+    bad = any(isinstance(value, bool) or not isinstance(value, int) for value in found)
+    if not isinstance(sketch, str) or "partial_through" not in marked or bad or fields:
+        msg = "these bytes are not a frontier of this version"
+        raise FormatError(msg)
+    partial, diverged = window_ranges.read(marked)
+    return Frontier(sketch=sketch, **numbers, partial=partial, diverged=diverged)
+
+
+def start_name(start_ms: int) -> str:
+    """A window's start as the name of a folder."""
+    return iso(start_ms).replace("-", "").replace(":", "")
+
+
+class DirectoryPublisher:
+    """Publishes to a folder. A `Publisher`.
+
+    Args:
+        root: folder of sealed sketches, made when something is published.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        self._swept: set[Path] = set()
+
+    def _folder(self, sketch: str, revision: int) -> Path:
+        return self.root / sketch / f"r{revision}"
+
+    def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
+        """Write entries, then the frontiers that cover them. See `Publisher.publish`."""
+        del partition
+        try:
+            for entry in entries:
+                self._publish_entry(entry)
+            for frontier in frontiers:
+                self._publish_frontier(frontier)
+        except StoreError:
+            raise
+        except OSError as error:
+            msg = f"cannot publish to {self.root}: {error.strerror}"
+            raise StoreError(msg) from error
+
+    def _publish_entry(self, entry: SealedEntry) -> None:
+        folder = self._folder(entry.sketch, entry.revision) / start_name(entry.window[0])
+        files.make_folder(folder)
+        path = folder / f"p{entry.partition:05d}.sealed"
+        files.sweep(path, secret=False)
+        try:
+            files.write_durably(path, entry.body, mode=files.PUBLIC, step="sealed")
+        except StoreError as error:
+            if error.errno != errno.EEXIST:
+                raise
+            if path.read_bytes() != entry.body:
+                msg = (
+                    f"{path} holds another publication of the same window: two noisy views of the same counts must not "
+                    "both be published; keep the file, find out where it came from, or use another output.directory"
+                )
+                raise DataLossError(msg) from None
+
+    def _publish_frontier(self, frontier: Frontier) -> None:
+        folder = self._folder(frontier.sketch, frontier.revision)
+        files.make_folder(folder)
+        path = folder / f"frontier.p{frontier.partition:05d}.json"
+        if path not in self._swept:  # once: beside it is a folder for every window
+            files.sweep(path, secret=False)
+            self._swept.add(path)
+        try:
+            if decode_frontier(path.read_bytes()).sequence >= frontier.sequence:
+                return
+        except (FileNotFoundError, FormatError):
+            pass
+        files.write_durably(path, encode_frontier(frontier), mode=files.PUBLIC, replace=True, step="frontier")
+
+    def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
+        """Newest frontiers of all partitions."""
+        return {(one.sketch, one.revision, one.partition): one for one in read_frontiers(self.root)}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Both:
+    """Publishes to a topic and to a folder. A `Publisher`.
+
+    Args:
+        publishers: in the order of publication; frontiers are asked of the first one.
+    """
+
+    def __init__(self, publishers: Sequence[Publisher]) -> None:
+        self._publishers = tuple(publishers)
+
+    def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
+        """Publish to each."""
+        for publisher in self._publishers:
+            publisher.publish(partition, entries, frontiers)
+
+    def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
+        """Of the first one."""
+        return self._publishers[0].frontiers()
+
+    def close(self) -> None:
+        """Close each."""
+        for publisher in self._publishers:
+            publisher.close()
+
+
+def read_frontiers(root: Path) -> list[Frontier]:
+    """Frontiers in a folder of sealed sketches.
+
+    Raises:
+        StoreError: the folder cannot be read.
+        FormatError: a frontier file holds something else.
+    """
+    out = []
+    try:
+        for path in sorted(root.glob("*/r*/frontier.p*.json")):
+            if FRONTIER_NAME.fullmatch(path.name) and REVISION_NAME.fullmatch(path.parent.name):
+                out.append(_read_frontier(path))
+    except OSError as error:
+        msg = f"cannot read {root}: {error.strerror}"
+        raise StoreError(msg) from error
+    return out
+
+
+def _read_frontier(path: Path) -> Frontier:
+    try:
+        return decode_frontier(path.read_bytes())
+    except FormatError as error:
+        msg = f"{path}: {error}; remove it: the owner of its partition writes it again when it publishes next"
+        raise FormatError(msg) from None

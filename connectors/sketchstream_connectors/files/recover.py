@@ -1,0 +1,106 @@
+"""Bring back halted partitions of the directory store.
+
+In: the folder of a store, how far its input goes. Out: findings. Touches: the store (not with dry_run), under its lock.
+
+A snapshot is mended only where nothing of it is a guess: a damaged one is lost, because an older one would publish
+windows a second time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sketchstream.errors import DataLossError, StoreError
+from sketchstream.stream.checkpoint import mark_diverged
+from sketchstream.stream.interfaces import Snapshot
+from sketchstream.stream.recover import Finding
+from sketchstream_connectors.files import store as stores
+
+
+def recover_directory(
+    root: Path, end: int | None, *, accept_loss: bool = False, dry_run: bool = False
+) -> list[Finding]:
+    """Look at every partition of a directory store, and mend those that can be mended.
+
+    Args:
+        root: folder of the store.
+        end: position behind the last record of the input; None where that is not known (standard input, no file).
+        accept_loss: go on at the end of an input that is shorter than what was counted, marking open windows.
+        dry_run: only look; a worker may be running.
+
+    Raises:
+        StoreError: a process uses the store, or it cannot be read.
+    """
+    if not root.is_dir():
+        return [Finding(0, "unstarted", f"there is no store at {root}: a worker makes it")]
+    try:
+        if dry_run:
+            return _look(root, end)
+        store = stores.DirectoryStore(root, mend=True)
+        try:
+            findings = _look(root, end, mended=store.mended)
+            for found in findings:
+                if found.outcome == "accept" and accept_loss:
+                    _move(store, found)
+        finally:
+            store.close()
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        msg = f"cannot read the store {root}: {error.strerror}"
+        raise StoreError(msg) from error
+    return findings
+
+
+def _look(root: Path, end: int | None, *, mended: bool = False) -> list[Finding]:
+    revision, known = stores.read_about(root)
+    partitions = stores.partitions_in(root) or [0]
+    found = [_judge(root, p, end, revision) for p in partitions]
+    if known and not mended:
+        return found
+    text = "store.json was gone or damaged: written again from the snapshot"
+    return [
+        Finding(one.partition, "adopt", f"{text}; {one.text}", one.position, one.revision)
+        if one.outcome == "healthy"
+        else one
+        for one in found
+    ]
+
+
+def _judge(root: Path, partition: int, end: int | None, revision: int) -> Finding:
+    """One partition as a worker that takes it would find it."""
+    try:
+        header = stores.newest_snapshot(root, partition)
+        if header is None:
+            return Finding(partition, "unstarted", "no snapshot: a worker starts it at its beginning", -1, revision)
+        if header["revision"] < revision:
+            text = f"a reset was interrupted: revision {revision} begins at the beginning"
+            return Finding(partition, "unstarted", text, -1, revision)
+        stores.read_blobs(root, partition, header)
+    except DataLossError as error:
+        return Finding(partition, "lost", str(error), -1, revision)
+    position, revision = header["position"], header["revision"]
+    if end is not None and position > end:
+        text = (
+            f"the input ends at {end}, {position} were counted: it can go on at {end}; open windows may hold records "
+            "that the input does not have any more"
+        )
+        return Finding(partition, "accept", text, end, revision)
+    return Finding(partition, "healthy", f"revision {revision} at position {position}", position, revision)
+
+
+def _move(store: stores.DirectoryStore, found: Finding) -> None:
+    """The same snapshot at an earlier position, its open windows marked."""
+    header = stores.newest_snapshot(store.root, found.partition)
+    restored = store.take(found.partition)
+    assert header is not None
+    manifest: dict[str, Any] = dict(header["manifest"])
+    manifest["position"] = found.position
+    mark_diverged(manifest)
+    kept = frozenset(header["blobs"])
+    del restored
+    store.commit(
+        found.partition,
+        Snapshot(found.partition, found.position, manifest, {}, kept, found.revision, header["fingerprint"], True),
+    )

@@ -1,0 +1,298 @@
+"""Rows of csv and parquet files: columns of texts or numbers as pieces of records.
+
+In: a file, a layout, a row to begin with. Out: pieces. Touches: the file or standard input, reading.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import ConfigError, FormatError, MissingExtraError, StoreError
+from sketchstream.items import whole_numbers
+from sketchstream.stream.windows import NO_TIME
+from sketchstream_connectors.decode import json, kernels
+from sketchstream_connectors.decode.fields import Decoded
+from sketchstream_connectors.decode.records import Records
+from sketchstream_connectors.files import blocks
+from sketchstream_connectors.files.layout import Flags, Ints, Layout, Piece, require_length, unreadable
+
+Bytes = npt.NDArray[np.uint8]
+
+ROWS = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """(n,) cells, cell i being the bytes buffer[starts[i]:ends[i]]; starts[i] < 0 where there is none."""
+
+    buffer: Bytes
+    starts: Ints
+    ends: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """(n,) numbers, and which of them can be used."""
+
+    values: Ints
+    readable: Flags
+
+
+def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | None) -> Iterator[Piece | None]:
+    """Rows of a CSV file with a header; empty cells are nulls.
+
+    A row is one line of the file, parsed by itself: what one of them holds, an open quote included, says nothing about
+    another. A line that is not a row of the header's cells is an event that cannot be used; an empty one is none.
+    """
+    header: list[str] | None = None
+    wanted: dict[str, int] = {}
+    number = 0 if path is not None else position
+    for part in blocks.parts(path, "csv", 0, wait_s):
+        if part is None:
+            yield None
+            continue
+        data, starts, ends = part
+        if header is None:
+            header = _header(path, data[max(int(starts[0]), 0) : int(ends[0])])
+            wanted = _columns(layout, header)
+            starts, ends = starts[1:], ends[1:]
+        skip = max(0, position - number) if path is not None else 0
+        number += starts.size
+        if skip < starts.size:
+            yield _csv_piece(layout, wanted, len(header), data, starts[skip:], ends[skip:], number)
+    if header is None:
+        msg = f"{path or 'standard input'} is empty: a csv file begins with the names of its columns"
+        raise FormatError(msg)
+    if path is not None:
+        require_length(path, number, position, "rows")
+
+
+def _header(path: Path | None, line: bytes) -> list[str]:
+    """Names of the columns."""
+    cells = quoted_cells(line.removeprefix(codecs.BOM_UTF8))
+    if cells is None:
+        msg = f"the first line of {path or 'standard input'} is not a line of csv, as the names of its columns would be"
+        raise FormatError(msg)
+    return [cell.decode("utf-8", "replace") for cell in cells]
+
+
+def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
+    """Position of each column that is asked for."""
+    out = {}
+    for role, name in (("item", layout.item), ("weight", layout.weight), ("time", layout.time)):
+        if name is None:
+            continue
+        if list(header).count(name) != 1:
+            many = "more than one" if name in header else "no"
+            # A file without a header would show its first row here: no names, only how many.
+            msg = f"there is {many} column {name!r:.60} among the {len(header)} columns that the file names"
+            raise ConfigError(msg)
+        out[role] = list(header).index(name)
+    return out
+
+
+def _csv_piece(
+    layout: Layout, wanted: Mapping[str, int], columns: int, data: bytes, starts: Ints, ends: Ints, number: int
+) -> Piece:
+    """Lines number-n .. number-1 of a file with so many columns."""
+    cells, broken = _table(data, starts, ends, columns, wanted)
+    return _from_columns(layout, cells["item"], cells.get("weight"), cells.get("time"), number, len(data), broken)
+
+
+def _table(
+    data: bytes, starts: Ints, ends: Ints, columns: int, wanted: Mapping[str, int]
+) -> tuple[dict[str, Texts], Flags]:
+    """The wanted cells of each line, and which lines are no rows."""
+    buffer = np.frombuffer(data, np.uint8)
+    commas = np.append(np.flatnonzero(buffer == ord(",")), len(data))
+    quotes = np.flatnonzero(buffer == ord('"'))
+    there = starts >= 0
+    begin = np.where(there, starts, ends)
+    first, last = np.searchsorted(commas, begin), np.searchsorted(commas, ends)
+    quoted = np.searchsorted(quotes, ends) > np.searchsorted(quotes, begin)
+    broken = there & ~quoted & (last - first != columns - 1)
+    plain = there & ~quoted & ~broken
+    spans = {}
+    for role, at in wanted.items():
+        left = begin if at == 0 else commas[np.minimum(first + at - 1, commas.size - 1)] + 1
+        right = ends if at == columns - 1 else commas[np.minimum(first + at, commas.size - 1)]
+        spans[role] = np.where(plain & (right > left), left, -1), np.where(plain, right, 0)
+    side = bytearray()
+    for i in np.flatnonzero(quoted).tolist():
+        cells = quoted_cells(data[starts[i] : ends[i]])
+        if cells is None or len(cells) != columns:
+            broken[i] = True
+            continue
+        for role, at in wanted.items():
+            left, right = spans[role]
+            left[i] = len(data) + len(side) if cells[at] else -1
+            side += cells[at]
+            right[i] = len(data) + len(side)
+    whole = np.frombuffer(data + bytes(side), np.uint8) if side else buffer
+    return {role: Texts(whole, left, right) for role, (left, right) in spans.items()}, broken
+
+
+def quoted_cells(line: bytes) -> list[bytes] | None:
+    """Cells of one line of csv, bytes as they are; None if it is not one."""
+    try:
+        rows = list(csv.reader([line.decode("latin-1")], strict=True))
+    except csv.Error:
+        return None
+    return [cell.encode("latin-1") for cell in rows[0]] if len(rows) == 1 else None
+
+
+def _from_columns(
+    layout: Layout,
+    item: Texts,
+    weight: Texts | Numbers | None,
+    time: Texts | Ints | None,
+    number: int,
+    n_bytes: int,
+    broken: Flags | None = None,
+) -> Piece:
+    """Rows number-n .. number-1 from columns of texts or numbers; broken ones have no cells and are not valid."""
+    n = item.starts.size
+    offsets = np.arange(number - n, number, dtype=np.int64)
+    none = np.full(n, -1, np.int64)
+    found = layout.decoder.decode(Records(offsets, none, item.buffer, none, none, item.starts, item.ends, number))
+    valid = found.valid.copy()
+    weights: Ints | None = None
+    if isinstance(weight, Texts):
+        given = weight.starts >= 0
+        readable = given.copy()
+        weights = np.empty(n, np.int64)
+        kernels.read_integers(weight.buffer, np.maximum(weight.starts, 0), weight.ends, readable, False, weights)
+        weights[~given] = 1
+        valid &= readable | ~given
+    elif weight is not None:
+        weights = weight.values
+        valid &= weight.readable
+    times = np.full(n, NO_TIME, np.int64)
+    if isinstance(time, Texts):
+        kinds = np.where(time.starts < 0, json.NULL, json.STRING).astype(np.uint8)
+        digits = np.empty(n, np.int64)
+        whole = time.starts >= 0
+        kernels.read_integers(time.buffer, np.maximum(time.starts, 0), time.ends, whole, False, digits)
+        json.read_times(time.buffer, kinds, np.maximum(time.starts, 0), time.ends, times)
+        times = np.where(whole, digits, times)
+    elif time is not None:
+        times = time
+    null = found.null if broken is None else found.null & ~broken
+    return Piece(offsets, number, Decoded(None, found.items, weights, valid, times, null), n_bytes)
+
+
+def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Piece]:
+    """Rows of a Parquet file."""
+    if path is None:
+        msg = "parquet cannot be read from standard input: its index is at the end; give a file"
+        raise ConfigError(msg)
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        msg = "parquet needs pyarrow: pip install 'sketchstream[arrow]'"
+        raise MissingExtraError(msg) from None
+    try:
+        with pq.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            wanted = [names[at] for at in _columns(layout, names).values()]
+            require_length(path, file.metadata.num_rows, position, "rows")
+            number = 0
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if number + rows <= position:
+                    number += rows
+                    continue
+                for batch in file.iter_batches(batch_size=ROWS, row_groups=[group], columns=wanted):
+                    number += batch.num_rows
+                    skip = max(0, position - (number - batch.num_rows))
+                    if skip < batch.num_rows:
+                        yield _arrow_piece(layout, batch.slice(skip), number)
+    except pa.ArrowException as error:
+        msg = f"{path} cannot be read as parquet ({type(error).__name__})"
+        raise FormatError(msg) from None
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise unreadable(path, error) from error
+
+
+def _arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
+    import pyarrow as pa
+
+    item = batch.column(layout.item)
+    weight = None if layout.weight is None else _arrow_ints(batch.column(layout.weight), layout.weight, 1)
+    time: Texts | Ints | None = None
+    if layout.time is not None:
+        column = batch.column(layout.time)
+        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+            utc = pa.timestamp("ms", tz=getattr(column.type, "tz", None))
+            time = _known_times(_arrow_ints(column.cast(utc, safe=False), layout.time, NO_TIME))
+        elif pa.types.is_integer(column.type):
+            time = _known_times(_arrow_ints(column, layout.time, NO_TIME))
+        else:
+            time = _arrow_texts(column, layout.time)
+    return _from_columns(layout, _arrow_texts(item, str(layout.item)), weight, time, number, int(batch.nbytes))
+
+
+def _known_times(found: Numbers) -> Ints:
+    """Times, `NO_TIME` where there is none that can be used."""
+    return np.where(found.readable, found.values, NO_TIME)
+
+
+def _arrow_texts(column: Any, name: str) -> Texts:
+    """A column of strings, bytes or integers as texts."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    if pa.types.is_integer(kind):
+        column = column.cast(pa.large_string())
+    elif not (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    ):
+        msg = f"column {name!r:.60} has type {kind}; text, bytes or integers were expected"
+        raise ConfigError(msg)
+    column = column.cast(pa.large_binary())
+    _, offsets, data = column.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+    null = column.is_null().to_numpy(zero_copy_only=False)
+    buffer = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return Texts(buffer, np.where(null, -1, bounds[:-1]), bounds[1:].copy())
+
+
+def _arrow_ints(column: Any, name: str, null: int) -> Numbers:
+    """A column of numbers as int64, nulls as `null`, each judged by itself: what is not whole or too large is not read.
+
+    Raises:
+        ConfigError: a column of another type than numbers.
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    there = ~column.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
+        wide = pa.float64() if pa.types.is_floating(kind) else pa.uint64() if kind == pa.uint64() else pa.int64()
+        values, readable = whole_numbers(column.cast(wide).fill_null(0).to_numpy(zero_copy_only=False))
+    elif pa.types.is_decimal(kind):
+        exact = [0 if one is None else one for one in column.to_pylist()]
+        readable = np.array([one == int(one) and -(1 << 63) <= one < 1 << 63 for one in exact], np.bool_)
+        values = np.array([int(one) if good else 0 for one, good in zip(exact, readable, strict=True)], np.int64)
+    else:
+        msg = f"column {name!r:.60} has type {kind}; whole numbers of at most 64 bits were expected"
+        raise ConfigError(msg)
+    return Numbers(np.where(there, values, null), readable | ~there)

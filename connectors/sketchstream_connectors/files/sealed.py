@@ -1,0 +1,97 @@
+"""Sealed sketches in a folder, read back.
+
+In: the folder that `DirectoryPublisher` writes. Out: frontiers and sealed entries, as a `SealedSource`. Touches: the
+files of that folder, which it only reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sketchstream.errors import FormatError, StoreError
+from sketchstream.published import Release, SealedState, read
+from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
+from sketchstream.stream.windows import within
+from sketchstream_connectors.files.publisher import REVISION_NAME, SEALED_NAME, read_frontiers, start_name
+
+
+class DirectorySealed:
+    """Sealed sketches in a folder, as `DirectoryPublisher` writes them. A `SealedSource`.
+
+    Args:
+        root: the folder.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+
+    def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
+        """Newest frontier of each (sketch, revision, partition)."""
+        return [one for one in read_frontiers(self.root) if sketch in (None, one.sketch)]
+
+    def sketches(self) -> Sequence[str]:
+        """Names of folders that hold a revision."""
+        return sorted({path.parent.name for path in self.root.glob("*/r*") if REVISION_NAME.fullmatch(path.name)})
+
+    def read(
+        self, sketch: str | None = None, since: int | None = None, until: int | None = None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        """Frontiers, then sealed files by ascending windows, one at a time; files outside the range are not opened.
+
+        Raises:
+            StoreError: a file cannot be read.
+            FormatError: a file is not a sealed sketch, or not the one that its name says.
+        """
+        yield from self.frontiers(sketch)
+        # names of folders sort as the times that they are
+        first, last = ("" if since is None else start_name(since)), (None if until is None else start_name(until))
+        try:
+            for name in self.sketches() if sketch is None else [sketch]:
+                if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
+                    continue
+                found = []
+                for path in (self.root / name).glob("r*/*/p*.sealed"):
+                    revision = REVISION_NAME.fullmatch(path.parent.parent.name)
+                    partition = SEALED_NAME.fullmatch(path.name)
+                    start = path.parent.name
+                    if revision and partition and start >= first and (last is None or start < last):
+                        found.append((start, int(revision[1]), int(partition[1]), path))
+                for start, number, at, path in sorted(found):
+                    entry = describe(path.read_bytes(), str(path))
+                    if (entry.sketch, entry.revision, start_name(entry.window[0]), entry.partition) != (
+                        name,
+                        number,
+                        start,
+                        at,
+                    ):
+                        msg = f"{path} holds another sketch than its name says"
+                        raise FormatError(msg)
+                    if within(entry.window, since, until):
+                        yield entry
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            msg = f"cannot read {self.root}: {error.strerror}"
+            raise StoreError(msg) from error
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def describe(body: bytes, where: str) -> SealedEntry:
+    """The entry that sealed bytes are, from their own header.
+
+    Raises:
+        FormatError: they are not those of one sealed window of one partition.
+    """
+    found = read(body)
+    if not isinstance(found, (Release, SealedState)):
+        msg = f"{where} is not one sealed sketch"
+        raise FormatError(msg)
+    origin = found.origin
+    if origin.window is None or origin.partition is None:
+        msg = f"{where} was not sealed by a worker: it has no window"
+        raise FormatError(msg)
+    return SealedEntry(origin.name, origin.revision, origin.window, origin.partition, found.seal_id, body)

@@ -1,0 +1,264 @@
+"""Files and standard input: as a source of the worker, and as batches of items for `sketchstream update`.
+
+In: jsonl, lines, csv, parquet, or concatenated msgpack maps (see `fields`). Out: chunks of decoded records; batches of
+items. Touches: the file or standard input, reading.
+
+A file is one partition. Positions are byte offsets (jsonl, lines, msgpack) or row numbers (csv, parquet), so a worker
+that restarts goes on where its last snapshot stopped; a file that has grown since is read on, and a last line of jsonl
+that is not whole yet is left for then. Standard input cannot be read again: there a restart goes on with whatever comes
+next, and records between the last snapshot and a crash are lost; use a file, or Kafka, where that matters.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, MissingExtraError, StoreError
+from sketchstream.items import Items
+from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, SourceEvent
+from sketchstream.stream.sampling import PARSED, Sample, Wanted
+from sketchstream_connectors.decode import pools
+from sketchstream_connectors.files import blocks, compression, rows
+from sketchstream_connectors.files.layout import FileFormat, Ints, Layout, Piece
+
+__all__ = ["FileFormat", "FileSource", "Layout", "Piece", "batches", "end_of", "look", "pieces", "sample_of"]
+
+log = logging.getLogger("sketchstream.worker")
+
+
+def pieces(
+    path: Path | None, layout: Layout, position: int = 0, wait_s: float | None = None, *, growing: bool = False
+) -> Iterator[Piece | None]:
+    """The records of a file from a position on.
+
+    Args:
+        path: of the file; None: standard input, of which `position` is where counting goes on.
+        layout: how it is read.
+        position: byte offset, or row for csv and parquet.
+        wait_s: standard input: yield None when nothing came for so long; None: wait.
+        growing: leave a last line of jsonl that is not whole yet for the next time.
+
+    Raises:
+        StoreError: the file cannot be read.
+        FormatError: it does not have that format.
+        DataLossError: it is shorter than `position`.
+    """
+    if layout.format == "parquet":
+        yield from rows.parquet_rows(path, layout, position)
+    elif layout.format == "csv":
+        yield from rows.csv_rows(path, layout, position, wait_s)
+    else:
+        yield from blocks.records(path, layout, position, wait_s, growing=growing)
+
+
+def end_of(path: Path | None, layout: Layout) -> int | None:
+    """The position behind the last record of a file as it is now; None for standard input and where there is no file.
+
+    Raises:
+        FormatError, ConfigError, StoreError: as `pieces`.
+    """
+    if path is None or not path.is_file():
+        return None
+    if layout.format not in ("csv", "parquet") and not compression.compressed(path):
+        return path.stat().st_size
+    end = 0
+    for piece in pieces(path, layout):
+        end = end if piece is None else piece.next_position
+    return end
+
+
+# ----------------------------------------------------------------------------------------------- the source
+
+
+class FileSource:
+    """A file or standard input as a source with one partition. A `Source`.
+
+    Args:
+        path: of the file; None: standard input.
+        layout: how it is read; `time` is needed, except for msgpack.
+        wanted: the configured fields, of which the first records are a sample; None: they are not looked at.
+    """
+
+    def __init__(self, path: Path | None, layout: Layout, wanted: Wanted | None = None) -> None:
+        self._wanted = wanted
+        self._path = path
+        self._layout = layout
+        self._position = 0
+        self._pieces: Iterator[Piece | None] | None = None
+        self._shift = 0
+        self._paused = True
+        self._announced = False
+        self._ended = False
+
+    @property
+    def joined(self) -> bool:
+        """Whether the partitions were announced."""
+        return self._announced
+
+    def confirmed(self, since_s: float) -> bool:
+        """There is no group."""
+        del since_s
+        return True
+
+    def poll(self, timeout_s: float) -> list[SourceEvent]:
+        """The next piece of the file."""
+        if not self._announced:
+            self._announced = True
+            return [Assigned((0,))]
+        if self._paused or self._ended:
+            time.sleep(min(timeout_s, 0.01))
+            return []
+        begin = self._position
+        try:
+            if self._pieces is None:
+                self._pieces, self._shift = pieces(self._path, self._layout, begin, timeout_s, growing=True), 0
+            piece = next(self._pieces)
+        except StopIteration:
+            self._ended = True
+            return [Ended(0)]
+        except (FormatError, ConfigError, StoreError, DataLossError, MissingExtraError) as error:
+            self._pieces = None
+            return [PartitionError(0, _halting(error))]
+        if piece is None:
+            pools.rest()
+            return []
+        if self._wanted is not None:
+            self._look(piece, first=begin == 0)
+        self._position = piece.next_position + self._shift
+        offsets = piece.offsets + self._shift
+        return [Chunk(0, begin, self._position, offsets, None, piece.decoded, piece.raw, piece.n_bytes)]
+
+    def _look(self, piece: Piece, *, first: bool) -> None:
+        """Compare the first records with the configured fields: refuse them before any sketch exists, warn later."""
+        assert self._wanted is not None
+        sample = look(piece, Sample(self._wanted))
+        self._wanted = None
+        mistakes, warnings = sample.lacking()
+        if mistakes and first:
+            raise ConfigError(*mistakes)
+        for text in mistakes + warnings:
+            log.warning("event=sample warning=%r", text)
+
+    def seek(self, partition: int, position: int) -> None:
+        """Go on from here; of standard input, with what comes next, under this position."""
+        del partition
+        if self._path is None:
+            self._shift += position - self._position
+        else:
+            self._pieces = None
+        self._position, self._ended = position, False
+
+    def pause(self, partition: int) -> None:
+        """Deliver nothing."""
+        del partition
+        self._paused = True
+
+    def resume(self, partition: int) -> None:
+        """Deliver again."""
+        del partition
+        self._paused = False
+
+    def partition_count(self, *, fresh: bool = False) -> int:
+        """A file is one partition."""
+        del fresh
+        return 1
+
+    def beginning(self, partition: int) -> int:
+        """The first record."""
+        del partition
+        return 0
+
+    def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
+        """Unknown: a file that is silent has ended."""
+        del partitions
+        return {}
+
+    def close(self, *, leave: bool = False) -> None:
+        """Close the file."""
+        del leave
+        self._pieces = None
+
+
+def look(piece: Piece, sample: Sample) -> Sample:
+    """Take the records of a piece into a sample."""
+    raw = piece.raw
+    sample.add(piece.decoded, None if raw is None or not piece.json else lambda index: raw(index).value)
+    return sample
+
+
+def sample_of(path: Path, layout: Layout, wanted: Wanted) -> Sample:
+    """The first records of a file, as a sample.
+
+    Raises:
+        FormatError, StoreError, ConfigError: as `pieces`.
+    """
+    sample = Sample(wanted)
+    for piece in pieces(path, layout):
+        if piece is not None:
+            look(piece, sample)
+        if sample.records >= PARSED:
+            break
+    return sample
+
+
+def _halting(error: Exception) -> DataLossError:
+    """A file that cannot be read on halts its partition: reading it again would not help."""
+    return error if isinstance(error, DataLossError) else DataLossError(str(error))
+
+
+# ------------------------------------------------------------------------------------------------- batches
+
+
+def batches(
+    path: Path | None,
+    layout: Layout,
+    *,
+    skip_invalid: bool = False,
+    inspect: Callable[[Piece], None] | None = None,
+) -> Iterator[tuple[Items, Ints | None, int]]:
+    """Items and weights of a file, without event times, for `Sketch.update`.
+
+    Args:
+        path: of the file; None: standard input.
+        layout: how it is read; `time` is not used.
+        skip_invalid: leave out records that cannot be used, instead of raising.
+        inspect: sees every piece before its items are given.
+
+    Yields:
+        Items, weights (None: all 1), and how many records were left out. Null items are no-ops and not counted.
+
+    Raises:
+        ItemError: a record cannot be used; names its line, row or byte, never what is in it.
+        FormatError, StoreError, ConfigError: as `pieces`.
+    """
+    plain = Layout(layout.format, layout.item, layout.item_type, layout.weight)
+    lines = 0
+    for piece in pieces(path, plain):
+        if piece is None:
+            continue
+        if inspect is not None:
+            inspect(piece)
+        found = piece.decoded
+        null = found.null if found.record is None else found.null[found.record]
+        wrong = ~found.valid & ~null
+        left_out = int(np.count_nonzero(wrong))
+        if left_out and not skip_invalid:
+            at = int(np.argmax(wrong))
+            record = at if found.record is None else int(found.record[at])
+            what = "an integer weight and an item" if layout.weight else "an item"
+            place = f"byte {int(piece.offsets[record])}" if layout.format == "msgpack" else f"line {lines + record + 1}"
+            if layout.format in ("csv", "parquet"):
+                place = f"row {lines + record + 1}"
+            msg = f"{place} of {path or 'standard input'} does not hold {what} of type {layout.item_type}"
+            raise ItemError(msg)
+        lines += piece.offsets.size
+        items, weights = found.items, found.weights
+        if not found.valid.all():
+            items = items.take(found.valid)
+            weights = None if weights is None else weights[found.valid]
+        yield items, weights, left_out

@@ -1,0 +1,340 @@
+"""The local directory store: snapshots of files, standard input, the demo and tests.
+
+In: snapshots. Out: the newest whole one. Touches: one folder, which it locks. Files are plain (there is no place beside
+them for keys), of mode 0600: who reads this folder once sees what one look at the state shows, see docs/guarantee.md.
+
+    store.json                      format, id, revision
+    lock                            held while a process uses the store
+    p00000/<sequence>.<random>.snapshot   checkpoint, position, names and digests of the blobs it needs
+    p00000/<name>.blob              one open sketch, or one sealed sketch on its way out
+
+A snapshot is durable when its file has its name: all its blobs were synced before. Only then what it supersedes is
+removed. The file with the highest sequence is the truth; leftovers of a crash are swept when a partition is taken.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from sketchstream import faults, files
+from sketchstream.errors import DataLossError, StoreError
+from sketchstream.stream import checkpoint
+from sketchstream.stream.interfaces import Fresh, Peer, Restored, Snapshot
+
+FORMAT = 1
+_SNAPSHOT = re.compile(r"(\d{12})\.[0-9a-f]{16}\.snapshot")
+_BLOB = re.compile(r"([0-9a-f]{32})\.blob")
+_PARTITION = re.compile(r"p\d{5}")
+_DIGEST = 16
+
+
+class DirectoryStore:
+    """Snapshots in one folder, for one process at a time. A `StateStore`.
+
+    Args:
+        root: folder; made if it does not exist, with mode 0700.
+        mend: write a `store.json` that is gone or damaged again, with the newest revision that a snapshot names.
+
+    Raises:
+        StoreError: it is in use by another process, cannot be written, or is not a store of ours.
+    """
+
+    def __init__(self, root: str | Path, *, mend: bool = False) -> None:
+        self.root = Path(root)
+        self.rewrite_after_s: float | None = None
+        self.broker_time: tuple[int, float] | None = None
+        self._sequence: dict[int, int] = {}
+        self._blobs: dict[int, dict[str, bytes]] = {}
+        self._guard = threading.Lock()
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock: int | None = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            msg = f"cannot use {self.root} as a store: {error.strerror}"
+            raise StoreError(msg) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            self._lock = None
+            msg = f"the store {self.root} is in use by another process; a store serves one process at a time"
+            raise StoreError(msg) from None
+        self.mended = False
+        try:
+            if mend:
+                self._mend()
+            self.revision = self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        """Where it is."""
+        return f"<DirectoryStore {self.root}>"
+
+    def _open(self) -> int:
+        """Read `store.json`, or write it for a new store."""
+        about = self.root / "store.json"
+        try:
+            data = json.loads(about.read_bytes())
+        except FileNotFoundError:
+            if any(_PARTITION.fullmatch(one.name) for one in self.root.iterdir()):
+                msg = f"{self.root} holds snapshots but no store.json; put it back, or choose another store.path"
+                raise DataLossError(msg) from None
+            self._write_about(0)
+            return 0
+        except (OSError, ValueError) as error:
+            msg = f"{about} cannot be read"
+            raise StoreError(msg) from error
+        revision = data.get("revision") if isinstance(data, dict) else None
+        if not isinstance(revision, int) or data.get("format") != FORMAT:
+            msg = f"{about} is not one that this version of sketchstream wrote"
+            raise StoreError(msg)
+        return revision
+
+    def _mend(self) -> None:
+        revision, known = read_about(self.root)
+        if not known:
+            self._write_about(revision)
+            self.mended = True
+
+    def _write_about(self, revision: int) -> None:
+        data = {"format": FORMAT, "id": secrets.token_hex(16), "revision": revision}
+        files.write_durably(
+            self.root / "store.json", json.dumps(data, sort_keys=True).encode(), replace=True, step="about"
+        )
+
+    def _folder(self, partition: int) -> Path:
+        return self.root / f"p{partition:05d}"
+
+    # ------------------------------------------------------------------------------------------ StateStore
+
+    def take(self, partition: int) -> Restored | Fresh:
+        """The newest whole snapshot; sweeps what a crash left. See `StateStore.take`."""
+        folder = self._folder(partition)
+        try:
+            header = newest_snapshot(self.root, partition)
+            if header is None:
+                return self._nothing(partition)
+            if header["revision"] < self.revision:  # `reset` was interrupted: its new revision is already written
+                self._sweep(folder, set(), everything=True)
+                return self._nothing(partition)
+            blobs = read_blobs(self.root, partition, header)
+            name = header["name"]
+            self._sequence[partition], self._blobs[partition] = int(name[:12]), header["blobs"]
+            self._sweep(folder, {name, *(f"{blob}.blob" for blob in blobs)})
+        except StoreError:
+            raise
+        except OSError as error:
+            msg = f"cannot read the store {folder}: {error.strerror}"
+            raise StoreError(msg) from error
+        return Restored(header["position"], header["manifest"], blobs)
+
+    def _nothing(self, partition: int) -> Fresh:
+        """A partition that was never committed under this revision."""
+        if self._folder(partition).is_dir():
+            self._sweep(self._folder(partition), set())
+        self._sequence[partition], self._blobs[partition] = 0, {}
+        return Fresh(self.revision)
+
+    def commit(self, partition: int, snapshot: Snapshot) -> None:
+        """Write blobs, then the snapshot that names them, then remove what it supersedes. See `StateStore.commit`."""
+        if partition not in self._sequence:
+            msg = f"partition {partition} was not taken from this store"
+            raise StoreError(msg)
+        folder = self._folder(partition)
+        try:
+            files.make_folder(folder, 0o700)
+            digests = {}
+            for name, data in snapshot.blobs.items():
+                files.write_durably(folder / f"{name}.blob", data, step="blob")
+                digests[name] = hashlib.blake2b(data, digest_size=_DIGEST).digest()
+            before = self._blobs[partition]
+            digests.update({name: before[name] for name in snapshot.keep})
+            sequence = self._sequence[partition] + 1
+            body = msgpack.packb(
+                {
+                    "format": FORMAT,
+                    "partition": partition,
+                    "position": snapshot.position,
+                    "revision": snapshot.revision,
+                    "fingerprint": snapshot.spec_fingerprint,
+                    "manifest": snapshot.manifest,
+                    "blobs": digests,
+                }
+            )
+            name = f"{sequence:012d}.{secrets.token_hex(8)}.snapshot"
+            digest = hashlib.blake2b(body, digest_size=_DIGEST).digest()
+            files.write_durably(folder / name, digest + body, step="snapshot")
+            self._sequence[partition], self._blobs[partition] = sequence, digests
+            self._sweep(folder, {name, *(f"{blob}.blob" for blob in digests)})
+            files.sync_folder(folder)
+        except KeyError as error:
+            msg = f"partition {partition}: the snapshot keeps a blob that the store does not have"
+            raise StoreError(msg) from error
+        except StoreError:
+            raise
+        except OSError as error:
+            msg = f"cannot write the store {folder}: {error.strerror}"
+            raise StoreError(msg) from error
+
+    def _sweep(self, folder: Path, wanted: set[str], *, everything: bool = False) -> None:
+        """Remove our files that are not wanted; older snapshots go before the blobs they name.
+
+        With `everything` after them: a snapshot of an earlier revision is what says, after a crash, that its blobs may
+        go.
+
+        A superseded state and its successor show what came between them, so the bytes of blobs, and of what a killed
+        writer left, are overwritten first. Snapshots hold no counters: they go whole, so that a crash leaves none that
+        looks damaged.
+        """
+        ours = [
+            one
+            for one in folder.iterdir()
+            if one.name not in wanted
+            and (_SNAPSHOT.fullmatch(one.name) or _BLOB.fullmatch(one.name) or files.written_for(one) is not None)
+        ]
+        for one in sorted(ours, key=lambda path: (path.suffix != ".snapshot") != everything):
+            faults.reach("sweep")
+            if _SNAPSHOT.fullmatch(one.name):
+                one.unlink(missing_ok=True)
+            else:
+                files.erase(one)
+
+    def peers(self) -> Sequence[Peer]:
+        """None: a file is one partition, and its own snapshot says all."""
+        return ()
+
+    def drop(self, partition: int) -> None:
+        """Forget the partition; its snapshot stays."""
+        self._sequence.pop(partition, None)
+        self._blobs.pop(partition, None)
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        with self._guard:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+    # ------------------------------------------------------------------------------------------------ reset
+
+    def reset(self) -> int:
+        """Begin a new revision: all snapshots are erased, positions go back to the beginning. Returns the revision."""
+        self._write_about(self.revision + 1)
+        self.revision += 1
+        faults.reach("reset")
+        for folder in self.root.iterdir():
+            if _PARTITION.fullmatch(folder.name):
+                self._sweep(folder, set(), everything=True)
+                shutil.rmtree(folder)
+        self._sequence.clear()
+        return self.revision
+
+    def partitions(self) -> list[int]:
+        """Partitions that have a folder."""
+        return partitions_in(self.root)
+
+
+def partitions_in(root: Path) -> list[int]:
+    """Partitions that have a folder in a store."""
+    return sorted(int(one.name[1:]) for one in root.iterdir() if _PARTITION.fullmatch(one.name))
+
+
+def read_about(root: Path) -> tuple[int, bool]:
+    """The revision of a store, and whether its `store.json` says so; else the newest that a whole snapshot names."""
+    try:
+        said = json.loads((root / "store.json").read_bytes())
+        if isinstance(said, dict) and said.get("format") == FORMAT and isinstance(said.get("revision"), int):
+            return int(said["revision"]), True
+    except (FileNotFoundError, ValueError):
+        pass
+    revisions = [0]
+    for partition in partitions_in(root):
+        try:
+            header = newest_snapshot(root, partition)
+        except DataLossError:
+            continue
+        if header is not None:
+            revisions.append(int(header["revision"]))
+    return max(revisions), False
+
+
+def newest_snapshot(root: Path, partition: int) -> dict[str, Any] | None:
+    """What the newest snapshot of a partition says, and its file's `name`; None where nothing was ever committed.
+
+    Raises:
+        DataLossError: it is damaged; or there are blobs and no snapshot, although the first commit of a worker, which
+            is made before the first record, has none.
+    """
+    folder = root / f"p{partition:05d}"
+    names = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+    found = [name for name in names if _SNAPSHOT.fullmatch(name)]
+    if found:
+        return _read_snapshot(folder / found[-1], partition) | {"name": found[-1]}
+    if any(_BLOB.fullmatch(name) for name in names):
+        msg = (
+            f"partition {partition}: {folder} holds blobs but no snapshot, so something was removed; put it back, or "
+            "start a new revision with `sketchstream reset`"
+        )
+        raise DataLossError(msg)
+    return None
+
+
+def open_windows(root: Path) -> dict[str, list[tuple[int, int]]]:
+    """Windows that are open in the newest snapshots of a store, by sketch; nothing where there is no store.
+
+    Raises:
+        DataLossError: a snapshot is damaged.
+    """
+    headers = [newest_snapshot(root, partition) for partition in partitions_in(root)] if root.is_dir() else []
+    return checkpoint.open_windows(header["manifest"] for header in headers if header is not None)
+
+
+def read_blobs(root: Path, partition: int, header: Mapping[str, Any]) -> dict[str, bytes]:
+    """The blobs that a snapshot names. Raises DataLossError where one is missing or damaged."""
+    folder = root / f"p{partition:05d}"
+    return {name: _read_blob(folder, name, digest, partition) for name, digest in header["blobs"].items()}
+
+
+def _read_snapshot(path: Path, partition: int) -> dict[str, Any]:
+    """The contents of a snapshot file, or DataLossError."""
+    data = path.read_bytes()
+    digest, body = data[:_DIGEST], data[_DIGEST:]
+    wanted = f"partition {partition}: the snapshot {path.name} in {path.parent} is damaged"
+    if hashlib.blake2b(body, digest_size=_DIGEST).digest() != digest:
+        msg = f"{wanted}; start a new revision with `sketchstream reset`"
+        raise DataLossError(msg)
+    header = msgpack.unpackb(body, strict_map_key=False)
+    if header.get("format") != FORMAT or header.get("partition") != partition:
+        msg = f"{wanted}, or of another version or partition"
+        raise DataLossError(msg)
+    out: dict[str, Any] = header
+    return out
+
+
+def _read_blob(folder: Path, name: str, digest: bytes, partition: int) -> bytes:
+    """One blob, or DataLossError."""
+    try:
+        data = (folder / f"{name}.blob").read_bytes()
+    except FileNotFoundError:
+        data = b""
+    if hashlib.blake2b(data, digest_size=_DIGEST).digest() != digest:
+        msg = (
+            f"partition {partition}: a blob of its snapshot in {folder} is missing or damaged; "
+            "start a new revision with `sketchstream reset`"
+        )
+        raise DataLossError(msg)
+    return data

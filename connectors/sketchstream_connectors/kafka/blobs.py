@@ -1,0 +1,141 @@
+"""Encrypted blobs as records of the state topic, and the reader that finds them again by offset.
+
+In: bytes and a random key for them. Out: records of at most 512 KiB, each authenticated with its place in its blob;
+bytes again. Touches: a producer that the caller owns, a consumer of its own.
+
+Every blob has a key of its own (AES-256-GCM, the chunk's number as nonce), so erasing the manifest that holds the key
+erases the blob, even where its bytes stay on a disk for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from sketchstream.errors import BrokerError, DataLossError
+from sketchstream.stream.interfaces import Bytes
+from sketchstream_connectors.kafka.client import Connection, ours
+
+if TYPE_CHECKING:
+    from kafka import KafkaConsumer
+    from kafka.structs import OffsetAndMetadata
+
+CHUNK_BYTES = 512 * 1024 - 1024
+READ_TIMEOUT_S = 30.0
+ASK_TIMEOUT_MS = 5_000
+
+
+def new_key() -> bytes:
+    """A key for one blob."""
+    return os.urandom(32)
+
+
+def _bound(name: bytes, number: int, count: int) -> bytes:
+    """What a chunk is authenticated with: its blob, its number, how many there are."""
+    return struct.pack(">HII", len(name), number, count) + name
+
+
+def encrypt(name: bytes, data: Bytes, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Record keys and values of a blob, in order."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    cipher = AESGCM(key)
+    count = max(1, -(-len(data) // CHUNK_BYTES))
+    view = memoryview(data)
+    for number in range(count):
+        part = view[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES]
+        bound = _bound(name, number, count)
+        yield bound, cipher.encrypt(number.to_bytes(12, "big"), bytes(part), bound)
+
+
+def decrypt(name: bytes, chunks: Sequence[bytes], key: bytes) -> bytes:
+    """The blob again. Raises DataLossError if a chunk is not what was written."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    cipher = AESGCM(key)
+    try:
+        return b"".join(
+            cipher.decrypt(number.to_bytes(12, "big"), chunk, _bound(name, number, len(chunks)))
+            for number, chunk in enumerate(chunks)
+        )
+    except InvalidTag:
+        msg = "a snapshot in the state topic does not open with the key of its pointer: it was altered or replaced"
+        raise DataLossError(msg) from None
+
+
+class Reader:
+    """Reads committed offsets and blobs; one caller at a time. After any error it must be closed, not used again.
+
+    Args:
+        connection: of the cluster; its group's offsets are read.
+        input_topic: whose offsets.
+        state_topic: where the blobs are.
+    """
+
+    def __init__(self, connection: Connection, input_topic: str, state_topic: str) -> None:
+        self._input_topic = input_topic
+        self._state_topic = state_topic
+        self._consumer: KafkaConsumer = connection.consumer(
+            group_id=connection.group,
+            group_instance_id=None,
+            max_partition_fetch_bytes=8 * 2**20,
+            fetch_max_wait_ms=100,
+            metrics_enabled=False,
+        )
+
+    def committed(self, partition: int) -> OffsetAndMetadata | None:
+        """The group's committed offset with its metadata, pending transactions waited for (KIP-447)."""
+        from kafka import TopicPartition
+
+        tp = TopicPartition(self._input_topic, partition)
+        with ours("reading the committed offset"):
+            return self._consumer.committed(tp, metadata=True, timeout_ms=ASK_TIMEOUT_MS)
+
+    def read(self, partition: int, name: bytes, offset: int, count: int, key: bytes) -> bytes:
+        """One blob of `count` chunks that begins at `offset`.
+
+        Raises:
+            DataLossError: it is not there any more, or not what was written.
+            BrokerError: the broker did not answer in time.
+        """
+        from kafka import TopicPartition
+        from kafka.errors import OffsetOutOfRangeError
+
+        tp = TopicPartition(self._state_topic, partition)
+        gone = DataLossError(
+            f"the snapshot that the committed offset of partition {partition} names is gone from "
+            f"{self._state_topic!r}; `sketchstream recover` says what can be done, `sketchstream reset` starts a new "
+            "revision"
+        )
+        chunks: list[bytes] = []
+        deadline = time.monotonic() + READ_TIMEOUT_S
+        with ours("reading a snapshot"):
+            if self._consumer.assignment() != {tp}:
+                self._consumer.assign([tp])
+            self._consumer.seek(tp, offset)
+            try:
+                while len(chunks) < count:
+                    for record in self._consumer.poll(timeout_ms=500, max_records=count - len(chunks)).get(tp, ()):
+                        if not chunks and record.offset != offset:
+                            raise gone
+                        if record.key == _bound(name, len(chunks), count):
+                            chunks.append(record.value)
+                        elif not chunks:
+                            raise gone
+                    if len(chunks) < count and time.monotonic() > deadline:
+                        end = self._consumer.end_offsets([tp], timeout_ms=ASK_TIMEOUT_MS)[tp]
+                        if end <= offset or self._consumer.position(tp) >= end:
+                            raise gone
+                        msg = f"the state topic {self._state_topic!r} gave no snapshot within {READ_TIMEOUT_S:.0f} s"
+                        raise BrokerError(msg)
+            except OffsetOutOfRangeError:
+                raise gone from None
+        return decrypt(name, chunks, key)
+
+    def close(self) -> None:
+        """Let go."""
+        self._consumer.close(autocommit=False, timeout_ms=1000)

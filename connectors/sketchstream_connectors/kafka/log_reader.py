@@ -1,0 +1,172 @@
+"""Reads a topic from chosen offsets to its present end, without a consumer group.
+
+In: a connection, a topic, offsets or a time. Out: records of the client, batch by batch. Touches: a consumer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import BrokerError, ConfigError
+from sketchstream_connectors.kafka.client import Connection, ours
+
+if TYPE_CHECKING:
+    from kafka import KafkaConsumer, TopicPartition
+
+READ_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Extent:
+    """First offset, and the one behind the last, of each partition of a topic at one moment."""
+
+    begins: dict[int, int]
+    ends: dict[int, int]
+
+
+class Log:
+    """A consumer that reads a topic up to its present end; for one thread at a time.
+
+    Args:
+        connection: of the cluster.
+        topic: sealed topic, or one of results.
+        tail: `advance` starts that many records before the end of each partition, instead of at the beginning.
+        only: read that partition only.
+        fetch_bytes: most that the broker sends of one partition at a time.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        *,
+        tail: int | None = None,
+        only: int | None = None,
+        fetch_bytes: int = 8 * 2**20,
+    ) -> None:
+        self._topic = topic
+        self._only = only
+        self._tail = tail
+        self._positions: dict[int, int] = {}
+        self._consumer: KafkaConsumer = connection.consumer(
+            group_id=None, group_instance_id=None, max_partition_fetch_bytes=fetch_bytes, metrics_enabled=False
+        )
+
+    def extent(self) -> Extent:
+        """Where the topic begins and ends now.
+
+        Raises:
+            ConfigError: there is no such topic.
+            BrokerError: the broker does not answer.
+        """
+        with ours(f"reading {self._topic!r}"):
+            partitions = self._consumer.partitions_for_topic(self._topic)
+            if not partitions:
+                msg = f"the sealed topic {self._topic!r} does not exist; `sketchstream topics create` makes it"
+                raise ConfigError(msg)
+            tps = [self._at(p) for p in sorted(partitions if self._only is None else {self._only})]
+            ends = self._consumer.end_offsets(tps, timeout_ms=20_000)
+            begins = self._consumer.beginning_offsets(tps, timeout_ms=20_000)
+        return Extent({tp.partition: begins[tp] for tp in tps}, {tp.partition: ends[tp] for tp in tps})
+
+    def since(self, extent: Extent, time_ms: int) -> dict[int, int]:
+        """First offset of each partition whose record carries this timestamp or a later one; its end if none does."""
+        with ours(f"reading {self._topic!r}"):
+            asked = {self._at(p): max(0, time_ms) for p in extent.ends}
+            found = self._consumer.offsets_for_times(asked)
+        return {
+            tp.partition: extent.ends[tp.partition] if at is None else max(at.offset, extent.begins[tp.partition])
+            for tp, at in found.items()
+        }
+
+    def advance(self) -> Iterator[Any]:
+        """Records from where the last call stopped up to the end as it is when this is called.
+
+        Raises:
+            BrokerError: the broker does not answer, or a record is gone that should be there.
+        """
+        extent = self.extent()
+        starts = {}
+        for partition, end in extent.ends.items():
+            first = extent.begins[partition]
+            first = first if self._tail is None else max(first, end - self._tail)
+            starts[partition] = max(first, self._positions.get(partition, 0))
+        for records, _ in self.batches(starts, extent.ends):
+            yield from records
+        self._positions = {p: max(end, starts[p]) for p, end in extent.ends.items()}
+
+    def batches(
+        self, starts: Mapping[int, int], ends: Mapping[int, int], enough: Callable[[int], bool] = lambda _: False
+    ) -> Iterator[tuple[list[Any], set[int]]]:
+        """Records between offsets, as the client brings them.
+
+        Args:
+            starts: of each partition to be read.
+            ends: where to stop, by partition.
+            enough: asked after each batch: whether nothing more of a partition is wanted.
+
+        Yields:
+            Records of one partition in order, and the partitions that are read to their end. At least one pair, and a
+            last one in which all partitions are.
+
+        Raises:
+            BrokerError: the broker does not answer, or a record is gone that should be there.
+        """
+        over = {p for p, start in starts.items() if start >= ends[p]}
+        wanted = {p for p in starts if p not in over}
+        with ours(f"reading {self._topic!r}"):
+            tps = [self._at(p) for p in sorted(wanted)]
+            self._consumer.assign(tps)
+            for tp in tps:
+                self._consumer.seek(tp, starts[tp.partition])
+        yield [], set(over)
+        deadline = time.monotonic() + READ_TIMEOUT_S
+        while wanted:
+            with ours(f"reading {self._topic!r}"):
+                found = self._consumer.poll(timeout_ms=500)
+            if found:
+                deadline = time.monotonic() + READ_TIMEOUT_S
+            elif time.monotonic() > deadline:
+                msg = f"{self._topic!r} gave nothing for {READ_TIMEOUT_S:.0f} s although there is more to read"
+                raise BrokerError(msg)
+            for tp, records in found.items():
+                if tp.partition in wanted:
+                    yield [record for record in records if record.offset < ends[tp.partition]], set(over)
+            at_end = {p for p in wanted if self._consumer.position(self._at(p)) >= ends[p]}
+            over |= at_end
+            done = at_end | {p for p in wanted if enough(p)}
+            if done:
+                wanted -= done  # not paused: what the client holds of a paused partition keeps it from fetching others
+                yield [], set(over)
+
+    def fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:
+        """Values of the records at these offsets of one partition."""
+        tp = self._at(partition)
+        values: list[bytes] = []
+        deadline = time.monotonic() + READ_TIMEOUT_S
+        with ours(f"reading {self._topic!r}"):
+            self._consumer.assign([tp])
+            for offset in offsets:
+                if not values or self._consumer.position(tp) != offset:
+                    self._consumer.seek(tp, offset)
+                while True:
+                    got = self._consumer.poll(timeout_ms=500, max_records=1).get(tp, ())
+                    if got and got[0].offset == offset:
+                        values.append(got[0].value)
+                        break
+                    if got or time.monotonic() > deadline:
+                        msg = f"a record of {self._topic!r}, partition {partition}, is gone"
+                        raise BrokerError(msg)
+        return values
+
+    def _at(self, partition: int) -> TopicPartition:
+        from kafka import TopicPartition
+
+        return TopicPartition(self._topic, partition)
+
+    def close(self) -> None:
+        """Let go."""
+        self._consumer.close(autocommit=False, timeout_ms=1000)

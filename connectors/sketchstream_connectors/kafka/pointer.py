@@ -1,0 +1,128 @@
+"""The pointer: what a committed offset's metadata says about where its snapshot is and how to open it.
+
+In: plain values. Out: a line of text of less than 1 KiB, and back. Touches: nothing.
+
+It holds the key of the manifest (random, for that manifest only), so whoever may read the group's offsets and the
+state topic can read the state; see docs/kafka.md for what that means.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass, field
+
+from sketchstream.errors import DataLossError
+from sketchstream.stream.windows import NO_TIME
+
+MARK = "sketchstream"
+FORMAT = 2
+"""Written. A release that knows only 1 refuses it, for the snapshots behind it hold sketches of byte format 2."""
+NAMING = 2
+LARGEST = 1024
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Where the committed state of one partition is.
+
+    Args:
+        cluster_id: of the cluster that it was written in.
+        topic_id: of the input topic.
+        state_id: topic id of the state topic.
+        revision: of the sketches; `reset` counts it up.
+        fingerprint: of the sketches configured when it was written.
+        manifest: offset of the manifest's first record in the state topic; -1: no snapshot yet, start at the
+            committed position with nothing.
+        chunks: records of the manifest.
+        snapshot_id: 16 random bytes, part of what the manifest is bound to.
+        key: of the manifest, 32 bytes.
+        partial: without a snapshot: records of an earlier topic are lost, the first windows lack some.
+        begins, newest: see `sketchstream.stream.interfaces.Snapshot`.
+        naming: rule of the transactional id it was written under; 1: two applications could have the same one.
+    """
+
+    cluster_id: str
+    topic_id: str
+    state_id: str
+    revision: int = 0
+    fingerprint: bytes = field(default=b"", repr=False)
+    manifest: int = -1
+    chunks: int = 0
+    snapshot_id: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+    partial: bool = False
+    naming: int = NAMING
+    begins: int = NO_TIME
+    newest: int = NO_TIME
+
+    def to_text(self) -> str:
+        """The offset's metadata."""
+        text = json.dumps(
+            {
+                "app": MARK,
+                "v": FORMAT,
+                "cluster": self.cluster_id,
+                "topic": self.topic_id,
+                "state": self.state_id,
+                "rev": self.revision,
+                "spec": _encode(self.fingerprint),
+                "at": self.manifest,
+                "n": self.chunks,
+                "id": _encode(self.snapshot_id),
+                "key": _encode(self.key),
+                "names": self.naming,
+                **({"partial": True} if self.partial else {}),
+                **{name: at for name, at in (("begins", self.begins), ("newest", self.newest)) if at != NO_TIME},
+            },
+            separators=(",", ":"),
+        )
+        assert len(text) < LARGEST
+        return text
+
+    @classmethod
+    def from_text(cls, text: str) -> Pointer | None:
+        """The pointer that a metadata text is; None if it is not one of ours.
+
+        Raises:
+            DataLossError: a newer release wrote it.
+        """
+        if not text.startswith('{"app":"' + MARK + '"'):
+            return None
+        try:
+            said = json.loads(text)
+            if said["v"] not in (1, FORMAT):
+                msg = (
+                    f"the committed offset was written by another release (pointer format {int(said['v'])}, this one "
+                    f"knows 1 to {FORMAT}): run that release, or `sketchstream reset`"
+                )
+                raise DataLossError(msg)
+            return cls(
+                cluster_id=str(said["cluster"]),
+                topic_id=str(said["topic"]),
+                state_id=str(said["state"]),
+                revision=int(said["rev"]),
+                fingerprint=_decode(said["spec"]),
+                manifest=int(said["at"]),
+                chunks=int(said["n"]),
+                snapshot_id=_decode(said["id"]),
+                key=_decode(said["key"]),
+                partial=bool(said.get("partial", False)),
+                naming=int(said.get("names", 1)),
+                begins=int(said.get("begins", NO_TIME)),
+                newest=int(said.get("newest", NO_TIME)),
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, TypeError) as error:
+        raise ValueError from error

@@ -1,0 +1,243 @@
+"""Mistakes that only a live cluster can show, before a worker starts.
+
+In: a connection and a configuration. Out: warnings, one line each. Touches: one transactional id of ours that belongs
+to no partition; a sample of the input is read and thrown away, and no item of it is shown or kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from sketchstream.errors import BrokerError
+from sketchstream_connectors.kafka import sample as kafka_sample
+from sketchstream_connectors.kafka.client import TRANSACTION_TIMEOUT_MS, Connection, ours
+from sketchstream_connectors.kafka.pointer import LARGEST
+from sketchstream_connectors.kafka.topics import Names, Right, create, rights, wanted
+
+if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
+
+OPERATIONS = ("read", "write", "delete", "alter", "describe_configs")
+PROBE = "validate"
+"""Ends the transactional id that is tried; those of partitions end in a number."""
+UNBOUNDED_MS = 2**62
+STATE_ERASED_MS = 26 * 60_000
+"""Superseded snapshots leave the disk within about 26 minutes: a silent partition's last rewriting, retention check."""
+
+
+def check(
+    connection: Connection, config: Config, names: Names, sample: kafka_sample.TopicSample | None = None
+) -> list[str]:
+    """Everything that looks wrong, most serious first.
+
+    Args:
+        connection: to the cluster.
+        config: to be checked.
+        names: of its topics.
+        sample: of the input, read already; default: one is read.
+
+    Raises:
+        ConfigError: the input topic does not exist.
+        BrokerError: the cluster does not answer.
+    """
+    found = list(_access(connection, names))
+    try:
+        wanted(connection, names)
+        found += [f"topic {c.topic}: {c.text}" for c in create(connection, names, dry_run=True) if c.kind == "wrong"]
+        found += _timestamps_and_retention(connection, config, names)
+        found += _brokers(connection)
+        found += _sample(connection, config, names, sample)
+        found += _group(connection, names)
+    except BrokerError as error:
+        if not found:
+            raise
+        found.append(f"nothing more could be checked: {error}")
+    return found
+
+
+def timestamps_ahead_ms(settings: Mapping[str, str]) -> int | None:
+    """How far a topic's record timestamps may lie beyond the brokers' clock, from its settings; None: without limit."""
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return 0
+    after = int(settings.get("message.timestamp.after.max.ms", UNBOUNDED_MS))
+    return None if after >= UNBOUNDED_MS else after
+
+
+def _timestamps_and_retention(connection: Connection, config: Config, names: Names) -> Iterator[str]:
+    settings = connection.admin.configs(names.input)
+    kind = settings.get("message.timestamp.type")
+    if kind == "LogAppendTime" and config.input.time == "record":
+        yield (
+            "input.time = 'record' on a topic with message.timestamp.type = LogAppendTime: events are counted where "
+            "they arrived at the broker, not where they happened"
+        )
+    after = timestamps_ahead_ms(settings)
+    if after is None or after > 10 * max(config.max_ahead, 1):
+        yield (
+            f"the topic takes record timestamps {'without limit' if after is None else f'{after} ms'} ahead of "
+            "the clock (message.timestamp.after.max.ms): where a producer's clock is fast, its timestamps are too"
+        )
+    state = connection.admin.configs(names.state) if connection.admin.topic(names.state) is not None else {}
+    if state.get("message.timestamp.type", "LogAppendTime") != "LogAppendTime":
+        yield (
+            f"topic {names.state}: message.timestamp.type is {state['message.timestamp.type']!r}, not 'LogAppendTime': "
+            "workers cannot compare their clocks with the brokers'"
+        )
+    retention = int(settings.get("retention.ms", "-1"))
+    if retention < 0:
+        return
+    needed = config.input.lateness + (config.input.idle or 0)
+    if retention < needed:
+        yield (
+            f"the topic keeps records for {retention // 1000} s, less than lateness and idle time together "
+            f"({needed // 1000} s): a worker that stands still loses records"
+        )
+    if retention < STATE_ERASED_MS:
+        yield (
+            f"the topic keeps records for {retention // 1000} s, superseded snapshots stay on disk for up to "
+            f"{STATE_ERASED_MS // 1000} s: for that long their difference shows events that the topic has forgotten"
+        )
+
+
+def _brokers(connection: Connection) -> Iterator[str]:
+    """Limits of the brokers that pointers and transactions run into."""
+    from kafka.admin import ConfigResource, ConfigResourceType
+    from kafka.errors import ClusterAuthorizationFailedError
+
+    try:
+        with connection.admin.client("asking for the brokers' settings") as client:
+            node = client.describe_cluster()["brokers"][0]
+            number = node.get("broker_id", node.get("node_id"))
+            resource = ConfigResource(ConfigResourceType.BROKER, str(number))
+            found = client.describe_configs([resource], config_filter="all")
+    except BrokerError as error:
+        if isinstance(error.__cause__, ClusterAuthorizationFailedError):
+            return  # operators may ask that, workers need not
+        raise
+    settings = next(iter(found["broker"].values()))
+    limits = {"offset.metadata.max.bytes": LARGEST, "transaction.max.timeout.ms": TRANSACTION_TIMEOUT_MS}
+    for name, needed in limits.items():
+        value = settings.get(name, {}).get("value")
+        if value is not None and int(value) < needed:
+            yield f"the brokers' {name} is {value}, workers need at least {needed}"
+
+
+def _sample(
+    connection: Connection, config: Config, names: Names, given: kafka_sample.TopicSample | None
+) -> Iterator[str]:
+    """The newest records of every partition: readable, old, and each item in the partition that it belongs to."""
+    settings = connection.admin.configs(names.input)
+    retention = int(settings.get("retention.ms", "-1"))
+    found = given or kafka_sample.read(connection, config, kafka_sample.FEW_RECORDS)
+    mistakes, doubts = found.fields.verdict()
+    yield from (*mistakes, *doubts)
+    if found.misplaced:
+        yield (
+            "items of a sample lie in partitions that the partitioner does not send them to: the topic is keyed by "
+            "something else, or its producer uses another partitioner (input.partitioner); such events are not counted"
+        )
+    now = time.time_ns() // 1_000_000
+    appended = settings.get("message.timestamp.type") == "LogAppendTime"
+    if retention >= 0 and not appended and found.oldest_ms < now - retention:
+        yield (
+            "records of a sample are older by their timestamps than the topic's retention: they can be trimmed at any "
+            "moment, read or not; raise retention.ms for a back-fill"
+        )
+
+
+def missing_rights(connection: Connection, names: Names) -> list[Right]:
+    """What a worker may not do under this connection's principal; nothing where the cluster asks nobody for rights.
+
+    Brokers say what the asking principal may do with topics and groups that it may see; of the others, the right that
+    lets it see them is named only. For transactional ids one of ours is tried that belongs to no partition, so that no
+    worker is fenced.
+    """
+    missing: list[Right] = []
+    allowed: dict[tuple[str, str], set[str] | None] = {}
+    tried: dict[str, bool] = {}
+    for right in rights(names):
+        place = (right.kind, right.name)
+        if right.kind == "transactional_id":
+            tried.setdefault(right.name, _may_fence(connection, right.name + PROBE))
+            if not tried[right.name]:
+                missing.append(right)
+            continue
+        hidden = place in allowed and allowed[place] is None
+        if place not in allowed:
+            allowed[place] = _allowed(connection, *place)
+        if not hidden and right.operation not in (allowed[place] or ()):
+            missing.append(right)
+    return missing
+
+
+def _allowed(connection: Connection, kind: str, name: str) -> set[str] | None:
+    """Operations on one topic or group that the brokers allow us, in small letters; None where we may not see it."""
+    from kafka.errors import GroupAuthorizationFailedError, UnknownTopicOrPartitionError
+
+    if kind == "group":
+        try:
+            found = connection.admin.ask_group(name)
+        except BrokerError as error:
+            if isinstance(error.__cause__, GroupAuthorizationFailedError):
+                return None
+            raise
+        if "NotFound" in str(found.get("error")):  # not joined by anybody yet: nobody says what may be done with it
+            return {"read"} if _may_join(connection, name) else set()
+    else:
+        with connection.admin.client(f"asking what is allowed with topic {name!r}") as client:
+            (found,) = client.describe_topics([name])
+        if found["error_code"] == UnknownTopicOrPartitionError.errno:
+            return set(OPERATIONS)  # what is missing is the topic, not a right
+    said = found.get("authorized_operations")
+    return None if not said else {str(operation).lower() for operation in said}
+
+
+def _may_join(connection: Connection, group: str) -> bool:
+    """Whether we may be a member of a group that has none: asked by leaving it as somebody who is not in it."""
+    from kafka.admin import MemberToRemove
+    from kafka.errors import GroupAuthorizationFailedError
+
+    stranger = MemberToRemove(group_instance_id=f"{group}-{PROBE}")
+    try:
+        with connection.admin.client("asking what is allowed with the group") as client:
+            found = client.remove_group_members(group, [stranger])
+    except BrokerError as error:
+        return not isinstance(error.__cause__, GroupAuthorizationFailedError)
+    return GroupAuthorizationFailedError.__name__ not in str(found)
+
+
+def _may_fence(connection: Connection, transactional_id: str) -> bool:
+    """Whether a transactional id can be taken."""
+    from kafka.errors import TransactionalIdAuthorizationFailedError
+
+    producer = connection.producer(transactional_id=transactional_id, metrics_enabled=False)
+    try:
+        with ours("trying a transactional id"):
+            producer.init_transactions()
+    except BrokerError as error:
+        if isinstance(error.__cause__, TransactionalIdAuthorizationFailedError):
+            return False
+        raise
+    finally:
+        producer.close(timeout=2)
+    return True
+
+
+def _access(connection: Connection, names: Names) -> Iterator[str]:
+    """Rights that a worker will miss."""
+    for right in missing_rights(connection, names):
+        kind = right.kind.replace("_", " ")
+        which = f"{right.name!r}" if right.pattern == "literal" else f"{right.name!r} and whatever follows"
+        yield f"{kind} {which}: the right to {right.operation} is missing; with it a worker {right.why}"
+
+
+def _group(connection: Connection, names: Names) -> Iterator[str]:
+    """Offsets of other topics in our group: another application uses its name."""
+    others = sorted({tp.topic for tp in connection.admin.committed(names.group)} - {names.input})
+    if others:
+        yield (
+            f"group {names.group!r} has offsets of other topics ({', '.join(others[:3])}): another application uses "
+            "it, and could commit where a worker does"
+        )

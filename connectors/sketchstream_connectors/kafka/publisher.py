@@ -1,0 +1,374 @@
+"""What leaves a worker for Kafka: sealed sketches and frontiers, late records and dead letters, finished results.
+
+In: entries, frontiers, refused records, results. Out: acknowledged records. Touches: idempotent producers, one each;
+the sealed topic is also read, for the frontiers of other partitions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, Any
+
+from sketchstream import faults
+from sketchstream.errors import BrokerError, DataLossError
+from sketchstream.stream.interfaces import Frontier, RawRecord, Refusal, SealedEntry
+from sketchstream_connectors.kafka.client import Connection, know_partition, ours
+from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.sealed import TAIL, Headers, Seen, digest_of, entry_records, frontier_record, stamp
+
+if TYPE_CHECKING:
+    from kafka import KafkaProducer
+
+log = logging.getLogger("sketchstream.kafka")
+
+PUBLISH_TIMEOUT_S = 30.0
+FRONTIERS_AGE_S = 5.0
+REMEMBERED = 1 << 16
+"""Digests of published bodies that are kept, the newest: repetitions of a publication come soon after it."""
+PREFIX = "__sketchstream.errors."
+MAX_BLOCK_MS = 5_000
+AWAY_S = 5.0
+"""Seconds during which a topic that took no refused record is not tried again."""
+
+Record = tuple[bytes, bytes, Headers]
+
+
+class Outlet:
+    """One idempotent producer; a send waits for its acknowledgement. After an error it is replaced.
+
+    Args:
+        connection: of the cluster.
+        client_id: of the producer.
+        max_block_ms: longest wait of a send for what the cluster says of its topic; default: the configuration's.
+    """
+
+    def __init__(self, connection: Connection, client_id: str, max_block_ms: int | None = None) -> None:
+        self._connection = connection
+        self._client_id = client_id
+        self._more: dict[str, object] = {} if max_block_ms is None else {"max_block_ms": max_block_ms}
+        self._producer: KafkaProducer | None = None
+        self._lock = threading.Lock()
+
+    def producer(self) -> KafkaProducer:
+        """The producer, connected when it is first needed."""
+        with self._lock:
+            if self._producer is None:
+                self._producer = self._connection.producer(
+                    client_id=self._client_id,
+                    batch_size=2**20,
+                    max_request_size=4 * 2**20,
+                    metrics_enabled=False,
+                    **self._more,
+                )
+            return self._producer
+
+    def send(
+        self,
+        topic: str,
+        partition: int | None,
+        records: Iterable[Record],
+        what: str,
+        timestamps: Iterable[int | None] = repeat(None),
+    ) -> None:
+        """Send records in order and return when all are acknowledged.
+
+        Args:
+            topic: where to.
+            partition: of the topic; None: the client chooses.
+            records: keys, values and headers.
+            what: names the step in errors.
+            timestamps: of the records, ms; None: the time of sending.
+        """
+        producer = self.producer()
+        deadline = time.monotonic() + PUBLISH_TIMEOUT_S
+        try:
+            with ours(what):
+                if partition is not None:
+                    know_partition(producer, topic, partition)
+                futures = [
+                    producer.send(
+                        topic, key=key, value=value, headers=headers, partition=partition, timestamp_ms=timestamp
+                    )
+                    for (key, value, headers), timestamp in zip(records, timestamps, strict=False)
+                ]
+                for future in futures:
+                    future.get(timeout=max(0.001, deadline - time.monotonic()))
+        except BrokerError:
+            self.discard(producer)
+            raise
+
+    def replace(self) -> None:
+        """Throw the producer away that is there now."""
+        with self._lock:
+            producer = self._producer
+        if producer is not None:
+            self.discard(producer)
+
+    def discard(self, producer: KafkaProducer) -> None:
+        """Throw a producer away; what it still has in flight may arrive, and is the same bytes."""
+        with self._lock:
+            if self._producer is producer:
+                self._producer = None
+        with contextlib.suppress(Exception):
+            producer.close(timeout=0)
+        with contextlib.suppress(Exception):
+            producer._sender.force_close()
+
+    def close(self) -> None:
+        """Let go."""
+        with self._lock:
+            producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(Exception):
+                producer.close(timeout=5)
+
+
+class KafkaPublisher:
+    """See `ports.Publisher`: everything about input partition p goes to partition p of the sealed topic."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._outlet = Outlet(connection, "sketchstream-sealed")
+        self._published: dict[str, str] = {}
+        self._remembering = threading.Lock()
+        self._seen = Seen()
+        self._log: Log | None = None
+        self._read_at = float("-inf")
+        self._reading = threading.Lock()
+
+    def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
+        """Entries, acknowledged, then frontiers, acknowledged."""
+        digests = {entry.key: digest_of(entry.body) for entry in entries}
+        for key, digest in digests.items():
+            if self._published.get(key, digest) != digest:
+                msg = (
+                    f"another body was already published as {key}: two publications of one window would cost its "
+                    "privacy twice, so nothing was published"
+                )
+                raise DataLossError(msg)
+        what = f"publishing partition {partition} to {self._topic!r}"
+        records = [(record, stamp(entry.window[1])) for entry in entries for record in entry_records(entry)]
+        if records:
+            bodies, stamps = zip(*records, strict=True)
+            self._outlet.send(self._topic, partition, bodies, what, stamps)
+            self._remember(digests)
+            faults.reach("publish.entries")
+        if frontiers:
+            stamps = tuple(stamp(f.published_through) for f in frontiers)
+            self._outlet.send(self._topic, partition, [frontier_record(f) for f in frontiers], what, stamps)
+            faults.reach("publish.frontiers")
+
+    def _remember(self, digests: Mapping[str, str]) -> None:
+        """These were published; a service that runs for months forgets the oldest."""
+        with self._remembering:
+            for key, digest in digests.items():
+                self._published.pop(key, None)
+                self._published[key] = digest
+            for key in list(islice(self._published, max(0, len(self._published) - REMEMBERED))):
+                del self._published[key]
+
+    def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
+        """Newest frontiers of all partitions, from the tails of the log, up to a few seconds old."""
+        with self._reading:
+            if time.monotonic() - self._read_at < FRONTIERS_AGE_S:
+                return dict(self._seen.frontiers)
+            try:
+                if self._log is None:
+                    self._log = Log(self._connection, self._topic, tail=TAIL)
+                for record in self._log.advance():
+                    self._seen.add(record)
+            except BrokerError:
+                if self._log is not None:
+                    with contextlib.suppress(Exception):
+                        self._log.close()
+                self._log = None
+            self._read_at = time.monotonic()
+            return dict(self._seen.frontiers)
+
+    def close(self) -> None:
+        """Let go."""
+        self._outlet.close()
+        if self._log is not None:
+            with contextlib.suppress(Exception):
+                self._log.close()
+
+
+@dataclass
+class _Letter:
+    """One refused record on its way.
+
+    Args:
+        topic: where to.
+        key, value, headers: of the letter.
+        bare: what is sent instead where the topic takes no record of this size.
+        future: of the producer that has it.
+        done: acknowledged.
+    """
+
+    topic: str
+    key: bytes | None = field(repr=False)
+    value: bytes | None = field(repr=False)
+    headers: Headers = field(repr=False)
+    bare: Record | None = field(default=None, repr=False)
+    future: Any = None
+    done: bool = False
+
+
+def _too_large(error: BrokerError) -> bool:
+    """Whether the topic, or the client, takes no record of that size."""
+    from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
+
+    return isinstance(error.__cause__, MessageSizeTooLargeError | RecordListTooLargeError)
+
+
+def _marked(marks: Mapping[str, str]) -> Headers:
+    """What we say of a refused record, as headers."""
+    return [(PREFIX + name, text.encode()) for name, text in marks.items()]
+
+
+class KafkaSink:
+    """See `ports.Sink`: refused records go to their topics, at least once, keyed by where they came from.
+
+    Args:
+        connection: of the cluster.
+        input_topic: named in the headers.
+        late_topic: for late and future records; empty: they are only counted.
+        dead_letter_topic: for records that cannot be read; empty: they are only counted.
+
+    A record that comes with its key, value and headers keeps them, as far as the topic takes records of that size; its
+    own headers that begin as ours do are left out. Otherwise the letter's key says where the record is.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        input_topic: str,
+        *,
+        late_topic: str = "",
+        dead_letter_topic: str = "",
+    ) -> None:
+        self._topics = {"late": late_topic, "future": late_topic}
+        self._dead_letters = dead_letter_topic
+        self._input = input_topic
+        self._outlet = Outlet(connection, "sketchstream-refused", max_block_ms=MAX_BLOCK_MS)
+        self._pending: dict[int, list[_Letter]] = {}
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+        self._away_until = float("-inf")
+
+    def takes(self, reason: Refusal) -> bool:
+        """Whether there is a topic for them."""
+        return bool(self._topics.get(reason, self._dead_letters))
+
+    def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
+        """Put one record in the queue of its partition. A failure shows at the next `flush`."""
+        topic = self._topics.get(reason, self._dead_letters)
+        if not topic:
+            return
+        own = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+        marks = {
+            "topic": self._input,
+            "partition": str(partition),
+            "offset": str(record.offset),
+            "timestamp": str(record.timestamp_ms),
+            "reason": reason,
+            "message": detail,
+        }
+        bare: Record = (
+            f"{self._input}/{partition}/{record.offset}".encode(),
+            b"",
+            _marked(marks | {"left.out": "key, value, headers"}),
+        )
+        letter = _Letter(topic, *bare)
+        if record.key is not None or record.value is not None:
+            if record.headers_cut or len(own) < len(record.headers):
+                marks["left.out"] = "headers"
+            letter = _Letter(topic, record.key, record.value, own + _marked(marks), bare)
+        with self._lock:
+            self._pending.setdefault(partition, []).append(letter)
+
+    def _hand_over(self, letter: _Letter) -> None:
+        """Give a letter to the producer."""
+        with ours(f"sending a refused record to {letter.topic!r}"):
+            letter.future = self._outlet.producer().send(
+                letter.topic, key=letter.key, value=letter.value, headers=letter.headers
+            )
+
+    def flush(self, partition: int, timeout_s: float = 10.0) -> None:
+        """Return when everything sent before of a partition is acknowledged; else BrokerError: no snapshot may pass it.
+
+        One partition at a time: a letter that fails its producer takes all that is under way along. Where a topic took
+        nothing a moment ago, the others do not wait for it too.
+        """
+        with self._lock:
+            pending = self._pending.pop(partition, [])
+        if not pending:
+            return
+        with self._flushing:
+            try:
+                if time.monotonic() < self._away_until:
+                    msg = "refused records were not acknowledged: their topic took none a moment ago"
+                    raise BrokerError(msg)
+                self._send(pending, time.monotonic() + timeout_s)
+            except BrokerError:
+                left = [letter for letter in pending if not letter.done]
+                for letter in left:
+                    letter.future = None  # sent again by the next flush: at least once
+                with self._lock:
+                    self._pending[partition] = left + self._pending.get(partition, [])
+                raise
+
+    def _send(self, pending: Sequence[_Letter], deadline: float) -> None:
+        """Deliver letters; where one is too large, each by itself."""
+        try:
+            try:
+                self._deliver(pending, deadline)
+            except BrokerError as error:
+                if not _too_large(error):
+                    raise
+                # one letter that is too large fails its producer, and all that is under way with it
+                for letter in [one for one in pending if not one.done]:
+                    self._deliver_alone(letter, deadline)
+        except BrokerError:
+            self._outlet.replace()
+            self._away_until = time.monotonic() + AWAY_S
+            raise
+
+    def forget(self, partition: int) -> None:
+        """What waits of a partition that was dropped comes again with its records."""
+        with self._lock:
+            self._pending.pop(partition, None)
+
+    def _deliver(self, letters: Sequence[_Letter], deadline: float) -> None:
+        """Wait until letters are acknowledged; those that no producer has are handed over first."""
+        for letter in letters:
+            if letter.future is None:
+                self._hand_over(letter)
+        with ours("refused records were not acknowledged"):
+            for letter in letters:
+                letter.future.get(timeout=max(0.001, deadline - time.monotonic()))
+                letter.done = True
+
+    def _deliver_alone(self, letter: _Letter, deadline: float) -> None:
+        """One letter by itself; if it is the one that is too large, without its contents."""
+        self._outlet.replace()
+        letter.future = None
+        try:
+            self._deliver([letter], deadline)
+        except BrokerError as error:
+            if not _too_large(error) or letter.bare is None:
+                raise
+            letter.key, letter.value, letter.headers = letter.bare
+            letter.bare = None
+            self._deliver_alone(letter, deadline)
+
+    def close(self) -> None:
+        """Let go."""
+        self._outlet.close()

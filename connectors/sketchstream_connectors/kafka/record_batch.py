@@ -1,0 +1,258 @@
+"""Kafka's record batches (format v2, any codec; older formats by the client's own parser), read into `Records`.
+
+In: what a fetch response holds for one partition. Out: `Records`. Touches: nothing.
+Source: Apache Kafka protocol guide, "Messages"; the checks are those of kafka-python's `DefaultRecordBatch`.
+
+A batch counts as a whole or not at all: where its checksum or structure is wrong, reading stops before it with
+`CorruptRecordError`. One thing is read that the stock parser refuses: header names that are not UTF-8.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import CorruptRecordError, MissingExtraError
+from sketchstream_connectors.decode.pools import PAYLOADS, columns
+from sketchstream_connectors.decode.records import Records, empty, from_client_records, join, read_only
+from sketchstream_connectors.kafka import record_kernels as kernels
+from sketchstream_connectors.kafka.compression import Buffer, decompress
+
+_CODEC_MASK, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
+_AFTER_CHECKSUM = 21
+
+
+def parse_batches(
+    data: Buffer,
+    from_position: int,
+    *,
+    check_crc: bool = True,
+    aborted: Iterable[tuple[int, int]] | None = None,
+) -> Records:
+    """All records of whole batches in `data`, in one piece.
+
+    Args:
+        data: consecutive batches; a batch cut off at the end is left for the next fetch.
+        from_position: the position that was asked for; records below it are dropped.
+        check_crc: whether checksums are checked.
+        aborted: (producer id, first offset) of the aborted transactions that the broker listed for a `read_committed`
+            fetch; None reads uncommitted. Control batches are never returned.
+
+    Raises:
+        CorruptRecordError: a checksum or a structure is wrong. `read_batches` hands out what comes before.
+        MissingExtraError: the package for a codec is not installed.
+    """
+    parts = list(read_batches(data, from_position, check_crc=check_crc, aborted=aborted, chunk_bytes=None))
+    return join(parts) if parts else empty(from_position)
+
+
+def read_batches(
+    data: Buffer,
+    from_position: int,
+    *,
+    check_crc: bool = True,
+    aborted: Iterable[tuple[int, int]] | None = None,
+    chunk_bytes: int | None = 1 << 22,
+) -> Iterator[Records]:
+    """As `parse_batches`, in pieces of about `chunk_bytes` decompressed bytes, each with its own arrays.
+
+    A piece without records is yielded where the position moved all the same (control, aborted and compacted batches),
+    so that each piece begins where the one before it ended. What precedes a corrupt batch is yielded first.
+    """
+    return _Reader(data, from_position, check_crc, aborted).read(chunk_bytes)
+
+
+class _Reader:
+    """One pass over the batches of one fetch response."""
+
+    def __init__(
+        self, data: Buffer, from_position: int, check_crc: bool, aborted: Iterable[tuple[int, int]] | None
+    ) -> None:
+        self.view = memoryview(data).cast("B")
+        self.array = read_only(np.frombuffer(self.view, dtype=np.uint8))
+        self.from_position = from_position
+        self.position = from_position
+        self.leader_epoch = -1
+        self.checksum = _checksum() if check_crc else None
+        self.committed_only = aborted is not None
+        self.aborts = sorted(aborted or (), key=lambda pair: pair[1], reverse=True)
+        self.aborting: set[int] = set()
+
+    def read(self, chunk_bytes: int | None) -> Iterator[Records]:
+        """Pieces of about `chunk_bytes`."""
+        table = np.zeros((kernels.count_batches(self.array), kernels.COLUMNS), dtype=np.int64)
+        whole = kernels.read_heads(self.array, table)
+        piece = _Piece(self.position)
+        for row, head in enumerate(table.tolist()):
+            try:
+                if row >= whole:
+                    msg = f"a batch with an unreadable head (format {head[kernels.MAGIC]})"
+                    raise CorruptRecordError(msg, head[kernels.BASE_OFFSET])
+                if head[kernels.MAGIC] == 2:
+                    self._accept(head, piece)
+            except CorruptRecordError:
+                yield from self._flush(piece)
+                raise
+            if head[kernels.MAGIC] < 2:
+                yield from self._flush(piece)
+                yield self._old(head)
+                piece = _Piece(self.position)
+            elif chunk_bytes is not None and piece.size >= chunk_bytes:
+                yield from self._flush(piece)
+                piece = _Piece(self.position)
+        yield from self._flush(piece)
+
+    def _flush(self, piece: _Piece) -> Iterator[Records]:
+        """The records of a piece; where one of its batches is broken, those before it, and then the error."""
+        broken = None
+        if piece.segments:
+            records, broken = piece.read(self.array, self.from_position, self.position, self.leader_epoch)
+            if broken is None or records.next_position > piece.position:
+                yield records
+        elif self.position > piece.position:
+            yield empty(self.position, self.leader_epoch)
+        if broken is not None:
+            msg = "a batch whose records do not have the structure that its head declares"
+            raise CorruptRecordError(msg, broken)
+
+    def _accept(self, head: list[int], piece: _Piece) -> None:
+        """Check one batch of format v2, and add it to the piece unless it is a control or an aborted batch."""
+        start, end = head[kernels.START], head[kernels.END]
+        base, attributes = head[kernels.BASE_OFFSET], head[kernels.ATTRIBUTES]
+        if self.checksum is not None and self.checksum(self.view[start + _AFTER_CHECKSUM : end]) != head[kernels.CRC]:
+            msg = "a batch whose checksum does not match its bytes"
+            raise CorruptRecordError(msg, base)
+        skip = control = bool(attributes & _CONTROL)
+        producer = head[kernels.PRODUCER]
+        if self.committed_only and producer >= 0:
+            while self.aborts and self.aborts[-1][1] <= base + head[kernels.LAST_DELTA]:
+                self.aborting.add(self.aborts.pop()[0])
+            if control and self._is_abort(head):
+                self.aborting.discard(producer)
+            elif attributes & _TRANSACTIONAL and producer in self.aborting:
+                skip = True
+        if not skip:
+            piece.add(self.view, head, self.position)
+        self.leader_epoch = head[kernels.LEADER_EPOCH]
+        self.position = max(self.from_position, base + head[kernels.LAST_DELTA] + 1)
+
+    def _is_abort(self, head: list[int]) -> bool:
+        """Whether a control batch ends a transaction by aborting it (its key: int16 version, int16 type, 0 = abort)."""
+        piece = _Piece(self.position)
+        piece.add(self.view, head, self.position)
+        marker, broken = piece.read(self.array, np.iinfo(np.int64).min, self.position, -1)
+        key = marker.key(0) if len(marker) else None
+        if broken is not None or key is None or len(key) < 4:
+            msg = "a control batch without a readable marker"
+            raise CorruptRecordError(msg, head[kernels.BASE_OFFSET])
+        kind: int = struct.unpack_from(">h", key, 2)[0]
+        return kind == 0
+
+    def _old(self, head: list[int]) -> Records:
+        """A message set of format v0 or v1, by the client's own parser."""
+        from kafka.record.legacy_records import LegacyRecordBatch
+
+        base = head[kernels.BASE_OFFSET]
+        batch = LegacyRecordBatch(self.view[head[kernels.START] : head[kernels.END]], head[kernels.MAGIC])
+        try:
+            if self.checksum is not None and not batch.validate_crc():
+                msg = "an old message whose checksum does not match its bytes"
+                raise CorruptRecordError(msg, base)
+            records = []
+            for record in batch:
+                if self.checksum is not None and not record.validate_crc():
+                    msg = "an old message whose checksum does not match its bytes"
+                    raise CorruptRecordError(msg, base)
+                records.append(record)
+        except CorruptRecordError:
+            raise
+        except Exception as error:
+            msg = f"an old message set that cannot be read ({type(error).__name__})"
+            raise CorruptRecordError(msg, base) from None
+        if records:
+            self.position = max(self.from_position, records[-1].offset + 1)
+        kept = [record for record in records if record.offset >= self.from_position]
+        return from_client_records(kept, next_position=self.position, leader_epoch=self.leader_epoch)
+
+
+class _Piece:
+    """Batches on their way to one `Records`: where their records are, and the position before each of them."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.size = 0
+        self.segments: list[tuple[int, int, int, int, int, int]] = []
+        self.before: list[int] = []
+        self.payloads: dict[int, npt.NDArray[np.uint8]] = {}
+
+    def add(self, view: memoryview, head: list[int], before: int) -> None:
+        """One batch, decompressed where needed; `before` is the position that it is read from."""
+        start, end = head[kernels.START] + kernels.HEAD_BYTES, head[kernels.END]
+        codec = head[kernels.ATTRIBUTES] & _CODEC_MASK
+        base, count = head[kernels.BASE_OFFSET], head[kernels.COUNT]
+        if codec and end > start:
+            payload = decompress(codec, view[start:end], base)
+            self.payloads[len(self.segments)] = payload
+            start, end = 0, payload.size
+        if count > (end - start) // kernels.SMALLEST_RECORD:
+            msg = f"a batch of {end - start} bytes that claims {count} records"
+            raise CorruptRecordError(msg, base)
+        fixed = bool(head[kernels.ATTRIBUTES] & _LOG_APPEND)
+        timestamp = head[kernels.MAX_TIMESTAMP if fixed else kernels.FIRST_TIMESTAMP]
+        self.segments.append((start, end, base, timestamp, int(fixed), count))
+        self.before.append(before)
+        self.size += end - start
+
+    def read(
+        self, array: npt.NDArray[np.uint8], from_position: int, position: int, leader_epoch: int
+    ) -> tuple[Records, int | None]:
+        """The records at or after `from_position`, and the base offset of the first broken batch."""
+        segments = np.array(self.segments, dtype=np.int64)
+        first = segments[0, kernels.SEGMENT_START]
+        if not self.payloads:
+            buffer = array[first : segments[-1, kernels.SEGMENT_END]]
+            segments[:, kernels.SEGMENT_START : kernels.SEGMENT_END + 1] -= first
+        else:
+            ends = np.cumsum(segments[:, kernels.SEGMENT_END] - segments[:, kernels.SEGMENT_START])
+            buffer = np.frombuffer(PAYLOADS.take(int(ends[-1])), dtype=np.uint8)
+            for index, line in enumerate(segments):
+                source = self.payloads.pop(index, None)
+                if source is None:
+                    source = array[line[kernels.SEGMENT_START] : line[kernels.SEGMENT_END]]
+                line[kernels.SEGMENT_END] = ends[index]
+                line[kernels.SEGMENT_START] = ends[index] - source.size
+                buffer[line[kernels.SEGMENT_START] : line[kernels.SEGMENT_END]] = source
+            buffer = read_only(buffer)
+        n = int(np.maximum(segments[:, kernels.SEGMENT_COUNT], 0).sum())
+        offsets, timestamps, key_start, key_end, value_start, value_end = columns(6, n)
+        written, broken = kernels.read_records(
+            buffer, segments, from_position, offsets, timestamps, key_start, key_end, value_start, value_end
+        )
+        whole = broken == len(self.segments)
+        records = Records(
+            offsets[:written],
+            timestamps[:written],
+            buffer,
+            key_start[:written],
+            key_end[:written],
+            value_start[:written],
+            value_end[:written],
+            next_position=position if whole else self.before[broken],
+            leader_epoch=leader_epoch,
+            framed=True,
+        )
+        return records, None if whole else self.segments[broken][2]
+
+
+def _checksum() -> Callable[[memoryview], int]:
+    """CRC-32C by the C package; the pure Python one would cap everything at 10 MB/s."""
+    try:
+        from crc32c import crc32c
+    except ImportError as error:
+        msg = "checksums of Kafka batches need the package crc32c: install sketchstream[kafka]"
+        raise MissingExtraError(msg) from error
+    checksum: Callable[[memoryview], int] = crc32c
+    return checksum

@@ -1,0 +1,146 @@
+"""Finished results in a topic: the profile of every window as JSON, once its last partition is done.
+
+In: the sealed topic. Out: one record a window, key `sketch/revision/start`. Touches: the results topic, a thread.
+
+One worker of the group does this, the one that has partition 0. After a change of owner a result may come twice: with
+the same key and, because reconstruction is deterministic, the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from sketchstream.errors import EstimateError, MergeError
+from sketchstream.query.sealed import SealedReader, SealedWindow
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.publisher import Outlet
+from sketchstream_connectors.kafka.sealed import KafkaSealedSource
+
+if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
+
+log = logging.getLogger("sketchstream.kafka")
+
+EVERY_S = 5.0
+
+
+def result_key(window: SealedWindow) -> str:
+    """What names one result."""
+    return f"{window.sketch}/{window.revision}/{window.window[0]}"
+
+
+def result_value(window: SealedWindow, *, partitioned: bool) -> bytes:
+    """The JSON of one complete window: what `profile -c --format json` prints, intervals null where there are none."""
+    from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
+
+    profile = window.result(partitioned=partitioned).profile()
+    if window.known_zeros and partitioned:
+        profile = with_zeros(profile, window.known_zeros)
+    return json.dumps(window.fields() | profile.to_dict(), separators=(",", ":")).encode()
+
+
+class KafkaResults:
+    """A thread that publishes results as windows become complete.
+
+    Args:
+        connection: of the cluster.
+        config: whose sketches; `output.results_topic` names the topic.
+        mine: whether this worker is the one that does it now.
+        every_s: seconds between two looks.
+    """
+
+    def __init__(
+        self, connection: Connection, config: Config, mine: Callable[[], bool], *, every_s: float = EVERY_S
+    ) -> None:
+        self._connection = connection
+        self._config = config
+        self._mine = mine
+        self._every_s = every_s
+        self._outlet = Outlet(connection, "sketchstream-results")
+        self._done: set[str] | None = None
+        self._from: dict[tuple[str, int], int] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sketchstream-kafka-results", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        reader: SealedReader | None = None
+        while not self._stopped.wait(self._every_s):
+            try:
+                if not self._mine():
+                    self._done = None  # another worker may publish meanwhile: look again before the next time
+                    continue
+                if reader is None:
+                    source = KafkaSealedSource(self._connection, self._config.sealed_topic or "")
+                    reader = SealedReader(source, self._config.quality_rule)
+                self.look(reader)
+            except Exception as error:  # the next look may do better; a thread that died would not be seen
+                log.warning("event=results_delayed error=%s", type(error).__name__)
+                reader = self._closed(reader)
+        self._closed(reader)
+
+    @staticmethod
+    def _closed(reader: SealedReader | None) -> None:
+        if reader is not None:
+            reader.close()
+
+    def look(self, reader: SealedReader) -> int:
+        """Publish what is complete and not published yet; how many results that were."""
+        topic = self._config.output.results_topic
+        if self._done is None:
+            self._done = self._published(topic)
+            self._from.clear()
+        done = self._done
+        n = 0
+        for plan in self._config.sketches:
+            for window in self._unsettled(reader, plan.name):
+                key = result_key(window)
+                if not window.whole or key in done or self._stopped.is_set():
+                    continue
+                try:
+                    value = result_value(window, partitioned=self._config.input.partitioned_by != "none")
+                except (EstimateError, MergeError) as error:  # it will never be otherwise, and others come after it
+                    what = (plan.name, window.window[0], type(error).__name__)
+                    log.warning("event=result_impossible sketch=%s window_start=%d error=%s", *what)
+                    done.add(key)
+                    continue
+                headers = [("content-type", b"application/json"), ("ss-format", b"1")]
+                self._outlet.send(topic, 0, [(key.encode(), value, headers)], f"publishing a result to {topic!r}")
+                done.add(key)
+                n += 1
+                log.info("event=result sketch=%s window_start=%d", plan.name, window.window[0])
+        return n
+
+    def _unsettled(self, reader: SealedReader, sketch: str) -> Iterator[SealedWindow]:
+        """Windows of which more may come, and those that were settled since the last look.
+
+        The others are not read again: a topic holds years of them. A new revision begins anew.
+        """
+        settled = reader.settled(sketch)
+        if settled is None:
+            yield from reader.windows(sketch)
+            return
+        revision, through = settled
+        for window in reader.windows(sketch, self._from.get((sketch, revision))):
+            yield window
+            if window.window[1] <= through:  # what came of it is published by now
+                self._from[sketch, revision] = window.window[0]
+
+    def _published(self, topic: str) -> set[str]:
+        """Keys in the results topic."""
+        reading = Log(self._connection, topic)
+        try:
+            return {record.key.decode(errors="replace") for record in reading.advance() if record.key}
+        finally:
+            reading.close()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join(timeout=30)
+        self._outlet.close()

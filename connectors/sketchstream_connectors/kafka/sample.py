@@ -1,0 +1,111 @@
+"""A sample of the input topic: whether its records have the configured fields, and where its items lie.
+
+In: a connection and a configuration. Out: counts, scores of partitioners. Touches: the newest records of the topic,
+which are thrown away; a consumer without a group. How many records are read, and which, depends on offsets only.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sketchstream.errors import BrokerError, ConfigError
+from sketchstream.stream.partitioner import belongs
+from sketchstream.stream.partitioner_detection import Placements
+from sketchstream.stream.sampling import Sample
+from sketchstream_connectors import factory
+from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.records import from_client_records
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.log_reader import Log
+
+log = logging.getLogger("sketchstream.kafka")
+
+if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
+    from sketchstream_connectors.decode.records import ClientRecord
+
+RECORDS = 20_000
+"""Records of the whole topic that are read for a choice of the partitioner."""
+FEW_RECORDS = 1_000
+"""Records that are read to look at fields only."""
+LEAST = 50
+"""Records of each partition, however many partitions there are."""
+
+
+@dataclass
+class TopicSample:
+    """What was found in the newest records of a topic.
+
+    Args:
+        partitions: of the topic.
+        fields: counts over the configured fields.
+        placements: of the items, for the choice of a partitioner.
+        misplaced: items that the configured partitioner sends elsewhere.
+        oldest_ms: smallest timestamp.
+    """
+
+    partitions: int
+    fields: Sample
+    placements: Placements
+    misplaced: int = field(default=0, repr=False)
+    oldest_ms: int = 0
+
+
+def decoder_of(config: Config) -> Decoder:
+    """How the payloads of the configured topic are read."""
+    return Decoder(
+        format=config.format,  # type: ignore[arg-type]  # a topic's format, checked by the configuration
+        item=config.input.item,
+        item_type=config.input.item_type,
+        weight=config.input.weight,
+        time=config.input.time,
+    )
+
+
+def try_to_read(connection: Connection, config: Config, records: int) -> TopicSample | None:
+    """A sample, or None where brokers do not give one; a topic that does not exist is an error all the same."""
+    try:
+        return read(connection, config, records)
+    except BrokerError as error:
+        log.info("event=no_sample reason=%s", error)
+        return None
+
+
+def read(connection: Connection, config: Config, records: int = RECORDS) -> TopicSample:
+    """The newest records of every partition, about so many in all.
+
+    Raises:
+        ConfigError: there is no such topic.
+        BrokerError: the cluster does not answer, or the topic may not be read.
+    """
+    topic = config.input.topic or ""
+    given = connection.admin.topic(topic)
+    if given is None:
+        msg = f"the input topic {topic!r} does not exist"
+        raise ConfigError(msg)
+    by_partition: dict[int, list[ClientRecord]] = {}
+    log = Log(connection, topic, tail=max(LEAST, -(-records // given.partitions)))
+    try:
+        for record in log.advance():
+            by_partition.setdefault(record.partition, []).append(record)
+    finally:
+        log.close()
+    decoder = decoder_of(config)
+    found = TopicSample(given.partitions, Sample(factory.wanted_fields(config)), Placements(given.partitions))
+    found.oldest_ms = time.time_ns() // 1_000_000
+    for partition, client in sorted(by_partition.items()):
+        batch = from_client_records(client)
+        decoded = decoder.decode(batch)
+        found.fields.add(decoded, batch.value if config.format == "json" else None)
+        items = decoded.items.take(decoded.valid)
+        found.placements.add(items, partition)
+        found.oldest_ms = min(found.oldest_ms, int(batch.timestamps.min(initial=found.oldest_ms)))
+        if config.partitioner is not None:
+            here = belongs(items, config.partitioner, [given.partitions], partition)
+            found.misplaced += int(np.count_nonzero(~here))
+    return found

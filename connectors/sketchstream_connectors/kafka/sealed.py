@@ -1,0 +1,357 @@
+"""How sealed sketches and frontiers look as records of a topic, and the source that readers take them from.
+
+In: entries and frontiers, or a topic. Out: records of at most 512 KiB, or entries and frontiers again. Touches: the
+sealed topic (reading), a consumer without a group.
+
+The record's key says all that is needed to put a body together again; headers repeat it for people and tools, and may
+be lost in a mirror. Nothing here says which records went in: no offsets, no counts, no watermark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sketchstream.stream import window_ranges
+from sketchstream.stream.interfaces import GROWTH, LATE, Deleted, Frontier, SealedEntry
+from sketchstream.stream.windows import NO_TIME, within
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.log_reader import Log
+
+log = logging.getLogger("sketchstream.kafka")
+
+CHUNK_BYTES = 512 * 1024 - 2048
+FORMAT = b"1"
+SEALED, FRONTIER = "sealed", "frontier"
+TAIL = 64
+"""Records before the end of a partition among which its newest frontiers are looked for first."""
+
+Headers = list[tuple[str, bytes]]
+
+
+def digest_of(body: bytes) -> str:
+    """Names a body: two bodies under one key have different ones."""
+    return hashlib.blake2b(body, digest_size=16, person=b"sketch-sealed").hexdigest()
+
+
+def entry_records(entry: SealedEntry) -> Iterator[tuple[bytes, bytes, Headers]]:
+    """Key, value and headers of each record of a sealed sketch; the same for every publication of it."""
+    digest = digest_of(entry.body)
+    count = max(1, -(-len(entry.body) // CHUNK_BYTES))
+    start, end = entry.window
+    for number in range(count):
+        key = f"{SEALED}/{entry.sketch}/{entry.revision}/{start}/{end}/{entry.partition}"
+        key += f"/{entry.seal_id.hex()}/{digest}/{number}/{count}"
+        headers: Headers = [
+            ("content-type", b"application/vnd.sketchstream.sealed"),
+            ("ss-format", FORMAT),
+            ("ss-window-start", b"%d" % start),
+            ("ss-window-end", b"%d" % end),
+            ("ss-digest", digest.encode()),
+        ]
+        yield key.encode(), entry.body[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES], headers
+
+
+def stamp(time_ms: int) -> int:
+    """The timestamp of a record about a window that ends then, or a frontier that reached then: readers seek by it.
+
+    A broker may refuse times beyond its clock.
+    """
+    return max(0, min(time_ms, round(time.time() * 1000)))
+
+
+def frontier_record(frontier: Frontier) -> tuple[bytes, bytes, Headers]:
+    """Key, value and headers of a frontier."""
+    key = f"{FRONTIER}/{frontier.sketch}/{frontier.revision}/{frontier.partition}"
+    value = {
+        "v": 1,
+        "published_through": frontier.published_through,
+        "partitions": frontier.partitions,
+        "sequence": frontier.sequence,
+    }
+    value |= window_ranges.set_numbers(frontier.partial, frontier.diverged) | frontier.growth() | frontier.lateness()
+    headers: Headers = [("content-type", b"application/json"), ("ss-format", FORMAT)]
+    return key.encode(), json.dumps(value, separators=(",", ":")).encode(), headers
+
+
+@dataclass(frozen=True, order=True)
+class Body:
+    """One body under one key, as the log names it."""
+
+    sketch: str
+    revision: int
+    window: tuple[int, int]
+    partition: int
+    seal_id: str
+    digest: str
+    count: int
+
+
+def read_key(key: bytes | None) -> tuple[Body, int] | tuple[str, int, int] | None:
+    """What a record's key says: a chunk of a body, a frontier's (sketch, revision, partition), or nothing of ours."""
+    try:
+        parts = (key or b"").decode().split("/")
+        if parts[0] == FRONTIER and len(parts) == 4:
+            return parts[1], int(parts[2]), int(parts[3])
+        if parts[0] == SEALED and len(parts) == 10:
+            window = (int(parts[3]), int(parts[4]))
+            body = Body(parts[1], int(parts[2]), window, int(parts[5]), parts[6], parts[7], int(parts[9]))
+            return body, int(parts[8])
+    except ValueError:
+        return None
+    return None
+
+
+def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier | None:
+    """A frontier again; None if the value is not one."""
+    try:
+        said = json.loads(value or b"")
+        partial, diverged = window_ranges.read({name: int(said[name]) for name in window_ranges.NAMES if name in said})
+        sketch, revision, partition = named
+        return Frontier(
+            sketch=sketch,
+            revision=revision,
+            partition=partition,
+            published_through=int(said["published_through"]),
+            partitions=int(said["partitions"]),
+            sequence=int(said["sequence"]),
+            partial=partial,
+            diverged=diverged,
+            **{name: int(said[name]) for name in (*GROWTH, *LATE) if name in said},
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _through(named: tuple[str, int, int], value: bytes | None) -> int:
+    """How far a frontier's record says that its partition has published; no time at all if it is not one."""
+    frontier = read_frontier(named, value)
+    return NO_TIME if frontier is None else frontier.published_through
+
+
+@dataclass
+class Seen:
+    """Newest frontiers that were read so far, by (sketch, revision, partition)."""
+
+    frontiers: dict[tuple[str, int, int], Frontier] = field(default_factory=dict)
+
+    def add(self, record: Any) -> Frontier | None:
+        """Take in one record of the client; the frontier that it holds, if that is news."""
+        named = read_key(record.key)
+        if named is None or len(named) == 2:
+            return None
+        frontier = read_frontier(named, record.value)
+        known = self.frontiers.get(named)
+        if frontier is None or (known is not None and frontier.sequence < known.sequence):
+            return None
+        self.frontiers[named] = frontier
+        return frontier
+
+
+MARGIN_MS = 3_600_000
+"""How much earlier than a window's end its records may be stamped: their broker may refuse times beyond its clock."""
+SOURCE_FETCH_BYTES = 2**18
+HELD_BYTES = 64 * 2**20
+"""Bodies of windows that are not over that a source keeps in memory; those of more are fetched when they are."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """One body that waits for its window to be over: where its chunks are, and the bytes if they were kept."""
+
+    body: Body
+    offsets: tuple[int, ...]
+    data: bytes | None = field(repr=False)
+
+
+class _Windows:
+    """Bodies in the order of their windows: those of one window are given together, once the window is over.
+
+    A repetition of a body that was given is left out. A body that comes after its window was given is given at once.
+    """
+
+    def __init__(self, fetch: Callable[[int, Sequence[int]], list[bytes]]) -> None:
+        self._fetch = fetch
+        self._chunks: dict[Body, dict[int, tuple[int, bytes | None]]] = {}
+        self._waiting: dict[tuple[int, int], list[_Held]] = {}
+        self._held = 0
+        self._known: set[bytes] = set()
+
+    def add(self, body: Body, number: int, offset: int, value: bytes) -> None:
+        """One chunk of a body."""
+        name = hashlib.blake2b(repr(body).encode(), digest_size=16).digest()
+        if name in self._known:
+            return
+        chunks = self._chunks.setdefault(body, {})
+        keep = self._held + len(value) <= HELD_BYTES
+        if number not in chunks:
+            chunks[number] = (offset, value if keep else None)
+            self._held += len(value) if keep else 0
+        if len(chunks) < body.count:
+            return
+        del self._chunks[body]
+        self._known.add(name)
+        found = [chunks[n] for n in range(body.count)]
+        whole = [data for _, data in found if data is not None]
+        data = b"".join(whole) if len(whole) == body.count else None
+        if data is None:
+            self._held -= sum(map(len, whole))
+        self._waiting.setdefault(body.window, []).append(_Held(body, tuple(at for at, _ in found), data))
+
+    def over(self, through: float) -> Iterator[SealedEntry]:
+        """Bodies of the windows that end by then, ascending."""
+        due = sorted(window for window in self._waiting if window[1] <= through)
+        for window in due:
+            for held in sorted(self._waiting.pop(window), key=lambda one: (one.body.sketch, one.body)):
+                yield from self._entry(held)
+
+    def _entry(self, held: _Held) -> Iterator[SealedEntry]:
+        body, data = held.body, held.data
+        if data is None:
+            data = b"".join(self._fetch(body.partition, held.offsets))
+        else:
+            self._held -= len(data)
+        if digest_of(data) != body.digest:
+            log.error("event=sealed_body_altered sketch=%s partition=%d", body.sketch, body.partition)
+            return
+        yield SealedEntry(body.sketch, body.revision, body.window, body.partition, bytes.fromhex(body.seal_id), data)
+
+
+class KafkaSealedSource:
+    """See `ports.SealedSource`. Nothing is remembered between two calls but the newest frontiers.
+
+    A `read` that is not exhausted has a consumer of its own: another one may begin meanwhile.
+
+    Args:
+        connection: of the cluster.
+        topic: sealed topic.
+    """
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._bodies: Log | None = None
+        self._seen = Seen()
+
+    def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
+        """Newest frontier of each (sketch, revision, partition) near the ends of the partitions; of one sketch, or all.
+
+        The end of each partition is read, and more of it as long as nothing is said there of the sketch.
+        """
+        with self._reading() as log_:
+            extent = log_.extent()
+            left = dict(extent.ends)
+            tail = TAIL
+            while left:
+                starts = {p: max(extent.begins[p], extent.ends[p] - tail) for p in left}
+                for records, _ in log_.batches(starts, left):
+                    for record in records:
+                        self._seen.add(record)
+                said = {one.partition for one in self._frontiers(sketch)}
+                left = {p: start for p, start in starts.items() if start > extent.begins[p] and p not in said}
+                tail *= 8
+        return self._frontiers(sketch)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Log]:
+        """A consumer that nobody else reads with."""
+        reader = Log(self._connection, self._topic, fetch_bytes=SOURCE_FETCH_BYTES)
+        try:
+            yield reader
+        finally:
+            with contextlib.suppress(Exception):
+                reader.close()
+
+    def _frontiers(self, sketch: str | None) -> list[Frontier]:
+        return [one for one in self._seen.frontiers.values() if sketch is None or one.sketch == sketch]
+
+    def read(
+        self, sketch: str | None = None, since: int | None = None, until: int | None = None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        """Frontiers and bodies in a range of time; see `ports.SealedSource`.
+
+        A body of which a chunk is missing was cut short by a crash, and comes again, whole. Reading begins at the
+        first record that is stamped with a time in the range. It ends where every partition's frontier has passed the
+        range, so a second publication that came later is seen by those only who read the whole topic.
+        """
+        newest = self.frontiers(sketch)
+        yield from newest
+        with self._reading() as log_:
+            yield from self._read(log_, newest, sketch, since, until)
+
+    def _read(
+        self, log_: Log, newest: Sequence[Frontier], sketch: str | None, since: int | None, until: int | None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        extent = log_.extent()
+        starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
+        revisions: dict[str, int] = {}
+        for one in newest:
+            revisions[one.sketch] = max(one.revision, revisions.get(one.sketch, 0))
+        passed: dict[int, dict[str, float]] = {p: {} for p in starts}
+        windows = _Windows(self._fetch)
+        trimmed = {p for p, start in starts.items() if start == extent.begins[p] > 0}
+        begun: set[tuple[int, str]] = set()
+
+        def reached(partition: int) -> float:
+            """Until when nothing new comes from a partition."""
+            said = passed[partition]
+            return min((said.get(name, -math.inf) for name in revisions), default=-math.inf)
+
+        def enough(partition: int) -> bool:
+            return until is not None and reached(partition) >= until
+
+        for records, at_end in log_.batches(starts, extent.ends, enough):
+            for record in records:
+                named = read_key(record.key)
+                if named is None:
+                    continue
+                name = named[0].sketch if len(named) == 2 else named[0]
+                if record.partition in trimmed and (record.partition, name) not in begun and sketch in (None, name):
+                    begun.add((record.partition, name))
+                    first = named[0].window[0] if len(named) == 2 else _through(named, record.value)
+                    yield Deleted(name, record.partition, first)
+                if len(named) == 2:
+                    body, number = named
+                    if sketch in (None, body.sketch) and within(body.window, since, until):
+                        windows.add(body, number, record.offset, record.value or b"")
+                    continue
+                frontier = self._seen.add(record)
+                said = read_frontier(named, record.value)
+                if said is not None and said.revision == revisions.get(said.sketch, 0):
+                    passed[record.partition][said.sketch] = said.published_through
+                if frontier is not None and sketch in (None, frontier.sketch):
+                    yield frontier
+            for partition in at_end:
+                passed[partition] = dict.fromkeys(revisions, math.inf)
+            yield from windows.over(min(map(reached, passed), default=math.inf))
+        yield from windows.over(math.inf)
+
+    def _fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:
+        """Chunks of a body that were not kept; another consumer brings them, so that the first one keeps its place."""
+        if self._bodies is None:
+            self._bodies = Log(self._connection, self._topic)
+        return self._bodies.fetch(partition, offsets)
+
+    def sketches(self) -> Sequence[str]:
+        """Names of the sketches of which anything is known."""
+        names = set()
+        with self._reading() as log_:
+            extent = log_.extent()
+            for records, _ in log_.batches(extent.begins, extent.ends):
+                for record in records:
+                    named = read_key(record.key)
+                    if named is not None:
+                        names.add(named[0].sketch if len(named) == 2 else named[0])
+        return sorted(names)
+
+    def close(self) -> None:
+        """Let go."""
+        if self._bodies is not None:
+            self._bodies.close()

@@ -1,0 +1,587 @@
+"""Records of a Kafka topic, as one member of a consumer group.
+
+In: a connection, a topic, what turns records into items. Out: the events of `sketchstream.stream.interfaces.Source`.
+Touches: one consumer and its group membership, an admin connection, the thread of its watch.
+
+The position of every partition is ours, not the client's: partitions are announced paused and without a position, the
+worker seeks them to what its store says, and a partition that is kept over a rebalance goes on where it was. A chunk
+carries the position that it was asked from, so that nothing rests on when a rebalance is noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError
+from sketchstream.stream.interfaces import Assigned, Chunk, Decoded, PartitionError, RawRecord, Revoked, SourceEvent
+from sketchstream_connectors.kafka import fetch_patch
+from sketchstream_connectors.kafka.client import Admin, Connection, ours, spelled
+from sketchstream_connectors.kafka.offset_validation import Doubts
+from sketchstream_connectors.kafka.positions import UNKNOWN, Position, Positions
+from sketchstream_connectors.kafka.watchdog import Watch
+
+if TYPE_CHECKING:
+    from kafka import ConsumerGroupMetadata, KafkaConsumer, TopicPartition
+    from kafka.structs import OffsetAndMetadata
+
+    from sketchstream_connectors.decode.records import Records
+
+log = logging.getLogger("sketchstream.kafka")
+
+CHUNKS_A_POLL = 16
+RECORDS_A_POLL = 4000
+RECREATE_EVERY_S = 120.0
+TRUNCATED_AFTER_S = 30.0
+METADATA_TIMEOUT_S = 20.0
+LOGGED_FAILURES, LOGGED_EVERY = 5, 60
+"""Polls that fail in a row: so many of them are logged, and then one of so many."""
+
+
+class KafkaSource:
+    """One consumer of one topic. Every public method is called from the worker's thread.
+
+    Args:
+        connection: of the cluster; its `group.id` is the group.
+        topic: the input topic. It must exist.
+        decode: records -> items, times and validity; never raises for what records hold.
+        path: "auto" (raw batches where the self-test passes), "raw" or "stock".
+
+    Raises:
+        ConfigError: no such topic, or the raw path asked for and impossible.
+        BrokerError: the cluster cannot be reached.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        decode: Callable[[Records], Decoded],
+        *,
+        path: fetch_patch.Decode = "auto",
+    ) -> None:
+        self.topic = topic
+        self._connection = connection
+        self._decode = decode
+        self._wanted_path = path
+        self._admin = Admin(connection, patience_ms=5_000)
+        found = self._admin.topic(topic)
+        if found is None:
+            self._admin.close()
+            msg = f"the input topic {topic!r} does not exist"
+            raise ConfigError(msg)
+        self.topic_id = found.topic_id
+        self._announced: set[int] = set()
+        self._lost: set[int] = set()
+        self._positions = Positions()
+        self._paused: set[int] = set()
+        self._doubts = Doubts()
+        self.joined = False
+        self._failing = 0
+        self._consumer: KafkaConsumer | None = None
+        self._recreate: str | None = None
+        self._recreated_at = float("-inf")
+        self._queued: list[SourceEvent] = []
+        self._condemned: FencedError | None = None
+        self._silenced = False
+        self._suspicious = False
+        try:
+            self._open()
+        except BaseException:
+            self._admin.close()
+            raise
+        self._watch = Watch(self, connection)
+
+    # ------------------------------------------------------------------------------------------- the consumer
+
+    def _open(self) -> None:
+        """A new consumer with a new assignor, subscribed."""
+        from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+        consumer = self._connection.consumer(
+            group_id=self._connection.group, partition_assignment_strategy=[StickyPartitionAssignor()]
+        )
+        try:
+            self.path = fetch_patch.attach(consumer, self._wanted_path)
+            consumer.subscribe([self.topic], listener=_listener(self))
+            self._await_metadata(consumer)
+        except BaseException:
+            consumer.close(autocommit=False, timeout_ms=2000)
+            raise
+        self._consumer = consumer
+
+    def _await_metadata(self, consumer: KafkaConsumer) -> None:
+        """A group leader that does not know the topic's partitions yet assigns none of them to anybody."""
+        deadline = time.monotonic() + METADATA_TIMEOUT_S
+        with ours(f"asking for the partitions of {self.topic!r}"):
+            while not consumer.partitions_for_topic(self.topic):
+                if time.monotonic() > deadline:
+                    msg = f"no broker said which partitions {self.topic!r} has within {METADATA_TIMEOUT_S:.0f} s"
+                    raise BrokerError(msg)
+                time.sleep(0.1)
+
+    @property
+    def consumer(self) -> KafkaConsumer:
+        """The client's consumer."""
+        if self._consumer is None:
+            msg = "the Kafka source is closed"
+            raise BrokerError(msg)
+        return self._consumer
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This member of the group, for transactions: any thread may ask."""
+        return self.consumer.group_metadata()
+
+    def epoch(self, partition: int) -> int:
+        """Leader epoch of the last batch read, -1 where not known: any thread may ask."""
+        return self._positions.epoch(partition)
+
+    def expect_epoch(self, partition: int, epoch: int) -> None:
+        """The epoch that was committed with the position to which the partition will be sought: any thread may say."""
+        self._positions.expect(partition, epoch)
+
+    def _of(self, partition: int) -> TopicPartition:
+        from kafka import TopicPartition
+
+        return TopicPartition(self.topic, partition)
+
+    def _owned(self) -> set[int]:
+        return {tp.partition for tp in self.consumer.assignment()}
+
+    def _replace_consumer(self, reason: str) -> None:
+        """Close the consumer and open another: a new member, to whom everything is announced again."""
+        log.warning("event=consumer_recreated topic=%s reason=%s", self.topic, reason)
+        self._recreated_at = time.monotonic()
+        self.joined = False
+        old, self._consumer = self._consumer, None
+        if old is not None:
+            with contextlib.suppress(Exception):
+                old.close(autocommit=False, timeout_ms=3000)
+        if self._announced:
+            self._queued.append(Revoked(tuple(sorted(self._announced))))
+        self._announced.clear()
+        self._positions.clear()
+        self._paused.clear()
+        self._doubts.let_go()
+        self._lost.clear()
+        self._open()
+
+    def owns(self, partition: int) -> bool:
+        """Whether this partition was announced and not taken away: any thread may ask."""
+        return partition in self._announced
+
+    def waiting(self) -> Mapping[int, int]:
+        """Partitions that are read, and the position of each: any thread may ask."""
+        positions = self._positions.all()
+        return {p: positions[p].offset for p in self._announced - self._paused if p in positions}
+
+    def doubt_topic(self) -> None:
+        """The topic may be another one than before: the next poll looks. Any thread may call this."""
+        self._suspicious = True
+
+    def ask_for_another_consumer(self, reason: str) -> None:
+        """The next poll opens a new consumer, if the last one is old enough. Any thread may call this."""
+        self._recreate = reason
+
+    def condemn(self, error: FencedError) -> None:
+        """Another process has our group.instance.id: the next poll raises. Any thread may call this."""
+        self._condemned = error
+
+    def _check_instance(self) -> None:
+        """A static member that was replaced is told by its heartbeats, and the client only stops sending them."""
+        if self._condemned is not None:
+            raise self._condemned
+        if self._connection.instance is None:
+            return
+        coordinator = self.consumer._coordinator
+        silenced = coordinator.stable() and not coordinator._heartbeat_enabled
+        if silenced and self._silenced:
+            msg = f"another worker runs with the same group.instance.id {self._connection.instance!r}"
+            raise FencedError(msg)
+        self._silenced = silenced
+
+    # ------------------------------------------------------------------- called by the client while poll() blocks
+
+    def _on_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Kept partitions go on where they were; new ones wait, paused, for the position that the store knows."""
+        for tp in partitions:
+            p = tp.partition
+            position = self._positions.at(p)
+            if p in self._announced and p not in self._lost and position is not None:
+                self._place(p, position)
+                if p in self._paused or self._doubts.waits(p):
+                    self.consumer.pause(tp)
+            else:
+                self._positions.forget(p)
+                self._paused.add(p)
+                self.consumer.seek(tp, 0)
+                self.consumer.pause(tp)
+
+    def _on_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """The group has gone on without us: whatever we hold of these partitions is stale."""
+        self._lost.update(tp.partition for tp in partitions)
+
+    def _place(self, partition: int, position: Position) -> None:
+        """Seek with the leader epoch where it is known: a truncation below the position is then noticed (KIP-320)."""
+        tp = self._of(partition)
+        self.consumer.seek(tp, position.offset)
+        if position.epoch >= 0:
+            from kafka.structs import OffsetAndMetadata
+
+            self.consumer._subscription.seek(tp, OffsetAndMetadata(position.offset, "", position.epoch))
+
+    # ----------------------------------------------------------------------------------------------- the port
+
+    def confirmed(self, since_s: float) -> bool:
+        """Whether a heartbeat that was sent after that time was answered: a zombie's is refused."""
+        heartbeat = self.consumer._coordinator.heartbeat
+        return bool(heartbeat.last_send > since_s and heartbeat.last_receive >= heartbeat.last_send)
+
+    def poll(self, timeout_s: float) -> list[SourceEvent]:
+        """See `ports.Source.poll`.
+
+        Raises:
+            FencedError: another worker runs under the same group.instance.id.
+            BrokerError: the topic may not be read.
+            ConfigError: the group takes no member with these settings.
+        """
+        self._check_instance()
+        if self._recreate is not None and time.monotonic() - self._recreated_at > RECREATE_EVERY_S:
+            reason, self._recreate = self._recreate, None
+            self._replace_consumer(reason)
+        polled: Mapping[Any, Sequence[Any]] = {}
+        failures: list[SourceEvent] = []
+        limit = CHUNKS_A_POLL if self.path == "raw" else RECORDS_A_POLL
+        try:
+            polled = self.consumer.poll(timeout_ms=max(0, int(min(timeout_s, 1.0) * 1000)), max_records=limit)
+            self._failing = 0
+        except Exception as error:  # sorted out by type, those of our own mistakes are raised again
+            failures = self._failed(error)
+        self.joined = self.joined or bool(self.consumer._coordinator.stable())
+        events = [*self._queued, *self._changes(), *failures]
+        self._queued.clear()
+        if self._suspicious:
+            self._suspicious = False
+            with contextlib.suppress(BrokerError):
+                events += self._anew()
+        for p in self._doubts.due(time.monotonic()):
+            events += self._settle(p)
+        for p in sorted(self._announced - self._paused):
+            events += self._chunks(p, polled.get(self._of(p), ()))
+        return events
+
+    def _changes(self) -> list[SourceEvent]:
+        """What the assignment says now against what the worker was told."""
+        owned = self._owned()
+        lost = self._lost & self._announced
+        gone = (self._announced - owned) | lost
+        new = owned - (self._announced - gone)
+        self._lost.clear()
+        for p in gone:
+            self._doubts.settled(p)
+        for p in gone - new:
+            self._positions.forget(p)
+            self._paused.discard(p)
+        self._announced = owned
+        events: list[SourceEvent] = []
+        if gone:
+            events.append(Revoked(tuple(sorted(gone))))
+        if new:
+            events.append(Assigned(tuple(sorted(new))))
+        return events
+
+    def _chunks(self, partition: int, polled: Sequence[Any]) -> list[SourceEvent]:
+        """Chunks of one partition, from the position that is ours to the client's position after the poll."""
+        before = self._positions.at(partition)
+        state = self.consumer._subscription.assignment.get(self._of(partition))
+        after = state.position.offset if state is not None and state.position is not None else None
+        if before is None or after is None or (not polled and after == before.offset):
+            return []
+        events: list[SourceEvent] = []
+        for piece in fetch_patch.as_chunks(polled, before.offset, after, state.position.leader_epoch):
+            if piece.from_position != before.offset:
+                log.warning("event=chunk_discarded partition=%d", partition)
+                self._place(partition, before)
+                return events
+            records = piece.records
+            decoded = self._decode(records)
+            events.append(
+                Chunk(
+                    partition=partition,
+                    from_position=piece.from_position,
+                    next_position=piece.next_position,
+                    offsets=records.offsets,
+                    timestamps=records.timestamps,
+                    decoded=decoded,
+                    raw=_raw(records),
+                    n_bytes=int(records.buffer.size),
+                )
+            )
+            before = self._positions.read(partition, piece.next_position, piece.leader_epoch)
+            self._doubts.settled(partition)
+        self._watch.progress(partition)
+        return events
+
+    def _failed(self, error: Exception) -> list[SourceEvent]:
+        """What an exception of the client's poll means, and for which partition."""
+        from kafka import errors
+
+        if isinstance(error, errors.NoOffsetForPartitionError):
+            for tp in error.args[0]:
+                self._on_assigned([tp])
+            return []
+        if isinstance(error, errors.OffsetOutOfRangeError):
+            return [event for tp, offset in error.args[0].items() for event in self._doubt(tp.partition, offset)]
+        if isinstance(error, errors.LogTruncationError):
+            return self._truncated(getattr(error, "divergent_offsets", None) or {})
+        if isinstance(error, errors.CorruptRecordError | errors.UnsupportedCodecError):
+            return self._unreadable(error)
+        if isinstance(error, errors.FencedInstanceIdError):
+            with ours("polling"):
+                raise error
+        if isinstance(error, errors.TopicAuthorizationFailedError | errors.GroupAuthorizationFailedError):
+            with ours(f"reading {self.topic!r} in group {self._connection.group!r}"):
+                raise error
+        if isinstance(error, errors.UnknownBrokerIdError):
+            self._recreate = "a broker was unknown to the client"  # it would never be fetched from again
+            return []
+        if isinstance(error, _never_a_member()):
+            timeout = self._connection.option("session.timeout.ms")
+            advice = (
+                f'"session.timeout.ms" = {timeout} is outside of what the brokers allow (group.min.session.timeout.ms '
+                "to group.max.session.timeout.ms)"
+                if isinstance(error, errors.InvalidSessionTimeoutError)
+                else "another application may use this group.id"
+            )
+            msg = f"group {self._connection.group!r} takes no member with these settings: {advice}: {spelled(error)}"
+            raise ConfigError(msg) from error
+        if isinstance(error, errors.KafkaError):
+            self._failing += 1
+            if self._failing <= LOGGED_FAILURES or self._failing % LOGGED_EVERY == 0:
+                log.warning(
+                    "event=poll_failed topic=%s error=%s times=%d", self.topic, type(error).__name__, self._failing
+                )
+            time.sleep(min(0.05 * self._failing, 1.0))
+            return []
+        raise error
+
+    def _doubt(self, partition: int, offset: int) -> list[SourceEvent]:
+        """A broker says that a position does not exist."""
+        self._doubts.hold(partition, offset, time.monotonic())
+        return self._settle(partition)
+
+    def _settle(self, partition: int) -> list[SourceEvent]:
+        """Halt, read on, or wait, as the leader's bounds say."""
+        now = time.monotonic()
+        offset = self._doubts.asked(partition, now)
+        if offset is None:  # settled while another partition was
+            return []
+        if partition in self._owned():
+            self.consumer.pause(self._of(partition))
+        try:
+            first = self._admin.offsets(self.topic, [partition], "earliest").get(partition)
+            last = self._admin.offsets(self.topic, [partition], "latest").get(partition)
+            anew = self._anew()
+        except BrokerError:
+            return []
+        if anew:
+            return anew
+        log.warning("event=position_in_doubt partition=%d position=%d first=%s last=%s", partition, offset, first, last)
+        found = self._doubts.judge(partition, first, last, now, TRUNCATED_AFTER_S)
+        if found is None:
+            return []
+        if not found.exists:
+            self._positions.expect(partition, UNKNOWN)  # of a place where reading may go on
+            return [self._halting(partition, found.text, found.resume_at)]
+        if partition in self._owned():
+            self._place(partition, self._positions.at(partition) or Position(offset))
+            if partition not in self._paused:
+                self.consumer.resume(self._of(partition))
+        return []
+
+    def _truncated(self, divergent: Mapping[TopicPartition, OffsetAndMetadata | None]) -> list[SourceEvent]:
+        """Logs that were cut below our positions and may be longer again: where each of them parts from what we read.
+
+        None where the leader has nothing left of that time, so that nobody can say.
+        """
+        try:
+            anew = self._anew()
+        except BrokerError:
+            anew = []  # the topic's watcher will find out
+        if anew:
+            return anew
+        events: list[SourceEvent] = []
+        for tp, place in divergent.items():
+            resume_at = None if place is None or place.offset < 0 else int(place.offset)
+            if resume_at is not None and place is not None:
+                self._positions.expect(tp.partition, UNKNOWN if place.leader_epoch is None else place.leader_epoch)
+            events.append(
+                self._halting(tp.partition, "its log was truncated below the position (unclean election)", resume_at)
+            )
+        return events
+
+    def _anew(self) -> list[SourceEvent]:
+        """If the input is not the topic any more that positions belong to, nothing of any partition can be read on."""
+        found = self._admin.topic(self.topic)
+        if found is not None and found.topic_id == self.topic_id:
+            return []
+        what = "was deleted" if found is None else "was deleted and made again (its topic id changed)"
+        log.error("event=topic_recreated topic=%s", self.topic)
+        if found is not None:
+            self.topic_id = found.topic_id
+        self._positions.forget_epochs()
+        self._doubts.clear()
+        error = DataLossError(f"the input topic {self.topic!r} {what}; `sketchstream reset` starts a new revision")
+        for p in self._announced:
+            self._stop(p)
+        return [PartitionError(p, error, anew=True) for p in sorted(self._announced)]
+
+    def _halting(self, partition: int, why: str, resume_at: int | None = None) -> PartitionError:
+        """Stop reading a partition, so that the others are not starved by its error."""
+        self._stop(partition)
+        advice = "`sketchstream recover` says what can be done, `sketchstream reset` starts a new revision"
+        error = DataLossError(f"partition {partition} of {self.topic!r}: {why}; {advice}")
+        return PartitionError(partition, error, resume_at)
+
+    def _stop(self, partition: int) -> None:
+        if partition in self._owned():
+            self.pause(partition)
+            position = self._positions.at(partition)
+            self.consumer.seek(self._of(partition), 0 if position is None else position.offset)
+
+    def _unreadable(self, error: Exception) -> list[SourceEvent]:
+        """A batch whose checksum is wrong is fetched again, from another replica perhaps; then the partition halts."""
+        partition = self._blamed(error)
+        position = None if partition is None else self._positions.at(partition)
+        if partition is None or position is None:
+            msg = f"a batch of {self.topic!r} cannot be read: {type(error).__name__}"
+            raise BrokerError(msg) from error
+        attempt = self._doubts.refetch(partition, position.offset)
+        if attempt is not None:
+            log.warning("event=batch_unreadable partition=%d attempt=%d", partition, attempt)
+            self._place(partition, position)
+            return []
+        return [
+            self._halting(
+                partition, f"a batch at or after position {position.offset} is corrupt ({type(error).__name__})"
+            )
+        ]
+
+    def _blamed(self, error: Exception) -> int | None:
+        """The partition that an error of the fetcher speaks of."""
+        named = re.search(r"partition=(\d+)", str(error))
+        if named:
+            return int(named.group(1))
+        part = getattr(self.consumer._fetcher, "_next_partition_records", None)
+        return int(part.topic_partition.partition) if part is not None else None
+
+    def seek(self, partition: int, position: int) -> None:
+        """Go on from here."""
+        found = self._positions.seek(partition, position)
+        self._doubts.settled(partition)
+        if partition in self._owned():
+            self._place(partition, found)
+
+    def pause(self, partition: int) -> None:
+        """Deliver nothing until `resume`."""
+        self._paused.add(partition)
+        if partition in self._owned():
+            self.consumer.pause(self._of(partition))
+
+    def resume(self, partition: int) -> None:
+        """Deliver again."""
+        self._paused.discard(partition)
+        self._watch.progress(partition)
+        if partition in self._owned() and not self._doubts.waits(partition):
+            self.consumer.resume(self._of(partition))
+
+    def partition_count(self, *, fresh: bool = False) -> int:
+        """Partitions of the input now."""
+        if fresh:
+            found = self._admin.topic(self.topic)
+            if found is not None:
+                return found.partitions
+        cached = self.consumer.partitions_for_topic(self.topic)
+        return len(cached) if cached else 0
+
+    def beginning(self, partition: int) -> int:
+        """Position of the first record that still exists."""
+        found = self._admin.offsets(self.topic, [partition], "earliest")
+        if partition not in found:
+            msg = f"no leader answers for partition {partition} of {self.topic!r}"
+            raise BrokerError(msg)
+        return found[partition]
+
+    def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
+        """Fresh high watermarks; partitions whose leader does not answer are left out."""
+        try:
+            wanted = range(self.partition_count()) if partitions is None else partitions
+            return self._admin.offsets(self.topic, list(wanted), "latest")
+        except BrokerError:
+            return {}
+
+    def close(self, *, leave: bool = False) -> None:
+        """Let go; a static member keeps its place unless `leave`."""
+        self._watch.stop()
+        old, self._consumer = self._consumer, None
+        if old is not None:
+            with contextlib.suppress(Exception):
+                old.close(autocommit=False, timeout_ms=5000)
+        instance = self._connection.instance
+        if leave and instance is not None:
+            from kafka.admin import MemberToRemove
+
+            with self._admin.client("leaving the group") as client:
+                client.remove_group_members(self._connection.group, [MemberToRemove(group_instance_id=instance)])
+        self._admin.close()
+
+
+def _never_a_member() -> tuple[type[Exception], ...]:
+    """Refusals of a group that do not pass by themselves."""
+    from kafka import errors
+
+    return (
+        errors.InvalidSessionTimeoutError,
+        errors.InconsistentGroupProtocolError,
+        errors.InvalidGroupIdError,
+    )
+
+
+def _raw(records: Records) -> Callable[[int], RawRecord]:
+    """Record i as it came."""
+
+    def record(index: int) -> RawRecord:
+        headers, whole = records.headers(index)
+        return RawRecord(
+            int(records.offsets[index]),
+            int(records.timestamps[index]),
+            records.key(index),
+            records.value(index),
+            headers,
+            not whole,
+        )
+
+    return record
+
+
+def _listener(source: KafkaSource) -> object:
+    """The client's listener. Its methods run on the client's own thread while the worker waits in `poll`."""
+    from kafka import ConsumerRebalanceListener
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        """Passes on what concerns positions."""
+
+        def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+            """Nothing: the new assignment says what is gone."""
+
+        def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+            source._on_assigned(assigned)
+
+        def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+            source._on_lost(lost)
+
+    return Listener()

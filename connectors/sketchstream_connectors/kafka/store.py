@@ -1,0 +1,380 @@
+"""Snapshots in an internal topic, one transaction with the offset that they belong to; a producer per partition fences.
+
+In: snapshots. Out: what `sketchstream.stream.interfaces.StateStore` says. Touches: the state topic, the offsets, one
+transactional producer for each partition taken, a thread that erases superseded snapshots.
+
+Taking a partition is `init_transactions()` with the partition's own transactional id: it ends whatever a predecessor
+had in flight and fences it, for ever. Then the committed offset and its pointer are the truth. A snapshot is one
+transaction: new blobs, manifest, offset with pointer. Offset, state and outbox move together or not at all, and a
+state is valid exactly as long as the producer that took it.
+Source: design.md section 7; notes/kafka_faults.md 1, 2, 4, 6, 11 (interleavings that this answers).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import msgpack
+
+from sketchstream import faults
+from sketchstream.errors import BrokerError, DataLossError, FencedError, SnapshotsGoneError
+from sketchstream.stream.interfaces import Fresh, Peer, Restored, Snapshot
+from sketchstream_connectors.kafka import blobs, traces
+from sketchstream_connectors.kafka.client import Admin, Connection
+from sketchstream_connectors.kafka.log_trimmer import Eraser
+from sketchstream_connectors.kafka.pointer import NAMING, Pointer
+from sketchstream_connectors.kafka.positions import UNKNOWN
+from sketchstream_connectors.kafka.topic_validation import ADVICE, Ground
+from sketchstream_connectors.kafka.topics import former_state_topic, state_topic
+from sketchstream_connectors.kafka.transaction import MANIFEST_FORMAT, Fence, Member, Place
+
+log = logging.getLogger("sketchstream.kafka")
+
+LAG_BYTES = 64 * 2**20
+LAG_S = 600.0
+IDLE_READERS = 2
+
+
+class KafkaStore:
+    """See `ports.StateStore`; `take` and `commit` may be called from any thread, one at a time for a partition.
+
+    Args:
+        connection: of the cluster; its `group.id` names topics and fences.
+        topic: the input topic.
+        member: the source of the same worker.
+        sealed_topic: where sealed sketches go: records in it are traces of an earlier life of a partition.
+        accept_loss: an input that was made again is begun anew, as a new revision; a position beyond the end of the
+            log is left to the source.
+        lag_bytes: written since, after which a clean blob is written again, so that what lies before it can be erased.
+        lag_s: seconds, likewise.
+
+    Raises:
+        ConfigError: a topic is missing, or has settings under which state would be lost.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        member: Member,
+        *,
+        sealed_topic: str | None = None,
+        accept_loss: bool = False,
+        lag_bytes: int = LAG_BYTES,
+        lag_s: float = LAG_S,
+    ) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._member = member
+        self._accept_loss = accept_loss
+        self._lag = (lag_bytes, lag_s)
+        # The broker begins a new segment with the first append after `segment.ms`, and deletes whole segments only:
+        # what a silent partition superseded leaves the disk when its snapshot is written again behind it.
+        self.rewrite_after_s: float | None = lag_s + 5.0
+        self.broker_time: tuple[int, float] | None = None
+        self._admin = Admin(connection, patience_ms=10_000)
+        self._fences: dict[int, Fence] = {}
+        self._readers: list[blobs.Reader] = []
+        self._lock = threading.Lock()
+        names = [state_topic(connection.group, topic), former_state_topic(connection.group, topic)]
+        states = [name for name in names if name is not None]
+        self._ground = Ground(self._admin, topic, states, sealed_topic, accept_loss=accept_loss)
+        self._state_topic = self._ground.state.name
+        self._may_be_shared = self._state_topic != states[0]
+        self._eraser = Eraser(connection, self._state_topic)
+
+    # ---------------------------------------------------------------------------------------------- the port
+
+    def take(self, partition: int) -> Restored | Fresh:
+        """See `ports.StateStore.take`."""
+        started = time.monotonic()
+        self.drop(partition)
+        self._ground.adopt_input()
+        self._ground.check_room(partition)
+        if self._may_be_shared:
+            self._refuse_strangers(partition)
+        state = self._ground.state_now()
+        fence = Fence.open(self._connection, self._topic, state, partition)
+        try:
+            fence.take()
+            faults.reach("take.fenced")
+            found = self._restore(partition, fence)
+        except BaseException:
+            fence.abandon()
+            raise
+        with self._lock:
+            self._fences[partition] = fence
+        log.info("event=partition_taken partition=%d seconds=%.3f", partition, time.monotonic() - started)
+        return found
+
+    def _refuse_strangers(self, partition: int) -> None:
+        """A state topic whose name two applications share: each would erase the other's snapshots."""
+        other = self._stranger_in(self._state_topic, partition)
+        if other is not None:
+            msg = (
+                f"the state topic {self._state_topic!r} holds snapshots of {other!r} too: another application's group "
+                "and topic make the same name. `sketchstream topics create` makes one for this application alone; "
+                "workers that are started then move their snapshots there"
+            )
+            raise DataLossError(msg)
+
+    def _stranger_in(self, state_topic: str, partition: int) -> str | None:
+        """Another input that exists, and whose snapshots are in a partition of a state topic."""
+        found = traces.inputs_of(self._connection, state_topic, partition) - {self._ground.input.topic_id}
+        if not found:
+            return None
+        names = self._admin.topic_ids()
+        return next((names[one] for one in sorted(found) if one in names), None)
+
+    def _restore(self, partition: int, fence: Fence) -> Restored | Fresh:
+        """What is committed, checked against the cluster and the topics it was written for."""
+        with self._reader() as reader:
+            committed = reader.committed(partition)
+            if committed is None:
+                return self._first(partition, fence)
+            pointer = Pointer.from_text(committed.metadata or "")
+            older = pointer is not None and pointer.naming < NAMING
+            if older and Fence.end_former(self._connection, self._topic, partition):
+                committed = reader.committed(partition) or committed
+                pointer = Pointer.from_text(committed.metadata or "")
+            if pointer is None:
+                msg = (
+                    f"the committed offset of partition {partition} of {self._topic!r} was not written by sketchstream "
+                    f"(another client of this group, or a reset by another tool); {ADVICE}"
+                )
+                raise DataLossError(msg)
+            if self._accept_loss and pointer.topic_id != self._ground.input.topic_id:
+                return self._begin_anew(partition, fence, pointer.revision)
+            self._check_pointer(partition, pointer, committed.offset)
+            self._member.expect_epoch(partition, UNKNOWN if committed.leader_epoch is None else committed.leader_epoch)
+            fence.position = committed.offset
+            if pointer.manifest < 0:
+                return Fresh(pointer.revision, committed.offset, pointer.partial)
+            return self._load(partition, fence, pointer, reader)
+
+    def _load(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.Reader) -> Restored:
+        """Manifest and blobs; those in a state topic of an older release move with the next snapshot."""
+        home = self._ground.topic_of_state(pointer.state_id) or self._state_topic
+        if home != self._state_topic:
+            elsewhere = blobs.Reader(self._connection, self._topic, home)
+            try:
+                found = self._read(partition, fence, pointer, elsewhere)
+            finally:
+                elsewhere.close()
+            fence.moving, fence.moved_from, fence.places, fence.written = dict(found.blobs), home, {}, 0
+            return found
+        return self._read(partition, fence, pointer, reader)
+
+    def _read(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.Reader) -> Restored:
+        """Manifest and blobs, by a reader of the topic that they are in."""
+        packed = reader.read(partition, b"m" + pointer.snapshot_id, pointer.manifest, pointer.chunks, pointer.key)
+        said = msgpack.unpackb(packed, strict_map_key=False)
+        if said["v"] != MANIFEST_FORMAT:
+            msg = f"a snapshot in format {said['v']} was written by another release; this one knows {MANIFEST_FORMAT}"
+            raise DataLossError(msg)
+        if said["partition"] != partition or said["position"] != fence.position:
+            msg = f"the snapshot of partition {partition} belongs to another position or partition; {ADVICE}"
+            raise DataLossError(msg)
+        fence.places = {name: Place(*place) for name, place in said["blobs"].items()}
+        fence.manifest, fence.written = pointer.manifest, said["written"]
+        found = {
+            name: reader.read(partition, name.encode(), place.offset, place.chunks, place.key)
+            for name, place in sorted(fence.places.items(), key=lambda pair: pair[1].offset)
+        }
+        return Restored(fence.position, said["manifest"], found)
+
+    def _check_pointer(self, partition: int, pointer: Pointer, position: int) -> None:
+        """Another cluster, another topic of the same name, a position that is not in its log."""
+        if pointer.cluster_id != self._admin.cluster_id():
+            what = "was written in another cluster (mirrored offsets point nowhere)"
+        elif pointer.topic_id != self._ground.input.topic_id:
+            what = "belongs to an earlier topic of the same name"
+        elif pointer.manifest >= 0 and self._ground.topic_of_state(pointer.state_id) is None:
+            what = "names a snapshot in a state topic that was deleted and made again"
+        else:
+            ends = self._admin.offsets(self._topic, [partition], "latest")
+            if self._accept_loss or ends.get(partition, position) >= position:
+                return
+            what = "lies beyond the end of the log (truncated or restored from an older copy)"
+        msg = f"the committed offset of partition {partition} of {self._topic!r} {what}; {ADVICE}"
+        raise DataLossError(msg)
+
+    def _first(self, partition: int, fence: Fence) -> Fresh:
+        """No offset: only a partition without any trace may start; its pointer is committed before its first record."""
+        for name, what in ((self._state_topic, "snapshots"), (self._ground.sealed, "sealed sketches")):
+            if name is None:
+                continue
+            ends = self._admin.offsets(name, [partition], "latest")
+            if partition not in ends:
+                msg = f"no leader answers for partition {partition} of {name!r}"
+                raise BrokerError(msg)
+            if ends[partition] > 0:
+                if self._accept_loss:
+                    trace = traces.newest_trace(self._connection, self._state_topic, partition)
+                    if trace is not None and trace.topic_id != self._ground.input.topic_id:
+                        return self._begin_anew(partition, fence, trace.revision)
+                msg = (
+                    f"partition {partition} of {self._topic!r} has no committed offset, but {name!r} holds {what} of "
+                    f"it: the group's offsets expired or were deleted; {ADVICE}"
+                )
+                raise DataLossError(msg)
+        former = self._ground.former_state
+        if former is not None and self._ground.input.topic_id in traces.inputs_of(self._connection, former, partition):
+            msg = (
+                f"partition {partition} of {self._topic!r} has no committed offset, but {former!r} holds snapshots of "
+                f"it: the group's offsets expired or were deleted; {ADVICE}"
+            )
+            raise DataLossError(msg)
+        revision = traces.revision_of(self._connection, self._topic, self._ground.input.topic_id)
+        return self._begin(partition, fence, revision or 0, partial=False)
+
+    def _begin_anew(self, partition: int, fence: Fence, used: int) -> Fresh:
+        """The input is another topic than the one that was counted: a new revision, whose first commit erases the old.
+
+        Its records may be those of the old topic again, so nothing of them may go into a sketch that has those.
+        """
+        revision = traces.next_revision(
+            self._connection, self._topic, self._ground.input.topic_id, self._ground.sealed, used
+        )
+        log.warning("event=input_made_again topic=%s partition=%d revision=%d", self._topic, partition, revision)
+        return self._begin(partition, fence, revision, partial=True)
+
+    def _begin(self, partition: int, fence: Fence, revision: int, *, partial: bool) -> Fresh:
+        """Commit a pointer without a snapshot at the beginning of the log."""
+        begins = self._admin.offsets(self._topic, [partition], "earliest")
+        if partition not in begins:
+            msg = f"no leader answers for partition {partition} of {self._topic!r}"
+            raise BrokerError(msg)
+        self._member.expect_epoch(partition, UNKNOWN)
+        fence.begin(begins[partition], Pointer(*self._ids(fence), revision, partial=partial), self._member)
+        return Fresh(revision, fence.position, partial)
+
+    def _ids(self, fence: Fence) -> tuple[str, str, str]:
+        """Of the cluster, the input and the state topic: what a pointer is bound to."""
+        return self._admin.cluster_id(), self._ground.input.topic_id, fence.state_id
+
+    def commit(self, partition: int, snapshot: Snapshot) -> None:
+        """See `ports.StateStore.commit`."""
+        with self._lock:
+            fence = self._fences.get(partition)
+        if fence is None or fence.broken:
+            msg = f"partition {partition} is not ours any more: take it again"
+            raise FencedError(msg)
+        if snapshot.position < fence.position and not snapshot.rewound:
+            fence.broken = True
+            msg = f"a snapshot of partition {partition} would move its position back"
+            raise DataLossError(msg)
+        state_id = self._ground.state_now().topic_id
+        if fence.state_id != state_id:
+            fence.places, fence.moving, fence.manifest, fence.written = {}, {}, -1, 0
+            fence.position, fence.state_id = min(fence.position, snapshot.position), state_id
+            self._eraser.restart(partition)
+            msg = (
+                f"the state topic {self._state_topic!r} was deleted and made again while partition {partition} ran: "
+                "its snapshot is written again, whole"
+            )
+            raise SnapshotsGoneError(msg)
+        fence.broken = True
+        self._ground.check_input()
+        self._ground.watch_settings()
+        missing = snapshot.keep - fence.places.keys() - fence.moving.keys()
+        if missing:
+            msg = f"a snapshot of partition {partition} keeps {len(missing)} blobs that no earlier one brought"
+            raise DataLossError(msg)
+        about = Pointer(
+            *self._ids(fence),
+            snapshot.revision,
+            snapshot.spec_fingerprint,
+            begins=snapshot.begins,
+            newest=snapshot.newest,
+        )
+        try:
+            again = {name: data for name, data in fence.moving.items() if name in snapshot.keep}
+            again |= self._lagging(partition, fence, snapshot)
+            fence.write(snapshot, again, about, self._member)
+        except FencedError as error:
+            if getattr(error, "whole_worker", False):
+                self._member.condemn(error)
+            raise
+        fence.broken = False
+        self.broker_time = fence.broker_time or self.broker_time
+        self._eraser.erase(partition, fence.first)
+        if fence.moved_from is not None:
+            home, fence.moved_from, fence.moving = fence.moved_from, None, {}
+            self._erase_former(partition, home)
+
+    def _erase_former(self, partition: int, home: str) -> None:
+        """Snapshots that were moved leave their former topic, if it holds nobody else's."""
+        try:
+            if self._stranger_in(home, partition) is None:
+                self._admin.delete_before(home, self._admin.offsets(home, [partition], "latest"))
+            log.info("event=state_moved partition=%d topic=%s", partition, home)
+        except BrokerError as error:
+            log.warning("event=erase_delayed topic=%s error=%s", home, type(error.__cause__ or error).__name__)
+
+    def _lagging(self, partition: int, fence: Fence, snapshot: Snapshot) -> dict[str, bytes]:
+        """Clean blobs so old that they keep superseded snapshots from being erased, to be written again."""
+        lag_bytes, lag_s = self._lag
+        oldest = time.time_ns() // 1_000_000 - int(lag_s * 1000)
+        old = [
+            name
+            for name in snapshot.keep & fence.places.keys()
+            if fence.written - fence.places[name].mark > lag_bytes or fence.places[name].at < oldest
+        ]
+        if not old:
+            return {}
+        with self._reader() as reader:
+            return {
+                name: reader.read(partition, name.encode(), place.offset, place.chunks, place.key)
+                for name, place in ((name, fence.places[name]) for name in sorted(old))
+            }
+
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[blobs.Reader]:
+        """A reader, from a few that are kept open; one that failed is thrown away (its answers may be stale)."""
+        with self._lock:
+            reader = self._readers.pop() if self._readers else None
+        reader = reader or blobs.Reader(self._connection, self._topic, self._state_topic)
+        try:
+            yield reader
+        except BaseException:
+            with contextlib.suppress(Exception):
+                reader.close()
+            raise
+        with self._lock:
+            keep = len(self._readers) < IDLE_READERS
+            if keep:
+                self._readers.append(reader)
+        if not keep:
+            reader.close()
+
+    def peers(self) -> Sequence[Peer]:
+        """See `ports.StateStore.peers`: what the committed pointers say."""
+        found = traces.pointers_of(self._connection, self._topic, self._ground.input.topic_id)
+        return [Peer(one.fingerprint, one.begins, one.newest) for one in found if one.manifest >= 0]
+
+    def drop(self, partition: int) -> None:
+        """Forget a partition. A transaction in flight is ended by whoever takes it next."""
+        with self._lock:
+            fence = self._fences.pop(partition, None)
+        if fence is not None:
+            fence.abandon()
+
+    def close(self) -> None:
+        """Drop all."""
+        senders = [fence.producer._sender for fence in self._fences.values()]
+        for partition in list(self._fences):
+            self.drop(partition)
+        self._eraser.close()
+        for sender in senders:
+            sender.join(1.0)
+        with self._lock:
+            readers, self._readers = self._readers, []
+        for reader in readers:
+            with contextlib.suppress(Exception):
+                reader.close()
+        self._admin.close()

@@ -1,0 +1,197 @@
+"""The topics that a store stands on: that they are there, are those that were known, keep what is written, have room.
+
+In: names of topics. Out: what the cluster says of them, or an error that says what to do. Touches: an admin connection;
+the state and sealed topics, which get more partitions when the input did.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from sketchstream.errors import BrokerError, ConfigError, DataLossError, SnapshotsGoneError
+from sketchstream_connectors.kafka.client import Admin, Connection, Topic
+from sketchstream_connectors.kafka.topics import FOR_EVER
+
+log = logging.getLogger("sketchstream.kafka")
+
+KNOWN_FOR_S = 5.0
+ASKED_TOGETHER_S = 0.2
+"""Commits of many partitions that begin together ask once."""
+GROW_TIMEOUT_S = 5.0
+WATCH_SETTINGS_S = 600.0
+ADVICE = "`sketchstream recover` says what can be done, `sketchstream reset` starts a new revision"
+
+
+class Ground:
+    """The input, the state topic and perhaps the sealed topic of a store.
+
+    Args:
+        admin: of the store.
+        topic: the input.
+        states: names of the state topic, of which the first that exists is taken: the present one, perhaps the one
+            that an older release made.
+        sealed: the sealed topic.
+        accept_loss: an input that was made again is the input.
+
+    Raises:
+        ConfigError: a topic is missing, or has settings under which state would be lost.
+    """
+
+    def __init__(
+        self, admin: Admin, topic: str, states: Sequence[str], sealed: str | None, *, accept_loss: bool
+    ) -> None:
+        self._admin = admin
+        self._accept_loss = accept_loss
+        self._watched_at = time.monotonic()
+        self._watching = threading.Lock()
+        self.sealed = sealed
+        self.input = self._existing(topic)
+        found = [known for name in states if (known := admin.topic(name)) is not None]
+        self.state = found[0] if found else self._existing(states[0])
+        self._states = tuple(states)
+        self._check_settings()
+
+    def topic_of_state(self, state_id: str) -> str | None:
+        """Which of our state topics has this id; None if none has it any more."""
+        for name in self._states:
+            found = self._admin.topic(name, max_age_s=KNOWN_FOR_S)
+            if found is not None and found.topic_id == state_id:
+                return name
+        return None
+
+    @property
+    def former_state(self) -> str | None:
+        """The state topic of an older release, where it still exists and is not the one that is used."""
+        for name in self._states[1:]:
+            if name != self.state.name and self._admin.topic(name, max_age_s=KNOWN_FOR_S) is not None:
+                return name
+        return None
+
+    def _existing(self, name: str) -> Topic:
+        found = self._admin.topic(name)
+        if found is None:
+            msg = f"topic {name!r} does not exist; `sketchstream topics create -c FILE` makes the topics that are ours"
+            raise ConfigError(msg)
+        return found
+
+    def _check_settings(self) -> None:
+        """A state topic that forgets would lose the state of a partition that is silent for a while."""
+        wrong = self._wrong_settings(self.state.name)
+        if wrong:
+            msg = f"the state topic {self.state.name!r} would lose snapshots: {wrong}"
+            raise ConfigError(msg)
+
+    def _wrong_settings(self, name: str) -> str:
+        configs = self._admin.configs(name)
+        return "; ".join(f"{k} is {configs.get(k)}, must be {v}" for k, v in FOR_EVER.items() if configs.get(k) != v)
+
+    def watch_settings(self) -> None:
+        """Look again from time to time whether our topics forget, and say so; they may have been changed since."""
+        with self._watching:
+            now = time.monotonic()
+            if now - self._watched_at < WATCH_SETTINGS_S:
+                return
+            self._watched_at = now
+        for name in (self.state.name, self.sealed):
+            try:
+                wrong = self._wrong_settings(name) if name is not None else ""
+            except BrokerError:  # not now, or not allowed for the sealed topic: the next look
+                continue
+            if wrong:
+                log.error('event=topic_forgets topic=%s settings="%s"', name, wrong)
+
+    def state_now(self) -> Topic:
+        """The state topic as it is; its id is another one when it was deleted and made again.
+
+        Raises:
+            SnapshotsGoneError: there is none.
+        """
+        found = self._admin.topic(self.state.name, max_age_s=ASKED_TOGETHER_S)
+        if found is None:
+            msg = f"the state topic {self.state.name!r} was deleted; `sketchstream topics create -c FILE` makes it"
+            raise SnapshotsGoneError(msg)
+        self.state = found
+        return found
+
+    def check_input(self) -> None:
+        """The input topic is the one we know; its id changes when it is deleted and made again."""
+        name = self.input.name
+        found = self._admin.topic(name, max_age_s=KNOWN_FOR_S)
+        if found is not None and found.topic_id == self.input.topic_id:
+            return
+        what = "was deleted" if found is None else "was deleted and made again (its topic id changed)"
+        if self._accept_loss:
+            msg = f"the input topic {name!r} {what}: its partitions are begun anew"
+            raise BrokerError(msg)
+        msg = f"the input topic {name!r} {what}; {ADVICE}"
+        raise DataLossError(msg)
+
+    def adopt_input(self) -> None:
+        """Where that is accepted, the topic of that name that is there now is the input, whatever was before."""
+        if not self._accept_loss:
+            return
+        found = self._admin.topic(self.input.name)
+        if found is None:
+            msg = f"the input topic {self.input.name!r} was deleted: waiting for it to be made again"
+            raise BrokerError(msg)
+        self.input = found
+
+    def check_room(self, partition: int) -> None:
+        """State and sealed topics have the partition; they are grown when the input was."""
+        for name in (self.state.name, self.sealed):
+            found = self._admin.topic(name, max_age_s=KNOWN_FOR_S) if name else None
+            if name is not None and (found is None or found.partitions <= partition):
+                self._grow(name, partition)
+
+    def _grow(self, name: str, partition: int) -> None:
+        """As many partitions as the input has now; several workers may do this at once."""
+        given = self._admin.topic(self.input.name)
+        cause: BrokerError | None = None
+        try:
+            if given is not None:
+                self._admin.grow(name, given.partitions)
+                log.info("event=topic_grown topic=%s partitions=%d", name, given.partitions)
+        except BrokerError as error:  # not allowed, or another worker was first
+            cause = error
+        deadline = time.monotonic() + GROW_TIMEOUT_S
+        while time.monotonic() < deadline:
+            found = self._admin.topic(name)
+            if found is not None and found.partitions > partition and found.leaders.get(partition, -1) >= 0:
+                return
+            time.sleep(0.1)
+        msg = (
+            f"topic {name!r} has no partition {partition} and could not be given one; run "
+            "`sketchstream topics create -c FILE`"
+        )
+        raise DataLossError(msg) from cause
+
+
+def check_writable(connection: Connection, topics: Mapping[str, str]) -> None:
+    """A worker writes to these topics later, and would stand still then: they must be there, and may be written.
+
+    Args:
+        connection: of the cluster.
+        topics: setting -> name of the topic.
+
+    Raises:
+        ConfigError: names the setting, the topic and what to do.
+    """
+    for setting, name in topics.items():
+        with connection.admin.client(f"asking about topic {name!r}") as client:
+            (found,) = client.describe_topics([name])
+        operations = {str(one).lower() for one in found.get("authorized_operations") or ()}
+        if found["error_code"] != 0:
+            msg = (
+                f"{setting}: topic {name!r} does not exist, or may not be seen; `sketchstream topics create` makes it, "
+                "`sketchstream topics acls` lists what a worker must be allowed"
+            )
+            raise ConfigError(msg)
+        if operations and "write" not in operations:
+            msg = (
+                f"{setting}: topic {name!r} may not be written; `sketchstream topics acls` lists what a worker must "
+                "be allowed"
+            )
+            raise ConfigError(msg)

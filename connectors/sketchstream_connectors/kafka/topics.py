@@ -1,0 +1,255 @@
+"""The topics that are ours: what they must be, making them, growing them with the input, and who may touch them.
+
+In: a connection and the names from a configuration. Out: a plan of changes, and the changes. Touches: topics of the
+cluster, only when asked to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sketchstream.errors import ConfigError
+from sketchstream_connectors.kafka.client import Connection, Topic
+
+FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+STATE = {
+    **FOR_EVER,
+    "segment.bytes": str(16 * 2**20),
+    "segment.ms": "600000",
+    "file.delete.delay.ms": "1000",
+    "message.timestamp.type": "LogAppendTime",  # a commit tells the brokers' time
+}
+LONGEST_STEM = 220
+"""Characters of a group and a topic in a name; a topic's name has at most 249."""
+_ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
+LIKE_INPUT = ("retention.ms", "retention.bytes")
+
+
+def state_topic(group: str, topic: str) -> str:
+    """Name of the internal topic: no other group and topic have the same.
+
+    Examples:
+        >>> state_topic("reach", "events")
+        'reach.events.state'
+        >>> state_topic("x", "y.z") == state_topic("x.y", "z")
+        False
+    """
+    return f"{_stem(group, topic, '.', _ILLEGAL.sub('_', group))}.state"
+
+
+def transactional_id(group: str, topic: str, partition: int) -> str:
+    """The fence of one partition: no other group, topic and partition have the same."""
+    return f"{fence_prefix(group, topic)}{partition}"
+
+
+def fence_prefix(group: str, topic: str) -> str:
+    """What the transactional ids of all partitions begin with."""
+    return f"{_stem(group, topic, '-', group)}-"
+
+
+def former_state_topic(group: str, topic: str) -> str | None:
+    """The internal topic's name in releases where two groups could share one; None where it is the same."""
+    name = f"{group}.{topic}.state"
+    return None if name == state_topic(group, topic) else name
+
+
+def former_transactional_id(group: str, topic: str, partition: int) -> str | None:
+    """The fence's name in releases where two groups could share one; None where it is the same."""
+    name = f"{group}-{topic}-{partition}"
+    return None if name == transactional_id(group, topic, partition) else name
+
+
+def _stem(group: str, topic: str, separator: str, legible: str) -> str:
+    """Group and topic joined. A digest follows where the separator does not tell which is which.
+
+    Without a digest, neither has the separator in it; so no name without one equals a name with one.
+
+    Args:
+        group: of the application.
+        topic: its input.
+        separator: one character.
+        legible: the group as it may be written here.
+    """
+    if legible == group and separator not in group + topic and len(group) + len(topic) <= LONGEST_STEM:
+        return f"{group}{separator}{topic}"
+    digest = hashlib.blake2b(f"{len(group)}:{group}{topic}".encode(), digest_size=8, person=b"sketch-names")
+    return f"{legible}{separator}{topic}"[:LONGEST_STEM] + separator + digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Names:
+    """Topics of one configuration; None where there is none of that kind."""
+
+    group: str
+    input: str
+    sealed: str | None = None
+    results: str | None = None
+    dead_letter: str | None = None
+    late: str | None = None
+    former_state: str | None = None
+
+    @property
+    def state(self) -> str:
+        """The internal topic of snapshots."""
+        return self.former_state or state_topic(self.group, self.input)
+
+    def formerly(self) -> Names | None:
+        """The same with the state topic that an older release made; None where its name is the same."""
+        former = former_state_topic(self.group, self.input)
+        return None if former is None else replace(self, former_state=former)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One topic as it must be.
+
+    `binding`: settings under which it would lose or hide data if they were others; the rest is advice.
+    """
+
+    name: str
+    what: str
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    binding: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """What was done (or would be done) to one topic; `kind`: created, grown, unchanged, wrong."""
+
+    topic: str
+    kind: str
+    text: str
+
+
+def wanted(connection: Connection, names: Names) -> tuple[Topic, list[Wanted]]:
+    """The input topic as it is, and ours as they must be. Raises ConfigError without an input topic."""
+    given = connection.admin.topic(names.input)
+    if given is None:
+        msg = f"the input topic {names.input!r} does not exist"
+        raise ConfigError(msg)
+    configs = connection.admin.configs(names.input)
+    like_input = {key: configs[key] for key in LIKE_INPUT if key in configs}
+    n = given.partitions
+    found = [Wanted(names.state, "snapshots", n, STATE, tuple(FOR_EVER))]
+    if names.sealed:
+        found.append(Wanted(names.sealed, "sealed sketches", n, FOR_EVER, tuple(FOR_EVER)))
+    if names.results:
+        found.append(Wanted(names.results, "results", 1, {"cleanup.policy": "delete"}))
+    for name, what in ((names.dead_letter, "dead letters"), (names.late, "late records")):
+        if name:
+            found.append(Wanted(name, what, n, like_input))
+    return given, found
+
+
+def create(
+    connection: Connection, names: Names, *, replication: int | None = None, dry_run: bool = False
+) -> list[Change]:
+    """Make what is missing and grow what is too small; existing settings are never changed, only reported.
+
+    Args:
+        connection: of the cluster.
+        names: the topics.
+        replication: copies of new topics; default: as many as the input has.
+        dry_run: only say what would be done.
+    """
+    given, ours = wanted(connection, names)
+    copies = replication or given.replication
+    changes: list[Change] = []
+    for topic in ours:
+        found = connection.admin.topic(topic.name)
+        if found is None:
+            configs = {**topic.configs, "min.insync.replicas": str(2 if copies >= 3 else 1)}
+            if not dry_run:
+                _create(connection, topic, copies, configs)
+            text = f"{topic.what}, {topic.partitions} partitions, {copies} copies"
+            changes.append(Change(topic.name, "created", text))
+            continue
+        if found.partitions < topic.partitions:
+            if not dry_run:
+                connection.admin.grow(topic.name, topic.partitions)
+            changes.append(Change(topic.name, "grown", f"from {found.partitions} to {topic.partitions} partitions"))
+        problems = _problems(connection, topic)
+        changes += [Change(topic.name, "wrong", text) for text in problems]
+        if not problems and found.partitions >= topic.partitions:
+            changes.append(Change(topic.name, "unchanged", f"{topic.what}, {found.partitions} partitions"))
+    return changes
+
+
+def _create(connection: Connection, topic: Wanted, copies: int, configs: Mapping[str, str]) -> None:
+    with connection.admin.client(f"creating topic {topic.name!r}") as client:
+        client.create_topics(
+            {topic.name: {"num_partitions": topic.partitions, "replication_factor": copies, "configs": dict(configs)}},
+            timeout_ms=15_000,
+        )
+        client.wait_for_topics([topic.name], timeout_ms=30_000)
+
+
+def _problems(connection: Connection, topic: Wanted) -> list[str]:
+    """Settings of an existing topic under which data would be lost or hidden."""
+    if not topic.binding:
+        return []
+    configs = connection.admin.configs(topic.name)
+    return [
+        f"{key} is {configs.get(key)!r} and must be {topic.configs[key]!r}"
+        for key in topic.binding
+        if configs.get(key) != topic.configs[key]
+    ]
+
+
+@dataclass(frozen=True)
+class Right:
+    """One thing that a worker's principal must be allowed, and what for.
+
+    Args:
+        kind: topic, group or transactional_id.
+        name: of the resource; `pattern` "prefixed": of all that begin so.
+        operation: as access rules call it. Reading or writing implies describing.
+        why: what it is needed for.
+    """
+
+    kind: str
+    name: str
+    pattern: str
+    operation: str
+    why: str
+
+
+def rights(names: Names) -> Iterator[Right]:
+    """What a worker's principal must be allowed, and nothing more; tests/kafka/test_kafka_rights.py proves the list."""
+    yield Right("topic", names.input, "literal", "read", "reads events, and commits positions")
+    yield Right("topic", names.input, "literal", "describe_configs", "lets `validate` compare retentions")
+    grow = "gives the topic partitions when the input gets more; without it `topics create` must"
+    yield Right("topic", names.state, "literal", "read", "takes partitions over")
+    yield Right("topic", names.state, "literal", "write", "commits snapshots")
+    yield Right("topic", names.state, "literal", "delete", "erases superseded snapshots")
+    yield Right("topic", names.state, "literal", "describe_configs", "checks that the topic forgets nothing")
+    yield Right("topic", names.state, "literal", "alter", grow)
+    if names.sealed:
+        yield Right("topic", names.sealed, "literal", "read", "knows how far others have published")
+        yield Right("topic", names.sealed, "literal", "write", "publishes")
+        yield Right(
+            "topic", names.sealed, "literal", "describe_configs", "lets `validate` see that nothing is forgotten"
+        )
+        yield Right("topic", names.sealed, "literal", "alter", grow)
+    if names.results:
+        yield Right("topic", names.results, "literal", "read", "knows which results are out")
+        yield Right("topic", names.results, "literal", "write", "publishes results")
+    for name in (names.dead_letter, names.late):
+        if name:
+            yield Right("topic", name, "literal", "write", "sends refused records")
+    yield Right("group", names.group, "literal", "read", "is a member of the group")
+    prefix = fence_prefix(names.group, names.input)
+    yield Right("transactional_id", prefix, "prefixed", "write", "takes partitions, and commits")
+
+
+def acls(names: Names) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+    """The same by resource: (resource type, name, pattern, operations)."""
+    by_resource: dict[tuple[str, str, str], list[str]] = {}
+    for right in rights(names):
+        by_resource.setdefault((right.kind, right.name, right.pattern), []).append(right.operation)
+    for (kind, name, pattern), operations in by_resource.items():
+        yield kind, name, pattern, operations

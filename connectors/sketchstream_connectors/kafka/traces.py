@@ -1,0 +1,118 @@
+"""What earlier lives of a partition left in the cluster: which topic a snapshot was of, and under which revision.
+
+In: a connection and names of topics. Out: plain values. Touches: the state topic, the sealed topic and the group's
+offsets, for reading.
+
+A topic that is deleted takes the group's committed offsets, and so the pointers, with it. What remains is the state
+topic, whose manifests say in clear which input they were of: if it is not the one that is there now, the input was made
+again; if it is, offsets were deleted, and nobody may begin anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sketchstream.errors import DataLossError
+from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.pointer import Pointer
+from sketchstream_connectors.kafka.sealed import Headers, read_key
+
+if TYPE_CHECKING:
+    from sketchstream_connectors.kafka.client import Connection
+
+TOPIC_ID, REVISION = "ss-topic-id", "ss-revision"
+TAIL = 256
+"""Records at the end of a partition among which the newest manifest, or the newest revision, nearly always is."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Of the newest snapshot of a partition: the input's topic id, and the revision."""
+
+    topic_id: str
+    revision: int
+
+
+def trace_headers(topic_id: str, revision: int) -> Headers:
+    """Headers of a manifest's first record."""
+    return [(TOPIC_ID, topic_id.encode()), (REVISION, b"%d" % revision)]
+
+
+def newest_trace(connection: Connection, state_topic: str, partition: int) -> Trace | None:
+    """Of the newest committed manifest of a partition in the state topic; None where none says so."""
+    for tail in (TAIL, None):
+        found: Trace | None = None
+        log = Log(connection, state_topic, tail=tail, only=partition)
+        try:
+            for record in log.advance():
+                said = dict(record.headers)
+                if TOPIC_ID in said:
+                    found = Trace(said[TOPIC_ID].decode(), int(said[REVISION]))
+        finally:
+            log.close()
+        if found is not None:
+            return found
+    return None
+
+
+def inputs_of(connection: Connection, state_topic: str, partition: int) -> set[str]:
+    """Topic ids of the inputs whose committed manifests are in a partition of a state topic."""
+    log = Log(connection, state_topic, only=partition)
+    try:
+        said = (dict(record.headers) for record in log.advance())
+        return {headers[TOPIC_ID].decode() for headers in said if TOPIC_ID in headers}
+    finally:
+        log.close()
+
+
+def newest_revision(connection: Connection, sealed_topic: str | None, *, tail: int | None = None) -> int:
+    """Largest revision that was published; -1 where nothing ever was. `tail`: among so many last records only."""
+    newest = -1
+    if sealed_topic is None or connection.admin.topic(sealed_topic) is None:
+        return newest
+    log = Log(connection, sealed_topic, tail=tail)
+    try:
+        for record in log.advance():
+            named = read_key(record.key)
+            if named is not None:
+                newest = max(newest, named[0].revision if len(named) == 2 else named[1])
+    finally:
+        log.close()
+    return newest
+
+
+def pointers_of(connection: Connection, input_topic: str, topic_id: str) -> list[Pointer]:
+    """Committed pointers of all partitions of this input, those of another release left out."""
+    found = []
+    for tp, committed in connection.admin.committed(connection.group).items():
+        try:
+            pointer = Pointer.from_text(committed.metadata or "") if tp.topic == input_topic else None
+        except DataLossError:
+            continue
+        if pointer is not None and pointer.topic_id == topic_id:
+            found.append(pointer)
+    return found
+
+
+def revision_of(connection: Connection, input_topic: str, topic_id: str) -> int | None:
+    """Largest revision that a committed pointer of any partition of this input names; None where there is none."""
+    return max((pointer.revision for pointer in pointers_of(connection, input_topic, topic_id)), default=None)
+
+
+def next_revision(connection: Connection, input_topic: str, topic_id: str, sealed_topic: str | None, used: int) -> int:
+    """The revision under which an input that was made again is counted: the same for every partition.
+
+    Published revisions are looked for before pointers are: whoever publishes under a new revision has committed a
+    pointer with it, so either both are seen, or neither is and the same number comes out.
+
+    Args:
+        connection: of the cluster.
+        input_topic: its name.
+        topic_id: its id now.
+        sealed_topic: where sealed sketches are.
+        used: the revision of the partition that begins anew.
+    """
+    published = newest_revision(connection, sealed_topic, tail=TAIL)
+    begun = revision_of(connection, input_topic, topic_id)
+    return begun if begun is not None else 1 + max(published, used)

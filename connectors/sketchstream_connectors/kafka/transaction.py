@@ -1,0 +1,251 @@
+"""The fence of one partition, and what is written through it: one transaction with the offset that it belongs to.
+
+In: snapshots. Out: where their blobs are now. Touches: the state topic, the group's offsets.
+
+A transaction holds new blobs, the manifest that names them, and the input's offset with a pointer to the manifest. Any
+error leaves its outcome open: whoever takes the partition next ends it and reads the truth.
+Source: design.md section 7; notes/kafka_faults.md 1, 2, 4 (interleavings that this answers).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgpack
+
+from sketchstream import faults
+from sketchstream.errors import BrokerError, FencedError
+from sketchstream.stream.interfaces import Bytes, Snapshot
+from sketchstream_connectors.kafka import blobs, traces
+from sketchstream_connectors.kafka.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
+from sketchstream_connectors.kafka.pointer import Pointer
+from sketchstream_connectors.kafka.topics import former_transactional_id, transactional_id
+
+if TYPE_CHECKING:
+    from kafka import ConsumerGroupMetadata, KafkaProducer
+
+    from sketchstream_connectors.kafka.sealed import Headers
+
+COMMIT_TIMEOUT_S = 20.0
+MANIFEST_FORMAT = 1
+
+
+class Member(Protocol):
+    """What is asked of the consumer: who we are in the group, and leader epochs."""
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """For transactions."""
+
+    def epoch(self, partition: int) -> int:
+        """Leader epoch of the last batch read, -1 where not known."""
+
+    def expect_epoch(self, partition: int, epoch: int) -> None:
+        """The epoch committed with the position."""
+
+    def condemn(self, error: FencedError) -> None:
+        """Another process has our group.instance.id."""
+
+
+class Place(NamedTuple):
+    """Where a blob is and how to open it; `mark` and `at` say when it was written, in bytes and in time (ms)."""
+
+    offset: int
+    chunks: int
+    key: bytes
+    mark: int
+    at: int
+
+
+@dataclass
+class Fence:
+    """One partition that is ours: its producer, and where its live blobs are.
+
+    Args:
+        partition: of the input.
+        topic: the input.
+        state_topic: where snapshots are written.
+        producer: transactional, with the partition's own id; whoever held it before is out.
+        state_id: topic id of the state topic that holds the live blobs.
+        position: committed with the last snapshot.
+        manifest: offset of that snapshot's manifest; -1: none yet.
+        written: bytes of blobs that were ever written.
+        places: of the live blobs, by name.
+        broken: an outcome is open: the partition must be taken again.
+        broker_time: see `ports.StateStore.broker_time`; known where the state topic has the brokers' timestamps.
+        moving: live blobs that are in another topic yet; the next snapshot writes them here.
+        moved_from: that topic.
+    """
+
+    partition: int
+    topic: str
+    state_topic: str
+    producer: KafkaProducer = field(repr=False)
+    state_id: str
+    position: int = -1
+    manifest: int = -1
+    written: int = 0
+    places: dict[str, Place] = field(default_factory=dict, repr=False)
+    broken: bool = False
+    broker_time: tuple[int, float] | None = None
+    moving: dict[str, bytes] = field(default_factory=dict, repr=False)
+    moved_from: str | None = None
+
+    @classmethod
+    def open(cls, connection: Connection, topic: str, state: Topic, partition: int) -> Fence:
+        """A producer that is not yet fenced off from what a predecessor has in flight: see `take`."""
+        producer = connection.producer(
+            transactional_id=transactional_id(connection.group, topic, partition),
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            batch_size=2**20,
+            max_request_size=4 * 2**20,
+            metrics_enabled=False,
+            client_id=f"sketchstream-{partition}",
+        )
+        return cls(partition, topic, state.name, producer, state.topic_id)
+
+    def take(self) -> None:
+        """End whatever a predecessor has in flight, and fence it, for ever."""
+        with ours(f"taking partition {self.partition}"):
+            self.producer.init_transactions()
+
+    @staticmethod
+    def end_former(connection: Connection, topic: str, partition: int) -> bool:
+        """Fence whoever holds the partition under the id that older releases gave it; False where it is the same id."""
+        name = former_transactional_id(connection.group, topic, partition)
+        if name is None:
+            return False
+        producer = connection.producer(
+            transactional_id=name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, metrics_enabled=False
+        )
+        try:
+            with ours(f"taking partition {partition} from an older release"):
+                producer.init_transactions()
+        finally:
+            producer.close(timeout=2)
+        return True
+
+    @property
+    def first(self) -> int:
+        """Offset in the state topic before which nothing is needed any more."""
+        return min([self.manifest, *(place.offset for place in self.places.values())])
+
+    def begin(self, position: int, pointer: Pointer, member: Member) -> None:
+        """Commit a pointer without a snapshot, before the first record."""
+        with ours(f"starting partition {self.partition}"):
+            self.producer.begin_transaction()
+            self._finish(position, pointer, member, time.monotonic() + COMMIT_TIMEOUT_S)
+        self.position = position
+
+    def write(self, snapshot: Snapshot, again: Mapping[str, bytes], about: Pointer, member: Member) -> None:
+        """Commit a snapshot.
+
+        Args:
+            snapshot: whose blobs are new, or have a place.
+            again: blobs that have a place and are written once more.
+            about: the pointer, but for where the snapshot is.
+            member: of the group.
+        """
+        deadline = time.monotonic() + COMMIT_TIMEOUT_S
+        kept = {name: self.places[name] for name in snapshot.keep - again.keys()}
+        with ours(f"committing a snapshot of partition {self.partition}"):
+            know_partition(self.producer, self.state_topic, self.partition)
+            self.producer.begin_transaction()
+            faults.reach("commit.begun")
+            written = self.written
+            sent: dict[str, tuple[Any, int, bytes, int]] = {}
+            for name, data in chain(again.items(), snapshot.blobs.items()):
+                key = blobs.new_key()
+                future, count, size = self._send(name.encode(), data, key)
+                sent[name] = (future, count, key, written)
+                written += size
+            now = time.time_ns() // 1_000_000
+            places = {
+                name: Place(_offset(future, deadline), count, key, mark, now)
+                for name, (future, count, key, mark) in sent.items()
+            }
+            faults.reach("commit.blobs")
+            fresh = {**kept, **places}
+            manifest = {
+                "v": MANIFEST_FORMAT,
+                "partition": self.partition,
+                "position": snapshot.position,
+                "manifest": snapshot.manifest,
+                "blobs": {name: list(place) for name, place in fresh.items()},
+                "written": written,
+            }
+            pointer = self._send_manifest(msgpack.packb(manifest), about, deadline)
+            faults.reach("commit.manifest")
+            self._finish(snapshot.position, pointer, member, deadline)
+        faults.reach("commit.done")
+        self.position, self.manifest, self.places, self.written = snapshot.position, pointer.manifest, fresh, written
+
+    def _send_manifest(self, packed: bytes, about: Pointer, deadline: float) -> Pointer:
+        """Hand the manifest over, and wait for its place; the pointer that names it."""
+        snapshot_id, key = os.urandom(16), blobs.new_key()
+        headers = traces.trace_headers(about.topic_id, about.revision)
+        future, count, _ = self._send(b"m" + snapshot_id, packed, key, headers)
+        offset = _offset(future, deadline)
+        stamp = _append_time(future)
+        if stamp is not None:
+            self.broker_time = stamp, time.monotonic()
+        return replace(about, manifest=offset, chunks=count, snapshot_id=snapshot_id, key=key)
+
+    def _send(self, name: bytes, data: Bytes, key: bytes, headers: Headers | None = None) -> tuple[Any, int, int]:
+        """Hand a blob to the producer: the future of its first record, the number of records, their bytes."""
+        first, count, size = None, 0, 0
+        for record_key, value in blobs.encrypt(name, data, key):
+            future = self.producer.send(
+                self.state_topic, key=record_key, value=value, partition=self.partition, headers=headers
+            )
+            first = first or future
+            count += 1
+            size += len(value)
+        return first, count, size
+
+    def _finish(self, position: int, pointer: Pointer, member: Member, deadline: float) -> None:
+        """The offset with its pointer, and the end of the transaction; waits, but not for ever."""
+        from kafka import TopicPartition
+        from kafka.structs import OffsetAndMetadata
+
+        offset = OffsetAndMetadata(position, pointer.to_text(), member.epoch(self.partition))
+        manager, wake = self.producer._transaction_manager, self.producer._sender.wakeup
+        steps = (
+            lambda: manager.send_offsets_to_transaction(
+                {TopicPartition(self.topic, self.partition): offset}, member.group_metadata()
+            ),
+            manager.begin_commit,
+        )
+        for step in steps:
+            if step == manager.begin_commit:
+                faults.reach("commit.offsets")
+            result = step()
+            wake()
+            if not result.wait(timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000)):
+                msg = f"a transaction of partition {self.partition} did not end within {COMMIT_TIMEOUT_S:.0f} s"
+                raise BrokerError(msg)
+
+    def abandon(self) -> None:
+        """Close the producer without waiting for what it has in flight: whoever takes the partition next ends that."""
+        self.broken = True
+        with contextlib.suppress(Exception):
+            self.producer._unregister_cleanup()
+            self.producer._sender.force_close()
+            self.producer._closed = True
+
+
+def _append_time(future: Any) -> int | None:
+    """The brokers' clock when an acknowledged record was appended; None where the producer's timestamp was kept."""
+    result = getattr(getattr(future, "_produce_future", None), "value", None)
+    stamp = result[1] if isinstance(result, tuple) and len(result) > 1 else None
+    return stamp if isinstance(stamp, int) and stamp >= 0 else None
+
+
+def _offset(future: Any, deadline: float) -> int:
+    """Offset of a record once it is acknowledged."""
+    return int(future.get(timeout=max(0.001, deadline - time.monotonic())).offset)

@@ -1,0 +1,135 @@
+"""What the client does not say: a topic made again, a partition that nobody owns, or that is never fetched.
+
+In: what a source holds. Out: notes to the source, on which the worker's own thread acts. Touches: an admin connection,
+one background thread.
+Source: notes/kafka_faults.md 3, 10, 15.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from sketchstream.errors import BrokerError, FencedError
+from sketchstream_connectors.kafka.client import Admin, Connection
+
+if TYPE_CHECKING:
+    from kafka import ConsumerGroupMetadata
+
+log = logging.getLogger("sketchstream.kafka")
+
+WATCH_EVERY_S = 5.0
+STALLED_AFTER_S = 45.0
+TOPIC_CHECK_S = 15.0
+OWNERS_CHECK_S = 10.0
+
+
+class Watched(Protocol):
+    """What the watch asks of a source, and tells it; any thread may call these."""
+
+    topic: str
+    topic_id: str
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This member of the group."""
+
+    def waiting(self) -> Mapping[int, int]:
+        """Partitions that are read, and the position of each."""
+
+    def doubt_topic(self) -> None:
+        """The topic is gone, or is not the one whose positions are held."""
+
+    def ask_for_another_consumer(self, reason: str) -> None:
+        """This consumer is of no use any more."""
+
+
+class Watch:
+    """A thread that asks, and leaves notes.
+
+    Args:
+        source: what it watches.
+        connection: of the cluster.
+    """
+
+    def __init__(self, source: Watched, connection: Connection) -> None:
+        self._source = source
+        self._connection = connection
+        self._admin = Admin(connection, patience_ms=5_000)
+        self._progress: dict[int, float] = {}
+        self._suspect: dict[int, int] = {}
+        self._unowned: set[int] = set()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sketchstream-kafka-watch", daemon=True)
+        self._thread.start()
+
+    def progress(self, partition: int) -> None:
+        """A chunk came, or the partition was resumed."""
+        self._progress[partition] = time.monotonic()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join(timeout=10)
+        self._admin.close()
+
+    def _run(self) -> None:
+        topic_checked = owners_checked = time.monotonic()
+        while not self._stopped.wait(WATCH_EVERY_S):
+            try:
+                if time.monotonic() - topic_checked > TOPIC_CHECK_S:
+                    self._check_topic()
+                    topic_checked = time.monotonic()
+                if time.monotonic() - owners_checked > OWNERS_CHECK_S:
+                    self._check_owners()
+                    owners_checked = time.monotonic()
+                self._check_progress()
+            except (BrokerError, FencedError) as error:
+                log.info("event=watch_failed error=%s", type(error.__cause__ or error).__name__)
+            except Exception as error:  # a watcher must not die of a race with what it watches
+                log.warning("event=watch_failed error=%s", type(error).__name__)
+
+    def _check_topic(self) -> None:
+        """A topic that was deleted, or deleted and made again, has nothing to do with the positions that we hold."""
+        found = self._admin.topic(self._source.topic)
+        if found is None or found.topic_id != self._source.topic_id:
+            self._source.doubt_topic()
+
+    def _check_owners(self) -> None:
+        """A partition that nobody in a settled group owns, in two looks: one member joins anew, and all is dealt again.
+
+        Seen with kafka-python when a leader knew no partitions yet; notes/kafka_faults.md 3 has other ways.
+        """
+        source = self._source
+        given = self._admin.topic(source.topic)
+        with self._admin.client("asking for the group's members") as client:
+            group = client.describe_groups([self._connection.group])[self._connection.group]
+        owned: set[int] = set()
+        for member in group["members"]:
+            assignment = member["member_assignment"] or {}
+            for part in assignment.get("assigned_partitions", ()):
+                if part["topic"] == source.topic:
+                    owned.update(part["partitions"])
+        settled = group["group_state"] == "Stable" and given is not None
+        unowned = set(range(given.partitions)) - owned if settled and given is not None else set()
+        before, self._unowned = self._unowned, unowned
+        first = min((member["member_id"] for member in group["members"]), default="")
+        if unowned & before and first == source.group_metadata().member_id:
+            log.warning("event=partitions_unowned topic=%s partitions=%s", source.topic, sorted(unowned & before))
+            source.ask_for_another_consumer("partitions have no owner")
+
+    def _check_progress(self) -> None:
+        """A partition below the last stable offset for a long time, in two looks: the consumer is replaced."""
+        now, positions = time.monotonic(), self._source.waiting()
+        silent = [p for p in positions if now - self._progress.get(p, now) > STALLED_AFTER_S]
+        ends = self._admin.offsets(self._source.topic, silent, "stable") if silent else {}
+        before, self._suspect = self._suspect, {}
+        for p in silent:
+            if ends.get(p, -1) <= positions[p]:
+                self.progress(p)
+                continue
+            self._suspect[p] = positions[p]
+            if before.get(p) == positions[p]:
+                self._source.ask_for_another_consumer(f"partition {p} makes no progress")

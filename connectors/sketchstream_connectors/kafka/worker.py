@@ -1,0 +1,309 @@
+"""Everything a worker needs of Kafka, from one configuration.
+
+In: a `Config` whose input is a topic. Out: source, store, publisher and sink of one worker, or the source of a reader.
+Touches: the cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from sketchstream.errors import BrokerError, ConfigError, DataLossError
+from sketchstream.stream import checkpoint, partitioner_detection
+from sketchstream.stream.interfaces import Chunk, Publisher, Sink
+from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.worker import Progress, Settings, Worker
+from sketchstream_connectors.decode.records import from_client_records
+from sketchstream_connectors.files.publisher import Both, DirectoryPublisher
+from sketchstream_connectors.kafka import sample as kafka_sample
+from sketchstream_connectors.kafka.blobs import Reader
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.pointer import Pointer
+from sketchstream_connectors.kafka.preflight import timestamps_ahead_ms
+from sketchstream_connectors.kafka.publisher import KafkaPublisher, KafkaSink
+from sketchstream_connectors.kafka.recover import read_manifest
+from sketchstream_connectors.kafka.results import KafkaResults
+from sketchstream_connectors.kafka.sample import decoder_of
+from sketchstream_connectors.kafka.sealed import KafkaSealedSource
+from sketchstream_connectors.kafka.source import KafkaSource
+from sketchstream_connectors.kafka.store import KafkaStore
+from sketchstream_connectors.kafka.topic_validation import check_writable
+from sketchstream_connectors.kafka.topics import former_state_topic, state_topic
+
+if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
+    from sketchstream.stream.metrics import Metrics
+    from sketchstream.stream.sketch_state import Rules
+
+log = logging.getLogger("sketchstream.kafka")
+
+THREADS = 8
+"""Commits and restores wait for the network, not for the processor: several at a time."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What a worker on Kafka works with; the worker closes them, the owner closes the connection."""
+
+    connection: Connection
+    source: KafkaSource
+    store: KafkaStore
+    publisher: Publisher
+    sink: Sink | None
+
+
+def connect(config: Config) -> Connection:
+    """A connection to the cluster of a configuration."""
+    return Connection(config.kafka, config.folder)
+
+
+def warm_up(config: Config, rules: Rules) -> None:
+    """Run one record through decoding, counting, snapshot and sealing, and throw it all away.
+
+    Loops are compiled when they are first called, which can take longer than a group waits for a poll. So that is done
+    before the worker joins its group.
+    """
+    began = time.monotonic()
+    now = time.time_ns() // 1_000_000
+    item: object = 1 if config.input.item_type == "int" else "1"
+    fields = {config.input.item or "": item, config.input.weight or "": 1}
+    if config.input.time != "record":
+        fields[config.input.time] = now
+    document: dict[str, Any] = {}
+    for path, value in fields.items():
+        *parents, leaf = path.split(".")
+        place = document
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[leaf] = value
+    payload = json.dumps(document).encode() if config.format == "json" else b"1"
+    if config.format == "packed":
+        payload = msgpack.packb({"i": (1).to_bytes(8, "little"), "w": (1).to_bytes(4, "little"), "t": now})
+    try:
+        samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(2)]
+        records = from_client_records(samples)
+        decoded = decoder_of(config).decode(records)
+        state = PartitionState.fresh(rules, 0, 0, 1)
+        state.apply(Chunk(0, 0, records.next_position, records.offsets, records.timestamps, decoded))
+        state.capture()
+        state.seal(everything=True)
+    except Exception as error:  # the stream itself decides what a record means
+        log.warning("event=warm_up_failed error=%s", type(error).__name__)
+    log.info("event=warmed_up seconds=%.1f", time.monotonic() - began)
+
+
+def look_at_input(config: Config) -> None:
+    """Compare a sample of the input with the configuration, before the worker joins its group.
+
+    Where the group has counted nothing yet, no sketch exists: a sample that contradicts the configuration ends the
+    start. Later it is a warning. An empty topic says nothing.
+
+    Raises:
+        ConfigError: no partitioner is set, none of many records has a configured field, or the configured partitioner
+            does not fit; one line for each.
+        BrokerError: the cluster cannot be reached, and no partitioner is set.
+    """
+    connection = connect(config)
+    try:
+        connection.admin.topic(config.input.topic or "")  # an unreachable cluster is said once, and at once
+        first = _nothing_counted(connection, config)
+        choosing = first or config.lacks_partitioner
+        sample = kafka_sample.try_to_read(
+            connection, config, kafka_sample.RECORDS if choosing else kafka_sample.FEW_RECORDS
+        )
+    finally:
+        connection.close()
+    mistakes: list[str] = []
+    if sample is not None and config.lacks_partitioner:
+        mistakes.append(partitioner_detection.missing(sample.placements.choose(), sample.partitions))
+    elif sample is not None and first and config.partitioner is not None:
+        wrong = partitioner_detection.contradiction(sample.placements.choose(), config.partitioner)
+        mistakes += [] if wrong is None else [wrong]
+    lacking, warnings = ([], []) if sample is None else sample.fields.lacking()
+    if first:
+        mistakes += lacking
+    else:
+        warnings = lacking + warnings
+    for text in warnings:
+        log.warning("event=sample warning=%r", text)
+    if mistakes:
+        raise ConfigError(*(f"{config.path}: {mistake}" for mistake in mistakes))
+    config.require_partitioner()
+
+
+def _nothing_counted(connection: Connection, config: Config) -> bool:
+    """Whether the group has no position in the input yet; False where no coordinator says so."""
+    try:
+        return all(place.topic != config.input.topic for place in connection.admin.committed(config.group))
+    except BrokerError as error:
+        log.info("event=no_sample reason=%s", error)
+        return False
+
+
+def open_ports(config: Config) -> Ports:
+    """Source, store, publisher and sink of one worker; nothing stays open if one of them fails.
+
+    Raises:
+        ConfigError: an option, or a topic that is missing or wrong.
+        BrokerError: the cluster cannot be reached.
+    """
+    topic = config.input.topic or ""
+    decoder = decoder_of(config)
+    with contextlib.ExitStack() as stack:
+
+        def kept(close: Callable[[], object]) -> None:
+            stack.callback(close)
+
+        connection = connect(config)
+        kept(connection.close)
+        _note_timestamps(connection, topic)
+        written = {
+            "input.late_topic": config.input.late_topic,
+            "input.dead_letter_topic": config.input.dead_letter_topic,
+            "output.results_topic": config.output.results_topic,
+        }
+        check_writable(connection, {setting: name for setting, name in written.items() if name})
+        accept = config.input.data_loss == "accept"
+        source = KafkaSource(connection, topic, decoder.decode, path="auto" if config.worker.raw else "stock")
+        kept(source.close)
+        store = KafkaStore(connection, topic, source, sealed_topic=config.sealed_topic, accept_loss=accept)
+        kept(store.close)
+        publishers: list[Publisher] = []
+        if config.sealed_topic is not None:
+            publishers.append(KafkaPublisher(connection, config.sealed_topic))
+        if config.sealed_directory is not None:
+            publishers.append(DirectoryPublisher(config.sealed_directory))
+        publisher = publishers[0] if len(publishers) == 1 else Both(publishers)
+        if config.output.results_topic and config.sealed_topic is not None:
+            publisher = _WithResults(publisher, KafkaResults(connection, config, lambda: source.owns(0)))
+        kept(publisher.close)
+        sink: Sink | None = None
+        if config.input.late_topic or config.input.dead_letter_topic:
+            sink = KafkaSink(
+                connection,
+                topic,
+                late_topic=config.input.late_topic,
+                dead_letter_topic=config.input.dead_letter_topic,
+            )
+        stack.pop_all()
+        return Ports(connection, source, store, publisher, sink)
+
+
+def _note_timestamps(connection: Connection, topic: str) -> None:
+    """Log whose timestamps the input's records have, and how far ahead of the clock they may be."""
+    try:
+        settings = connection.admin.configs(topic)
+    except BrokerError as error:
+        log.info("event=timestamps_unknown topic=%s reason=%s", topic, error)
+        return
+    ahead = timestamps_ahead_ms(settings)
+    level = logging.WARNING if ahead is None else logging.INFO
+    kind = settings.get("message.timestamp.type", "CreateTime")
+    log.log(
+        level, "event=timestamps topic=%s type=%s ahead_ms=%s", topic, kind, "unlimited" if ahead is None else ahead
+    )
+
+
+class _WithResults:
+    """A publisher beside which results are published; they end together."""
+
+    def __init__(self, publisher: Publisher, results: KafkaResults) -> None:
+        self._publisher = publisher
+        self._results = results
+        self.publish = publisher.publish
+        self.frontiers = publisher.frontiers
+
+    def close(self) -> None:
+        """Let go of both."""
+        self._results.close()
+        self._publisher.close()
+
+
+def open_worker(
+    config: Config,
+    rules: Rules,
+    *,
+    settings: Settings,
+    metrics: Metrics | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Worker:
+    """A worker over Kafka; closing it closes its ports."""
+    warm_up(config, rules)
+    ports = open_ports(config)
+    try:
+        config.check_memory(1, of=ports.source.partition_count())
+    except ConfigError:
+        for port in (ports.source, ports.store, ports.publisher):
+            port.close()
+        ports.connection.close()
+        raise
+    return Worker(
+        rules,
+        ports.source,
+        ports.store,
+        ports.publisher,
+        settings=replace(settings, threads=max(settings.threads, THREADS)),
+        sink=ports.sink,
+        metrics=metrics,
+        progress=progress,
+    )
+
+
+def open_windows(config: Config) -> dict[str, list[tuple[int, int]]]:
+    """Windows that are open in the newest snapshots of the group, by sketch; who may not read those hears of none."""
+    connection = connect(config)
+    manifests: list[dict[str, Any]] = []
+    try:
+        topic = config.input.topic or ""
+        pointers = {
+            place.partition: Pointer.from_text(offset.metadata or "")
+            for place, offset in connection.admin.committed(config.group).items()
+            if place.topic == topic
+        }
+        names = (state_topic(config.group, topic), former_state_topic(config.group, topic))
+        for name in (name for name in names if name is not None):
+            state = connection.admin.topic(name)
+            here = {
+                partition: pointer
+                for partition, pointer in sorted(pointers.items())
+                if pointer is not None and pointer.manifest >= 0 and state and pointer.state_id == state.topic_id
+            }
+            if here:
+                reader = Reader(connection, topic, name)
+                try:
+                    manifests += [read_manifest(reader, p, pointer)["manifest"] for p, pointer in here.items()]
+                finally:
+                    reader.close()
+    except (BrokerError, DataLossError) as error:
+        log.info("event=open_windows_unknown reason=%s", error)
+    finally:
+        connection.close()
+    return checkpoint.open_windows(manifests)
+
+
+def retention_ms(config: Config) -> float | None:
+    """How long the input topic keeps records, infinity for ever; None for who may not ask, or hears nothing."""
+    connection = connect(config)
+    try:
+        kept = int(connection.admin.configs(config.input.topic or "").get("retention.ms", "-1"))
+    except (BrokerError, ConfigError) as error:
+        log.info("event=retention_unknown reason=%s", error)
+        return None
+    finally:
+        connection.close()
+    return math.inf if kept < 0 else float(kept)
+
+
+def open_sealed(config: Config) -> KafkaSealedSource:
+    """The source of a reader of the sealed topic."""
+    return KafkaSealedSource(connect(config), config.sealed_topic or "")

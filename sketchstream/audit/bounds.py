@@ -1,0 +1,372 @@
+"""Lower bounds on epsilon: what an attacker who sees the product's outputs can prove about one event or one item.
+
+In: the product's own mechanisms, run on two neighbouring streams. Out: for each mechanism a lower confidence bound
+beside the ledger's claim. Touches: entropy, through the sketches it makes.
+Source: Clopper & Pearson 1934 (intervals); Jagielski, Ullman & Oprea, NeurIPS 2020 (audits by likelihood-ratio
+events on held-out runs); which mechanisms can be tight: docs/theory/privacy.md section 6.
+
+Every slot, or every level of a release, is one trial: neighbours differ in every one of them at once, which is many
+independent pairs of neighbouring sketches in one. Half of the trials choose the events to bet on, the other half
+pay: so the bound holds whatever was chosen. A bound above its claim refutes the claim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.privacy.deployment import planned
+from sketchstream.privacy.ledger import LayerEntry, Ledger, Loss, Promise
+from sketchstream.spec import ClosedDomain, OpenDomain, ProfileSpec
+
+Codes = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
+ERROR = 1e-6
+"""Probability that a bound lies above the truth by bad luck."""
+TIGHT = Fraction(4, 5)
+"""A tight mechanism's bound must reach this share of its claim at `FULL` trials, and `TIGHT_QUICK` with fewer."""
+TIGHT_QUICK = Fraction(3, 5)
+FULL = 1_000_000
+LEVELS = 32
+BETS = 24
+EPSILON = Fraction(1)
+RELEASE = Fraction(1, 2)
+FRESH = Fraction(7, 10)
+MODULUS = 4
+
+
+def clopper_pearson(successes: int, trials: int, error: float) -> tuple[float, float]:
+    """The two-sided interval for a probability; each side is wrong with probability `error` at most."""
+    from scipy.special import betaincinv
+
+    low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, error))
+    high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 1 - error))
+    return low, high
+
+
+def lower_bound(quiet: Codes, active: Codes, *, error: float = ERROR) -> float:
+    """A lower confidence bound on epsilon from outcomes in two neighbouring worlds.
+
+    Args:
+        quiet: (n,) outcomes without the event, as small non-negative integers, one a trial, independent.
+        active: (n,) the same with it.
+        error: probability that the bound is above the truth.
+
+    Returns:
+        The bound, 0 if nothing was found; infinite never, but growing with n where one world excludes an outcome.
+    """
+    size = int(max(quiet.max(), active.max())) + 1
+    half = len(quiet) // 2
+    learn = [np.bincount(world[:half], minlength=size).astype(np.float64) for world in (quiet, active)]
+    test = [np.bincount(world[half:], minlength=size) for world in (quiet, active)]
+    trials = [len(world) - half for world in (quiet, active)]
+    best = 0.0
+    for one, two in ((0, 1), (1, 0)):
+        ratio = (learn[one] + 0.5) / (learn[two] + 0.5)
+        trust = ratio * np.exp(-2 * np.sqrt(1 / (learn[one] + 0.5) + 1 / (learn[two] + 0.5)))
+        order = np.argsort(-trust)
+        bets = min(BETS, size)
+        each = error / (4 * bets)
+        for count in range(1, bets + 1):
+            event = order[:count]
+            low, _ = clopper_pearson(int(test[one][event].sum()), trials[one], each)
+            _, high = clopper_pearson(int(test[two][event].sum()), trials[two], each)
+            if low > 0:
+                best = max(best, math.log(low / high))
+    return best
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What was claimed and what was found.
+
+    Args:
+        mechanism: its name.
+        claim: the ledger's epsilon.
+        bound: the lower confidence bound.
+        tight: whether the bound must come near the claim.
+        trials: in each world.
+    """
+
+    mechanism: str
+    claim: Loss
+    bound: float
+    tight: bool
+    trials: int
+
+    @property
+    def passed(self) -> bool:
+        """Not above the claim, and near it where the mechanism is tight."""
+        share = TIGHT if self.trials >= FULL else TIGHT_QUICK
+        return self.bound <= float(self.claim) and (not self.tight or self.bound >= float(share) * float(self.claim))
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One thing that leaves a sketch, run on two neighbouring streams.
+
+    Args:
+        name: for the report.
+        claim: what the ledger says.
+        tight: whether the claim is attained by an event of fair probability.
+        run: (active, trials) -> (n,) outcome codes of at least that many trials, in one of the two worlds.
+    """
+
+    name: str
+    claim: Loss
+    tight: bool
+    run: Callable[[bool, int], Codes]
+
+    def bound(self, trials: int, step: Callable[[int], None] | None = None) -> Bound:
+        """Run both worlds and bound epsilon; a mechanism that cannot be tight gets a tenth of the trials."""
+        trials = trials if self.tight else -(-trials // 10)
+        worlds = []
+        for active in (False, True):
+            worlds.append(self.run(active, trials)[:trials])
+            if step is not None:
+                step(1)
+        return Bound(self.name, self.claim, lower_bound(*worlds), self.tight, trials)
+
+
+def mechanisms() -> list[Mechanism]:
+    """Every mechanism of the product, with the ledger's claim for exactly this life."""
+    event = _event_spec()
+    item = _item_spec()
+    bare_event, bare_item = _sealed_spec("event", intrusion=False), _sealed_spec("item", intrusion=False)
+    fresh_event, fresh_item = _sealed_spec("event", intrusion=True), _sealed_spec("item", intrusion=True)
+    return [
+        Mechanism("bare state, event", planned(bare_event(1)).loss(), True, _bare(bare_event)),
+        Mechanism("bare state, item", planned(bare_item(1)).loss(), True, _bare(bare_item)),
+        Mechanism("release given the state, cumulative", RELEASE, True, _release_given_state(_event_spec(1024))),
+        Mechanism("release given the state, bins", RELEASE, True, _release_given_state(_item_spec(1024))),
+        Mechanism(
+            "early release, then bare state, event",
+            planned(bare_event(1)).charge_release(RELEASE).loss(),
+            True,
+            _release_then_state(event),
+        ),
+        Mechanism(
+            "early release, then bare state, item",
+            planned(bare_item(1)).charge_release(RELEASE).loss(),
+            True,
+            _release_then_state(item),
+        ),
+        Mechanism(
+            "look, then fresh layer, event before the look",
+            planned(fresh_event(1)).record_look().loss(),
+            True,
+            _look_then_state(fresh_event, before=1, after=0),
+        ),
+        Mechanism(
+            "look, then fresh layer, event after the look",
+            planned(fresh_event(1)).record_look().loss_by_gap()[-1].loss,
+            True,
+            _look_then_state(fresh_event, before=0, after=1),
+        ),
+        Mechanism(
+            "look, then fresh layer, item",
+            planned(fresh_item(1)).record_look().loss(),
+            True,
+            _look_then_state(fresh_item, before=1, after=1),
+        ),
+        Mechanism("histogram alone, event", _histogram_claim("event"), False, _histogram(event)),
+        Mechanism("histogram alone, item", _histogram_claim("item"), False, _histogram(item)),
+    ]
+
+
+# Specs of the trials.
+
+
+def _event_spec(max_count: int = 1) -> ProfileSpec:
+    """Events in cumulative form."""
+    return ProfileSpec(epsilon=EPSILON, max_count=max_count, domain=OpenDomain(slots=2 * LEVELS, levels=LEVELS))
+
+
+def _item_spec(modulus: int = MODULUS) -> ProfileSpec:
+    """Items in bins form."""
+    domain = OpenDomain(slots=2 * LEVELS, levels=LEVELS)
+    return ProfileSpec(epsilon=EPSILON, unit="item", modulus=modulus, domain=domain)
+
+
+def _sealed_spec(unit: str, *, intrusion: bool) -> Callable[[int], ProfileSpec]:
+    """Specs whose state is published; each slot is one trial."""
+
+    def make(size: int) -> ProfileSpec:
+        more: dict[str, Any] = {"modulus": MODULUS} if unit == "item" else {}
+        return ProfileSpec(
+            epsilon=EPSILON,
+            epsilon_publish=FRESH,
+            unit="item" if unit == "item" else "event",
+            domain=ClosedDomain(size=size),
+            publish="state",
+            intrusion=intrusion,
+            **more,
+        )
+
+    return make
+
+
+def _histogram_claim(unit: str) -> Loss:
+    """What the ledger says of a sketch of which one histogram of the creation's epsilon is seen."""
+    law = "discrete-laplace" if unit == "event" else "randomized-response"
+    return Ledger.create(unit, 1, LayerEntry(b"", law, EPSILON), Promise("histogram", EPSILON)).loss()
+
+
+# Worlds. Codes put what an attacker would look at into one small integer.
+
+
+def _clip(values: npt.NDArray[Any], reach: int = 6) -> Codes:
+    """Integers near 0 as 0..2 reach."""
+    return np.clip(values.astype(np.int64), -reach, reach) + reach
+
+
+def _looked(sketch: Any) -> Ints:
+    """The counters in an open sketch's file, as an intruder reads them."""
+    from sketchstream import wire
+
+    body: Ints = np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
+    return body
+
+
+def _bare(spec_of: Callable[[int], ProfileSpec]) -> Callable[[bool, int], Codes]:
+    """The published bare state; the active world has one event in every slot."""
+
+    def run(active: bool, trials: int) -> Codes:
+        from sketchstream.sketch import Sketch
+
+        sketch = Sketch.create(spec_of(trials))
+        if active:
+            sketch.update(np.arange(trials))
+        sealed: Any = sketch.seal()
+        return _clip(sealed.state)
+
+    return run
+
+
+def _look_then_state(spec_of: Callable[[int], ProfileSpec], *, before: int, after: int) -> Callable[[bool, int], Codes]:
+    """An intruder's look and the publication under a fresh layer; events before, after, or on both sides."""
+
+    def run(active: bool, trials: int) -> Codes:
+        from sketchstream.sketch import Sketch
+
+        spec = spec_of(trials)
+        sketch = Sketch.create(spec)
+        for _ in range(before if active else 0):
+            sketch.update(np.arange(trials))
+        seen = _looked(sketch)
+        for _ in range(after if active else 0):
+            sketch.update(np.arange(trials))
+        sealed: Any = sketch.seal()
+        moved = sealed.state.astype(np.int64) - seen
+        codes: Codes = seen * MODULUS + moved % MODULUS if spec.modulus else _clip(seen) * 13 + _clip(moved)
+        return codes
+
+    return run
+
+
+def _rounds(each: int, trials: int, one: Callable[[], Codes]) -> Codes:
+    """Enough rounds of `each` trials."""
+    return np.concatenate([one() for _ in range(-(-trials // each))])
+
+
+def _seen_one(values: Ints) -> Codes:
+    """The sufficient statistic of a noisy count of 0 or 1."""
+    return (values >= 1).astype(np.int64)
+
+
+def _column(spec: ProfileSpec, edge: int) -> int:
+    """Where the count at an edge stands."""
+    return int(np.searchsorted(spec.edges, edge))
+
+
+def _noise(spec: ProfileSpec) -> npt.NDArray[Any]:
+    """One slot a level, with its creation layer."""
+    from sketchstream.kinds.profile import mechanism as profile
+
+    state = np.zeros(LEVELS, spec.dtype)
+    profile.add_noise(spec, state, spec.epsilon)
+    return state
+
+
+def _step(spec: ProfileSpec, state: npt.NDArray[Any]) -> None:
+    """One event in every slot."""
+    state += 1
+    if spec.modulus is not None:
+        state %= spec.modulus
+
+
+def _release_given_state(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
+    """A release of a state that the attacker knows up to one event.
+
+    One slot stands below every unit threshold (cumulative), or in every even bin (bins): each moves by one, so each
+    threshold, or pair of bins, is a trial of its own.
+    """
+    cumulative = spec.form == "cumulative"
+    places = spec.edges[spec.edges <= 1024] - 1 if cumulative else spec.edges[::2]
+
+    def run(active: bool, trials: int) -> Codes:
+        from sketchstream.kinds.profile import mechanism as profile
+
+        state = np.tile(places, LEVELS).astype(spec.dtype)
+        known = profile.exact_counts(spec, state)
+        state += int(active)
+
+        def once() -> Codes:
+            moved = profile.noised_counts(spec, state, RELEASE) - known
+            if cumulative:
+                return _clip(moved[:, : len(places)], 4).ravel()
+            return (_clip(moved[:, ::2], 4) * 9 + _clip(moved[:, 1::2], 4)).ravel()
+
+        return _rounds(LEVELS * len(places), trials, once)
+
+    return run
+
+
+def _release_then_state(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
+    """A release before the event, and the bare state after it."""
+
+    def run(active: bool, trials: int) -> Codes:
+        from sketchstream.kinds.profile import mechanism as profile
+
+        rows = np.arange(LEVELS)
+
+        def once() -> Codes:
+            state = _noise(spec)
+            seen = profile.noised_counts(spec, state, RELEASE)
+            if active:
+                _step(spec, state)
+            code = _clip(state, 3)
+            if spec.modulus is None:
+                return code * 2 + _seen_one(seen[rows, np.searchsorted(spec.edges, np.clip(state, -3, 3))])
+            back = (state.astype(np.int64) - 1) % spec.modulus
+            return code * 4 + 2 * _seen_one(seen[rows, state]) + _seen_one(seen[rows, back])
+
+        return _rounds(LEVELS, trials, once)
+
+    return run
+
+
+def _histogram(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
+    """The published histogram of a sketch that was never looked at."""
+
+    def run(active: bool, trials: int) -> Codes:
+        from sketchstream.kinds.profile import mechanism as profile
+
+        zero, one = _column(spec, 0), _column(spec, 1)
+
+        def once() -> Codes:
+            state = _noise(spec)
+            if active:
+                _step(spec, state)
+            seen = profile.noised_counts(spec, state, EPSILON)
+            return 2 * _seen_one(seen[:, zero]) + _seen_one(seen[:, one])
+
+        return _rounds(LEVELS, trials, once)
+
+    return run

@@ -1,0 +1,470 @@
+"""`sketchstream verify`: does this build, on this machine, do what the privacy claim rests on?
+
+In: the product's own samplers, sketches and ledger. Out: a report that says what was tried, what was found, and
+whether it passed. Touches: entropy, through the sketches it makes; nothing on disk.
+Source: docs/theory/privacy.md section 6.
+
+A battery can refuse; it cannot certify. The samplers' exactness is proved (docs/theory/noise.md), the ledger's rule
+too; what is tried here is that this build follows them. Every test can fail: the suite runs it on broken builds.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.audit import bounds
+from sketchstream.audit import sketches as audit_sketches
+from sketchstream.privacy import oracle
+from sketchstream.privacy.history import View
+from sketchstream.privacy.looks import event_losses, item_loss
+from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
+
+Progress = Callable[[str, int, int], None]
+"""(what is done now, steps done, steps in all)."""
+EXACT = "a claim below a loss, by 1e-9"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was tried.
+
+    Args:
+        section: "sketches", "laws", "ledger", "neighbours", "releases", "seals" or "bounds".
+        name: what was tried.
+        passed: whether it is as claimed.
+        claimed, found: in words or numbers.
+        power: what would have been found.
+    """
+
+    section: str
+    name: str
+    passed: bool
+    claimed: str
+    found: str
+    power: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that was tried.
+
+    Args:
+        findings: in order.
+        quick: whether fewer samples were drawn.
+    """
+
+    findings: tuple[Finding, ...]
+    quick: bool
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything is as claimed."""
+        return all(finding.passed for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "passed": self.passed,
+            "quick": self.quick,
+            "findings": [
+                {
+                    "section": finding.section,
+                    "name": finding.name,
+                    "passed": finding.passed,
+                    "claimed": finding.claimed,
+                    "found": finding.found,
+                    "power": finding.power,
+                }
+                for finding in self.findings
+            ],
+        }
+
+    def rows(self) -> list[dict[str, str]]:
+        """For a table."""
+        return [
+            {
+                "section": finding.section,
+                "what": finding.name,
+                "claimed": finding.claimed,
+                "found": finding.found,
+                "would find": finding.power,
+                "verdict": "ok" if finding.passed else "FAILED",
+            }
+            for finding in self.findings
+        ]
+
+    def __str__(self) -> str:
+        """A table for people."""
+        rows = self.rows()
+        names = ["section", "what", "claimed", "found", "would find", "verdict"]
+        wide = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
+        lines = ["  ".join(name.ljust(wide[name]) for name in names).rstrip()]
+        lines += ["  ".join(row[name].ljust(wide[name]) for name in names).rstrip() for row in rows]
+        failed = sum(not finding.passed for finding in self.findings)
+        total = len(self.findings)
+        lines.append(f"{total - failed} of {total} passed" + ("" if failed == 0 else f", {failed} FAILED"))
+        lines.append("a battery can refuse, it cannot certify: the proofs are in docs/theory")
+        return "\n".join(lines)
+
+
+Step = tuple[str, Callable[[], list[Finding]]]
+
+
+def run(quick: bool = False, progress: Progress | None = None, only: Sequence[str] = ()) -> Report:
+    """Run the battery.
+
+    Args:
+        quick: some seconds instead of some minutes: 50,000 trials a mechanism instead of 1,000,000.
+        progress: told before every step, and once at the end.
+        only: run the steps whose names begin with one of these ("laws", "bounds: bare state", ...); default all.
+
+    Returns:
+        The report; `report.passed` is the verdict.
+
+    Raises:
+        ValueError: no step has such a name.
+    """
+    steps = [step for step in _steps(quick) if not only or step[0].startswith(tuple(only))]
+    if not steps:
+        msg = f"no check is called {', '.join(only)}"
+        raise ValueError(msg)
+    findings: list[Finding] = []
+    for done, (name, step) in enumerate(steps):
+        if progress is not None:
+            progress(name, done, len(steps))
+        try:
+            findings += step()
+        except Exception as error:  # a check that breaks has failed, and the others still run
+            section, what = name.split(": ", 1)
+            findings.append(Finding(section, what, False, "runs", f"{type(error).__name__}: {error}"))
+    if progress is not None:
+        progress("done", len(steps), len(steps))
+    return Report(tuple(findings), quick)
+
+
+def _steps(quick: bool) -> Iterator[Step]:
+    """Everything that is tried, cheap things first."""
+    trials = 50_000 if quick else bounds.FULL
+    samples = 200_000 if quick else 4_000_000
+    scenarios = 40 if quick else 200
+    for name, check in audit_sketches.checks(100_000 if quick else 1_000_000):
+        yield f"sketches: {name}", lambda name=name, check=check: [_of_sketches(name, check)]  # type: ignore[misc]
+    yield "ledger: events against exact losses", lambda: [_ledger_of_events(scenarios)]
+    yield "ledger: items against exact losses", lambda: [_ledger_of_items(scenarios)]
+    yield "ledger: wrapped states with half circles", lambda: [_ledger_on_a_circle(scenarios // 4)]
+    for spec in _specs():
+        name = f"{spec.unit}, {spec.form}, {spec.domain.to_dict()['kind']}"
+        yield f"neighbours: {name}", lambda spec=spec, name=name: [_neighbours(spec, name)]  # type: ignore[misc]
+        yield f"neighbours: histogram, {name}", lambda spec=spec, name=name: [_sensitivity(spec, name)]  # type: ignore[misc]
+        yield f"seals: {name}", lambda spec=spec, name=name: _seals(spec, name)  # type: ignore[misc]
+        yield f"releases: {name}", lambda spec=spec, name=name: _releases(spec, name, samples // 4)  # type: ignore[misc]
+    yield "neighbours: wrapped counters", lambda: [_wrapping()]
+    for epsilon in (Fraction(1, 100), Fraction(1, 10), Fraction(3, 7), Fraction(1), Fraction(5)):
+        yield f"laws: discrete Laplace {epsilon}", lambda e=epsilon: [_laplace(e, samples)]  # type: ignore[misc]
+    for modulus, epsilon in ((2, Fraction(1)), (16, Fraction(1, 2)), (32, Fraction(2)), (1000, Fraction(3))):
+        yield (
+            f"laws: randomized response {epsilon} on Z_{modulus}",
+            lambda m=modulus, e=epsilon: [_response(m, e, samples)],  # type: ignore[misc]
+        )
+    for sigma2 in (Fraction(1, 4), Fraction(22, 7), Fraction(1001**2)):
+        yield f"laws: discrete Gaussian {sigma2}", lambda s=sigma2: [_gaussian(s, samples)]  # type: ignore[misc]
+    for mechanism in bounds.mechanisms():
+        if quick and not mechanism.tight:
+            continue  # so few trials bound it by nothing, which is no test
+        yield f"bounds: {mechanism.name}", lambda m=mechanism: [_bound(m, trials)]  # type: ignore[misc]
+
+
+def _specs() -> list[ProfileSpec]:
+    """Both units, both forms, both domains."""
+    return [
+        ProfileSpec(epsilon="1", domain=ClosedDomain(size=3000), max_count=40),
+        ProfileSpec(epsilon="1/2", domain=OpenDomain(slots=4096, levels=4), max_count=40),
+        ProfileSpec(epsilon="2", domain=ClosedDomain(size=3000), max_weight=5, max_count=40),
+        ProfileSpec(epsilon="1", unit="item", modulus=16, domain=ClosedDomain(size=3000)),
+        ProfileSpec(epsilon="1", unit="item", modulus=8, domain=OpenDomain(slots=4096, levels=4)),
+    ]
+
+
+def _of_sketches(name: str, check: Callable[[], audit_sketches.Outcome]) -> Finding:
+    """What whole sketches give out."""
+    passed, claimed, found, power = check()
+    return Finding("sketches", name, passed, claimed, found, power)
+
+
+# Ledger.
+
+
+def _compare(claims: list[tuple[Any, float]]) -> Finding | None:
+    """The first claim that is below the truth, or infinite where the truth is not."""
+    for claim, exact in claims:
+        if exact > claim + 1e-9 or (claim == float("inf")) != (exact == float("inf")):
+            return Finding("ledger", "claim against exact loss", False, str(claim), f"{exact:.6g}")
+    return None
+
+
+def _ledger_of_events(scenarios: int) -> Finding:
+    """Random lives, every gap, by enumeration."""
+    rng = random.Random(1)  # noqa: S311 - scenarios, not noise
+    claims: list[tuple[Any, float]] = []
+    for _ in range(scenarios):
+        history = oracle.random_history(rng, "randomized-response")
+        exact = oracle.exact_event_losses(history, oracle.EVENT_RING)
+        claims += [(gap.loss, exact[gap.part, gap.after]) for gap in event_losses(history)]
+    found = f"{len(claims)} gaps enumerated"
+    return _compare(claims) or Finding("ledger", "events, any gap", True, "never below the exact loss", found, EXACT)
+
+
+def _ledger_of_items(scenarios: int) -> Finding:
+    """Random lives, every pair of paths of an item, by enumeration."""
+    rng = random.Random(2)  # noqa: S311 - scenarios, not noise
+    lives = [oracle.random_history(rng, "randomized-response") for _ in range(scenarios)]
+    lives = [life for life in lives if any(isinstance(entry, View) for entry in life.entries)]
+    claims = [(item_loss(life), oracle.exact_item_loss(life)) for life in lives]
+    found = f"{len(claims)} lives enumerated"
+    return _compare(claims) or Finding("ledger", "items, any path", True, "never below the exact loss", found, EXACT)
+
+
+def _ledger_on_a_circle(scenarios: int) -> Finding:
+    """Discrete Laplace noise wrapped on Z_8, thresholds as half circles."""
+    rng = random.Random(3)  # noqa: S311 - scenarios, not noise
+    claims: list[tuple[Any, float]] = []
+    for _ in range(max(scenarios, 10)):
+        history = oracle.random_history(rng, "discrete-laplace", views=2)
+        exact = oracle.exact_event_losses(history, oracle.WRAPPED_RING)
+        claims += [(gap.loss, exact[gap.part, gap.after]) for gap in event_losses(history)]
+    found = f"{len(claims)} gaps enumerated"
+    return _compare(claims) or Finding("ledger", "wrapped states", True, "never below the exact loss", found, EXACT)
+
+
+# Sketches.
+
+
+def _key(spec: ProfileSpec) -> Any:
+    """A key, where one is needed."""
+    from sketchstream.hashing import Key
+
+    return Key.generate() if spec.needs_key else None
+
+
+def _state(data: bytes) -> npt.NDArray[np.int64]:
+    """The counters in an open sketch's bytes."""
+    from sketchstream import wire
+
+    return np.array(wire.unpack(data)[1], dtype=np.int64)
+
+
+def _neighbours(spec: ProfileSpec, name: str) -> Finding:
+    """Two copies of one created sketch, fed neighbouring streams, differ in one slot, by as much as is allowed."""
+    from sketchstream.sketch import Sketch
+
+    rng = np.random.default_rng(4)
+    key = _key(spec)
+    empty = Sketch.create(spec, key).to_bytes()
+    items = rng.integers(0, 3000, 5000)
+    reach = spec.max_weight if spec.unit == "event" else 9
+    weights = rng.integers(-reach, reach + 1, items.size)
+    worst_slots = worst_step = 0
+    for at in range(20):
+        other, moved_items = weights.copy(), items.copy()
+        if spec.unit == "item":
+            other[items == items[at]] = rng.integers(-reach, reach + 1)
+        elif at % 2:
+            other[at] = 0
+        else:
+            other[at] = spec.max_weight + 1  # an invalid payload is a no-op, its neighbours count
+        if at % 4 == 0 and isinstance(spec.domain, ClosedDomain):
+            moved_items[items == items[at] if spec.unit == "item" else at] = 3000  # outside the domain
+        states = []
+        for these, so_many in ((items, weights), (moved_items, other)):
+            sketch = Sketch.from_bytes(empty, key)
+            sketch.update(these, so_many, invalid="noop")
+            states.append(_state(sketch.to_bytes()))
+        moved = states[0] - states[1]
+        worst_slots = max(worst_slots, int(np.count_nonzero(moved)))
+        worst_step = max(worst_step, int(np.abs(moved).max()))
+    allowed = spec.max_weight if spec.unit == "event" else int(spec.modulus or 0) - 1
+    passed = worst_slots <= 1 and worst_step <= allowed
+    claimed = f"1 slot, by at most {allowed}"
+    found = f"{worst_slots} slots, by at most {worst_step}"
+    return Finding("neighbours", name, passed, claimed, found, "a second slot, in any of 20 pairs")
+
+
+def _sensitivity(spec: ProfileSpec, name: str) -> Finding:
+    """One counter moved by one event changes the histogram by 1 (cumulative) or 2 (bins), wrap included."""
+    from sketchstream.kinds.profile import mechanism as profile
+
+    rng = np.random.default_rng(5)
+    reach = np.iinfo(spec.dtype).max if spec.modulus is None else spec.modulus - 1
+    special = [reach, reach - 1, -reach, -1, 0, *spec.edges.tolist(), *(spec.edges - 1).tolist()]
+    special += [edge - (1 << 31) for edge in spec.edges.tolist() if spec.modulus is None and edge > 0]
+    special = [start for start in special if spec.modulus is not None or -reach - 1 <= start <= reach]
+    worst = 0
+    for start in special:
+        state = rng.integers(0, 3, spec.levels * 4).astype(spec.dtype)
+        state[0] = start if spec.modulus is None else start % spec.modulus
+        before = profile.exact_counts(spec, state)
+        step = spec.max_weight if spec.modulus is None else int(rng.integers(1, spec.modulus))
+        with np.errstate(over="ignore"):
+            state[:1] += np.array([step], spec.dtype)
+        if spec.modulus is not None:
+            state %= spec.modulus
+        worst = max(worst, int(np.abs(profile.exact_counts(spec, state) - before).sum()))
+    allowed = 1 if spec.form == "cumulative" else 2
+    found = f"by at most {worst}"
+    claimed, power = f"moves by at most {allowed}", f"one entry more, at any of {len(special)} counts"
+    return Finding("neighbours", f"histogram, {name}", worst <= allowed, claimed, found, power)
+
+
+def _wrapping() -> Finding:
+    """Counters wrap: far up and down again leaves the noise that was there."""
+    from sketchstream.sketch import Sketch
+
+    weight = 49_000_000
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoPrivacyWarning)
+        spec = ProfileSpec(epsilon="50", max_weight=weight, domain=ClosedDomain(size=4))
+    sketch = Sketch.create(spec)
+    before = _state(sketch.to_bytes())
+    for sign in (1, -1):
+        sketch.update(np.full(100, 2), np.full(100, sign * weight))
+    same = bool((_state(sketch.to_bytes()) == before).all())
+    words = "same" if same else "CHANGED", "any counter that stops at its end"
+    return Finding("neighbours", "wrapped counters", same, "up and down again: the same", *words)
+
+
+def _seals(spec: ProfileSpec, name: str) -> list[Finding]:
+    """A seal ends the sketch, its bytes survive, and every entry of it has noise of the promised law."""
+    from sketchstream import published
+    from sketchstream.errors import SealedError
+    from sketchstream.sketch import Sketch
+
+    sketch = Sketch.create(spec, _key(spec))
+    sealed: Any = sketch.seal()
+    again = published.read(sealed.to_bytes())
+    same = again.to_bytes() == sealed.to_bytes()
+    refused = 0
+    for step in (sketch.seal, lambda: sketch.release("1"), lambda: sketch.update([1]), sketch.to_bytes):
+        try:
+            step()
+        except SealedError:
+            refused += 1
+    found = f"{refused} of 4 later steps refused, bytes {'the same' if same else 'DIFFER'}"
+    out = [
+        Finding(
+            "seals",
+            name,
+            same and refused == 4 and sketch.closed,
+            "ends the sketch, for good",
+            found,
+            "any of these steps",
+        )
+    ]
+    if spec.unit == "item" or spec.max_weight == 1:
+        out.append(_fresh_layer(spec, name))
+    return out
+
+
+def _fresh_layer(spec: ProfileSpec, name: str) -> Finding:
+    """A state published with intrusion = true has a fresh layer over what an intruder saw."""
+    from sketchstream.noise import laws
+    from sketchstream.sketch import Sketch
+
+    more: dict[str, Any] = {"modulus": spec.modulus} if spec.unit == "item" else {}
+    fresh = ProfileSpec(
+        epsilon="1",
+        epsilon_publish="7/10",
+        unit=spec.unit,
+        domain=ClosedDomain(size=50_000),
+        publish="state",
+        intrusion=True,
+        **more,
+    )
+    sketch = Sketch.create(fresh)
+    looked = _state(sketch.to_bytes())
+    sealed: Any = sketch.seal()
+    moved = sealed.state.astype(np.int64) - looked
+    law: laws.Law = laws.DiscreteLaplace(Fraction(7, 10) * (1 - fresh.total_share))
+    if spec.modulus is not None:
+        moved, law = moved % spec.modulus, laws.RandomizedResponse(spec.modulus, Fraction(7, 10))
+    return _law("seals", f"fresh layer, {name}", moved, law)
+
+
+def _releases(spec: ProfileSpec, name: str, samples: int) -> list[Finding]:
+    """A release's noise has its law on every entry, on empty ones too, and is drawn afresh each time."""
+    from sketchstream.kinds.profile import mechanism as profile
+    from sketchstream.noise import laws
+
+    state = np.zeros(2 * spec.levels, spec.dtype)  # few slots: most entries are empty
+    profile.add_noise(spec, state, spec.epsilon)
+    exact = profile.exact_counts(spec, state)
+    cost = Fraction(1, 2)
+    rounds = -(-samples // exact.size)
+    noise = np.stack([profile.noised_counts(spec, state, cost) - exact for _ in range(rounds)])
+    share = cost * (1 - spec.total_share)  # the total beside the slots has the rest
+    law = laws.DiscreteLaplace(share if spec.form == "cumulative" else share / 2)
+    empty = exact == 0
+    repeated = int((noise[1:] == noise[:-1]).all(axis=(1, 2)).sum()) if rounds > 1 else 0
+    fresh = Finding(
+        "releases", f"drawn afresh, {name}", repeated == 0, "no two alike", f"{repeated} repeated", "any repetition"
+    )
+    out = [_law("releases", f"every entry, {name}", noise.ravel(), law), fresh]
+    out.append(_law("releases", f"empty entries, {name}", noise[:, empty].ravel(), law))
+    return out
+
+
+# Laws and bounds.
+
+
+def _law(section: str, name: str, values: npt.NDArray[np.int64], law: Any) -> Finding:
+    """The battery of a law on samples: its smallest p-value, corrected for the number of tests."""
+    passed, claimed, found, power = audit_sketches.judge(values, law)
+    return Finding(section, name, passed, claimed, found, power)
+
+
+def _laplace(epsilon: Fraction, samples: int) -> Finding:
+    """Discrete Laplace draws of the product's sampler."""
+    from sketchstream import noise
+    from sketchstream.noise import laws
+
+    out = np.zeros(samples, np.int64)
+    noise.discrete_laplace(out, epsilon)
+    return _law("laws", f"discrete Laplace, epsilon {epsilon}", out, laws.DiscreteLaplace(epsilon))
+
+
+def _response(modulus: int, epsilon: Fraction, samples: int) -> Finding:
+    """Randomized response draws of the product's sampler."""
+    from sketchstream import noise
+    from sketchstream.noise import laws
+
+    out = np.zeros(samples, np.int16)
+    noise.randomized_response(out, modulus, epsilon)
+    law = laws.RandomizedResponse(modulus, epsilon)
+    return _law("laws", f"randomized response, epsilon {epsilon}, modulus {modulus}", out.astype(np.int64), law)
+
+
+def _gaussian(sigma2: Fraction, samples: int) -> Finding:
+    """Discrete Gaussian draws of the product's sampler."""
+    from sketchstream import noise
+    from sketchstream.noise import laws
+
+    out = np.zeros(samples, np.int64)
+    noise.discrete_gaussian(out, sigma2)
+    return _law("laws", f"discrete Gaussian, sigma^2 {sigma2}", out, laws.DiscreteGaussian(sigma2))
+
+
+def _bound(mechanism: bounds.Mechanism, trials: int) -> Finding:
+    """A lower confidence bound beside the claim."""
+    bound = mechanism.bound(trials)
+    share = bound.bound / float(bound.claim)
+    found = f"at least {bound.bound:.3f} ({share:.0%}), {bound.trials} trials"
+    claimed = f"epsilon {bound.claim}" + (", tight" if bound.tight else "")
+    power = f"a loss {1 / share:.2g} times the claim" if bound.tight and share > 0 else "a loss far above the claim"
+    return Finding("bounds", mechanism.name, bound.passed, claimed, found, power)

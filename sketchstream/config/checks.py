@@ -1,0 +1,179 @@
+"""What tables of a configuration must not say together.
+
+In: validated tables. Out: mistakes, one line each. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.config.addresses import address, is_loopback
+from sketchstream.errors import ConfigError, SpecError
+from sketchstream.spec import exact_epsilon
+from sketchstream.stream.windows import DAY_MS
+
+if TYPE_CHECKING:
+    from sketchstream.config.schema import FileTable
+    from sketchstream.stream.plans import SketchPlan
+
+NO_PARTITIONER = (
+    "input.partitioner is missing: how the producers choose the partition of a key; `sketchstream validate -c FILE "
+    '--write` finds it in a sample of the topic and puts it into the file (Java and kafka-python: "murmur2"; '
+    'librdkafka, confluent-kafka: "consistent_random")'
+)
+"""Why a worker does not start, and what to do."""
+
+FILE_FORMATS = {"json": "jsonl", "packed": "msgpack"}
+COMPRESSED = (".gz", ".zst")
+"""Endings of compressed files; the format is told by the ending before them."""
+SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".msgpack": "msgpack",
+    ".txt": "lines",
+}
+
+
+def file_format(named: str | None, file: str) -> str | None:
+    """The format that was named, else the one that a file's ending says; None if it says nothing."""
+    if named:
+        return FILE_FORMATS.get(named, named)
+    path = Path(file)
+    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return SUFFIXES.get(inner.suffix.lower())
+
+
+def check_input(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
+    """[input] against itself and against [kafka]."""
+    given = table.input
+    if (given.topic is None) == (given.file is None):
+        yield 'input takes either topic = "..." or file = "..." ("-" for stdin), not both and not neither'
+    elif given.topic is not None:
+        yield from _check_topic(table, kafka)
+    else:
+        yield from _check_file(table)
+    if given.quorum_most < given.quorum:
+        yield f"input.quorum_most must be at least input.quorum ({given.quorum}), found {given.quorum_most}"
+    if not 1 <= given.quorum_time <= DAY_MS:
+        yield f"input.quorum_time must be between 1ms and 1d, found {given.quorum_time}ms"
+
+
+def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
+    given = table.input
+    if given.topic is None or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", given.topic):
+        yield f"input.topic must be one topic's name (letters, digits, '.', '_', '-'), found {given.topic!r:.60}"
+    for name in ("bootstrap.servers", "group.id"):
+        if (name not in table.kafka and name not in kafka) or not str(kafka.get(name, "x")).strip():
+            yield f'kafka "{name}" is missing: input.topic needs it'
+    if given.format in ("jsonl", "lines", "csv", "parquet", "msgpack"):
+        yield f"input.format for a topic must be 'json', 'key', 'value' or 'packed', found {given.format!r}"
+    if given.partitioned_by is None:
+        yield (
+            'input.partitioned_by is missing: "item" if the record\'s key is the item (sketches of partitions are '
+            'stacked), "none" if not (sketches need publish = "state" and are merged)'
+        )
+    if given.close_at_end:
+        yield "input.close_at_end belongs to files: a topic has no end"
+    form = given.format or "json"
+    if form == "json" and not given.item:
+        yield 'input.item is missing: the JSON field that holds the item, for example item = "user_id"'
+    if form in ("key", "value", "packed"):
+        named = [name for name in ("item", "weight") if getattr(given, name) is not None]
+        named += ["time"] if given.time != "record" else []
+        if named:
+            keys = " and ".join(f"input.{name}" for name in named)
+            yield f"{keys} name fields of format = 'json'; format = {form!r} has no fields: leave them out"
+
+
+def _check_file(table: FileTable) -> Iterator[str]:
+    given = table.input
+    for name in ("partitioned_by", "late_topic", "dead_letter_topic"):
+        if getattr(given, name):
+            yield f"input.{name} belongs to input.topic; a file is one partition"
+    named = given.format
+    if named in ("key", "value"):
+        yield f"input.format = {named!r} belongs to topics; a file is jsonl, lines, csv, parquet or msgpack"
+        return
+    form = file_format(named, given.file or "")
+    if form is None:
+        yield "input.format is missing: jsonl, lines, csv, parquet or msgpack"
+    elif form in ("jsonl", "csv", "parquet"):
+        if not given.item:
+            yield (
+                f'input.item is missing: the field of the {form} file that holds the item, for example item = "user_id"'
+            )
+        if given.time == "record":
+            yield f'input.time is missing: the field of the {form} file with the event time, for example time = "ts"'
+    elif form == "lines":
+        yield "a file of lines has no event times, so no windows; use `sketchstream update`, or jsonl with input.time"
+    elif given.item or given.weight or given.time != "record":
+        yield "input.item, input.weight and input.time name fields; format = 'msgpack' has its own (i, w, t)"
+
+
+def check_store(table: FileTable) -> Iterator[str]:
+    """[store], [output] and [worker] fit the source."""
+    from_kafka = table.input.topic is not None
+    kind = table.store.kind
+    if from_kafka and kind == "dir":
+        yield (
+            "store.kind = 'dir' is for files and stdin; with a topic the state moves between workers, "
+            "and its positions live in Kafka: use 'kafka'"
+        )
+    elif from_kafka and table.store.path is not None:
+        yield "store.path belongs to store.kind = 'dir'"
+    if not from_kafka and kind == "kafka":
+        yield "store.kind = 'kafka' needs input.topic; use 'dir' with a path"
+    if not from_kafka and (table.output.topic or table.output.results_topic):
+        yield "output.topic needs input.topic; a file's sealed sketches go to output.directory"
+    if table.output.topic == "" and table.output.directory is None:
+        yield "output needs a topic or a directory"
+    if table.store.snapshot_rate < 1 << 16:
+        yield f"store.snapshot_rate must be at least 64KiB (a second), found {table.store.snapshot_rate} bytes"
+    if table.store.snapshot_every < 100:
+        yield f"store.snapshot_every must be at least 100ms, found {table.store.snapshot_every}ms"
+
+
+def check_metrics(table: FileTable) -> Iterator[str]:
+    """The operator's endpoint has an address, and shows exact counts to nobody else."""
+    given = table.worker.metrics
+    if given is None:
+        return
+    try:
+        host, _ = address(given, "worker.metrics")
+    except ConfigError as error:
+        yield str(error)
+        return
+    if table.privacy.diagnostics == "exact" and not table.privacy.diagnostics_public and not is_loopback(host):
+        yield (
+            f"worker.metrics = {given!r} is not a loopback address, and privacy.diagnostics = 'exact' would show "
+            "exact counts of events there: set diagnostics = 'off', or diagnostics_public = true where only the "
+            "operator can reach it"
+        )
+
+
+def check_limit(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
+    """`privacy.max_epsilon` bounds what one event loses in all sketches of the file together."""
+    if table.privacy.max_epsilon is None:
+        return
+    try:
+        limit = exact_epsilon(table.privacy.max_epsilon, "privacy.max_epsilon")
+    except SpecError as error:
+        yield str(error)
+        return
+    worst = {plan.name: max(plan.spec.epsilon, plan.spec.epsilon_publish) for plan in plans}
+    for name, epsilon in worst.items():
+        if epsilon > limit:
+            yield f'sketch "{name}": epsilon {epsilon} is above privacy.max_epsilon = {limit}'
+    total = sum(worst.values(), Fraction(0))
+    if total > limit and all(epsilon <= limit for epsilon in worst.values()):
+        yield (
+            f"one event is counted by all {len(worst)} sketches, which together lose up to {total}, "
+            f"above privacy.max_epsilon = {limit}: lower their epsilons, or raise the limit"
+        )

@@ -1,0 +1,385 @@
+"""A configuration file, read, checked and turned into what the worker needs.
+
+In: a TOML file and environment variables. Out: a frozen `Config` with one `SketchPlan` per `[[sketch]]`. Touches: the
+file, its lists of items; never the key's contents.
+
+Every mistake is one line of a ConfigError that names the key, what was expected and what was found.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.config import checks, kafka_settings
+from sketchstream.config.env import override
+from sketchstream.config.plans import SKETCH_NAME, plan_sketch
+from sketchstream.config.validation import read_tables
+from sketchstream.errors import ConfigError, SpecError
+from sketchstream.spec import ClosedDomain
+from sketchstream.stream.plans import SketchPlan
+from sketchstream.stream.quorum import Quorum
+from sketchstream.stream.units import spell_bytes, spell_snapshots
+
+if TYPE_CHECKING:
+    from sketchstream.config.budget import Budget, Planned
+    from sketchstream.config.schema import (
+        FileTable,
+        InputTable,
+        OutputTable,
+        PrivacyTable,
+        QualityTable,
+        StoreTable,
+        WorkerTable,
+    )
+    from sketchstream.hashing import Key
+    from sketchstream.privacy.ledger import Loss
+    from sketchstream.quality import Rule
+    from sketchstream.stream.partitioner import Partitioner
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a configuration file says, checked as a whole."""
+
+    path: Path
+    kafka: Mapping[str, Any]
+    input: InputTable
+    key_file: Path | None
+    store: StoreTable
+    output: OutputTable
+    privacy: PrivacyTable
+    quality: QualityTable
+    worker: WorkerTable
+    sketches: tuple[SketchPlan, ...]
+
+    @classmethod
+    def load(cls, path: str | Path, environ: Mapping[str, str] | None = None) -> Config:
+        """Read and check a file.
+
+        Args:
+            path: of the TOML file; paths in it are relative to its folder.
+            environ: environment variables; those that begin with SKETCHSTREAM__ override keys of the file.
+
+        Raises:
+            ConfigError: the file cannot be read, or anything in it cannot be used.
+        """
+        import os
+
+        where = Path(path)
+        try:
+            text = where.read_text(encoding="utf-8")
+        except OSError as error:
+            msg = f"cannot read the configuration {where}: {error.strerror}"
+            raise ConfigError(msg) from None
+        except UnicodeDecodeError:
+            msg = f"{where} is not UTF-8 text"
+            raise ConfigError(msg) from None
+        return cls.parse(text, where, os.environ if environ is None else environ)
+
+    @classmethod
+    def parse(
+        cls, text: str, path: str | Path = "sketchstream.toml", environ: Mapping[str, str] | None = None
+    ) -> Config:
+        """The configuration that this TOML text says, as if it stood at `path`.
+
+        Raises:
+            ConfigError: one line for each mistake, all of them at once.
+        """
+        where = Path(path)
+        try:
+            data: dict[str, Any] = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            msg = f"{where} is not valid TOML: {error}"
+            raise ConfigError(msg) from None
+        mistakes = override(data, environ or {})
+        table, found, unclear = read_tables(data)
+        mistakes += found
+        config = None
+        if table is not None:
+            config, found = _assemble(table, where, unclear)
+            mistakes += found
+        if mistakes or config is None:
+            raise ConfigError(*(f"{where}: {mistake}" for mistake in mistakes))
+        return config
+
+    # ------------------------------------------------------------------ what others ask
+
+    @property
+    def group(self) -> str:
+        """Kafka's group.id; "files" for a file or standard input."""
+        return str(self.kafka.get("group.id", "files"))
+
+    @property
+    def from_kafka(self) -> bool:
+        """Whether the source is a topic."""
+        return self.input.topic is not None
+
+    @property
+    def format(self) -> str:
+        """Record format: json, key, value, packed (topics); jsonl, lines, csv, parquet, msgpack (files)."""
+        if self.from_kafka:
+            return self.input.format or "json"
+        return checks.file_format(self.input.format, self.input.file or "") or ""
+
+    @property
+    def max_ahead(self) -> int:
+        """How far an event time may lie beyond the clock, ms; the lateness if it is not said."""
+        return self.input.lateness if self.input.max_ahead is None else self.input.max_ahead
+
+    @property
+    def quorum(self) -> Quorum:
+        """What moves a watermark."""
+        return Quorum(self.input.quorum, self.input.quorum_time, self.input.quorum_most)
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths begin."""
+        return self.path.parent
+
+    def resolve(self, path: str | Path) -> Path:
+        """A path of the file, relative to it."""
+        return self.folder / Path(path).expanduser()
+
+    @property
+    def input_file(self) -> Path | None:
+        """The input file; None for topics and standard input."""
+        return None if self.input.file in (None, "-") else self.resolve(str(self.input.file))
+
+    @property
+    def store_path(self) -> Path:
+        """Folder of the directory store."""
+        return self.resolve(self.store.path or "state")
+
+    @property
+    def sealed_topic(self) -> str | None:
+        """Topic of sealed sketches; None when they go to a directory only."""
+        if not self.from_kafka or self.output.topic == "":
+            return None
+        return self.output.topic or f"{self.group}.sealed"
+
+    @property
+    def sealed_directory(self) -> Path | None:
+        """Folder of sealed sketches; None when they go to a topic only."""
+        if self.output.directory is not None:
+            return self.resolve(self.output.directory)
+        return None if self.from_kafka else self.resolve("sealed")
+
+    @property
+    def fingerprint(self) -> bytes:
+        """16 bytes that are equal exactly for equal sets of sketches."""
+        import hashlib
+
+        digest = hashlib.blake2b(digest_size=16, person=b"sketch-config")
+        for plan in sorted(self.sketches, key=lambda plan: plan.name):
+            digest.update(f"{plan.name}\0{plan.calendar}\0".encode() + plan.spec.fingerprint)
+        return digest.digest()
+
+    @property
+    def quality_rule(self) -> Rule:
+        """When an answer speaks of records that were lost."""
+        from sketchstream.quality import Rule, Tolerance
+
+        given = self.quality
+        return Rule(Tolerance(given.warn, given.warn_alarm), Tolerance(given.incomplete, given.incomplete_alarm))
+
+    def load_key(self) -> Key | None:
+        """The hash key, read from its file; None when no sketch needs one and none is configured.
+
+        Raises:
+            KeyMismatchError: the file cannot be read or holds no key.
+        """
+        from sketchstream.hashing import Key
+
+        return None if self.key_file is None else Key.load(self.key_file)
+
+    def plan(self, name: str) -> SketchPlan:
+        """The sketch of that name. Raises ConfigError that lists the names there are."""
+        for plan in self.sketches:
+            if plan.name == name:
+                return plan
+        near = difflib.get_close_matches(name, [plan.name for plan in self.sketches], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        names = ", ".join(plan.name for plan in self.sketches)
+        msg = f"no sketch is named {name!r:.60} in {self.path} (there are: {names}){hint}"
+        raise ConfigError(msg)
+
+    def memory_bytes(self, partitions: int, of: int | None = None) -> int:
+        """What open windows of that many partitions need at most in one worker, one snapshot copy included.
+
+        Args:
+            partitions: that the worker has.
+            of: of the input; default: it has all of them.
+        """
+        states, largest = 0, 0
+        for plan in self.sketches:
+            one = self._window_bytes(plan, of or partitions)
+            one *= plan.open_windows(self.input.lateness + self.input.quorum_time)
+            states += one * partitions
+            largest += one
+        return states + largest
+
+    def _window_bytes(self, plan: SketchPlan, of: int) -> int:
+        """Counters of one open window of one of that many partitions of the input."""
+        slots = plan.spec.domain.size or 0
+        if isinstance(plan.spec.domain, ClosedDomain) and self.checked:
+            slots = -(-slots // of)  # a partition's sketch has slots for its own items only
+        return slots * plan.spec.dtype.itemsize
+
+    @property
+    def checked(self) -> bool:
+        """Whether an item's partition can be recomputed."""
+        return self.partitioner is not None
+
+    @property
+    def partitioner(self) -> Partitioner | None:
+        """Recomputes an item's partition; None where that is impossible, not wanted, or not known yet."""
+        given = self.input.partitioner
+        if not self.from_kafka or self.input.partitioned_by != "item" or given == "unchecked":
+            return None
+        return given
+
+    @property
+    def lacks_partitioner(self) -> bool:
+        """Whether `input.partitioner` must be set before a worker may start."""
+        return self.from_kafka and self.input.partitioned_by == "item" and self.input.partitioner is None
+
+    def require_partitioner(self) -> None:
+        """Refuse a topic partitioned by item whose partitioner is not set; there is no default.
+
+        Raises:
+            ConfigError: says what to do.
+        """
+        if self.lacks_partitioner:
+            msg = f"{self.path}: {checks.NO_PARTITIONER}"
+            raise ConfigError(msg)
+
+    def fits_memory(self, partitions: int, of: int) -> bool:
+        """Whether open windows of so many of the input's partitions stay below `worker.memory_limit`."""
+        limit = self.worker.memory_limit
+        return limit is None or self.memory_bytes(partitions, of) <= limit
+
+    def snapshot_cost(self, partitions: int) -> str:
+        """One line that says what snapshots of that many partitions write, while every sketch has one busy window."""
+        window = sum(self._window_bytes(plan, partitions) for plan in self.sketches)
+        return spell_snapshots(window, partitions, self.store.snapshot_every, self.store.snapshot_rate)
+
+    def check_memory(self, partitions: int, of: int | None = None) -> str:
+        """One line that says what open windows need; ConfigError when it is above `worker.memory_limit`."""
+        needed, limit = self.memory_bytes(partitions, of), self.worker.memory_limit
+        text = f"open windows of {partitions} partitions need up to {spell_bytes(needed)}"
+        if limit is not None and needed > limit:
+            msg = (
+                f"{text}, more than worker.memory_limit = {spell_bytes(limit)}: use fewer slots, a shorter "
+                "input.lateness, or longer windows"
+            )
+            raise ConfigError(msg)
+        return text
+
+    @property
+    def budget(self) -> Budget | None:
+        """What the protected unit may lose over a period."""
+        from sketchstream.config import budget
+        from sketchstream.spec import exact_epsilon
+
+        table = self.privacy.budget
+        if table is None:
+            return None
+        try:
+            limit = exact_epsilon(table.epsilon, "privacy.budget.epsilon")
+        except SpecError as error:
+            raise ConfigError(str(error)) from None
+        return budget.parse(limit, table.per, (plan.calendar for plan in self.sketches))
+
+    def check_budget(self) -> str | None:
+        """One line that says what a period costs; None without a budget.
+
+        Raises:
+            ConfigError: it is above `privacy.budget`.
+        """
+        from sketchstream.config import budget
+
+        limit = self.budget
+        return None if limit is None else budget.require(limit, self._planned())
+
+    def items_in_a_period(self) -> Loss:
+        """Most that an item loses in one period of the budget, if every window is counted once; 0 without a budget."""
+        from sketchstream.config import budget
+
+        limit = self.budget
+        return Fraction(0) if limit is None else budget.item_loss(self._planned(), limit.period)
+
+    def _planned(self) -> list[Planned]:
+        """The sketches, as far as budgets go."""
+        from sketchstream.config.budget import Planned
+        from sketchstream.privacy.deployment import planned
+
+        return [Planned(plan.name, plan.calendar, planned(plan.spec)) for plan in self.sketches]
+
+
+def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
+    """The parts fitted together, and everything that does not fit.
+
+    Args:
+        table: the file, its own mistakes taken out.
+        path: of the file.
+        unclear: keys that were taken out; what is said of them here follows from that, and is left out.
+    """
+    kafka, mistakes = kafka_settings.read(table.kafka)
+    if table.input.topic is not None:
+        mistakes += kafka_settings.contradictions(kafka) if not mistakes else ()
+    mistakes += checks.check_input(table, kafka)
+    plans: list[SketchPlan] = []
+    names: set[str] = set()
+    for number, block in enumerate(table.sketch):
+        if not SKETCH_NAME.fullmatch(block.name):
+            mistakes.append(
+                f"name of sketch {number + 1} must be lower-case letters, digits, '_', '.' and '-' (at most 100), "
+                f"found {block.name!r:.60}"
+            )
+        if block.name in names:
+            mistakes.append(f"two sketches are named {block.name!r}")
+        names.add(block.name)
+        if f"sketch.{number}" in unclear:
+            continue
+        plan, found = plan_sketch(block, table, path.parent)
+        mistakes += [f'sketch "{block.name}": {mistake}' for mistake in found]
+        if plan is not None:
+            plans.append(plan)
+    mistakes += checks.check_store(table)
+    mistakes += checks.check_metrics(table)
+    mistakes += checks.check_limit(table, plans)
+    if table.key is None and "key" not in unclear:
+        mistakes += [
+            f'sketch "{plan.name}" needs a hash key: [key] file = "..." (made by `sketchstream keygen -o FILE`)'
+            for plan in plans
+            if plan.spec.needs_key
+        ]
+    mistakes = [one for one in mistakes if not any(re.search(rf"\b{re.escape(key)}\b", one) for key in unclear)]
+    if {"input", "input.topic", "input.file"} & set(unclear):
+        mistakes = [one for one in mistakes if not one.startswith("input takes")]
+    if mistakes or unclear:
+        return None, mistakes
+    config = Config(
+        path=path,
+        kafka=kafka,
+        input=table.input,
+        key_file=None if table.key is None else path.parent / table.key.file.expanduser(),
+        store=table.store,
+        output=table.output,
+        privacy=table.privacy,
+        quality=table.quality,
+        worker=table.worker,
+        sketches=tuple(plans),
+    )
+    try:
+        config.check_budget()
+    except ConfigError as error:
+        return None, list(error.mistakes)
+    return config, []

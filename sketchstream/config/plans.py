@@ -1,0 +1,179 @@
+"""One `[[sketch]]` of a configuration: its name, what it is, its windows, and the list of items it may have.
+
+In: a validated table. Out: a `SketchPlan`. Touches: the list of items that a closed domain names.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sketchstream.config import checks
+from sketchstream.errors import ConfigError, SpecError
+from sketchstream.spec import ClosedDomain, Item, NoPrivacyWarning, OpenDomain, ProfileSpec
+from sketchstream.stream.plans import SketchPlan
+from sketchstream.stream.windows import Calendar, Width
+
+if TYPE_CHECKING:
+    from sketchstream.config.schema import DomainTable, FileTable, InputTable, SketchTable
+
+EPSILON_RECORDS = "1/10"
+"""Default of `epsilon_records`."""
+SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
+
+
+def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[SketchPlan | None, list[str]]:
+    """One block as spec and calendar, or everything that is wrong with it."""
+    given = table.input
+    mistakes = list(_check_partitions(block, table))
+    calendar: Calendar | None = None
+    domain: ClosedDomain | OpenDomain | None = None
+    try:
+        calendar = Calendar(Width.parse(block.window), block.timezone)
+    except ConfigError as error:
+        mistakes.append(str(error))
+    try:
+        domain = _domain(block.domain, given.item_type, folder)
+    except (ConfigError, SpecError) as error:
+        mistakes.append(str(error))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NoPrivacyWarning)
+        try:
+            spec = ProfileSpec(
+                epsilon=block.epsilon,
+                unit=block.unit,
+                domain=domain or OpenDomain(1024),
+                max_count=block.max_count,
+                modulus=block.modulus,
+                max_weight=block.max_weight,
+                publish=block.publish,
+                epsilon_publish=block.epsilon_publish,
+                intrusion=block.intrusion,
+                bits=block.bits,
+                total_share=block.total_share,
+                counted=_counted(block, given),
+                max_total=block.max_total,
+                epsilon_records=_epsilon_records(block, given),
+            )
+        except (SpecError, ConfigError) as error:
+            mistakes.append(str(error))
+    if mistakes or calendar is None:
+        return None, mistakes
+    for one in caught:
+        warnings.warn(f'sketch "{block.name}": {one.message}', one.category, stacklevel=6)
+    return SketchPlan(block.name, spec, calendar), []
+
+
+def _check_partitions(block: SketchTable, table: FileTable) -> Iterator[str]:
+    """A sketch against how the topic is partitioned."""
+    given = table.input
+    if given.partitioned_by == "none":
+        if block.unit == "item":
+            yield (
+                "unit = 'item' needs input.partitioned_by = 'item': an item in several partitions would lose "
+                "epsilon in each of them"
+            )
+        elif block.publish != "state":
+            yield (
+                "input.partitioned_by = 'none' needs publish = 'state' (with intrusion = true or false): partitions "
+                "that share items can only be merged"
+            )
+    if block.unit == "item" and given.topic is not None and given.partitioner == "unchecked":
+        yield (
+            "unit = 'item' needs a partitioner that is checked, not 'unchecked': an item in several partitions would "
+            "lose epsilon in each of them; `sketchstream validate` finds it"
+        )
+
+
+def _counted(block: SketchTable, given: InputTable) -> bool | None:
+    """Whether events are counted apart from their weights: by default where records carry weights."""
+    if block.counted is None and given.weight is not None and block.unit == "event":
+        return None if block.total_share in ("0", "0.0") else True
+    return block.counted
+
+
+def _epsilon_records(block: SketchTable, given: InputTable) -> str:
+    """Noise of the number of records admitted: by default where a record holds one event, and the unit is the event.
+
+    A packed record holds any number of events, so that no share of records could be judged from events counted.
+    """
+    form = given.format if given.topic is not None else checks.file_format(given.format, given.file or "")
+    packed = form in ("packed", "msgpack")
+    if block.epsilon_records is None:
+        return "0" if packed or block.unit == "item" else EPSILON_RECORDS
+    if packed and block.epsilon_records != "0":
+        msg = "epsilon_records needs records of one event each; leave it out where records are packed"
+        raise ConfigError(msg)
+    return block.epsilon_records
+
+
+def _domain(table: DomainTable, item_type: str, folder: Path) -> ClosedDomain | OpenDomain:
+    """The domain that a `domain = {...}` says."""
+    given = sorted(name for name in ("slots", "size", "items_file") if getattr(table, name) is not None)
+    if len(given) != 1:
+        msg = "domain takes exactly one of slots (open), size (ids 0..size-1) or items_file (a list)"
+        raise ConfigError(msg)
+    if table.slots is not None:
+        if table.sample_rate is not None:
+            msg = "domain.sample_rate belongs to closed domains (size or items_file)"
+            raise ConfigError(msg)
+        return OpenDomain(table.slots) if table.levels is None else OpenDomain(table.slots, table.levels)
+    if table.levels is not None:
+        msg = "domain.levels belongs to open domains (slots)"
+        raise ConfigError(msg)
+    if table.size is not None:
+        if item_type != "int":
+            msg = f"domain.size counts the ids 0..size-1: set input.item_type = 'int' (it is {item_type!r})"
+            raise ConfigError(msg)
+        return ClosedDomain(size=table.size, sample_rate=table.sample_rate)
+    items = read_items(folder / Path(table.items_file or "").expanduser(), item_type)
+    return ClosedDomain(items=items, sample_rate=table.sample_rate)
+
+
+def read_items(path: Path, item_type: str = "text") -> list[Item]:
+    """The items of a closed domain: text, one a line, duplicates and empty lines refused.
+
+    Args:
+        path: UTF-8 text (any bytes without line breaks for item_type "bytes").
+        item_type: "text", "int" or "bytes": what items of the stream are.
+
+    Raises:
+        ConfigError: the file cannot be read, or a line is not an item; names the line's number, never its contents.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        msg = f"cannot read domain.items_file {path}: {error.strerror}"
+        raise ConfigError(msg) from None
+    lines = data.replace(b"\r\n", b"\n").split(b"\n")
+    if lines and lines[-1] == b"":
+        lines.pop()
+    if not lines:
+        msg = f"domain.items_file {path} is empty"
+        raise ConfigError(msg)
+    seen: dict[bytes, int] = {}
+    items: list[Item] = []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            msg = f"line {number} of domain.items_file {path} is empty"
+            raise ConfigError(msg)
+        try:
+            item: Item = line if item_type == "bytes" else line.decode("utf-8")
+            if item_type == "int":
+                if not re.fullmatch(rb"-?\d{1,19}", line):
+                    raise ValueError
+                item = int(line)
+        except ValueError:
+            wanted = "a whole number" if item_type == "int" else "UTF-8 text"
+            msg = f"line {number} of domain.items_file {path} is not {wanted}"
+            raise ConfigError(msg) from None
+        same = str(item).encode() if item_type == "int" else line
+        if same in seen:
+            msg = f"line {number} of domain.items_file {path} repeats line {seen[same]}"
+            raise ConfigError(msg)
+        seen[same] = number
+        items.append(item)
+    return items

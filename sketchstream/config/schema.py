@@ -1,0 +1,192 @@
+"""The shape of a configuration file: one model per table, every key with its type and default.
+
+In: plain data of a TOML file. Out: validated models; cross-checks are in `sketchstream.config.checks`.
+Touches: nothing. Imported only when a configuration is read (pydantic is slow to import).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from sketchstream.stream.partitioner import FORMER, Partitioner
+from sketchstream.stream.units import duration_ms, size_bytes
+
+InputFormat = Literal["json", "key", "value", "packed", "jsonl", "lines", "csv", "parquet", "msgpack"]
+Duration = Annotated[int, BeforeValidator(duration_ms)]
+Size = Annotated[int, BeforeValidator(size_bytes)]
+
+
+def _idle(value: object) -> int | None:
+    return None if value == "off" or value is None else duration_ms(value)
+
+
+def _text(value: object) -> object:
+    """Numbers are taken as their text where a text is wanted: epsilon = 1 means epsilon = "1"."""
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def _partitioner(value: object) -> object:
+    """Names of earlier releases under their present spelling."""
+    return FORMER.get(value, value) if isinstance(value, str) else value
+
+
+Number = Annotated[str, BeforeValidator(_text)]
+PartitionerName = Annotated[Literal[Partitioner, "unchecked"], BeforeValidator(_partitioner)]
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys are errors, nothing changes after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+
+
+class InputTable(Table):
+    """`[input]`: where records come from and what is in them."""
+
+    topic: str | None = None
+    file: str | None = None
+    format: InputFormat | None = None
+    item: str | None = None
+    item_type: Literal["text", "int", "bytes"] = "text"
+    weight: str | None = None
+    time: str = "record"
+    partitioned_by: Literal["item", "none"] | None = None
+    partitioner: PartitionerName | None = None
+    lateness: Duration = 600_000
+    max_ahead: Duration | None = None
+    quorum: Annotated[int, Field(ge=1, le=32)] = 10
+    quorum_time: Duration = 150_000
+    quorum_most: Annotated[int, Field(ge=1, le=1_000_000_000)] = 10_000
+    idle: Annotated[int | None, BeforeValidator(_idle)] = 600_000
+    idle_topic: Duration = 3_600_000
+    late_topic: str = ""
+    dead_letter_topic: str = ""
+    dead_letter_payload: bool = False
+    dead_letter_rate: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    data_loss: Literal["halt", "accept"] = "halt"
+    close_at_end: bool = False
+
+
+class KeyTable(Table):
+    """`[key]`: the hash key's file."""
+
+    file: Path
+
+
+class StoreTable(Table):
+    """`[store]`: where snapshots live."""
+
+    kind: Literal["kafka", "dir"] | None = None
+    path: Path | None = None
+    snapshot_every: Duration = 30_000
+    snapshot_rate: Size = 16 * 2**20
+
+
+class OutputTable(Table):
+    """`[output]`: where sealed sketches go."""
+
+    topic: str | None = None
+    directory: Path | None = None
+    results_topic: str = ""
+
+
+class BudgetTable(Table):
+    """`budget` of `[privacy]`: what a unit may lose over a period."""
+
+    epsilon: Number
+    per: str
+
+
+class PrivacyTable(Table):
+    """`[privacy]`: what may leave, and how much at most."""
+
+    diagnostics: Literal["exact", "off"] = "exact"
+    diagnostics_public: bool = False
+    max_epsilon: Number | None = None
+    budget: BudgetTable | None = None
+
+
+class WorkerTable(Table):
+    """`[worker]`: the process itself."""
+
+    metrics: str | None = None
+    memory_limit: Size | None = None
+    fail_fast: bool = False
+    raw: bool = True
+
+
+class DomainTable(Table):
+    """`domain` of a sketch: open (slots, levels) or closed (size or items_file)."""
+
+    slots: int | None = None
+    levels: int | None = None
+    size: int | None = None
+    items_file: Path | None = None
+    sample_rate: Number | None = None
+
+
+class SketchTable(Table):
+    """One `[[sketch]]`."""
+
+    name: str
+    window: str
+    timezone: str = "UTC"
+    kind: Literal["profile"] = "profile"
+    epsilon: Number
+    unit: Literal["event", "item"] = "event"
+    domain: DomainTable
+    max_count: int | None = None
+    epsilon_publish: Number | None = None
+    publish: Literal["histogram", "state"] = "histogram"
+    intrusion: bool | None = None
+    modulus: int | None = None
+    max_weight: int = 1
+    bits: int = 32
+    total_share: Number | None = None
+    counted: bool | None = None
+    max_total: int | None = None
+    epsilon_records: Number | None = None
+
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class QualityTable(Table):
+    """`[quality]`: which share of the records a window may lose before its answers say so."""
+
+    warn: Share = 0.005
+    warn_alarm: Share = 1e-3
+    incomplete: Share = 0.02
+    incomplete_alarm: Share = 1e-5
+
+
+class FileTable(Table):
+    """The whole file."""
+
+    kafka: dict[str, Any] = Field(default_factory=dict)
+    input: InputTable
+    key: KeyTable | None = None
+    store: StoreTable = StoreTable()
+    output: OutputTable = OutputTable()
+    privacy: PrivacyTable = PrivacyTable()
+    quality: QualityTable = QualityTable()
+    worker: WorkerTable = WorkerTable()
+    sketch: Annotated[tuple[SketchTable, ...], Field(min_length=1, max_length=64)]
+
+
+TABLES: dict[str, type[Table]] = {
+    "input": InputTable,
+    "key": KeyTable,
+    "store": StoreTable,
+    "output": OutputTable,
+    "privacy": PrivacyTable,
+    "budget": BudgetTable,
+    "quality": QualityTable,
+    "worker": WorkerTable,
+    "sketch": SketchTable,
+    "domain": DomainTable,
+}
+"""Tables by their names, `[kafka]` apart, whose keys are Kafka's."""

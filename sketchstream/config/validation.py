@@ -1,0 +1,188 @@
+"""The tables of a configuration file, validated; everything that is wrong with them, explained without jargon.
+
+In: plain data of a TOML file. Out: a `FileTable`, mistakes, keys that had to be taken out. Touches: nothing.
+
+So that all mistakes are told at once, a key that is wrong is taken out, or replaced by a value that is right, and the
+rest is read again. A misspelled key is read under the name that was probably meant.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from sketchstream.config.env import flatten
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from sketchstream.config.schema import FileTable
+
+Path = tuple[int | str, ...]
+ROUNDS: Final = 8
+"""Most readings: names, then types, then what these left open."""
+STAND_IN: Final[Mapping[str, Any]] = {
+    "name": "stand-in",
+    "window": "1d",
+    "epsilon": "1",
+    "domain": {"slots": 1024},
+    "file": "stand-in",
+    "input": {},
+    "sketch": [{"name": "stand-in", "window": "1d", "epsilon": "1", "domain": {"slots": 1024}}],
+}
+"""Right values in place of those that are missing or wrong, while the rest is read."""
+EXPECTED: Final[Mapping[str, str]] = {
+    "string_type": "a text",
+    "path_type": "a path",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of at most 64 bits",
+    "int_from_float": "a whole number",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "dict_type": "a table",
+}
+"""What each kind of error says was expected."""
+
+
+def read_tables(given: Mapping[str, Any]) -> tuple[FileTable | None, list[str], set[str]]:
+    """The file's tables as far as they can be read.
+
+    Returns:
+        The tables, None where nothing can be made of them; mistakes; the keys ("input.topic", "sketch.0") that were
+        taken out or stood in for.
+    """
+    from pydantic import ValidationError
+
+    from sketchstream.config.schema import FileTable
+
+    data: dict[str, Any] = copy.deepcopy(dict(given))
+    mistakes: list[str] = []
+    unclear: set[str] = set()
+    if isinstance(data.get("kafka"), dict):
+        data["kafka"] = dict(flatten(data["kafka"]))
+    for _ in range(ROUNDS):
+        try:
+            return FileTable.model_validate(data), mistakes, unclear
+        except ValidationError as error:
+            found = error.errors()
+        names = [one for one in found if one["type"] == "extra_forbidden"]
+        before = copy.deepcopy(data)
+        for one in names or found:
+            text = _explain(one, given, before)
+            if text is not None and text not in mistakes:
+                mistakes.append(text)
+            _mend(data, one["type"], one["loc"], unclear)
+        if data == before:
+            break
+    return None, mistakes, unclear
+
+
+def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:
+    """One mistake in one line; None for what only follows from others."""
+    kind, loc, value = error["type"], tuple(error["loc"]), error["input"]
+    path = _spelled(loc, data)
+    if kind == "extra_forbidden":
+        near = _near(loc)
+        parent = path.rpartition(".")[0]
+        hint = f"; did you mean {parent + '.' if parent else ''}{near}?" if near else ""
+        return f"unknown key {path}{hint}"
+    if loc == ("sketch",):
+        if kind == "too_short" and given.get("sketch"):
+            return None  # its blocks are wrong, and said to be
+        if kind in ("missing", "too_short"):
+            return "sketch is missing: the file needs at least one [[sketch]] block"
+        if kind == "too_long":
+            return "sketch: at most 64 [[sketch]] blocks"
+        return "sketch must be blocks with two brackets on each side: [[sketch]]"
+    if kind == "missing":
+        return f"{path} is missing"
+    shown = f", found {value!r:.40}" if isinstance(value, (str, int, float)) else ""
+    if kind == "literal_error":
+        return f"{path} must be {error['ctx']['expected']}{shown}"
+    if kind == "value_error":
+        message = str(error["msg"]).removeprefix("Value error, ")
+        return f"{path} {message.removeprefix('a duration ').removeprefix('a size ')}"
+    for limit, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
+        if limit in error.get("ctx", {}):
+            return f"{path} must be {words} {error['ctx'][limit]}{shown}"
+    if len(loc) == 1 and EXPECTED.get(kind) == "a table":
+        return f"{path} must be a table: [{path}]"
+    return f"{path} must be {EXPECTED.get(kind, 'something else')}{shown}"
+
+
+def _mend(data: dict[str, Any], kind: str, loc: Path, unclear: set[str]) -> None:
+    """Take a wrong key out of the data, rename a misspelled one, put something in for a needed one."""
+    place: Any = data
+    for part in loc[:-1]:
+        try:
+            place = place[part]
+        except (KeyError, IndexError, TypeError):
+            return
+    last = loc[-1]
+    if not isinstance(place, (dict, list)):
+        return
+    if kind == "extra_forbidden" and isinstance(place, dict):
+        value = place.pop(str(last), None)
+        near = _near(loc)
+        if near is not None and near not in place:
+            place[near] = value
+        else:
+            unclear.add(_key(loc))
+        return
+    if loc == ("sketch",) and isinstance(data.get("sketch"), dict):
+        data["sketch"] = [data["sketch"]]
+        return
+    unclear.add(_key(loc))
+    if isinstance(place, dict):
+        place.pop(str(last), None)
+        if str(last) in STAND_IN and (kind == "missing" or _needed(loc)):
+            place[str(last)] = copy.deepcopy(STAND_IN[str(last)])
+    elif isinstance(last, int):
+        place[last] = copy.deepcopy(STAND_IN["sketch"][0])
+
+
+def _key(loc: Path) -> str:
+    """The key that is in doubt; of a sketch, the whole block."""
+    if loc[0] == "sketch":
+        return ".".join(str(part) for part in loc[:2])
+    return ".".join(str(part) for part in loc)
+
+
+def _needed(loc: Path) -> bool:
+    """Whether the key at this place has no default."""
+    model = _model(loc[:-1])
+    field = model.model_fields.get(str(loc[-1]))
+    return field is not None and field.is_required()
+
+
+def _near(loc: Path) -> str | None:
+    """The known key that an unknown one is probably meant to be."""
+    near = difflib.get_close_matches(str(loc[-1]), list(_model(loc[:-1]).model_fields), n=1, cutoff=0.6)
+    return near[0] if near else None
+
+
+def _spelled(loc: Path, data: Mapping[str, Any]) -> str:
+    """`input.topic`, or `sketch "hourly".epsilon` for a block."""
+    parts = [str(part) for part in loc]
+    if len(loc) > 1 and loc[0] == "sketch" and isinstance(loc[1], int):
+        blocks = data.get("sketch")
+        block = blocks[loc[1]] if isinstance(blocks, list) and loc[1] < len(blocks) else {}
+        name = block.get("name") if isinstance(block, dict) else None
+        parts[:2] = [f'sketch "{name}"' if isinstance(name, str) else f"sketch {loc[1] + 1}"]
+    return ".".join(parts)
+
+
+def _model(loc: Path) -> type[BaseModel]:
+    """The table at this place of the file."""
+    from sketchstream.config import schema
+
+    model: type[BaseModel] = schema.FileTable
+    for part in loc:
+        if isinstance(part, str) and part in schema.TABLES:
+            model = schema.TABLES[part]
+    return model

@@ -1,0 +1,1 @@
+"""The kind `profile`: which fraction of the items occurs exactly t times."""

@@ -1,0 +1,173 @@
+"""Reconstruction: from published histograms of counters to a profile with intervals.
+
+In: `Observed` objects, and nothing else. Out: a `Profile`. Touches: nothing.
+Source: profile specification, sections 5 and 6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.profile.estimate.observed import Observed
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.profile.estimate.intervals.bands import Ends
+    from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
+    from sketchstream.kinds.profile.estimate.result import Facts, Profile
+
+METHODS = ("likelihood", "monotone", "inverse", "circulant")
+MAX_RESOLVED = 10_000_000
+"""Largest max_count that a profile resolves cell by cell."""
+
+__all__ = ["METHODS", "About", "Observed", "reconstruct"]
+
+
+def reconstruct(
+    observed: Sequence[Observed],
+    *,
+    method: str = "likelihood",
+    max_count: int,
+    norm: float | None = None,
+    beta: float = 0.05,
+    guarantee: Mapping[str, Any] | None = None,
+    about: About | None = None,
+) -> Profile:
+    """The profile behind what was published.
+
+    Args:
+        observed: the published histograms: one, or several parts of one population that could not be added
+            (different layers or costs). Nothing else is read, by any setting or stopping rule.
+        method: "likelihood" (default), "monotone", "inverse" or "circulant".
+        max_count: largest count to resolve.
+        norm: circulant only: 1, 2 (default) or inf.
+        beta: circulant only: chance that the noise exceeds its truncation.
+        guarantee: what is protected, carried along into exports.
+        about: the whole sketch, where it is more than its slots: its epsilons, and its noisy total.
+
+    Raises:
+        EstimateError: the method does not apply, or the parts do not belong together.
+
+    Source: Wu & Pagh, ICML 2024; profile specification 5.
+    """
+    parts = list(observed)
+    _check(parts, method, max_count, norm)
+    from sketchstream.kinds.profile.estimate.baselines import circulant, monotone
+    from sketchstream.kinds.profile.estimate.fit import Fit, mixed
+    from sketchstream.kinds.profile.estimate.intervals import bounds
+    from sketchstream.kinds.profile.estimate.likelihood import estimator
+    from sketchstream.kinds.profile.estimate.linear import inverse
+    from sketchstream.kinds.profile.estimate.open_domain import collisions
+    from sketchstream.kinds.profile.estimate.result import Profile
+
+    settings: dict[str, object] = {}
+    chosen = 2.0
+    if method == "circulant":
+        chosen = 2.0 if norm is None else float(norm)
+        settings = {"norm": "inf" if chosen == math.inf else int(chosen), "beta": beta}
+    facts = _facts(parts, method, settings, about or About())
+    if parts[0].open_domain:
+        fit, population, known = collisions.reconstruct(parts, method, max_count)
+        return Profile(fit, population, _with_total(known, about), facts, guarantee)
+    if method == "likelihood":
+        fit = estimator.reconstruct(parts, max_count)
+    else:
+
+        def one(part: Observed) -> Fit:
+            if method == "circulant":
+                return circulant.reconstruct(part, max_count, chosen, beta)
+            if method == "inverse":
+                return inverse.reconstruct(part, max_count)
+            return monotone.reconstruct(part, max_count)
+
+        fit = mixed([one(part) for part in parts], [part.slots[0] for part in parts])
+    known = bounds.closed(parts, max_count)
+    return Profile(fit, sum(part.slots[0] for part in parts), _with_total(known, about), facts, guarantee)
+
+
+@dataclass(frozen=True)
+class About:
+    """What a profile says of the whole sketch.
+
+    Args:
+        epsilon: of the largest layer. cost: of the publication. None: as the slots have it.
+        total: noisy sum of the weights, and parameters of the discrete Laplace draws in it; None: not counted.
+        signed: whether events may be deletions, so that a total may be negative.
+    """
+
+    epsilon: Fraction | None = None
+    cost: Fraction | None = None
+    total: tuple[int, tuple[Fraction, ...]] | None = None
+    signed: bool = False
+
+
+def _with_total(known: Uncertainty, about: About | None) -> Uncertainty:
+    """The same with the intervals of total and mean that a noisy total gives."""
+    if about is None or about.total is None:
+        return known
+    from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum, RatioEnds, TotalEnds
+
+    value, noise = float(about.total[0]), NoiseSum(about.total[1])
+    ends: dict[str, Ends] = {"total": TotalEnds(value, noise), "mean": RatioEnds(value, noise, known.tails.at(1))}
+    return replace(known, scalars={**known.scalars, **ends})
+
+
+def _check(parts: list[Observed], method: str, max_count: int, norm: float | None) -> None:
+    """Refuse what cannot be reconstructed, with one line that says why."""
+    if method not in METHODS:
+        msg = f"method must be one of {', '.join(METHODS)}, found {method!r:.40}"
+        raise EstimateError(msg)
+    if not parts:
+        msg = "nothing to reconstruct: no published object was given"
+        raise EstimateError(msg)
+    if isinstance(max_count, bool) or not isinstance(max_count, int) or not 1 <= max_count <= MAX_RESOLVED:
+        msg = f"max_count must be a whole number from 1 to {MAX_RESOLVED:,}, found {max_count!r:.40}"
+        raise EstimateError(msg)
+    if norm is not None and method != "circulant":
+        msg = f"norm belongs to method circulant, found method {method}"
+        raise EstimateError(msg)
+    if norm is not None and norm not in (1, 2, math.inf):
+        msg = f"norm must be 1, 2 or inf, found {norm!r:.40}"
+        raise EstimateError(msg)
+    first = parts[0]
+    for part in parts:
+        if part.unit != first.unit or part.open_domain != first.open_domain or part.modulus != first.modulus:
+            msg = "parts of one profile must share unit, modulus and kind of domain"
+            raise EstimateError(msg)
+    if first.modulus is not None and max_count >= first.modulus:
+        msg = f"max_count must be below the modulus {first.modulus}, found {max_count}"
+        raise EstimateError(msg)
+    if method == "circulant" and first.open_domain:
+        msg = "circulant knows nothing of collisions: open domains take likelihood, inverse or monotone"
+        raise EstimateError(msg)
+
+
+def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], about: About) -> Facts:
+    """What the profile says about where it came from."""
+    from sketchstream.kinds.profile.estimate.result import Facts
+
+    layers: list[tuple[str, str]] = []
+    for part in parts:
+        listed = [(law, str(epsilon)) for law, epsilon in part.layers]
+        if len(listed) > len(layers):
+            layers = listed
+    costs = [part.cost for part in parts if part.cost is not None]
+    epsilon = about.epsilon or max(epsilon * part.max_weight for part in parts for _, epsilon in part.layers)
+    cost = about.cost or (max(costs) if costs else None)
+    return Facts(
+        method=method,
+        unit=parts[0].unit,
+        form=parts[0].form,
+        d=sum(sum(part.slots) for part in parts),
+        layers=tuple(layers),
+        epsilon=str(epsilon),
+        cost=None if cost is None else str(cost),
+        total=None if about.total is None else float(about.total[0]),
+        signed=about.signed,
+        open_domain=parts[0].open_domain,
+        settings=dict(settings),
+    )

@@ -1,0 +1,1 @@
+"""Cheap or published estimators that the default is measured against."""

@@ -1,0 +1,77 @@
+"""What every estimator returns: one law of counts over the slots, beyond the largest resolved count too.
+
+In: shares at counts. Out: a frozen `Fit`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sketchstream.kinds.profile.estimate.observed import FAR, Cells, Floats
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A law of counts.
+
+    Args:
+        fractions: (n+1,) shares at counts 0..n; may be negative for unbiased methods.
+        heavy: (k,) ascending counts above n (middles of wide cells need not be whole).
+        heavy_shares: (k,) shares at those counts.
+    """
+
+    fractions: Floats
+    heavy: Floats
+    heavy_shares: Floats
+
+    @property
+    def above(self) -> float:
+        """Share of the slots above n."""
+        return float(self.heavy_shares.sum())
+
+
+def middles(cells: Cells) -> Floats:
+    """(B,) typical count of each cell; pooled ends stand at their inner end."""
+    low = np.where(cells.low <= -FAR, cells.high, cells.low).astype(np.float64)
+    high = np.where(cells.high >= FAR, cells.low, cells.high).astype(np.float64)
+    return (low + high) / 2.0
+
+
+def spread(cells: Cells, low: int, high: int) -> Floats:
+    """(high-low+1,) share of each count in low..high, wide cells spread evenly; negative bins count as they are."""
+    out = np.zeros(high - low + 1)
+    inside = (cells.high >= low) & (cells.low <= high)
+    for start, end, slots in zip(cells.low[inside], cells.high[inside], cells.slots[inside], strict=True):
+        width = 1 if end >= FAR else end - start + 1
+        first, last = max(start, low), min(start + width - 1, high)
+        if last >= first:
+            out[first - low : last - low + 1] += slots / width / cells.d
+    return out
+
+
+def above(cells: Cells, n: int, share: float) -> tuple[Floats, Floats]:
+    """Counts above n and their shares, adding up to `share`, in proportion to the cells that lie there."""
+    if share == 0.0:
+        return np.zeros(0), np.zeros(0)
+    inside = cells.high > n
+    counts = np.maximum(middles(cells)[inside], n + 1.0)
+    weights = np.maximum(cells.slots[inside], 0.0)
+    if counts.size == 0 or weights.sum() <= 0.0:
+        return np.array([n + 1.0]), np.array([share])
+    keep = weights > 0.0
+    return counts[keep], share * weights[keep] / weights.sum()
+
+
+def mixed(fits: Sequence[Fit], slots: Sequence[float]) -> Fit:
+    """One law from the laws of parts, weighted by their slots."""
+    if len(fits) == 1:
+        return fits[0]
+    weights = np.array(slots, dtype=np.float64) / sum(slots)
+    heavy = np.concatenate([fit.heavy for fit in fits])
+    shares = np.concatenate([w * fit.heavy_shares for w, fit in zip(weights, fits, strict=True)])
+    order = np.argsort(heavy, kind="stable")
+    fractions = np.sum([w * fit.fractions for w, fit in zip(weights, fits, strict=True)], axis=0)
+    return Fit(fractions, heavy[order], shares[order])

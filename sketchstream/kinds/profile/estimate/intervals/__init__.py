@@ -1,0 +1,1 @@
+"""Variances, brackets and the ends of intervals."""

@@ -1,0 +1,195 @@
+"""Estimates with what is not known of them: variances, brackets, and the ends of intervals.
+
+In: arrays. Out: `Band`, `Moments`, critical values. Touches: nothing.
+Source: Imbens & Manski, Econometrica 72 (2004), for numbers that are known up to a bracket.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from sketchstream.kinds.profile.estimate.observed import Floats
+
+Score = Callable[[Floats], Floats]
+"""A function of counts, whose mean over the slots is estimated."""
+SHOWS = 1.96
+"""Standard deviations to either side that hold 95%: what lies further off is told from nothing."""
+
+
+class Ends(Protocol):
+    """Whatever says the ends of its intervals."""
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of the intervals that reach z standard deviations to either side."""
+        ...
+
+
+def critical(z: float, width: Floats) -> Floats:
+    """Standard deviations to either side of a bracket that hold what z of them hold around a point.
+
+    A number inside a wide bracket is missed to one side only, so less is needed: 1.64 where a point takes 1.96.
+
+    Args:
+        z: standard deviations around a point.
+        width: of the brackets, in standard deviations.
+
+    Source: Imbens & Manski 2004, equation 7.
+    """
+    from scipy.special import ndtr
+
+    level = ndtr(z) - ndtr(-z)
+    out = np.full(np.shape(width), float(z))
+    for _ in range(6):  # Newton on a concave function
+        rise = np.exp(-(out**2) / 2.0) + np.exp(-((out + width) ** 2) / 2.0)
+        out -= (ndtr(out + width) - ndtr(-out) - level) * math.sqrt(2.0 * math.pi) / rise
+    return out
+
+
+@dataclass(frozen=True)
+class Band:
+    """Unbiased estimates known up to a bracket: low <= estimate <= high, both with the same noise.
+
+    Args:
+        low: (m,) estimates with everything in a wide bin at its lower end (equal to high in the unit range).
+        high: (m,) the same at the upper end.
+        variance: (m,) variance of the noise in both.
+    """
+
+    low: Floats
+    high: Floats
+    variance: Floats
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of the intervals that reach z standard deviations to either side, less for wide brackets."""
+        deviation = np.sqrt(np.maximum(self.variance, 0.0))
+        way = z * deviation
+        wide = self.high > self.low
+        if wide.any():
+            bracket = (self.high - self.low)[wide] / np.maximum(deviation[wide], 1e-300)
+            once, where = np.unique(bracket, return_inverse=True)  # counts in one wide bin share theirs
+            way[wide] = deviation[wide] * critical(z, once)[where]
+        return self.low - way, self.high + way
+
+    def at(self, k: int) -> Band:
+        """The band of one number."""
+        return Band(self.low[k : k + 1], self.high[k : k + 1], self.variance[k : k + 1])
+
+    def scaled(self, factor: float) -> Band:
+        """The band of the estimate times a positive factor."""
+        return Band(self.low * factor, self.high * factor, self.variance * factor**2)
+
+    def flipped(self, whole: float) -> Band:
+        """The band of `whole` minus the estimate."""
+        return Band(whole - self.high, whole - self.low, self.variance)
+
+
+def blend(bands: list[Band], weights: list[float]) -> Band:
+    """Weighted sum of independent bands."""
+    return Band(
+        np.sum([w * b.low for w, b in zip(weights, bands, strict=True)], axis=0),
+        np.sum([w * b.high for w, b in zip(weights, bands, strict=True)], axis=0),
+        np.sum([w * w * b.variance for w, b in zip(weights, bands, strict=True)], axis=0),
+    )
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What may lie beyond the largest counts that show above the noise.
+
+    Args:
+        events: most events, per slot, in addition to those counted. items: most items, per slot.
+        nearest, farthest: least and largest of their counts.
+    """
+
+    events: float
+    items: float
+    nearest: float
+    farthest: float
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Estimates of (1/d) sum b(h) for several scores b, and what wide bins leave open.
+
+    Args:
+        value: (m,) estimates, with everything in a wide bin at its middle and nothing beyond the horizon.
+        covariance: (m, m) of their noise.
+        mass: (w,) share of slots in each wide bin below the horizon.
+        inner, outer: (m, w) what b adds at the lower and at the upper end of each bin, per slot.
+        hidden: what may lie beyond the horizon; None if nothing is taken to be there.
+    """
+
+    value: Floats
+    covariance: Floats
+    mass: Floats
+    inner: Floats
+    outer: Floats
+    hidden: Hidden | None = None
+
+    @property
+    def tail(self) -> float:
+        """Events, per slot, that may lie beyond the horizon."""
+        return 0.0 if self.hidden is None else self.hidden.events
+
+
+def blended(moments: Sequence[Moments], weights: Sequence[float]) -> Moments:
+    """Weighted sum of independent moments."""
+    pairs = list(zip(moments, weights, strict=True))
+    return Moments(
+        np.sum([w * m.value for m, w in pairs], axis=0),
+        np.sum([w * w * m.covariance for m, w in pairs], axis=0),
+        np.concatenate([w * m.mass for m, w in pairs]),
+        np.concatenate([m.inner for m, _ in pairs], axis=1),
+        np.concatenate([m.outer for m, _ in pairs], axis=1),
+        scattered([(m.hidden, w) for m, w in pairs if m.hidden is not None]),
+    )
+
+
+def scattered(parts: Sequence[tuple[Hidden, float]]) -> Hidden | None:
+    """Weighted sum of what may lie beyond the horizons of several parts."""
+    if not parts:
+        return None
+    return Hidden(
+        sum(w * one.events for one, w in parts),
+        sum(w * one.items for one, w in parts),
+        min(one.nearest for one, _ in parts),
+        max(one.farthest for one, _ in parts),
+    )
+
+
+def decreasing(y: Floats, weights: Floats | None = None) -> Floats:
+    """The closest non-increasing sequence in weighted least squares (pool adjacent violators). (m,) -> (m,)."""
+    from scipy.optimize import isotonic_regression
+
+    return np.asarray(isotonic_regression(y, weights=weights, increasing=False).x, dtype=np.float64)
+
+
+def settled(band: Band, model: Band) -> Band:
+    """The band with the model's variance wherever its own is less than a quarter of it.
+
+    An unbiased estimate of a variance is noisy where few slots lie near, and may be negative.
+    """
+    own = np.where(band.variance >= 0.25 * model.variance, band.variance, model.variance)
+    return Band(band.low, band.high, np.maximum(own, 0.0))
+
+
+def trusted(own: Floats, typical: Floats) -> Floats:
+    """`settled` for a covariance, in the order of matrices. (m, m), (m, m) -> (m, m)."""
+    return own if np.linalg.eigvalsh(own - typical / 4.0)[0] >= 0.0 else typical
+
+
+def normal_quantile(level: float) -> float:
+    """Z with Pr[|N(0,1)| <= z] = level."""
+    from statistics import NormalDist
+
+    if not 0.0 < level < 1.0 or math.isnan(level):
+        from sketchstream.errors import EstimateError
+
+        msg = f"level must lie between 0 and 1, found {level}"
+        raise EstimateError(msg)
+    return NormalDist().inv_cdf(0.5 + level / 2.0)

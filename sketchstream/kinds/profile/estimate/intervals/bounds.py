@@ -1,0 +1,232 @@
+"""What is known about each number whatever the method: unbiased estimates, their variances, brackets.
+
+In: the observed parts of one closed domain. Out: `Uncertainty`, from which a profile draws intervals at
+any level. Touches: nothing. Source: profile specification 5.5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from sketchstream.kinds.profile.estimate import fit as fits
+from sketchstream.kinds.profile.estimate.intervals.bands import (
+    Band,
+    Ends,
+    Moments,
+    blend,
+    blended,
+    critical,
+    decreasing,
+    settled,
+    trusted,
+)
+from sketchstream.kinds.profile.estimate.intervals.falling import Falling, ratios, together
+from sketchstream.kinds.profile.estimate.linear.circle import Circle
+from sketchstream.kinds.profile.estimate.linear.line import Line, expected, linear
+from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Bands of every number, in the units that the profile reports.
+
+    Args:
+        fractions: (n+1,) of the shares at counts 0..n.
+        counts: (n+1,) of the numbers of items at counts 0..n.
+        tails: (n+2,) of the numbers of items with a count of at least 0..n+1; their ends never rise.
+        above: of the share of items above n.
+        scalars: of total, mean, entropy, one_hit_ratio, coverage.
+        covers: one sentence that says what the intervals cover.
+    """
+
+    fractions: Band
+    counts: Band
+    tails: Falling
+    above: Band
+    scalars: Mapping[str, Ends]
+    covers: str
+
+
+def xlogx(t: Floats) -> Floats:
+    """T ln t with 0 at 0."""
+    return np.asarray(t * np.log(np.maximum(t, 1.0)))
+
+
+def present(t: Floats) -> Floats:
+    """1 for counts of at least one."""
+    return np.asarray((t >= 0.5).astype(np.float64))
+
+
+def once(t: Floats) -> Floats:
+    """1 for a count of one."""
+    return np.asarray((np.abs(t - 1.0) < 0.5).astype(np.float64))
+
+
+def identity(t: Floats) -> Floats:
+    """The count itself."""
+    return np.asarray(t, dtype=np.float64)
+
+
+SCORES = (present, once, identity, xlogx)
+ITEMS, ONCE, EVENTS, SURPRISE = range(4)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A number that is a function of two linear estimates: its range over an ellipse around them.
+
+    For a ratio that is Fieller's interval. It holds where the delta method fails: the divisor may lie near zero.
+
+    Args:
+        centres: (c, 2) the two estimates, one row for each way the counts may lie in wide bins.
+        covariance: (2, 2) of their noise.
+        number: vectorised function of both; never leaves the possible values.
+    """
+
+    centres: Floats
+    covariance: Floats
+    number: Callable[[Floats, Floats], Floats]
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Least and largest value within z standard deviations, less where the centres lie far apart. (1,), (1,)."""
+        values = self._within(z)
+        if len(self.centres) > 1:
+            between = np.ptp(self.number(self.centres[:, 0], self.centres[:, 1]))
+            deviation = float(np.ptp(values, axis=1).max()) / (2.0 * z)
+            values = self._within(float(critical(z, np.asarray(between / max(deviation, 1e-300)))))
+        return np.array([values.min()]), np.array([values.max()])
+
+    def _within(self, z: float) -> Floats:
+        """(c, 512) values on the ellipses of radius z around the centres."""
+        spread, axes = np.linalg.eigh(self.covariance)
+        shift = z * (axes * np.sqrt(np.maximum(spread, 0.0))) @ CIRCLE
+        return self.number(self.centres[:, :1] + shift[0], self.centres[:, 1:] + shift[1])
+
+
+CIRCLE = np.stack([np.cos(np.linspace(0.0, 2.0 * np.pi, 512)), np.sin(np.linspace(0.0, 2.0 * np.pi, 512))])
+
+
+def closed(parts: Sequence[Observed], n: int) -> Uncertainty:
+    """Bands for one closed domain, from any number of parts that were not added together."""
+    lines = [linear(part) for part in parts]
+    models = [model(part, line, n) for part, line in zip(parts, lines, strict=True)]
+    d = float(sum(part.slots[0] for part in parts))
+    weights = [part.slots[0] / d for part in parts]
+
+    def known(draw: Callable[[Line | Circle], Band]) -> Band:
+        own = [draw(line) for line in lines]
+        return blend([settled(b, draw(m)) for b, m in zip(own, models, strict=True)], weights)
+
+    shares, tails = known(lambda line: line.shares(n)), known(lambda line: line.tails(n))
+    own = [line.moments(SCORES) for line in lines]
+    seen = [m.moments(SCORES, line.horizon).covariance for m, line in zip(models, lines, strict=True)]
+    above = Band(tails.low[-1:], tails.high[-1:], tails.variance[-1:])
+    scalars = derived(blended(own, weights), np.sum([w * w * c for w, c in zip(weights, seen, strict=True)], axis=0), d)
+    alone = blend([m.tails(n) for m in models], weights).variance[1:]
+    windows = together([m.window_variances(n) for m in models], weights)
+    falling = Falling(tails.scaled(d), ratios(alone, windows))
+    return Uncertainty(shares, shares.scaled(d), falling, above, scalars, covered(lines, n))
+
+
+def model(part: Observed, line: Line | Circle, n: int) -> Line | Circle:
+    """What one would expect to see of the monotone law of counts: variances that cannot be negative."""
+    tails = decreasing(line.tails(n).low[1:]).clip(0.0, 1.0)
+    law = -np.diff(np.concatenate([[1.0], tails]))
+    above = float(tails[-1])
+    if isinstance(line, Circle):
+        return expected(part, 0, law, np.array([n + 1.0]), np.array([above]))
+    return expected(part, 0, law, *fits.above(line.cells, n, above))
+
+
+def covered(lines: Sequence[Line | Circle], n: int) -> str:
+    """What the intervals cover, in words."""
+    said = "the noise (of the counters and of the publication); the slots and what they hold are taken as they are"
+    if any(line.horizon < line.whole.low.size and line.resolved <= n for line in lines):
+        said += "; where bins are wide, also every way the counts may lie within them"
+    return said + hiding(lines)
+
+
+def hiding(lines: Sequence[Line | Circle]) -> str:
+    """What noise hides of large counts, and what is taken of it, in words; empty if it hides none."""
+    released = [line for line in lines if isinstance(line, Line) and line.horizon < line.whole.low.size]
+    if not released:
+        return ""
+    first = min(int(line.whole.low[line.horizon]) for line in released)
+    items = sum(line.tail.most(line.tail_at(line.horizon)) * line.d for line in released)
+    most = f"up to {items:,.0f} items may have"
+    if all(line.hidden(line.horizon) is None for line in released):
+        return (
+            f"; no count of {first:,} or more shows above the noise, and none is taken to be there, though {most} one"
+        )
+    return (
+        f"; {most} counts of {first:,} and more, which cannot be told from noise: events, mean, coverage and entropy "
+        "take it that such items thin out as those below them do, or faster, and are left as open as that leaves them; "
+        "k+ numbers, shares and low quantiles do not hang on it"
+    )
+
+
+def derived(moments: Moments, model: Floats, d: float) -> dict[str, Ends]:
+    """Total, ratios and entropy from the estimates of all SCORES together; `model` is their expected covariance."""
+    low, high = moments.inner @ moments.mass, moments.outer @ moments.mass
+    tail = np.array([0.0, 0.0, moments.tail, 0.0])
+    ways = moments.value + np.stack([low, high, high + tail])
+
+    def region(x: int, y: int, number: Callable[[Floats, Floats], Floats], centres: Floats) -> Region:
+        pick = np.ix_([x, y], [x, y])
+        return Region(centres[:, [x, y]] * d, trusted(moments.covariance[pick], model[pick]) * d**2, number)
+
+    variance = moments.covariance[EVENTS, EVENTS]
+    total = Band(ways[:1, EVENTS], ways[2:, EVENTS], np.array([variance]))
+    total = settled(total, Band(total.low, total.high, model[EVENTS : EVENTS + 1, EVENTS]))
+    return {
+        "total": total.scaled(d),
+        "mean": region(EVENTS, ITEMS, _mean, ways),
+        "one_hit_ratio": region(ONCE, ITEMS, share, ways[:1]),
+        "coverage": region(ONCE, EVENTS, lambda x, y: 1.0 - share(x, y), ways),
+        "entropy": region(EVENTS, SURPRISE, partial(entropy, math.log(d)), entropy_ways(moments, d)),
+    }
+
+
+def _mean(events: Floats, items: Floats) -> Floats:
+    """Events for each item; at least one."""
+    return np.asarray(np.maximum(events / np.maximum(items, 1.0), 1.0))
+
+
+def share(part: Floats, whole: Floats) -> Floats:
+    """Part / whole, between 0 and 1."""
+    return np.asarray((np.maximum(part, 0.0) / np.maximum(whole, 1.0)).clip(0.0, 1.0))
+
+
+def entropy(most: float, events: Floats, surprise: Floats) -> Floats:
+    """Ln N - S/N, between 0 and ln d."""
+    events = np.maximum(events, 1.0)
+    return np.asarray((np.log(events) - surprise / events).clip(0.0, most))
+
+
+def entropy_ways(moments: Moments, d: float) -> Floats:
+    """(c, 4) estimates for the least and the largest entropy that wide bins and the far tail allow.
+
+    A count t moved up raises the entropy if ln t < S/N, and lowers it else. What the far tail holds, in any part of
+    it, lowers the entropy most as one item, and raises it most as many items that are as small as they can be.
+    """
+    value = moments.value
+    typical = float(value[SURPRISE] / value[EVENTS]) if value[EVENTS] > 0.0 else 0.0
+    slope = [end[EVENTS] * typical - end[SURPRISE] for end in (moments.inner, moments.outer)]
+    rising = slope[1] > slope[0]
+    most = np.where(rising, moments.outer, moments.inner) @ moments.mass
+    least = np.where(rising, moments.inner, moments.outer) @ moments.mass
+    if moments.hidden is None:
+        return np.asarray(value + np.stack([least, most]))
+    far = moments.hidden
+    events = np.append(far.events / 4.0 ** np.arange(16), 0.0)
+    largest = np.log(np.clip(events * d, far.nearest, far.farthest)) + 1.0
+    one = np.zeros((events.size, 4))
+    one[:, EVENTS] = events
+    many = one.copy()
+    one[:, SURPRISE], many[:, SURPRISE] = events * largest, events * math.log(far.nearest)
+    return np.asarray(value + np.concatenate([least + one, most + many]))

@@ -1,0 +1,149 @@
+"""Intervals of k+ numbers that fall with k, as the numbers themselves do.
+
+In: a band of unbiased k+ numbers, and how much less the means of neighbours vary. Out: `Falling`, whose ends never
+rise. Touches: nothing. Source: Barlow, Bartholomew, Bremner & Brunk 1972 (isotonic regression); what the windows and
+the constants do: `docs/theory/reconstruction.md`, section 1.
+
+A k+ number is at most the mean of those at and below k, and at least the mean of those at and above it. Undoing the
+noise of counters makes neighbours err to opposite sides, so such means err far less than each by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sketchstream.kinds.profile.estimate.intervals.bands import Band, decreasing
+from sketchstream.kinds.profile.estimate.observed import Floats
+
+WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""How many neighbours a window may hold."""
+MARGIN = 1.15
+"""What the error of a window is multiplied with: it is chosen for what was seen."""
+SURE = 0.5
+"""Part of what k+ numbers fall within a window, as seen, that counts against it when one is chosen."""
+ALONE = 0.9
+"""What the error of a number by itself is multiplied with when it is compared with windows."""
+
+
+def window_means(x: Floats, width: int) -> Floats:
+    """Means of so many neighbours. (m,) -> (m - width + 1,)."""
+    sums = np.convolve(x, np.ones(width), "valid")
+    return np.asarray(sums / width)
+
+
+def squares_of_a_ramp(width: int) -> Floats:
+    """(width,) what the k+ numbers of a window are multiplied with to get sum of b^2, if b is their mean's score."""
+    return np.asarray((2.0 * np.arange(width, 0, -1) - 1.0) / width**2)
+
+
+def ratios(alone: Floats, windows: Mapping[int, Floats]) -> dict[int, Floats]:
+    """Standard deviation of each window's mean over the mean standard deviation of its members; at most 1.
+
+    Args:
+        alone: (K,) variances of k+ numbers from k = 1 on.
+        windows: for each width, (K - width + 1,) variances of the means, by the first k.
+    """
+    out = {}
+    deviation = np.sqrt(np.maximum(alone, 0.0))
+    for width, variance in windows.items():
+        usual = window_means(deviation[: variance.size + width - 1], width)
+        ratio = np.sqrt(np.maximum(variance, 0.0)) / np.maximum(usual, 1e-300)
+        out[width] = np.where(usual > 0.0, np.minimum(ratio, 1.0), 1.0)
+    return out
+
+
+@dataclass(frozen=True)
+class Falling:
+    """K+ numbers for k = 0, 1, .. with ends that never rise from k = 1 on.
+
+    Args:
+        band: of each number by itself. ratios: for each width, of the windows by their first k, from k = 1 on: how
+            much less their means vary. Windows reach no further than the counts that are resolved.
+        limited: whether no number ends above the number of all items as it is by itself.
+    """
+
+    band: Band
+    ratios: Mapping[int, Floats]
+    limited: bool = False
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of the intervals, not cut to possible numbers."""
+        low, high, _ = self.ends_and_ways(z)
+        return low, high
+
+    def at(self, k: int) -> Band:
+        """One number by itself."""
+        return self.band.at(k)
+
+    def ends_and_ways(self, z: float) -> tuple[Floats, Floats, Floats]:
+        """Ends of the intervals, and half the width that each would have by itself."""
+        low, high = self.band.ends(z)
+        way, most = np.maximum(high - low, 0.0) / 2.0, high[1]
+        low[1:], high[1:] = fallen(self.band.low[1:], self.band.high[1:], low[1:], high[1:], self.ratios)
+        if self.limited:
+            low, high = np.minimum(low, most), np.minimum(high, most)
+        return low, high, way
+
+
+def fallen(
+    least: Floats, most: Floats, low: Floats, high: Floats, known: Mapping[int, Floats]
+) -> tuple[Floats, Floats]:
+    """Ends from the best windows, made non-increasing. All (K,).
+
+    Args:
+        least: unbiased numbers, the least that brackets leave possible.
+        most: the largest.
+        low: lower ends of their intervals, each by itself.
+        high: upper ends.
+        known: `ratios`.
+    """
+    down, up = least - low, high - most
+    half = np.maximum((high - low) / 2.0, 1e-9)
+    guide = np.maximum(decreasing((least + most) / 2.0, 1.0 / half**2), 0.0)
+    lower, upper = low.copy(), high.copy()
+    cost_down, cost_up = ALONE * down, ALONE * up
+    for width, ratio in known.items():
+        size = ratio.size
+        if not size:
+            continue
+        reach = size + width - 1
+        error = MARGIN * ratio
+        middle = window_means(guide[:reach], width)
+        first, last = slice(0, size), slice(width - 1, reach)
+        way = error * window_means(down[:reach], width)
+        cost = SURE * (guide[first] - middle) + way
+        better = cost < cost_down[first]
+        lower[first] = np.where(better, window_means(least[:reach], width) - way, lower[first])
+        cost_down[first] = np.where(better, cost, cost_down[first])
+        way = error * window_means(up[:reach], width)
+        cost = SURE * (middle - guide[last]) + way
+        better = cost < cost_up[last]
+        upper[last] = np.where(better, window_means(most[:reach], width) + way, upper[last])
+        cost_up[last] = np.where(better, cost, cost_up[last])
+    lower, upper = decreasing(lower), decreasing(upper)
+    return lower, np.maximum(lower, upper)
+
+
+HELD = 0.05
+"""How far an estimate stays from either end at least, as a part of half the width its number has by itself."""
+
+
+def holding(value: Floats, low: Floats, high: Floats, way: Floats, most: float) -> tuple[Floats, Floats]:
+    """Ends widened to hold estimates inside, within 0 and `most`, which still never rise. All (K,)."""
+    room = HELD * way
+    low = np.minimum(np.clip(low, 0.0, most), np.maximum(value - room, 0.0))
+    high = np.maximum(np.clip(high, 0.0, most), np.minimum(value + room, most))
+    return np.minimum.accumulate(low), np.maximum.accumulate(high[::-1])[::-1]
+
+
+def together(parts: Sequence[Mapping[int, Floats]], weights: Sequence[float]) -> dict[int, Floats]:
+    """Variances of the windows' weighted sums over independent parts, as far as all of them reach."""
+    out = {}
+    for width in WIDTHS:
+        size = min(one[width].size if width in one else 0 for one in parts)
+        if size:
+            out[width] = np.sum([w * w * one[width][:size] for one, w in zip(parts, weights, strict=True)], axis=0)
+    return out

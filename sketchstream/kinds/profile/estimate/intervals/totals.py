@@ -1,0 +1,136 @@
+"""Intervals of a noisy counter, and of the mean that it gives with the number of items.
+
+In: a counter's value and the laws of its noise; the number of items with its variance. Out: interval ends at any
+level. Touches: nothing.
+Source: Fieller 1954 (ratio of two estimates); docs/theory/privacy.md, section 3 (the counters' noise).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter as Multiset
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from sketchstream.kinds.profile.estimate.intervals.bands import Band
+from sketchstream.kinds.profile.estimate.observed import Floats
+
+LONGEST = 1 << 20
+"""Points of a law; wider laws are computed on every second, fourth, ... integer, and rounded outwards."""
+
+
+@dataclass(frozen=True)
+class NoiseSum:
+    """The sum of independent discrete Laplace draws.
+
+    Args:
+        epsilons: parameters of the draws.
+    """
+
+    epsilons: tuple[Fraction, ...]
+
+    @cached_property
+    def variance(self) -> float:
+        """Of the sum: 2a / (1-a)^2 for each draw, a = exp(-epsilon)."""
+        return sum(0.5 / math.sinh(float(epsilon) / 2) ** 2 for epsilon in self.epsilons)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the sum."""
+        return math.sqrt(self.variance)
+
+    def quantile(self, alpha: float) -> float:
+        """The smallest q with Pr[sum > q] <= alpha; alpha below a half. Exact, by the Fourier transform of the law."""
+        return _quantile(tuple(sorted(Multiset(map(float, self.epsilons)).items())), alpha)
+
+    def ends(self, level: float) -> tuple[float, float]:
+        """(-q, q) with Pr[-q <= sum <= q] at least `level`."""
+        q = self.quantile((1.0 - level) / 2.0)
+        return -q, q
+
+
+@lru_cache(maxsize=64)
+def _tail(epsilons: tuple[tuple[float, int], ...]) -> tuple[int, Floats]:
+    """Step of the lattice, and Pr[sum >= step * j] for j = 0, 1, 2, ..."""
+    variance = sum(times * 0.5 / math.sinh(epsilon / 2) ** 2 for epsilon, times in epsilons)
+    reach = 10.0 * math.sqrt(variance) + 40.0 / min(epsilon for epsilon, _ in epsilons) + 2.0
+    step = 1
+    while 2.0 * reach / step > LONGEST:
+        step *= 2
+    size = 1 << max(4, math.ceil(math.log2(2.0 * reach / step)))
+    wave = 2.0 * np.pi * np.arange(size // 2 + 1) / size
+    spectrum = np.ones(wave.size)
+    for epsilon, times in epsilons:
+        # (1-a)^2 / (1 - 2a cos w + a^2), with nothing cancelled
+        spectrum *= (1.0 + (np.sin(wave / 2.0) / math.sinh(epsilon * step / 2.0)) ** 2) ** -times
+    law = np.maximum(np.fft.irfft(spectrum, size), 0.0)
+    upper: Floats = np.cumsum(law[: size // 2][::-1])[::-1]
+    return step, upper
+
+
+def _quantile(epsilons: tuple[tuple[float, int], ...], alpha: float) -> float:
+    step, upper = _tail(epsilons)
+    first = int(np.argmax(upper <= alpha)) if upper[-1] <= alpha else upper.size
+    return float(max(first - 1, 0) * step + (step - 1))
+
+
+@dataclass(frozen=True)
+class TotalEnds:
+    """Ends of the intervals of a counter.
+
+    Args:
+        value: noise included.
+        noise: in it.
+    """
+
+    value: float
+    noise: NoiseSum
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends with the probability that z standard deviations have under a normal law."""
+        low, high = self.noise.ends(math.erf(z / math.sqrt(2.0)))
+        return np.array([self.value + low]), np.array([self.value + high])
+
+
+@dataclass(frozen=True)
+class RatioEnds:
+    """Ends of the intervals of a counter over the number of items: Fieller's.
+
+    Args:
+        value: the counter's. noise: in it.
+        items: (1,) band of the number of items, independent of that noise.
+    """
+
+    value: float
+    noise: NoiseSum
+    items: Band
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """The ratios r for which value - r items lies within z standard deviations; no upper end: infinity."""
+        found = [
+            fieller(self.value, self.noise.variance, float(items), float(self.items.variance[0]), z)
+            for items in (self.items.low[0], self.items.high[0])
+        ]
+        return np.array([min(low for low, _ in found)]), np.array([max(high for _, high in found)])
+
+
+def fieller(value: float, variance: float, items: float, items_variance: float, z: float) -> tuple[float, float]:
+    """Fieller's interval of value / items, two independent estimates; unbounded where `items` may be nothing."""
+    a = items**2 - z**2 * items_variance
+    b = value * items
+    c = value**2 - z**2 * variance
+    inside = b * b - a * c
+    if items <= 0.0 or a <= 0.0:
+        return (0.0 if c <= 0.0 or inside <= 0.0 else _least(a, b, c, inside)), math.inf
+    root = math.sqrt(max(inside, 0.0))
+    return (b - root) / a, (b + root) / a
+
+
+def _least(a: float, b: float, c: float, inside: float) -> float:
+    """The lower end where there is no upper one: the smallest positive root of a r^2 - 2 b r + c."""
+    root = math.sqrt(inside)
+    roots = [(b - root) / a, (b + root) / a] if a else [c / (2.0 * b)] if b else []
+    return min((one for one in roots if one > 0.0), default=0.0)

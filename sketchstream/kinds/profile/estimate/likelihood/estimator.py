@@ -1,0 +1,243 @@
+"""The default estimator: smooth models, a sparse candidate and a shrinkage path, averaged; one EM step at the end.
+
+In: observed parts of one closed domain. Out: a `Fit`. Touches: nothing.
+Source: profile specification 5.4; notes on the likelihood (constants and what each part buys);
+`docs/theory/reconstruction.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sketchstream.kinds.profile.estimate import laws
+from sketchstream.kinds.profile.estimate.fit import Fit, mixed
+from sketchstream.kinds.profile.estimate.likelihood import channels, smooth, sparse
+from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
+from sketchstream.kinds.profile.estimate.likelihood.problem import Likelihood
+from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+
+FOLDS = 5
+SHORT = 3
+"""Fewer cells than these leave smooth models and atoms nothing to say."""
+WITHIN = 100
+"""Most cycles of accelerated EM that look for atoms inside wide bins."""
+WIDE = np.power(10.0, np.arange(1.0, -6.5, -0.5))
+HEAD = (1.0, 1e-1, 1e-2, 1e-3, 1e-5)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the recipe reads besides the data: public parameters only.
+
+    Args:
+        n: largest count resolved. epsilon: weakest layer. information: sd of a k+ share.
+        least: share below which an atom of the sparse candidate is taken for noise.
+        brief: fewer paths and folds, where each evaluation is dear.
+        plain: fewer models, where not much is asked of them.
+    """
+
+    n: int
+    epsilon: float
+    information: float
+    least: float
+    brief: bool = False
+    plain: bool = False
+
+
+@dataclass(frozen=True)
+class Start:
+    """The law that the paths shrink to, and what it was made of.
+
+    Args:
+        f: (m,). fits, weights: smooth models. atoms: sparse candidate or None, with its weight.
+        evidence: log of the summed evidence of everything in it.
+    """
+
+    f: Floats
+    fits: list[smooth.Fitted]
+    weights: Floats
+    atoms: sparse.Atoms | None
+    atoms_weight: float
+    evidence: float
+
+
+def reconstruct(parts: Sequence[Observed], n: int) -> Fit:
+    """The likelihood estimate of one closed domain.
+
+    Several parts (different layers or costs) may be random parts of one population or populations of their own: both
+    are fitted, one law for all and a law for each, and averaged by their evidence.
+    """
+    together, evidence = _one(parts, n)
+    if len(parts) == 1:
+        return together
+    each = [_one([part], n) for part in parts]
+    apart = mixed([fit for fit, _ in each], [part.slots[0] for part in parts])
+    gain = sum(one for _, one in each) - evidence
+    share = 1.0 / (1.0 + math.exp(min(max(-gain, -700.0), 700.0)))
+    return mixed([apart, together], [share, 1.0 - share])
+
+
+def _one(parts: Sequence[Observed], n: int) -> tuple[Fit, float]:
+    """One law for all the parts, and its evidence."""
+    problem, grid = channels.likelihood(parts, n)
+    epsilon = min(min(part.epsilons) for part in parts)
+    d = float(sum(part.slots[0] for part in parts))
+    dear = parts[0].unit == "event" and (len(parts) > 1 or len(parts[0].epsilons) > 1)  # no tridiagonal inverse
+    settings = Settings(n, epsilon, _information(parts, d), _least(parts, d), brief=dear)
+    f, evidence = estimate(problem, grid, settings, generator(parts))
+    return channels.spread_out(parts, grid, f, n), evidence
+
+
+def generator(parts: Sequence[Observed]) -> np.random.Generator:
+    """A generator seeded by what was published: the same object gives the same profile."""
+    seed = hashlib.blake2b(b"".join(part.digest + part.values.tobytes() for part in parts), digest_size=8).digest()
+    return np.random.default_rng(int.from_bytes(seed, "little"))
+
+
+def estimate(problem: Likelihood, grid: Grid, settings: Settings, rng: np.random.Generator) -> tuple[Floats, float]:
+    """The whole recipe on the grid: the averaged law after one EM step (m,), and its evidence."""
+    m = problem.m
+    if m == 1:
+        return np.ones(1), problem.value(np.ones(1))
+    flat = grid.width / grid.width.sum()
+    if m < SHORT or problem.d < 50:
+        start = Start(np.asarray(flat), [], np.zeros(0), None, 0.0, problem.value(np.asarray(flat)))
+    else:
+        start = begin(problem, grid, settings)
+    cuts = _cuts(grid)[: 2 if settings.brief else None]
+    laws_ = candidates(problem, start.f, cuts, settings.brief)
+    score = np.zeros(laws_.shape[0])
+    folds = 3 if settings.brief else FOLDS
+    for train, test in problem.folds(start.f, folds, rng) if problem.d >= 4 * folds else []:
+        again = candidates(train, _refit(train, start), cuts, settings.brief)
+        score += [test.value(one / one.sum()) for one in again]
+    score[0] += math.log(laws_.shape[0])
+    weight = np.exp(score - score.max())
+    f = (weight / weight.sum()) @ (laws_ / laws_.sum(axis=1, keepdims=True))
+    return problem.step(np.asarray(f)), start.evidence
+
+
+def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
+    """Smooth models and the sparse candidate, averaged by evidence."""
+    nodes, n, epsilon = problem.nodes, settings.n, settings.epsilon
+    basis = smooth.splines(nodes, epsilon)
+    base = np.log(grid.width)
+    last = int(np.searchsorted(nodes, n, side="right")) - 1
+    variants = [base]
+    if last < problem.m - 1 and last >= 8:
+        variants.append(np.where(np.arange(problem.m) <= last, base, smooth.OFF))
+    ladders: list[tuple[Floats, smooth.Model, list[smooth.Fitted]]] = []
+    for one in variants:
+        model = smooth.build(smooth.PLAIN, basis, one, (0, last), nodes)
+        start = ladders[0][2][:2][-1].c if ladders else None
+        ladders.append((one, model, smooth.ladder(problem, model, start=start)))
+    top = [max(fitted.evidence for fitted in fits) for _, _, fits in ladders]
+    ladders = [one for one, evidence in zip(ladders, top, strict=True) if evidence > max(top) - 10.0]
+    if len(ladders) == 2:
+        free, _ = smooth.average(ladders[0][2])
+        if float(free[last + 1 :].sum()) * problem.d < 1.0:
+            ladders = ladders[1:]  # not a slot above n: with or without a cut is the same
+    fits = [fitted for _, _, some in ladders for fitted in some]
+    best = max(top)
+
+    flat = np.asarray(grid.width / grid.width.sum())
+    taus = problem.d * np.power(10.0, np.arange(0.0, -8.25, -0.5))[:, None] * np.ones(problem.m)
+    unrestricted = problem.path(flat, taus, flat)[-1]
+    if grid.parts is not None:  # the path moved whole bins; EM finds where in them
+
+        def update(f: Floats) -> tuple[Floats, float]:
+            value, ratio, _ = problem.score(f / f.sum())
+            moved = f * ratio
+            return np.asarray(moved / moved.sum()), value
+
+        unrestricted = grid.gathered(channels.squarem(unrestricted, update, 1e-2, WITHIN), n)
+    rough = max((one.evidence for one in fits if one.strength >= 1.0), default=best)
+    known = 10.0 * min(max((0.15 - settings.information) / 0.08, 0.0), 1.0)
+    bonus = max(known, min(10.0, best - rough))
+    loose = grid.parts is not None
+    atoms = sparse.candidate(problem, unrestricted, n, epsilon, settings.least, bonus, best - 12.0, loose)
+
+    if atoms is None or atoms.score < best + 30.0:
+        for kind in smooth.KINDS[2:] if settings.plain else smooth.KINDS[1:]:
+            for one, _, plain in ladders:
+                model = smooth.build(kind, basis, one, (0, last), nodes)
+                fits += smooth.ladder(problem, model, start=plain[:2][-1].c)
+        for _, model, _ in ladders if not settings.plain else []:
+            fits += smooth.cliffs(problem, model, fits, epsilon)
+    f, weights = smooth.average(fits)
+    evidence = np.array([one.evidence for one in fits])
+    top_score = max(float(evidence.max()), atoms.score if atoms is not None else -math.inf)
+    total, share = float(np.exp(evidence - top_score).sum()), 0.0
+    if atoms is not None:
+        mine = math.exp(atoms.score - top_score)
+        total += mine
+        share = mine / total
+        f = (1.0 - share) * f + share * atoms.law(problem.m)
+    return Start(f, fits, weights, atoms, share, top_score + math.log(total))
+
+
+def candidates(problem: Likelihood, f0: Floats, cuts: Sequence[int], brief: bool) -> Floats:
+    """f0 itself and the shrinkage paths from it towards the unrestricted maximum. (1 + 15 + 5 * cuts, m)."""
+    m, d = problem.m, problem.d
+    wide, head = (WIDE[::3], HEAD[::2]) if brief else (WIDE, HEAD)
+    out = [f0[None, :], problem.path(f0, d * wide[:, None] * np.ones(m), f0)]
+    for cut in cuts:
+        taus = np.full((len(head), m), 100.0 * d)
+        taus[:, : cut + 1] = d * np.array(head)[:, None]
+        out.append(problem.path(f0, taus, f0))
+    return np.concatenate(out)
+
+
+def _cuts(grid: Grid) -> list[int]:
+    """Nodes at which the head ends, for paths that free the head only: counts 4, 16, 64, ..."""
+    out, cut = [], 4
+    while cut <= grid.low[-1]:
+        out.append(int(np.searchsorted(grid.low, cut, side="right")) - 1)
+        cut *= 4
+    return out
+
+
+def _refit(train: Likelihood, start: Start) -> Floats:
+    """The start law from other data: the models that matter, weights kept."""
+    if not start.fits:
+        return start.f
+    heavy = [i for i in np.argsort(start.weights)[::-1][:4] if start.weights[i] > 0.05] or [int(start.weights.argmax())]
+    total = float(start.weights[heavy].sum())
+    f = np.zeros(train.m)
+    if start.atoms_weight < 1.0 - 1e-9:
+        for i in heavy:
+            one = start.fits[i]
+            f += start.weights[i] / total * smooth.fit(train, one.model, one.strength, one.c, 3, weigh=False).f
+    else:
+        f = start.f.copy()
+    if start.atoms is not None and start.atoms_weight > 1e-6:
+        mass, value = sparse.refit(train, start.atoms.at, start.atoms.mass, 6)
+        share = start.atoms_weight
+        f = (1.0 - share) * f + share * replace(start.atoms, mass=mass, value=value).law(train.m)
+    return f
+
+
+def _information(parts: Sequence[Observed], d: float) -> float:
+    """Standard deviation of a k+ share, publication included (notes 1.3 and 7.2)."""
+    variance = 0.0
+    for part in parts:
+        v0 = (
+            laws.tail_variance(part.epsilons)
+            if part.unit == "event"
+            else 0.25 * laws.response_gain(part.epsilons, part.modulus or 2)
+        )
+        share = part.slots[0] / d
+        variance += share**2 * v0 / part.slots[0]
+        variance += part.noise_variance * float((laws.stencil(part.epsilons) ** 2).sum()) / d**2
+    return math.sqrt(variance)
+
+
+def _least(parts: Sequence[Observed], d: float) -> float:
+    """Smallest share of an atom worth keeping: with noisy bins, twice their noise."""
+    noisy = [part.noise_variance for part in parts if part.form == "bins"]
+    return max(1e-5, 2.0 * math.sqrt(max(noisy)) / d if noisy else 0.0)

@@ -1,0 +1,285 @@
+"""The likelihood of a profile given what was published, for one level with one discrete Laplace layer.
+
+In: a grid, the decay of the noise, the law of the published noise. Out: l(f), its gradient, its information, the EM
+step, the shrinkage path. Touches: nothing but scratch of its own.
+Source: notes on the likelihood 1.1, 1.4, 7.1, 7.2; `docs/theory/reconstruction.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from copy import copy
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.kinds.profile.estimate.likelihood import kernels, realised
+from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
+from sketchstream.kinds.profile.estimate.observed import Floats
+
+TINY = 1e-300
+
+
+@dataclass
+class Seen:
+    """What was published: h, its total d, the law of its noise, and the part of it that is held out.
+
+    Args:
+        form: kernels.EXACT, CUMULATIVE or BINS. h: (m,) slots in each cell. d: slots in all.
+        q: ratio of the noise law (0 for EXACT). mult: how many such noises add up (folds: a fraction).
+    """
+
+    form: int
+    h: Floats
+    d: float
+    q: float
+    mult: float
+
+    @property
+    def variance(self) -> float:
+        """Variance of the noise of one published value."""
+        return self.mult * 2.0 * self.q / (1.0 - self.q) ** 2 if self.form else 0.0
+
+
+class Likelihood(Protocol):
+    """What the models need to know of the data: every channel and every part looks the same from there."""
+
+    nodes: Floats
+    m: int
+
+    @property
+    def d(self) -> float:
+        """Slots in all."""
+        ...
+
+    def value(self, f: Floats) -> float:
+        """l(f)."""
+        ...
+
+    def score(self, f: Floats) -> tuple[float, Floats, Floats]:
+        """l(f), the ratio with dl/df = ratio - d and EM step f o ratio / d, and the expected cells mu."""
+        ...
+
+    def step(self, f: Floats) -> Floats:
+        """One EM step."""
+        ...
+
+    def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> Floats:
+        """Rows whose Gram matrix is the Fisher information of columns of log f."""
+        ...
+
+    def path(self, f0: Floats, taus: Floats, start: Floats, tolerance: float = 1e-2) -> Floats:
+        """Shrinkage path towards f0."""
+        ...
+
+    def folds(self, f: Floats, count: int, rng: np.random.Generator) -> list[tuple[Likelihood, Likelihood]]:
+        """(train, test) pairs of a random split of the slots; f is a pilot law."""
+        ...
+
+
+class Markov:
+    """One discrete Laplace layer seen through cells: K = diag(v) A diag(s), A with a tridiagonal inverse.
+
+    v, s and the ratios of A are chosen so that the probabilities of staying in a cell and of moving to the next one
+    are exact for counts spread evenly over their cell; for unit cells the whole kernel is exact.
+    """
+
+    def __init__(self, grid: Grid, epsilon: float, seen: Seen) -> None:
+        self.grid, self.epsilon, self.seen = grid, epsilon, seen
+        self.m = grid.low.size
+        self.rho, self.v, self.s = transition(grid, epsilon)
+        self.nodes = grid.nodes
+        self._clear(self.m)
+
+    def _clear(self, cells: int) -> None:
+        """Scratch for so many cells: the saddlepoint starts at no tilt."""
+        self.y, self.z, self._work = np.zeros(cells), np.zeros(1), np.zeros((5, cells))
+
+    @property
+    def d(self) -> float:
+        """Slots in all."""
+        return self.seen.d
+
+    def folds(self, f: Floats, count: int, rng: np.random.Generator) -> list[tuple[Likelihood, Likelihood]]:
+        """(train, test) pairs of a random split of the slots into folds."""
+        _, _, mu = self.score(f)
+        pairs: list[tuple[Likelihood, Likelihood]] = []
+        for train, test in thin(self.seen, mu * np.exp(self.y), count, rng):
+            pairs.append((self.of(train), self.of(test)))
+        return pairs
+
+    def of(self, seen: Seen) -> Markov:
+        """The same kernel with other data (a fold)."""
+        out = copy(self)
+        out.seen = seen
+        out._clear(seen.h.size)
+        return out
+
+    def spread(self, u: Floats) -> Floats:
+        """A u."""
+        out = np.empty_like(u)
+        kernels.two_pass(self.rho, u, out)
+        return out
+
+    def chances(self, f: Floats) -> Floats:
+        """P with K f = v p. (m,)."""
+        return np.maximum(self.spread(self.s * f), TINY)
+
+    def expected(self, f: Floats) -> Floats:
+        """Expected slots in each cell. (m,)."""
+        return np.maximum(self.seen.d * self.v * self.chances(f), TINY)
+
+    def score(self, f: Floats) -> tuple[float, Floats, Floats]:
+        """l(f), the ratio s o A u (so that dl/df = ratio - d and the EM step is f o ratio / d), and mu."""
+        value, mu = self._solve(f)
+        return value, self.back(np.exp(self.y)), mu
+
+    def back(self, u: Floats) -> Floats:
+        """What the nodes get of u on the published cells: the ratio if u is what was seen over what was expected."""
+        return np.asarray(self.s * self.spread(self.seen.d * self.v * u))
+
+    def value(self, f: Floats) -> float:
+        """l(f)."""
+        return self._solve(f)[0]
+
+    def _solve(self, f: Floats) -> tuple[float, Floats]:
+        """l(f) and mu; leaves the saddlepoint in y and z."""
+        seen = self.seen
+        mu = self.expected(f)
+        for _ in range(2):
+            value = float(
+                kernels.saddlepoint(seen.form, mu, seen.h, self.y, self.z, seen.d, seen.q, seen.mult, self._work)
+            )
+            if value > kernels.IMPOSSIBLE:
+                return value, mu
+            self.y[:], self.z[:] = 0.0, 0.0  # a start that was too far off
+        return kernels.IMPOSSIBLE, mu
+
+    def step(self, f: Floats) -> Floats:
+        """One EM step: the posterior mean of the realised profile, renormalised."""
+        _, mu = self._solve(f)
+        out = f * self.back(realised.held(self.seen, mu, self.y) / mu)
+        return np.asarray(out / out.sum())
+
+    def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> Floats:
+        """Rows whose Gram matrix is the Fisher information of columns of log f. (m or m+1, k).
+
+        Args:
+            f: (m,) law.
+            mu: (m,) expected cells.
+            columns: (m, k) d log f / d parameter before normalisation.
+            centre: (k,) f'columns.
+        """
+        jacobian = np.empty((self.m + (self.seen.form == kernels.BINS), columns.shape[1]))
+        kernels.two_pass_columns(self.rho, columns * (self.s * f)[:, None], jacobian[: self.m])
+        jacobian[: self.m] *= (self.seen.d * self.v)[:, None]
+        jacobian[: self.m] -= mu[:, None] * centre
+        return settle(self.seen, mu, jacobian)
+
+    def path(self, f0: Floats, taus: Floats, start: Floats, tolerance: float = 1e-2) -> Floats:
+        """Argmax of l + sum tau (f0 log f - f) for each row of taus, each started from the one before.
+
+        Args:
+            f0: (m,) where the path shrinks to.
+            taus: (r, m) strengths.
+            start: (m,) first point.
+            tolerance: Newton stops below this decrement, in nats.
+
+        Returns: (r, m) laws (not renormalised).
+        """
+        seen = self.seen
+        out = np.empty((taus.shape[0], self.m))
+        kernels.path(
+            seen.form, self.rho, self.v, self.s, seen.h, seen.d, seen.q, seen.mult, np.maximum(f0, 1e-10), taus,
+            np.maximum(start, 1e-12), tolerance, out,
+        )  # fmt: skip
+        return out
+
+
+def settle(seen: Seen, mu: Floats, jacobian: Floats) -> Floats:
+    """J turned in place into rows whose Gram matrix is J' S^-1 J; for BINS the last row is filled in."""
+    m = mu.size
+    tail = np.zeros(jacobian.shape[1])
+    kernels.settle_rows(seen.form, mu, seen.variance, seen.d, jacobian[:m], tail)
+    if seen.form == kernels.BINS:
+        jacobian[m] = tail
+    return jacobian
+
+
+def thin(seen: Seen, pilot: Floats, count: int, rng: np.random.Generator) -> list[tuple[Seen, Seen]]:
+    """(train, test) data of a random split of the slots; pilot: (m,) expected cells given the data (noisy data only).
+
+    Source: note 7.2 (2.6); at no noise, exactly the multivariate hypergeometric split.
+    """
+    m = seen.h.size
+    if seen.form == kernels.EXACT:
+        whole = np.rint(seen.h).astype(np.int64)
+        rest, noise = np.zeros(m), np.zeros((count, m))
+    else:
+        up = np.cumsum(np.maximum(pilot, 0.0))
+        whole = np.diff(np.rint(up * (round(seen.d) / up[-1])), prepend=0.0).astype(np.int64)
+        rest = seen.h - whole
+        noise = rng.normal(0.0, math.sqrt(seen.variance / count), (count, m))
+        noise -= noise.mean(axis=0)
+        if seen.form == kernels.CUMULATIVE:
+            noise[:, 0] = 0.0  # thresholds 1..m-1: a cell gains the noise of its own and loses that of the next
+            noise -= np.append(noise[:, 1:], np.zeros((count, 1)), axis=1)
+    pairs = []
+    for j, part in enumerate(split(whole, count, rng)):
+        held, size = part + rest / count + noise[j], float(part.sum())
+        pairs.append(
+            (
+                Seen(seen.form, seen.h - held, seen.d - size, seen.q, seen.mult * (1.0 - 1.0 / count)),
+                Seen(seen.form, held, size, seen.q, seen.mult / count),
+            )
+        )
+    return pairs
+
+
+def split(whole: npt.NDArray[np.int64], count: int, rng: np.random.Generator) -> list[Floats]:
+    """Split counted things into `count` folds of equal size, at random: multivariate hypergeometric draws."""
+    left = whole.copy()
+    out = []
+    for j in range(count):
+        rest = count - j
+        total = int(left.sum())
+        if rest == 1:
+            part = left
+        elif total < 1_000_000_000:  # the generator's limit; beyond it, thinning is as good
+            part = rng.multivariate_hypergeometric(left, total // rest, method="marginals")
+        else:
+            part = rng.binomial(left, 1.0 / rest)
+        out.append(part.astype(np.float64))
+        left = left - part
+    return out
+
+
+def transition(grid: Grid, epsilon: float) -> tuple[Floats, Floats, Floats]:
+    """Rho (m-1,), v (m,), s (m,) of the kernel on cells.
+
+    With counts spread evenly over each cell, exact chances: stay P_i, step right r_i, step left l_i;
+    rho_i^2 = r_i l_{i+1} / (P_i P_{i+1}); v_i = sqrt(w_i P_i) with w the reversible measure; s makes columns sum to 1.
+    """
+    a = math.exp(-epsilon)
+    m = grid.low.size
+    width = grid.width.astype(np.float64)
+    leave = -np.expm1(-epsilon * width)  # 1 - a^w
+    out = a * leave / (width * (1.0 - a) * (1.0 + a))  # chance to leave on one side
+    if m == 1:
+        return np.zeros(0), np.ones(1), np.ones(1)
+    stay = 1.0 - 2.0 * out
+    stay[0] = 1.0 / (1.0 + a)
+    stay[-1] = 1.0 - out[-1]
+    reach = leave.copy()  # of a step into the cell, how much stops there
+    reach[0] = reach[-1] = 1.0
+    right = out[:-1] * reach[1:]
+    left = out[1:] * reach[:-1]
+    rho = np.sqrt(right * left / (stay[:-1] * stay[1:]))
+    measure = np.cumprod(np.concatenate([[1.0], right / left]))
+    measure *= width[m // 2] / measure[m // 2]
+    v = np.sqrt(measure * stay)
+    sums = np.empty(m)
+    kernels.two_pass(rho, v, sums)
+    return rho, v, 1.0 / sums

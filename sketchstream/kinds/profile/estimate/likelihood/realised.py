@@ -1,0 +1,117 @@
+"""How many slots each cell holds, given a published cumulative histogram: the exact posterior mean, where it is cheap.
+
+In: slots expected in each cell, what was published. Out: slots expected given that. Touches: nothing.
+Source: forward and backward recursion (Baum et al. 1970); `docs/theory/reconstruction.md`. The saddlepoint of the notes
+on the likelihood, 7.1, takes the few slots of a cell for a continuum: 1,000 slots at epsilon 2 come out 5% further
+from the truth by L1, 20% by earth mover's distance.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sketchstream.kernels import kernel
+from sketchstream.kinds.profile.estimate.likelihood.kernels import CUMULATIVE
+from sketchstream.kinds.profile.estimate.observed import Floats, Ints
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.profile.estimate.likelihood.problem import Seen
+
+RARE = 1e-10
+"""Chance of published noise that is left out."""
+WORK = 3e7
+"""Most products that the recursion may take; where there are more the noise is wide, and the saddlepoint good."""
+
+
+def held(seen: Seen, mu: Floats, y: Floats) -> Floats:
+    """Slots expected in each cell given what was published. mu: expected before, y: the saddlepoint at mu. All (m,)."""
+    if seen.form == CUMULATIVE:
+        noise, out = noise_of_sum(seen.q, round(seen.mult)), np.empty(mu.size)
+        above = np.rint(np.cumsum(seen.h[:0:-1])[::-1]).astype(np.int64)
+        if mu.size * noise.size**2 <= WORK and chain(mu, above, round(seen.d), noise, out):
+            return out
+    return mu * np.exp(y)
+
+
+def noise_of_sum(q: float, times: int) -> Floats:
+    """(2R+1,) chances of -R..R for the sum of so many discrete Laplace numbers of ratio q, but for RARE."""
+    reach = math.ceil(math.log(RARE) / math.log(q))
+    one = q ** np.abs(np.arange(-reach, reach + 1)) * (1.0 - q) / (1.0 + q)
+    out = one
+    for _ in range(times - 1):
+        out = np.convolve(out, one)
+        cut = int(np.searchsorted(np.cumsum(out), 0.1 * RARE))
+        out = out[cut : out.size - cut]
+    return np.asarray(out)
+
+
+@kernel
+def chain(mu: Floats, above: Ints, d: Any, noise: Floats, out: Floats) -> Any:
+    """Slots expected in each cell given noisy numbers of slots above thresholds; False if these cannot be.
+
+    The true numbers form a Markov chain from d down to 0: a cell holds a Poisson number of slots. Those within reach
+    of the noise are tried.
+
+    Args:
+        mu: (m,) slots expected before.
+        above: (m-1,) published slots in cells 1.., 2.., and so on.
+        d: slots in all.
+        noise: (2R+1,) law of the noise of one published number.
+        out: (m,) filled in.
+    """
+    m, k = mu.size, noise.size
+    least = np.empty(m + 1, np.int64)  # number of slots above each threshold that is tried first
+    least[0], least[m] = d, 0
+    for i in range(1, m):
+        least[i] = above[i - 1] - k // 2
+    chance, slots = np.zeros((m, 2 * k - 1)), np.zeros((m, 2 * k - 1))  # of g slots in a cell, and g times it
+    for i in range(m):
+        rate, highest = math.log(mu[i]), -math.inf
+        start = least[i] - least[i + 1] - (k - 1)
+        for x in range(max(0, -start), 2 * k - 1):
+            chance[i, x] = (start + x) * rate - math.lgamma(start + x + 1.0)
+            highest = max(highest, chance[i, x])
+        for x in range(max(0, -start), 2 * k - 1):
+            chance[i, x] = math.exp(chance[i, x] - highest)
+            slots[i, x] = (start + x) * chance[i, x]
+    after = np.zeros((m + 1, k))  # chance of what was published from a threshold on, given the number above it
+    after[m, 0] = 1.0
+    for i in range(m - 1, 0, -1):
+        here, top = after[i], 0.0
+        for j in range(k):
+            weight = after[i + 1, j]
+            if weight > 1e-30:
+                for x in range(k):
+                    here[x] += weight * chance[i, k - 1 + x - j]
+        for x in range(k):
+            here[x] = here[x] * noise[k - 1 - x] if least[i] + x >= 0 else 0.0
+            top = max(top, here[x])
+        if not top > 0.0:
+            return False
+        for x in range(k):
+            here[x] /= top
+    before, both, mean = np.zeros(k), np.zeros(k), np.zeros(k)
+    before[0] = 1.0
+    for i in range(m):
+        both[:], mean[:] = 0.0, 0.0
+        for x in range(k):
+            weight = before[x]
+            if weight > 1e-30:
+                for j in range(k):
+                    both[j] += weight * chance[i, k - 1 + x - j]
+                    mean[j] += weight * slots[i, k - 1 + x - j]
+        total, part, top = 0.0, 0.0, 0.0
+        for j in range(k):
+            total += both[j] * after[i + 1, j]
+            part += mean[j] * after[i + 1, j]
+            before[j] = both[j] * noise[k - 1 - j]
+            top = max(top, before[j])
+        if not total > 0.0 or not top > 0.0:
+            return False
+        out[i] = part / total
+        for j in range(k):
+            before[j] /= top
+    return True

@@ -1,0 +1,1 @@
+"""Unbiased linear estimates: the exact inverse of the noise and its variances."""

@@ -1,0 +1,40 @@
+"""The exact inverse of the noise: unbiased shares, count by count, which may be negative or above 1.
+
+They add up to 1. Nothing is cut here, or the shares would be biased; a `Profile` cuts what it derives from them.
+
+In: one level of an `Observed`. Out: a `Fit`. Touches: nothing.
+Source: profile specification 5.2; Dwork et al., ICS 2010 (randomized response); Ghazi et al., NeurIPS 2022.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.profile.estimate import fit as fits
+from sketchstream.kinds.profile.estimate.linear.circle import Circle
+from sketchstream.kinds.profile.estimate.linear.line import Line
+from sketchstream.kinds.profile.estimate.observed import Observed
+
+
+def reconstruct(observed: Observed, n: int) -> fits.Fit:
+    """Unbiased shares of one closed domain; beyond the unit range wide bins are spread evenly."""
+    cells = observed.cells()
+    if observed.unit == "item":
+        share = Circle(observed).shares(observed.modulus - 1 if observed.modulus else n).low
+        counts = np.arange(n + 1, share.size, dtype=np.float64)
+        return fits.Fit(share[: n + 1], counts, share[n + 1 :])
+    line = Line(observed)
+    if cells.unit_range[0] > -line.k:
+        msg = f"inverse needs {line.k} unit bins below zero for {line.k} layers; use likelihood"
+        raise EstimateError(msg)
+    if observed.form == "state":
+        # the plain stencil, cell by cell (specification 5.2); what the stencil puts outside 0..n closes the sum
+        k = line.k
+        fractions = np.convolve(cells.dense(-k, n + k)[1] / cells.d, line.taps, "valid")
+        return fits.Fit(fractions, *fits.above(cells, n, 1.0 - float(fractions.sum())))
+    fractions = line.shares(n).low
+    top = min(n, line.resolved)
+    if n > top:
+        fractions[top + 1 :] = fits.spread(cells, top + 1, n)
+    return fits.Fit(fractions, *fits.above(cells, n, 1.0 - float(fractions.sum())))

@@ -1,0 +1,76 @@
+"""The noise of counters undone where one published bin holds many counts.
+
+In: the bins about and beyond the last single count, the noise of a counter. Out: an inverse. Touches: nothing.
+Source: profile specification 5.2, carried on to bins inside which counts are spread evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from sketchstream.kinds.profile.estimate import laws
+from sketchstream.kinds.profile.estimate.observed import Floats, Ints
+
+FAR_WIDTH = 64.0
+"""Bins so many times wider than the noise are taken as they are."""
+REACH = 1 << 20
+"""Farthest that the noise of several layers is followed."""
+
+
+def undone_bins(low: Ints, high: Ints, epsilons: Sequence[float]) -> Floats:
+    """C of the share of each bin: row i estimates the share of slots with a count in bin i. (m, m).
+
+    Rows are unbiased if counts are spread evenly over each bin; over single counts, whatever they are. What the
+    stencil is for single counts they are for bins: the inverse of the chances that a count of one bin is seen in
+    another. Where bins are wide against the noise they are next to the bins themselves.
+
+    Args:
+        low: (m,) first counts of bins that follow one another; what lies in the last one stays there.
+        high: (m,) their last counts.
+        epsilons: of the layers.
+    """
+    narrow = int(np.searchsorted(high[:-1] - low[:-1], FAR_WIDTH * sum(1.0 / epsilon for epsilon in epsilons))) + 1
+    out = np.eye(low.size)
+    out[:narrow, :narrow] = _inverse(low[:narrow].tobytes(), high[:narrow].tobytes(), tuple(epsilons))
+    return out
+
+
+@lru_cache(maxsize=64)
+def _inverse(low: bytes, high: bytes, epsilons: tuple[float, ...]) -> Floats:
+    """The inverse for bins that are not wide; levels, parts and the laws they are compared with have the same ones."""
+    chances = moved(np.frombuffer(low, np.int64), np.frombuffer(high, np.int64), epsilons)
+    try:
+        return np.asarray(np.linalg.inv(chances).T)
+    except np.linalg.LinAlgError:  # more noise than floating point can undo
+        return np.asarray(np.linalg.pinv(chances).T)
+
+
+def moved(low: Ints, high: Ints, epsilons: Sequence[float]) -> Floats:
+    """Chances that counts spread evenly over one bin (row) are seen in another (column). (m, m)."""
+    start, end = low[:, None], np.append(high[:-1], low[-1])[:, None]
+    width = (end - start + 1).astype(np.float64)
+    after, before = low - end - 1, start - low  # from the last count up to a lower end, from there to the first
+    excess = _excess(epsilons)
+    reached = np.where(
+        after >= 0,
+        excess(np.maximum(after, 0)) - excess(np.maximum(after, 0) + end - start + 1),
+        width - excess(np.maximum(before, 0)) + excess(np.maximum(before, 0) + end - start + 1),
+    )
+    reached = reached / width
+    reached[-1, :] = 1.0
+    reached[:, 0] = 1.0
+    return np.asarray(reached - np.append(reached[:, 1:], np.zeros((low.size, 1)), axis=1))
+
+
+def _excess(epsilons: Sequence[float]) -> Callable[[Ints], Floats]:
+    """Mean of what the noise is above a number from 0 up."""
+    if len(epsilons) == 1:
+        a = laws.decay(epsilons[0])
+        return lambda x: np.exp(-epsilons[0] * (x + 1.0)) / (1.0 - a * a)
+    reach = min(laws.radius(epsilons, 1e-15), REACH)
+    above = np.cumsum(laws.noise_pmf(epsilons, reach)[:reach:-1])  # chances of reach or more, of reach - 1 or more, ..
+    table = np.append(np.cumsum(above)[::-1], 0.0)
+    return lambda x: table[np.minimum(x, reach)]

@@ -1,0 +1,1 @@
+"""Open domains: collisions of items undone together with the noise."""

@@ -1,0 +1,441 @@
+"""Open domains: collisions undone together with the noise.
+
+In: observed parts whose items were hashed into levels of slots. Out: the profile over distinct items, with bands.
+Touches: nothing.
+Source: profile specification 5.6 (the compound Poisson recursion run backwards); `docs/theory/reconstruction.md`
+(influence of a slot, variance of the hash, weights of the levels).
+
+A slot's count is the sum of the counts of the items that fell into it: with Poisson numbers of items, the power series
+of the slot law is P(z) = exp(sum_t (Lam_t/m)(z^t - 1)). So log P gives Lam, and d(Lam_t/m)/dP(s) = R_{t-s} with
+R = 1/P: every number asked for is, to first order, a linear functional of the slot law, to which the formulas of
+closed domains apply.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.profile.estimate import fit as fits
+from sketchstream.kinds.profile.estimate.fit import Fit
+from sketchstream.kinds.profile.estimate.intervals.bands import decreasing
+from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
+from sketchstream.kinds.profile.estimate.likelihood import kernels
+from sketchstream.kinds.profile.estimate.linear.circle import Circle
+from sketchstream.kinds.profile.estimate.linear.ladders import ladder
+from sketchstream.kinds.profile.estimate.linear.line import Line, linear
+from sketchstream.kinds.profile.estimate.observed import FAR, Cells, Floats, Observed
+from sketchstream.kinds.profile.estimate.open_domain import cardinality
+from sketchstream.kinds.profile.estimate.open_domain.cardinality import CROWDED, Curve
+
+SATURATED, SURE = 0.75, 1.96
+"""Of ln(modulus): items per slot from which on, with so many standard deviations, residues are taken as saturated."""
+USEFUL = 5.0
+"""Levels with more items than this per slot are left out: their weight would be nothing."""
+STEPS = 3
+"""Steps of the first law."""
+SIMILAR = 1.1
+"""Ratio of two numbers of items up to which parts are read as one: an error of a thousandth of the items."""
+GROUPS = 6
+"""Groups of similar parts at most; the ratio grows until there are no more."""
+RANGE = 512
+"""Counts beyond this are taken as they stand in the slots: heavier items hardly ever share one."""
+SHORT = 32
+"""Counts resolved at least, however few are asked for: which are asked for must not change what is said of them."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of one part.
+
+    Args:
+        estimator: linear estimates. m: slots. share: expected share of the items.
+        law: (S+1,) unbiased estimate of the slot law at 0..S; may be negative.
+    """
+
+    estimator: Line | Circle
+    m: float
+    share: float
+    law: Floats
+
+
+def exp_series(intensity: Floats, load: float) -> Floats:
+    """P(0..S) of the compound Poisson law with intensities Lam_t/m (index 0 ignored) and their full sum `load`.
+
+    With both negated: its reciprocal as a power series.
+    """
+    out = np.empty_like(intensity)
+    kernels.compound(intensity * np.arange(intensity.size), load, out)
+    return out
+
+
+def read_levels(observed: Observed, span: int) -> list[Level]:
+    """Every level with its slot law."""
+    out = []
+    for j in range(observed.levels):
+        estimator = linear(observed, j)
+        law = estimator.shares(span).low.copy()
+        law[0] = 1.0 - estimator.tails(span).low[1]
+        out.append(Level(estimator, float(observed.slots[j]), observed.shares[j], law))
+    return out
+
+
+@dataclass(frozen=True)
+class Model:
+    """The law of items that stands behind the variances: Lam_t for t <= S and how many items lie above.
+
+    Args:
+        intensity: (S+1,) items at each count, index 0 unused. beyond: items with larger counts.
+    """
+
+    intensity: Floats
+    beyond: float
+
+    @cached_property
+    def items(self) -> float:
+        """Number of distinct items."""
+        return float(self.intensity[1:].sum()) + self.beyond
+
+    @cached_property
+    def numbers(self) -> Floats:
+        """(S+1,) number of items, then items at each count."""
+        return np.append(self.items, self.intensity[1:])
+
+    @cached_property
+    def tails(self) -> Floats:
+        """(S+2,) items with a count of at least 0..S+1."""
+        return np.append(np.cumsum(self.intensity[::-1])[::-1], 0.0) + self.beyond
+
+    def slot_law(self, m: float, share: float) -> Floats:
+        """(S+1,) law of a slot's count at 0..S in a level of m slots."""
+        return exp_series(self.intensity * (share / m), self.items * share / m)
+
+    def undone(self, m: float, share: float) -> Floats:
+        """(S+1,) reciprocal of that law as a power series."""
+        return exp_series(self.intensity * (-share / m), -self.items * share / m)
+
+    def scaled(self, factor: float) -> Model:
+        """The same law of counts over another number of items."""
+        return Model(self.intensity * factor, self.beyond * factor)
+
+
+def linearised(level: Level, model: Model) -> Floats:
+    """Unbiased Lam_t of one level, index 0 the number of items: one step from the model towards what was seen.
+
+    The recursion itself, run on noisy data, can blow up at large counts; its derivative at the model cannot.
+    """
+    gap = level.law - _seen_law(level, model)
+    r = model.undone(level.m, level.share)
+    out = model.intensity * level.share + level.m * np.convolve(r, gap)[: gap.size]
+    out[0] = model.items * level.share - level.m * r[0] * gap[0]
+    return out
+
+
+def _seen_law(level: Level, model: Model) -> Floats:
+    """(S+1,) law of a slot's count at 0..S as it is seen: unit `item` counts modulo p, so sums wrap."""
+    if not isinstance(level.estimator, Circle):
+        return model.slot_law(level.m, level.share)
+    each = level.share / level.m
+    spectrum = np.fft.rfft(model.intensity * each, level.estimator.p)
+    law = np.fft.irfft(np.exp(spectrum - model.items * each), level.estimator.p)
+    return np.asarray(law[: model.intensity.size])
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Variances of one level's estimates under the model, in squared items of that level.
+
+    Args:
+        cell: (S+1,) of Lam_t (index 0: of the number of items). tail: (S+1,) of the items with a count of at least 1+t.
+        cell_all, tail_all: their covariances with the number of items.
+    """
+
+    cell: Floats
+    tail: Floats
+    cell_all: Floats
+    tail_all: Floats
+
+
+def spreads(level: Level, model: Model) -> Spread:
+    """Noise and hash variance of every cell and k+ number of one level.
+
+    d Lam_t = m sum_s R_{t-s} dP(s), d items = -m R_0 dP(0), and the items with at least k are -m sum over s < k of
+    (R_0 + .. + R_{k-1-s}) dP(s). Hashing: m Var(score) under the slot law, less what the items themselves vary.
+    """
+    p, r = model.slot_law(level.m, level.share), model.undone(level.m, level.share)
+    m, every = level.m, -r[0] * (np.arange(p.size) == 0)
+
+    def both(steps: Floats, own: Floats) -> tuple[Floats, Floats]:
+        noise, noise_all = ladder(level.estimator, steps, every, p)
+        mean = np.convolve(steps, p)[: p.size]
+        hashed = m * (np.convolve(steps**2, p)[: p.size] - mean**2) - own
+        hashed_all = m * (steps * (every[0] * p[0]) - mean * float(every @ p)) - own
+        return m * m * noise + np.maximum(hashed, 0.0), m * m * noise_all + hashed_all
+
+    cell, cell_all = both(r, model.numbers * level.share)
+    tail, tail_all = both(-np.cumsum(r), model.tails[1:] * level.share)
+    cell[0], cell_all[0] = tail[0], tail_all[0]
+    return Spread(cell, tail, cell_all, tail_all)
+
+
+def window_spreads(level: Level, model: Model, width: int, own: Floats) -> Floats:
+    """Noise and hash variance of the means of neighbouring k+ numbers of one level.
+
+    Args:
+        level: one level.
+        model: the law of items.
+        width: how many numbers a mean is of.
+        own: (r,) for each mean, by its first k: sum of the squared scores over the items of the level.
+    """
+    p, r, m = model.slot_law(level.m, level.share), model.undone(level.m, level.share), level.m
+    steps = np.convolve(-np.cumsum(r), np.ones(width) / width)[: r.size]  # where the last k is one more than the index
+    noise, _ = ladder(level.estimator, steps, np.zeros(p.size), p)
+    hashed = m * (np.convolve(steps**2, p)[: p.size] - np.convolve(steps, p)[: p.size] ** 2)
+    window = slice(width - 1, width - 1 + own.size)
+    return np.asarray(m * m * noise[window] + np.maximum(hashed[window] - own, 0.0))
+
+
+def merged(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats, Floats]:
+    """Weights of the levels and the variance of the weighted estimate, for each number.
+
+    Args:
+        variance: (L, r) of each level's own estimate.
+        shares: (L,) expected shares of items.
+        population: (r,) sum of the squared scores over the items: what the random split into levels adds.
+
+    Returns: (L, r) weights of estimate / share, which sum to 1; (r,) variance of the sum.
+    """
+    s = shares[:, None]
+    own = variance / s**2
+    weight = 1.0 / np.maximum(own + population / s, 1e-12)
+    weight /= weight.sum(axis=0)
+    split = np.maximum((weight**2 / s).sum(axis=0) - 1.0, 0.0)
+    return weight, (weight**2 * own).sum(axis=0) + population * split
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is known of one part.
+
+    Args:
+        observed: what was published. every: all levels. levels: those that say something of single counts.
+        curve: of the number of items. model: non-negative law of items.
+    """
+
+    observed: Observed
+    every: list[Level]
+    levels: list[Level]
+    curve: Curve
+    model: Model
+
+    @property
+    def clear(self) -> list[Level]:
+        """The levels in which a heavy item stands nearly alone: those that are not crowded, or the emptiest."""
+        load = [self.curve.value * level.share / level.m for level in self.levels]
+        return [level for level, one in zip(self.levels, load, strict=True) if one <= max(CROWDED, min(load))]
+
+
+def read_part(observed: Observed, span: int) -> Part:
+    """The number of items of one part, and a first law of them.
+
+    Raises:
+        EstimateError: every level is crowded.
+    """
+    levels = read_levels(observed, span)
+    raw = sum((level.m * level.law for level in levels), np.zeros(span + 1))
+    raw[0] = max(sum(level.m for level in levels) - raw[0], 1.0)
+    model = nonnegative(raw)
+    for _ in range(2):  # the noise of the empty slots depends on how many slots hold 1 or 2
+        found = cardinality.curve(levels, model)
+        items = found.value
+        clear = useful(levels, items)
+        model = _first(clear, model, items)
+    if cardinality.overcrowded(levels, found) or _saturated(levels, found, observed.modulus):
+        msg = (
+            "every level is too crowded: there are about two items or more in each slot, and what is published cannot "
+            "tell how many; take more slots or more levels"
+        )
+        raise EstimateError(msg)
+    return Part(observed, levels, clear, found, model)
+
+
+def _saturated(levels: Sequence[Level], found: Curve, modulus: int | None) -> bool:
+    """Whether the counters of every level wrapped so often that all residues are nearly equally frequent.
+
+    A share 1 / modulus of the slots then shows residue 0, as if ln(modulus) items lay in each slot, however many there
+    are: a number of items close to that is no estimate.
+    """
+    if modulus is None:
+        return False
+    low, _ = found.ends(SURE)
+    return low > SATURATED * math.log(modulus) * max(level.m / level.share for level in levels)
+
+
+def useful(levels: Sequence[Level], items: float) -> list[Level]:
+    """The levels that so many items do not crowd beyond use; the emptiest one always."""
+    emptiest = min(level.share / level.m for level in levels)
+    return [one for one in levels if one.share / one.m <= max(USEFUL / max(items, 1.0), emptiest)]
+
+
+def _first(levels: Sequence[Level], shape: Model, items: float) -> Model:
+    """A non-negative law: a few steps from the slots as they stand, the number of items fixed."""
+    if items <= 0.0 or shape.items <= 0.0:
+        return Model(np.zeros_like(shape.intensity), 0.0)
+    model = shape.scaled(items / shape.items)
+    weight = cardinality.weights(levels, model)
+    for _ in range(STEPS):
+        raw = np.zeros(shape.intensity.size)
+        for w, level in zip(weight, levels, strict=True):
+            raw += w / level.share * linearised(level, model)
+        raw[0] = items
+        model = nonnegative(raw)
+    return model
+
+
+def nonnegative(raw: Floats) -> Model:
+    """The closest model with no negative number: k+ numbers made non-increasing."""
+    total = max(raw[0], 0.0)
+    tails = total - np.concatenate([[0.0], np.cumsum(raw[1:])])
+    tails = decreasing(tails).clip(0.0, total)
+    return Model(np.concatenate([[0.0], -np.diff(tails)]), float(tails[-1]))
+
+
+def alike(parts: Sequence[Observed]) -> list[list[int]]:
+    """Which parts to add: those whose numbers of items a slot cannot be told apart, or hardly differ.
+
+    What is added is read as one sketch with the average load, which is exact for equal loads; for a load l whose
+    coefficient of variation is v, the number of items comes out l v^2 / 2 too low.
+
+    Args:
+        parts: of equal noise and equal slots, one for each publication.
+    """
+    found = []
+    for part in parts:
+        try:
+            curve = read_part(part, SHORT).curve
+            found.append((curve.value, (curve.ends(1.0)[1] - curve.ends(1.0)[0]) / 2.0))
+        except EstimateError:
+            found.append((math.inf, 0.0))
+    order = sorted(range(len(parts)), key=lambda i: found[i])
+    ratio = SIMILAR
+    while True:
+        groups: list[list[int]] = []
+        for i in order:
+            items, sd = found[i]
+            least, its = found[groups[-1][0]] if groups else (-math.inf, 0.0)
+            if items <= ratio * least or items - least <= 4.0 * math.hypot(sd, its):
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+        if len(groups) <= GROUPS:
+            return groups
+        ratio *= 1.1
+
+
+def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, float, Uncertainty]:
+    """Profile over the distinct items of an open domain.
+
+    Returns: the fit (shares over items, index 0 is 0), the number of items, the bands.
+    """
+    from sketchstream.kinds.profile.estimate.open_domain import events, intervals
+
+    least = 1 if method == "inverse" else SHORT  # unregularised cells lose ground with every one more
+    span = min([min(max(n + 1, least), RANGE)] + [int(min(linear(part).resolved, FAR)) for part in parts])
+    found = [read_part(part, span) for part in parts]
+    if method == "likelihood":
+        from sketchstream.kinds.profile.estimate.open_domain import likelihood
+
+        found = [
+            replace(part, model=_counted(likelihood.fit(one, part), part.curve.value))
+            for one, part in zip(parts, found, strict=True)
+        ]
+    models = [part.model for part in found]
+    light, beyond = np.sum([model.intensity for model in models], axis=0), sum(model.beyond for model in models)
+    if method == "inverse":
+        light, beyond = np.zeros(span + 1), 0.0
+        for part in found:
+            known = intervals.of_part(part)
+            light += known.cells.low * (np.arange(span + 1) > 0)
+            beyond += float(known.tails.low[0] - known.cells.low[1:].sum())
+        if float(light.sum()) + beyond < 1.0:  # signed numbers that add up to no item: shares would mean nothing
+            return Fit(np.zeros(n + 1), np.zeros(0), np.zeros(0)), 0.0, intervals.bands(found, n)
+    fit, population = _whole(found, light, beyond, n)
+    if parts[0].unit == "event":
+        fit = _with_total(fit, float(events.weight_of(found).value[0]) / population, n, max(n, span))
+    return fit, population, intervals.bands(found, n)
+
+
+def _counted(model: Model, items: float) -> Model:
+    """The law of one estimate over the number of items of another: the curve's is the one whose error is known."""
+    return model.scaled(items / model.items) if model.items > 0.0 else model
+
+
+def _with_total(fit: Fit, mean: float, n: int, span: int) -> Fit:
+    """Heavy counts moved so that the law has the total that all levels together show.
+
+    Where items lie above the counts resolved, up to `span`, crowded levels hide which; their sum is known exactly all
+    the same. Only those above are moved, unless the rest is more than the total already.
+    """
+    rest = mean - float(np.arange(n + 1.0) @ fit.fractions)
+    heavy, shares = fit.heavy, fit.heavy_shares
+    far = heavy > span
+    left = rest - float(heavy[~far] @ shares[~far])
+    if far.any() and left > (span + 1.0) * float(shares[far].sum()) > 0.0:
+        moved = heavy.copy()
+        moved[far] = _moved(heavy[far], shares[far], left, span + 1.0)
+        return Fit(fit.fractions, moved, shares)
+    above, have = float(shares.sum()), float(heavy @ shares)
+    if above != 0.0 and (have <= 0.0 or rest <= (n + 1.0) * above):
+        return Fit(fit.fractions, np.array([rest / above]), np.array([above]))
+    return fit if have <= 0.0 else Fit(fit.fractions, _moved(heavy, shares, rest, n + 1.0), shares)
+
+
+def _moved(heavy: Floats, shares: Floats, total: float, least: float) -> Floats:
+    """Counts of at least `least` stretched away from it until they have a total."""
+    have, floor = float(heavy @ shares), least * float(shares.sum())
+    return heavy * (total / have) if have <= floor else least + (heavy - least) * ((total - floor) / (have - floor))
+
+
+def _whole(found: Sequence[Part], light: Floats, beyond: float, n: int) -> tuple[Fit, float]:
+    """Light items from the recursion, heavier ones as they stand in the slots: shares over all items."""
+    span = light.size - 1
+    population = max(float(light.sum()) + beyond, 1e-9)
+    fractions = np.zeros(n + 1)
+    fractions[: min(span, n) + 1] = light[: n + 1] / population
+    counts, weights, dense = [], [], np.zeros(max(n - span, 0))
+    for part in found:
+        for level in part.clear:
+            cells = _cells(level)
+            if n > span:
+                dense += np.maximum(fits.spread(cells, span + 1, n), 0.0) * cells.d
+            at, share = fits.above(cells, max(n, span), 1.0)
+            heavy = float(np.maximum(cells.slots[cells.low > max(n, span)], 0.0).sum())
+            counts.append(at)
+            weights.append(share * heavy)
+    at, weight = np.concatenate(counts), np.concatenate(weights)
+    order = np.argsort(at, kind="stable")
+    at, weight = at[order], weight[order]
+    mass = dense.sum() + weight.sum()
+    if beyond != 0.0 and mass > 0.0:
+        fractions[span + 1 :] = dense * (beyond / mass / population)
+        at, weight = at[weight > 0.0], weight[weight > 0.0] * (beyond / mass)
+    elif beyond != 0.0:
+        at, weight = np.array([max(n, span) + 1.0]), np.array([beyond])
+    else:
+        at, weight = np.zeros(0), np.zeros(0)
+    near = n + 1 + np.flatnonzero(light[n + 1 :])  # resolved counts beyond n
+    return Fit(fractions, np.append(near, at), np.append(light[near], weight) / population), population
+
+
+def _cells(level: Level) -> Cells:
+    """The cells of a level, whatever its unit."""
+    estimator = level.estimator
+    if isinstance(estimator, Circle):
+        at = np.arange(estimator.p, dtype=np.int64)
+        return Cells(at, at, estimator.slots, estimator.d)
+    return estimator.cells

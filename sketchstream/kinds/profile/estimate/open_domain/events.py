@@ -1,0 +1,234 @@
+"""The events of open domains: total weight, and what the entropy is made of.
+
+In: parts with their models. Out: `Events`. Touches: nothing.
+Source: profile specification 5.5 and 5.6; heavy items that share a slot: `docs/theory/reconstruction.md`, section 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from sketchstream.kinds.profile.estimate import fit as fits
+from sketchstream.kinds.profile.estimate.intervals import bounds
+from sketchstream.kinds.profile.estimate.intervals.bands import Band, Moments, Score, blended, scattered, trusted
+from sketchstream.kinds.profile.estimate.linear.line import Line, linear
+from sketchstream.kinds.profile.estimate.observed import Floats, Observed, tally
+from sketchstream.kinds.profile.estimate.open_domain.collisions import Level, Model, Part, linearised, merged
+
+NODES = 256
+"""Steps, even on log scales, in which heavy counts are taken."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """Total weight, and with the sum of t ln t over the items what the entropy is made of.
+
+    Args:
+        total: of the weight. limit: of the items, none of which has no event; None where sums wrap. limits: of the
+            items of each part.
+        centres: (c, 2) weight and sum, the first row in the middle of wide cells, the others for the ways the counts
+            may lie in them. covariance: (2, 2).
+        hiding: what noise hides of large counts, in words.
+    """
+
+    total: Band
+    limit: Band | None
+    limits: list[Band | None]
+    centres: Floats
+    covariance: Floats
+    hiding: str
+
+
+def together(observed: Observed, levels: Sequence[int]) -> Observed:
+    """Levels as one closed domain: for what collisions do not touch, and with one horizon for all."""
+    return replace(
+        observed,
+        open_domain=False,
+        slots=(sum(observed.slots[j] for j in levels),),
+        hashed_into=(),
+        shares=(1.0,),
+        values=observed.values[list(levels)].sum(axis=0)[None, :],
+        parts=observed.parts * len(levels),
+    )
+
+
+def every_level(part: Part) -> Observed:
+    """All levels of a part as one closed domain."""
+    return together(part.observed, range(part.observed.levels))
+
+
+def _whole(parts: Sequence[Observed], n: int, scores: Sequence[Score]) -> Moments:
+    """Sums (not shares) of scores over the slots of parts, with a covariance that cannot be too small."""
+    moments = []
+    for part in parts:
+        line = linear(part)
+        own = line.moments(scores)
+        typical = bounds.model(part, line, n).moments(scores, line.horizon).covariance
+        moments.append(replace(own, covariance=trusted(own.covariance, typical)))
+    return blended(moments, [float(part.slots[0]) for part in parts])
+
+
+def weight_of(found: Sequence[Part]) -> Moments:
+    """Total weight: collisions do not touch it, so every level counts, crowded or not."""
+    return _whole([every_level(part) for part in found], found[0].model.intensity.size - 1, (bounds.identity,))
+
+
+def _band(weight: Moments, beyond: float) -> Band:
+    """The total weight, or what is at most as large, with so much beyond the horizon."""
+    low, high = weight.value + weight.inner @ weight.mass, weight.value + weight.outer @ weight.mass
+    return Band(low, high + beyond, weight.covariance[0])
+
+
+def _limit(weight: Moments) -> Band:
+    """A number that the items cannot exceed: none has no event. What noise hides holds many events and few items."""
+    return _band(weight, 0.0 if weight.hidden is None else weight.hidden.items)
+
+
+def unwrapped(found: Sequence[Part]) -> Events:
+    """Unit event: light items by the recursion, heavy ones as they stand in the slots of clear levels."""
+    size = found[0].model.intensity.size
+    each = [weight_of([part]) for part in found]
+    all_ = blended(each, [1.0] * len(each))
+    total = _band(all_, all_.tail)
+    light = _score(found, bounds.xlogx(np.arange(float(size))))
+    value, covariance = np.zeros(4), np.zeros((4, 4))
+    value[bounds.EVENTS], value[bounds.SURPRISE] = all_.value[0], float(light.low[0])
+    covariance[bounds.EVENTS, bounds.EVENTS] = all_.covariance[0, 0]
+    covariance[bounds.SURPRISE, bounds.SURPRISE] = float(light.variance[0])
+    heavy = []
+    for part in found:
+        clear = [j for j, level in enumerate(part.every) if any(level is one for one in part.clear)]
+        shares = np.array([part.every[j].share for j in clear])
+        seen = float(shares.sum())
+        scores = (*bounds.SCORES[:3], partial(_heavy_score, size))
+        one = _whole([together(part.observed, clear)], size - 1, scores)
+        pairs = _shared_slots(part, [part.every[j] for j in clear])
+        scale = np.diag([0.0, 0.0, 1.0, 1.0 / seen])
+        value[bounds.SURPRISE] += (one.value[bounds.SURPRISE] - pairs.excess) / seen
+        own = scale @ one.covariance @ scale
+        own[bounds.EVENTS, bounds.EVENTS] = 0.0
+        covariance += own
+        hidden = scattered([(one.hidden, 1.0 / seen)]) if one.hidden is not None else None
+        heavy.append(Moments(np.zeros(4), np.zeros((4, 4)), one.mass / seen, one.inner, one.outer, hidden))
+        covariance[bounds.SURPRISE, bounds.SURPRISE] += (pairs.variance + pairs.squares * (1.0 - seen)) / seen**2
+    whole = replace(blended(heavy, [1.0] * len(heavy)), value=value, covariance=covariance)
+    pick = [bounds.EVENTS, bounds.SURPRISE]
+    ways = bounds.entropy_ways(whole, 1.0)[:, pick]
+    said = bounds.hiding([linear(every_level(part)) for part in found])
+    limits: list[Band | None] = [_limit(one) for one in each]
+    centres = np.concatenate([value[None, pick], ways])
+    return Events(total, _limit(all_), limits, centres, covariance[np.ix_(pick, pick)], said)
+
+
+def wrapped(found: Sequence[Part]) -> Events:
+    """Unit item: everything by the recursion, for sums wrap."""
+    t = np.arange(float(found[0].model.intensity.size))
+    total, spread = _score(found, t), _score(found, bounds.xlogx(t))
+    both = float(_score(found, t + bounds.xlogx(t)).variance[0])
+    joint = (both - float(total.variance[0]) - float(spread.variance[0])) / 2.0
+    covariance = np.array([[float(total.variance[0]), joint], [joint, float(spread.variance[0])]])
+    centres = np.array([[float(total.low[0]), float(spread.low[0])]])
+    return Events(total, None, [None] * len(found), centres, covariance, "")
+
+
+def with_items(found: Sequence[Part]) -> float:
+    """Unit item: covariance of the total weight with the number of items, from the variances of sums."""
+    t = np.arange(float(found[0].model.intensity.size))
+    one, two, both = (
+        float(_score(found, score).variance[0]) for score in (t, bounds.present(t), t + bounds.present(t))
+    )
+    return (both - one - two) / 2.0
+
+
+def _heavy_score(size: int, t: Floats) -> Floats:
+    """T ln t from `size` up."""
+    return np.asarray(bounds.xlogx(t) * (t >= size))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What slots with several items add to the sum of t ln t over heavy slots.
+
+    Args:
+        excess: expected, over the heavy items alone. variance: of it, by where the items fall.
+        squares: sum of (t ln t)^2 over the heavy items of these levels.
+    """
+
+    excess: float
+    variance: float
+    squares: float
+
+
+def _shared_slots(part: Part, levels: Sequence[Level]) -> Shared:
+    """Sum of t ln t over heavy slots, less the same over heavy items, to be expected in these levels.
+
+    By Mecke's formula the sum of g(T) T over the slots is, on average, that of t E g(t + T) over the items, with T
+    what other items put into a slot. Source: Last & Penrose, Lectures on the Poisson Process, 2017, theorem 4.1.
+    """
+    model, size = part.model, part.model.intensity.size
+    heavy, weight = _heavy_items(part, levels)
+    light = np.arange(1.0, size)
+    beside = np.concatenate([np.arange(float(size)), heavy])
+    alone = np.log1p(beside / heavy[:, None])
+    both = light[:, None] + beside
+    pushed = np.where(both >= size, np.log(both), 0.0)
+    excess, variance = 0.0, 0.0
+    for level in levels:
+        law = model.slot_law(level.m, level.share)
+        beyond = max(1.0 - float(law.sum()), 0.0)
+        law = np.concatenate([law, beyond * weight / max(float(weight.sum()), 1e-12)])
+        for counts, score, items in ((heavy, alone, weight), (light, pushed, model.intensity[1:])):
+            mean = score @ law
+            excess += level.share * float((counts * items) @ mean)
+            # a shared slot counts with each of its items: so twice the squares at most
+            variance += 2.0 * level.share * float((counts**2 * items) @ np.maximum(score**2 @ law - mean**2, 0.0))
+    seen = sum(level.share for level in levels)
+    return Shared(excess, variance, seen * float(bounds.xlogx(heavy) ** 2 @ weight))
+
+
+def _heavy_items(part: Part, levels: Sequence[Level]) -> tuple[Floats, Floats]:
+    """Counts beyond the recursion, in at most NODES steps, and how many items the model has at each."""
+    size, beyond = part.model.intensity.size, part.model.beyond
+    counts, slots = [], []
+    for level in levels:
+        assert isinstance(level.estimator, Line)
+        cells = level.estimator.cells
+        at, share = fits.above(cells, size - 1, 1.0)
+        counts.append(at)
+        slots.append(share * float(np.maximum(cells.slots[cells.low >= size], 0.0).sum()))
+    at, weight = np.concatenate(counts), np.concatenate(slots)
+    step = np.minimum((np.log(at / size) * (NODES / math.log(max(at.max() / size, 2.0)))).astype(np.int64), NODES - 1)
+    mass, events = tally(step, weight, NODES), tally(step, weight * at, NODES)
+    keep = mass > 0.0
+    if beyond <= 0.0 or not keep.any():
+        return np.zeros(0), np.zeros(0)
+    return events[keep] / mass[keep], mass[keep] * (beyond / mass.sum())
+
+
+def _score(found: Sequence[Part], score: Floats) -> Band:
+    """Sum of score_t Lam_t over the counts of the recursion, all parts and levels."""
+    value, variance = 0.0, 0.0
+    for part in found:
+        model = part.model
+        shares = np.array([level.share for level in part.levels])
+        own = np.array([[_score_variance(level, model, score)] for level in part.levels])
+        weight, spread = merged(own, shares, np.array([float(score[1:] ** 2 @ model.intensity[1:])]))
+        for w, level in zip(weight[:, 0], part.levels, strict=True):
+            value += w * float(score[1:] @ linearised(level, model)[1:]) / level.share
+        variance += float(spread[0])
+    return Band(np.array([value]), np.array([value]), np.array([variance]))
+
+
+def _score_variance(level: Level, model: Model, score: Floats) -> float:
+    """Variance of sum_t score_t Lam_t from one level: noise and hashing."""
+    p, r = model.slot_law(level.m, level.share), model.undone(level.m, level.share)
+    score = np.concatenate([[0.0], score[1:]])
+    b = np.array([float(score[s:] @ r[: r.size - s]) for s in range(r.size)])
+    noise, _ = level.estimator.joint(b[None, :], b, p)
+    hashed = level.m * (float(b * b @ p) - float(b @ p) ** 2) - float(score**2 @ model.intensity) * level.share
+    return level.m**2 * float(noise[0]) + max(hashed, 0.0)

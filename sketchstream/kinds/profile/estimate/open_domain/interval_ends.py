@@ -1,0 +1,163 @@
+"""Kinds of intervals in open domains, where what a slot says of the items grows with the load.
+
+In: estimates with their variances. Out: bands that say the ends of their intervals. Touches: nothing.
+Source: Fieller 1954; Zou & Donner 2008; Donner & Zou 2012; `docs/theory/reconstruction.md`, section 4.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from sketchstream.kinds.profile.estimate.intervals import bounds
+from sketchstream.kinds.profile.estimate.intervals.bands import Band, critical
+from sketchstream.kinds.profile.estimate.intervals.bounds import Region
+from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.kinds.profile.estimate.open_domain.cardinality import Curve
+from sketchstream.kinds.profile.estimate.open_domain.slices import Mixed
+
+
+@dataclass(frozen=True)
+class Reach(Mixed):
+    """K+ numbers, index 0 and 1 the number of items: their ends are those of the curves, added over the parts.
+
+    Args:
+        curves: of the parts. most: a number that the items cannot exceed; None where nothing says one.
+    """
+
+    curves: tuple[Curve, ...] = ()
+    most: Band | None = None
+
+    @property
+    def middle(self) -> float:
+        """The number of items."""
+        return sum(curve.value for curve in self.curves)
+
+    def items(self, z: float) -> tuple[float, float]:
+        """Ends of the number of items. Sums of skewed intervals: Zou & Donner 2008."""
+        middle = self.middle
+        ends = [curve.ends(z) for curve in self.curves]
+        low = sum((curve.value - end[0]) ** 2 for curve, end in zip(self.curves, ends, strict=True))
+        high = sum((curve.value - end[1]) ** 2 for curve, end in zip(self.curves, ends, strict=True))
+        last = self._limited(middle + math.sqrt(high), z)
+        return min(max(middle - math.sqrt(low), 0.0), last), last
+
+    def _limited(self, high: float, z: float) -> float:
+        """An upper end, or what no number of items exceeds."""
+        if math.isfinite(high):
+            return high
+        bound = sum(float(curve.items[-1]) for curve in self.curves)
+        if self.most is not None:
+            bound = min(bound, max(float(self.most.ends(z)[1][0]), 1.0))
+        return bound
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of the intervals."""
+        low, high = super().ends(z)
+        first, last = self.items(z)
+        low[:2], high[:2] = first, last
+        return low, high
+
+    def at(self, k: int) -> Band:
+        """The band of one number."""
+        own = super().at(k)
+        return _Only(own.low, own.high, own.variance, own, self, k)
+
+
+@dataclass(frozen=True)
+class _Only(Band):
+    """One k+ number."""
+
+    own: Band
+    whole: Reach
+    k: int
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of its interval."""
+        if self.k > 1:
+            return self.own.ends(z)
+        first, last = self.whole.items(z)
+        return np.array([first]), np.array([last])
+
+
+@dataclass(frozen=True)
+class Quotient(Band):
+    """Ratios by Fieller's theorem: all values r for which above - r below is within z standard deviations of 0.
+
+    Args:
+        low, high: the ratio. variance: of `above`. joint: its covariance with `below`.
+        below, spread: the denominator and its variance.
+    """
+
+    joint: Floats
+    below: float
+    spread: float
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of the intervals; everything where the denominator may be 0."""
+        above, b, q = self.low * self.below, self.below, z * z
+        a2 = b * b - q * self.spread
+        if a2 <= 0.0:
+            return np.full(above.size, -np.inf), np.full(above.size, np.inf)
+        a1 = above * b - q * self.joint
+        root = np.sqrt(np.maximum(a1**2 - a2 * (above**2 - q * self.variance), 0.0))
+        return (a1 - root) / a2, (a1 + root) / a2
+
+    def at(self, k: int) -> Band:
+        """The band of one number."""
+        one = slice(k, k + 1)
+        return Quotient(self.low[one], self.high[one], self.variance[one], self.joint[one], self.below, self.spread)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Total over items: Fieller's interval, each end with the distances of its own side (Donner & Zou 2012).
+
+    Args:
+        total: of the weight. reach: k+ numbers. correlation: of the total with the number of items.
+    """
+
+    total: Band
+    reach: Reach
+    correlation: float
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of the interval, between 1 and the largest total over the least number of items."""
+        items, low, high = self.reach.middle, self.total.low, self.total.high
+        deviation = np.sqrt(np.maximum(self.total.variance, 0.0))
+        few, many = self.reach.items(z)
+        its = max(items - few, many - items) / z * low / max(items, 1.0)
+        both = np.sqrt(np.maximum(deviation**2 + its**2 - 2.0 * self.correlation * deviation * its, 1e-12))
+        z = float(critical(z, (high - low) / both)[0])
+        few, many = self.reach.items(z)
+        way = z * deviation
+        square, middle, product = self._quadratic(low, way, items, many - items)
+        first = square / np.maximum(middle + np.sqrt(np.maximum(middle**2 - product * square, 0.0)), 1e-12)
+        square, middle, product = self._quadratic(high, way, items, items - few)
+        last = (middle + np.sqrt(np.maximum(middle**2 - product * square, 0.0))) / max(product, 1e-12)
+        return np.where(low > way, first, 1.0), np.minimum(last, (high + way) / max(few, 1.0))
+
+    def _quadratic(self, total: Floats, way: Floats, items: float, its: float) -> tuple[Floats, Floats, float]:
+        """C, b, a of a x^2 - 2 b x + c <= 0: the means x with total - x items within both ways of 0."""
+        return total**2 - way**2, total * items - self.correlation * way * its, items**2 - its**2
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """Entropy over an ellipse around events and sum of t ln t; the number of items limits it.
+
+    Args:
+        centres: (c, 2) events and sums, for each way the counts may lie in wide cells. covariance: (2, 2).
+    """
+
+    centres: Floats
+    covariance: Floats
+    reach: Reach
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of the interval."""
+        most = math.log(max(self.reach.items(z)[1], 1.0))
+        return Region(self.centres, self.covariance, partial(bounds.entropy, most)).ends(z)

@@ -1,0 +1,415 @@
+"""The profile: how many items occurred how often, every number with its interval, all from one law of counts.
+
+In: a fit and what is known about each number. Out: `Profile`, `Estimate`. Touches: nothing.
+Source: profile specification, section 6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.profile.estimate.fit import Fit
+from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends, normal_quantile
+from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
+from sketchstream.kinds.profile.estimate.intervals.falling import holding
+from sketchstream.kinds.profile.estimate.observed import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+    import pyarrow as pa
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its interval.
+
+    Args:
+        value: the estimate. low, high: ends of the interval, which always contains the value.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain data; None for an end that there is not."""
+        low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
+        return {"value": self.value, "low": low, "high": high}
+
+    def __float__(self) -> float:
+        """The estimate without its interval."""
+        return float(self.value)
+
+    def __format__(self, spec: str) -> str:
+        """The estimate in a format for floats, such as `,.0f`; without a format, as text with its interval."""
+        return format(self.value, spec) if spec else str(self)
+
+    def __str__(self) -> str:
+        return f"{shown(self.value)} [{shown(self.low)}, {shown(self.high)}]"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return f"<b>{shown(self.value)}</b> [{shown(self.low)}, {shown(self.high)}]"
+
+
+def shown(value: float) -> str:
+    """A number for people: thousands separated, four digits for small ones, 0 for what is next to nothing."""
+    if not math.isfinite(value):
+        return str(value)
+    if abs(value) < 1e-6:
+        return "0"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a profile says about where it came from.
+
+    Args:
+        method: estimator. unit, form: of what was published. d: slots. layers: (law, epsilon as text).
+        epsilon: of the sketch, as text. cost: of the publication, as text, or None. open_domain: as it says.
+        settings: options of the method (norm, beta).
+        total: the noisy sum of weights, if the sketch has one: total and mean rest on it, not on the law of counts.
+        signed: whether events may be deletions.
+    """
+
+    method: str
+    unit: str
+    form: str
+    d: int
+    layers: tuple[tuple[str, str], ...]
+    epsilon: str
+    cost: str | None
+    open_domain: bool
+    settings: Mapping[str, object] = field(default_factory=dict)
+    total: float | None = None
+    signed: bool = False
+
+
+class Profile:
+    """How many items occurred exactly t times, and what follows from it.
+
+    In a closed domain the shares are over all items of the domain, index 0 the absent ones. In an open domain they
+    are over the distinct items that occurred, and index 0 is 0. Every number comes from one law of counts
+    (`fractions`, and where the share `above` lies), so they agree with each other. Intervals come from unbiased
+    linear estimates of the same object, whatever the method (widened to contain the value); `covers` says what they
+    cover.
+
+    Method `inverse` is exactly unbiased count by count, so its `fractions`, `counts` and `above` are signed (noise
+    makes some negative), and k+ numbers need not fall. All other numbers are cut to possible values: no number of
+    items below 0 or beyond the domain, no ratio outside 0 to 1. If the items of an open domain add up to less than
+    one, its profile is empty: shares of nothing would mean nothing.
+    """
+
+    def __init__(
+        self, fit: Fit, population: float, known: Uncertainty, facts: Facts, guarantee: Mapping[str, Any] | None = None
+    ) -> None:
+        self.facts = facts
+        self.covers = known.covers
+        self.guarantee = dict(guarantee) if guarantee is not None else None
+        self.fractions: Floats = fit.fractions
+        self.fractions.flags.writeable = False
+        self._fit = fit
+        self._population = float(population)
+        self._known = known
+        self._reach: dict[float, Floats] = {}
+
+    @property
+    def method(self) -> str:
+        """Name of the estimator."""
+        return self.facts.method
+
+    @property
+    def max_count(self) -> int:
+        """Largest count that the profile resolves, n."""
+        return self.fractions.size - 1
+
+    @cached_property
+    def counts(self) -> Floats:
+        """(n+1,) numbers of items that occurred exactly t times, not rounded."""
+        out = self.fractions * self._population
+        out.flags.writeable = False
+        return out
+
+    @cached_property
+    def _tails(self) -> Floats:
+        """(n+2,) numbers of items with a count of at least 0..n+1, as many as there can be."""
+        above = self._fit.above * self._population
+        return np.concatenate([np.cumsum(self.counts[::-1])[::-1] + above, [above]]).clip(0.0, self._most)
+
+    def known_tail(self, k: int) -> Band:
+        """The unbiased estimate of one k+ number with its variance, 0 <= k <= max_count + 1."""
+        return self._known.tails.at(k)
+
+    @property
+    def above(self) -> Estimate:
+        """Share of the items whose count is beyond `max_count`."""
+        return self.interval("above")
+
+    @property
+    def distinct(self) -> Estimate:
+        """Number of items that occurred."""
+        return self.interval("distinct")
+
+    @property
+    def total(self) -> Estimate:
+        """Total weight of the events."""
+        return self.interval("total")
+
+    @property
+    def mean(self) -> Estimate:
+        """Mean count of the items that occurred."""
+        return self.interval("mean")
+
+    @property
+    def entropy(self) -> Estimate:
+        """Shannon entropy, in nats, of the distribution of the events over the items."""
+        return self.interval("entropy")
+
+    @property
+    def one_hit_ratio(self) -> Estimate:
+        """Share of the items that occurred exactly once, among those that occurred."""
+        return self.interval("one_hit_ratio")
+
+    @property
+    def coverage(self) -> Estimate:
+        """Good-Turing coverage 1 - f1/N: chance that one more event meets an item already seen."""
+        return self.interval("coverage")
+
+    def at_least(self, k: int) -> Estimate:
+        """Number of items that occurred k times or more (k+ reach), 0 <= k <= max_count + 1."""
+        return self.interval(f"at_least.{k}")
+
+    def quantile(self, q: float) -> Estimate:
+        """The count below or at which a share q of the items that occurred lies."""
+        return self.interval(f"quantile.{q}")
+
+    @overload
+    def interval(  # type: ignore[overload-overlap]
+        self, name: Literal["fractions", "counts"], level: float = LEVEL
+    ) -> Floats: ...
+
+    @overload
+    def interval(self, name: str, level: float = LEVEL) -> Estimate: ...
+
+    def interval(self, name: str, level: float = LEVEL) -> Estimate | Floats:
+        """Estimate with an interval of another level.
+
+        Args:
+            name: distinct, total, mean, entropy, one_hit_ratio, coverage, above, "at_least.3", "quantile.0.9",
+                or fractions, counts (an (n+1, 2) array of low and high is returned).
+            level: probability that the interval is to cover, between 0 and 1.
+
+        Raises:
+            EstimateError: an unknown name, or a level, k or q outside its range.
+        """
+        z = normal_quantile(level)
+        if name in ("fractions", "counts"):
+            band = self._known.fractions if name == "fractions" else self._known.counts
+            value = self.fractions if name == "fractions" else self.counts
+            limit = 1.0 if name == "fractions" else self._most
+            low, high = _ends(band, z, 0.0, limit)
+            return np.stack([np.minimum(low, value), np.maximum(high, value)], axis=1)
+        if name == "distinct":
+            return Estimate(*self.tail_ends(z)[1].tolist())
+        if name == "above":
+            return _estimate(self._fit.above, self._known.above, z, 0.0, 1.0)
+        if name in self._known.scalars:
+            least = 1.0 if name == "mean" else 0.0
+            least = -math.inf if self.facts.signed and name in ("total", "mean") else least
+            most = 1.0 if name in ("one_hit_ratio", "coverage") else math.inf
+            return _estimate(self._value(name), self._known.scalars[name], z, least, most)
+        kind, _, rest = name.partition(".")
+        if kind == "at_least":
+            if not rest.isdecimal() or not 0 <= int(rest) <= self.max_count + 1:
+                msg = f"k must be a whole number from 0 to max_count + 1 = {self.max_count + 1}, found {rest:.40}"
+                raise EstimateError(msg)
+            return Estimate(*self.tail_ends(z)[int(rest)].tolist())
+        if kind == "quantile":
+            try:
+                q = float(rest)
+            except ValueError:
+                q = math.nan
+            if not 0.0 <= q <= 1.0:
+                msg = f"a quantile lies between 0 and 1, found {rest:.40}"
+                raise EstimateError(msg)
+            return self._quantile(q, z)
+        msg = (
+            "unknown number: expected distinct, total, mean, entropy, one_hit_ratio, coverage, above, fractions, "
+            f"counts, at_least.K or quantile.Q, found {name:.40}"
+        )
+        raise EstimateError(msg)
+
+    @property
+    def _most(self) -> float:
+        """Largest possible number of items."""
+        return math.inf if self.facts.open_domain else self._population
+
+    def tail_ends(self, z: float) -> Floats:
+        """(n+2, 3) numbers of items with a count of at least 0..n+1: value, low, high.
+
+        Ends never rise from one count to the next, and no estimate lies on one, unless it is the least or the largest
+        possible number. No k+ number of an open domain ends above that of all items.
+        """
+        if z not in self._reach:
+            low, high, way = self._known.tails.ends_and_ways(z)
+            value = self._tails
+            low, high = holding(value, low, high, way, self._most)
+            found = np.stack([value, low, high], axis=1)
+            found.flags.writeable = False
+            self._reach = {z: found}  # asked for k by k, at one level
+        return self._reach[z]
+
+    def _value(self, name: str) -> float:
+        """A scalar from the law of counts, cut to possible values; 0 where no item occurred."""
+        t = np.arange(self.fractions.size, dtype=np.float64)
+        fit, scale, items = self._fit, self._population, float(self._tails[1])
+        total = max(scale * float(t @ fit.fractions + fit.heavy @ fit.heavy_shares), 0.0)
+        counted = self.facts.total
+        if name == "total":
+            return total if counted is None else counted if self.facts.signed else max(counted, 0.0)
+        if name == "mean" and counted is not None and items > 0.0:
+            return counted / items if self.facts.signed else max(counted / items, 1.0)
+        if items <= 0.0 or total <= 0.0:
+            return 0.0
+        if name == "mean":
+            return max(total / items, 1.0)
+        if name in ("one_hit_ratio", "coverage"):
+            once = max(float(self.counts[1]), 0.0)
+            return min(once / items, 1.0) if name == "one_hit_ratio" else max(1.0 - once / total, 0.0)
+        spread = scale * float(xlogx(t) @ fit.fractions + xlogx(fit.heavy) @ fit.heavy_shares)
+        return min(max(math.log(total) - spread / total, 0.0), math.log(max(self._most, 1.0)))
+
+    def _quantile(self, q: float, z: float) -> Estimate:
+        """Frequency quantile among the items that occurred, ends from the ends of the k+ numbers.
+
+        Beyond max_count no k+ number is known: an end there is the first count above, or the largest that was seen.
+        """
+        first, last = self.max_count + 1.0, float(self._fit.heavy.max(initial=self.max_count + 1.0))
+        value = self._crossing(self._tails, float(self._tails[1]), q)
+        if value is None:
+            value = self._above(q)
+        _, low, high = self.tail_ends(z).T
+        few = max(float(low[1]), 1e-9) if high[1] > 0.0 else 0.0  # hardly an item may be there, and that a heavy one
+        least, most = self._crossing(low, float(high[1]), q), self._crossing(high, few, q)
+        return Estimate(
+            value, min(value, first if least is None else least), max(value, last if most is None else most)
+        )
+
+    def _crossing(self, tails: Floats, items: float, q: float) -> float | None:
+        """Smallest count t >= 1 with at most (1-q) of the items above t; None if it is beyond max_count."""
+        if items <= 0:
+            return 0.0
+        below = np.flatnonzero(tails[2:] <= _at_most(q, items))
+        return float(below[0] + 1) if below.size else None
+
+    def _above(self, q: float) -> float:
+        """The quantile where it is beyond max_count, from the heavy counts."""
+        heavy, share = self._fit.heavy, self._fit.heavy_shares
+        if heavy.size == 0:
+            return float(self.max_count)
+        left = self._tails[-1] * np.append(1.0 - np.cumsum(share[:-1]) / share.sum(), 0.0)
+        first = int(np.argmax(left <= _at_most(q, float(self._tails[1]))))  # there is one: nothing is left at the end
+        return float(np.rint(heavy[first]))
+
+    # Exports -----------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON: the keys of `sketchstream profile --format json`."""
+        from sketchstream.kinds.profile.show import export
+
+        return export.to_dict(self)
+
+    def to_json(self) -> str:
+        """`to_dict` as a JSON text."""
+        import json
+
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def to_csv(self) -> str:
+        """One line for each count: shares, numbers and k+ numbers with their intervals; then distinct, total, mean and
+        entropy with theirs, the same in every line.
+        """  # noqa: D205
+        from sketchstream.kinds.profile.show import export
+
+        return export.to_csv(self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row for each count, as a pandas DataFrame: shares, numbers and k+ numbers with their intervals."""
+        from sketchstream.kinds.profile.show import export
+
+        return export.to_pandas(self)
+
+    def to_arrow(self) -> pa.Table:
+        """The table of `to_pandas` as an Arrow table."""
+        from sketchstream.kinds.profile.show import export
+
+        return export.to_arrow(self)
+
+    def plot(self, path: str | Path | None = None, truth: Floats | None = None) -> Figure:
+        """Draw the profile and the k+ curve with their bands; a notebook shows the figure.
+
+        Args:
+            path: file to write as well: png, svg or pdf by its ending.
+            truth: (m,) true numbers of items at counts 0.., drawn beside the estimate.
+
+        Returns:
+            A matplotlib figure.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        from sketchstream.kinds.profile.show import plots
+
+        return plots.plot(self, None if path is None else Path(path), truth)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the most important numbers, the k+ curve, one line of guarantee."""
+        from sketchstream.kinds.profile.show import pages
+
+        return pages.card(self)
+
+    def __rich__(self) -> Table:
+        from sketchstream.kinds.profile.show import export
+
+        return export.table(self)
+
+    def __str__(self) -> str:
+        from sketchstream.kinds.profile.show import export
+
+        return export.text(self)
+
+    def __repr__(self) -> str:
+        facts = self.facts
+        return f"Profile(method={facts.method!r}, unit={facts.unit!r}, d={facts.d}, max_count={self.max_count})"
+
+
+def _ends(band: Ends, z: float, least: float, most: float) -> tuple[Floats, Floats]:
+    """Ends of the intervals of a band, within [least, most]."""
+    low, high = band.ends(z)
+    return np.clip(low, least, most), np.clip(high, least, most)
+
+
+def _estimate(value: float, band: Ends, z: float, least: float, most: float) -> Estimate:
+    """The estimate with its interval, widened to contain the value."""
+    low, high = _ends(band, z, least, most)
+    return Estimate(float(value), float(min(low[0], value)), float(max(high[0], value)))
+
+
+def _at_most(q: float, items: float) -> float:
+    """How many of the items may lie above a quantile."""
+    return (1.0 - q) * items * (1.0 + 1e-12) + 1e-12

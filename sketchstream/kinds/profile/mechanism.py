@@ -1,0 +1,179 @@
+"""The kind `profile`: a noisy histogram of item counts.
+
+In: a `ProfileSpec`, a state array. Out: noise laid into the state, the published (noised) histogram of its counters,
+and what the estimators see of either. Touches: the state it is given, and entropy through `sketchstream.noise`.
+Source: Wu & Pagh, ICML 2024 (noise and inversion); Dwork et al., ICS 2010 (unit "item"); the half circles of the
+cumulative form: docs/theory/privacy.md.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.components import ADMITTED, COUNTED, TOTAL, Component
+from sketchstream.spec import OpenDomain, ProfileSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sketchstream.kinds.profile.estimate.observed import Observed
+
+State = npt.NDArray[Any]
+PROGRESS_SLOTS = 1 << 22
+"""Counters whose noise is drawn between two reports of progress."""
+LAWS = {"event": "discrete-laplace", "item": "randomized-response"}
+
+
+def components(spec: ProfileSpec) -> tuple[Component, ...]:
+    """The slots, then the counters beside them; the shares add up to one.
+
+    The total moves by at most `max_weight` with an event; with an item by 2 `max_total`, for its payloads may be
+    replaced by others of the same item. The number of records admitted is a function of envelopes: it costs nothing.
+    """
+    slots = Component("slots", spec.slots_share, spec.max_weight, LAWS[spec.unit])
+    total = spec.total_share / 2 if spec.counted else spec.total_share
+    weight = spec.max_weight if spec.max_total is None else 2 * spec.max_total
+    counters = [Component(TOTAL, total, weight)] if total else []
+    counters += [Component(COUNTED, total)] if spec.counted else []
+    counters += [Component(ADMITTED, Fraction(0), own=spec.epsilon_records)] if spec.epsilon_records else []
+    return slots, *counters
+
+
+def effective_epsilon(spec: ProfileSpec, epsilon: Fraction) -> Fraction:
+    """The parameter of one layer's law in the slots: their share of epsilon, over max_weight.
+
+    (Unit "item": not divided, any weight costs the same.)
+    """
+    return components(spec)[0].parameter(epsilon)
+
+
+def promised_epsilon(spec: ProfileSpec, effective: Fraction) -> Fraction:
+    """The epsilon of the whole sketch for which the slots' noise has this parameter."""
+    return effective * spec.max_weight / spec.slots_share
+
+
+def add_noise(
+    spec: ProfileSpec, state: State, epsilon: Fraction, progress: Callable[[int], None] | None = None
+) -> None:
+    """Add one independent layer of exact noise to every counter, in place.
+
+    Args:
+        spec: decides law and modulus.
+        state: (slots,) integers of `spec.dtype`.
+        epsilon: privacy of this layer, of which the slots get their share.
+        progress: told how many counters have their noise.
+    """
+    from sketchstream import noise
+
+    if progress is not None:
+        for start in range(0, state.size, PROGRESS_SLOTS):
+            part = state[start : start + PROGRESS_SLOTS]
+            add_noise(spec, part, epsilon)
+            progress(start + part.size)
+        return
+    effective = effective_epsilon(spec, epsilon)
+    if spec.modulus is None:
+        noise.discrete_laplace(state, effective)
+    else:
+        noise.randomized_response(state, spec.modulus, effective)
+
+
+def exact_counts(spec: ProfileSpec, state: State) -> npt.NDArray[np.int64]:
+    """(levels, B) histogram of the counters at the spec's edges, without noise. A secret: nothing but `noised_counts`
+    may use it.
+    """  # noqa: D205
+    from sketchstream import kernels
+
+    levels = state.reshape(spec.levels, -1)
+    return np.stack(
+        [
+            kernels.release_counts(level, spec.edges, spec.form, spec.modulus or 0, 64 if state.itemsize == 8 else 32)
+            for level in levels
+        ]
+    )
+
+
+def noised_counts(spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArray[np.int64]:
+    """(levels, B) histogram of the counters with fresh exact noise on every entry, empty ones included.
+
+    One event moves one counter across at most one threshold (cumulative: sensitivity 1) or out of one bin into
+    another (bins: sensitivity 2, any weight, both units); a counter lies in one level. The histogram gets the slots'
+    share of the cost.
+    """
+    from sketchstream import noise
+
+    counts = exact_counts(spec, state)
+    cost = cost * spec.slots_share
+    noise.discrete_laplace(counts, cost if spec.form == "cumulative" else cost / 2)
+    return counts
+
+
+def observed_release(
+    spec: ProfileSpec,
+    layers: Sequence[tuple[str, Fraction]],
+    slots: int,
+    values: npt.NDArray[np.int64],
+    cost: Fraction,
+    *,
+    parts: int,
+    digest: bytes,
+) -> Observed:
+    """What the estimators see of `parts` published histograms whose values were added.
+
+    `cost` is the histogram's own part of what the publication cost.
+    """
+    return _observed(spec, layers, slots, spec.form, spec.edges, values, cost, parts, digest)
+
+
+def observed_state(
+    spec: ProfileSpec, layers: Sequence[tuple[str, Fraction]], states: Sequence[State], digest: bytes
+) -> Observed:
+    """What the estimators see of published states with equal layers: the exact histogram of their counters."""
+    from sketchstream import kernels
+
+    found = [[kernels.value_counts(level) for level in state.reshape(spec.levels, -1)] for state in states]
+    support = np.unique(np.concatenate([values for part in found for values, _ in part]))
+    counts = np.zeros((spec.levels, support.size), np.int64)
+    for part in found:
+        for level, (values, times) in enumerate(part):
+            counts[level, np.searchsorted(support, values)] += times
+    slots = sum(state.size for state in states)
+    return _observed(spec, layers, slots, "state", support, counts, None, len(states), digest)
+
+
+def _observed(
+    spec: ProfileSpec,
+    layers: Sequence[tuple[str, Fraction]],
+    slots: int,
+    form: Any,
+    edges: npt.NDArray[np.int64],
+    values: npt.NDArray[np.int64],
+    cost: Fraction | None,
+    parts: int,
+    digest: bytes,
+) -> Observed:
+    from sketchstream.kinds.profile.estimate.observed import Observed
+
+    domain = spec.domain
+    is_open = isinstance(domain, OpenDomain)
+    shares = tuple(float(share) for share in domain.level_shares()) if isinstance(domain, OpenDomain) else (1.0,)
+    return Observed(
+        unit=spec.unit,
+        form=form,
+        open_domain=is_open,
+        layers=tuple(layers),
+        slots=(slots // spec.levels,) * spec.levels,
+        hashed_into=(slots // spec.levels // parts,) * spec.levels,
+        shares=shares,
+        edges=edges,
+        values=values,
+        cost=cost,
+        parts=parts,
+        modulus=spec.modulus,
+        max_weight=spec.max_weight,
+        digest=digest,
+    )

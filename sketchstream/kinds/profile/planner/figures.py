@@ -1,0 +1,135 @@
+"""The numbers worth planning for: which they are, what the assumed stream has, and how far off they will be.
+
+In: a spec, the law of counts, a reconstruction of the expected object. Out: names, values, errors, losses. Touches:
+nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sketchstream.components import TOTAL
+from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
+from sketchstream.kinds.profile.mechanism import components
+from sketchstream.kinds.profile.planner.expectation import Floats
+from sketchstream.spec import ProfileSpec
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.profile.estimate import About
+    from sketchstream.kinds.profile.estimate.observed import Observed
+    from sketchstream.kinds.profile.estimate.result import Profile
+
+
+REACH = (1, 2, 3, 5, 10, 20, 50, 100)
+
+
+SCALARS = ("total", "mean", "entropy", "one_hit_ratio")
+
+
+NORMAL, QUARTILE = 1.959963984540054, 0.6744897501960817
+"""Half widths of a normal law's 95% and 50% intervals."""
+
+
+def read(observed: Observed, max_count: int, method: str, about: About | None = None) -> Profile:
+    """What a published object says, by that method."""
+    from sketchstream.kinds.profile import estimate
+
+    return estimate.reconstruct([observed], method=method, max_count=max_count, about=about)
+
+
+def total_noise(spec: ProfileSpec, parts: int, merges: int) -> tuple[Fraction, ...]:
+    """Parameters of the draws in the noisy total of stacked sketches, each merged from `merges`; () without one."""
+    total = next((part for part in components(spec) if part.name == TOTAL), None)
+    if total is None:
+        return ()
+    fresh = () if spec.publish == "state" and not spec.intrusion else (spec.epsilon_publish,)
+    return tuple(total.parameter(epsilon) for epsilon in (spec.epsilon, *fresh)) * (parts * merges)
+
+
+def counted_deviation(
+    name: str, draws: Sequence[Fraction], truths: Mapping[str, float], distinct: float
+) -> float | None:
+    """Standard deviation of the total and of the mean where there is a noisy total; None for other numbers.
+
+    Args:
+        name: of the number.
+        draws: in the total.
+        truths: numbers of the assumed stream.
+        distinct: standard deviation of the number of distinct items.
+    """
+    if not draws or name not in ("total", "mean"):
+        return None
+    deviation = math.sqrt(NoiseSum(tuple(draws)).variance)
+    if name == "total":
+        return deviation
+    return truths["mean"] * math.hypot(deviation / truths["total"], distinct / truths["distinct"])
+
+
+def names(spec: ProfileSpec, shares: Floats) -> list[str]:
+    """Numbers worth planning for: reach up to where a thousandth of the items is left, and the scalars."""
+    left = 1 - np.concatenate([[0.0], np.cumsum(shares)])
+    reach = [k for k in REACH if k <= spec.max_count and k <= shares.size and left[k - 1] > 1e-3]
+    return ["distinct", *(f"at_least.{k}" for k in reach if k > 1), *SCALARS]
+
+
+def truths(names: Sequence[str], items: float, shares: Floats) -> dict[str, float]:
+    """The numbers of the assumed stream."""
+    t = np.arange(1, shares.size + 1, dtype=np.float64)
+    mean = float(shares @ t)
+    total = items * mean
+    out = {
+        "distinct": items,
+        "total": total,
+        "mean": mean,
+        "one_hit_ratio": float(shares[0]),
+        "entropy": math.log(total) - items * float(shares @ (t * np.log(t))) / total,
+    }
+    for name in names:
+        if name.startswith("at_least."):
+            out[name] = items * float(shares[int(name[9:]) - 1 :].sum())
+    return out
+
+
+def deviation(profile: Profile, name: str) -> float:
+    """Standard deviation behind an interval: of closed domains' k+ numbers as the estimate has it, of others from it.
+
+    For these, two levels are compared, so that brackets of wide bins, which do not depend on the level, fall out; the
+    upper half is taken, for the lower end may stand at 0. Infinite where both ends stand at the bounds of the possible
+    at either level: then the interval says nothing of the noise.
+    """
+    if not profile.facts.open_domain and (name == "distinct" or name.startswith("at_least.")):
+        k = 1 if name == "distinct" else int(name.removeprefix("at_least."))
+        return math.sqrt(max(float(profile.known_tail(k).variance[0]), 0.0))
+    wide, narrow = profile.interval(name, 0.95), profile.interval(name, 0.5)
+    found = float(max(wide.high - narrow.high, narrow.low - wide.low)) / (NORMAL - QUARTILE)
+    return math.inf if found == 0.0 and narrow.high > narrow.low else found
+
+
+def central(spec: ProfileSpec, name: str) -> float | None:
+    """Error of a curator who keeps raw counts and adds discrete Laplace noise of epsilon_publish to the answer."""
+    if name == "distinct":
+        epsilon = float(spec.epsilon_publish)  # one item appears or not
+    elif name.startswith("at_least.") and spec.unit == "event" and spec.max_weight == 1:
+        epsilon = float(spec.epsilon_publish)  # one event crosses one threshold
+    else:
+        return None
+    a = math.exp(-epsilon)
+    return math.sqrt(2 * a) / (1 - a)
+
+
+def gain(epsilon: float) -> float:
+    """How much one more layer amplifies the worst frequency: coth(epsilon / 2)^2."""
+    return 1 / math.tanh(epsilon / 2) ** 2
+
+
+def losses(spec: ProfileSpec) -> tuple[Fraction | float, Fraction | float]:
+    """Loss of one window's publication, and with one unannounced look."""
+    from sketchstream.privacy.deployment import planned
+
+    ledger = planned(spec)
+    return ledger.loss(), ledger.loss(intrusion=True)

@@ -1,0 +1,241 @@
+"""Planning: the errors that a spec will give, and the spec that an error needs.
+
+In: a spec and expectations. Out: a `Plan`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+from sketchstream.errors import EstimateError, SpecError
+from sketchstream.kinds.profile.planner import figures
+from sketchstream.kinds.profile.planner.expectation import count_law, expected
+from sketchstream.kinds.profile.planner.forecast import Expected, Plan
+from sketchstream.kinds.profile.planner.simulation import simulated as simulated_errors
+from sketchstream.spec import OpenDomain, ProfileSpec, require_spec, whole
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.profile.estimate.result import Profile
+
+Vary = Literal["slots", "epsilon"]
+BIAS_DEVIATIONS, BIAS_SHARE = 3.0, 0.02
+"""A number of items that is off by more than so many standard deviations, and this share, is not found at all."""
+
+
+def plan(
+    spec: ProfileSpec,
+    *,
+    items: float,
+    mean: float = 3.0,
+    law: str | Sequence[float] = "geometric",
+    exponent: float = 2.0,
+    parts: int = 1,
+    merges: int = 1,
+    windows: int = 1,
+    runs: int = 0,
+    method: str = "likelihood",
+    seed: int = 0,
+) -> Plan:
+    """Expected errors of everything that a sketch will say.
+
+    Args:
+        spec: of the sketch.
+        items: distinct items expected in one window (over all parts).
+        mean: of an item's count under the geometric law.
+        law: of the counts of items that occur: "geometric", "zipf" (exponent `exponent`, up to 10^4), or shares of
+            counts 1, 2, 3, ...
+        exponent: of the Zipf law, above 1.
+        parts: partitions whose sketches are stacked.
+        merges: states merged into one (needs publish = "state").
+        windows: windows in which the same item may occur: its losses add.
+        runs: simulated runs of `method` beside the closed forms; 0: none. A run costs as much as one window.
+        method: what is simulated.
+        seed: of the simulation.
+
+    Raises:
+        SpecError: an expectation that cannot be.
+        EstimateError: the items would crowd every level.
+
+    Examples:
+        >>> spec = ProfileSpec(epsilon="1", domain=OpenDomain(slots=2**20, levels=8))
+        >>> 0.003 < plan(spec, items=1_000_000)["distinct"].relative < 0.008
+        True
+    """
+    shares = count_law(law, mean, exponent)
+    _check(spec, items, parts, merges, windows, runs)
+    published = expected(spec, items, shares, parts, merges)
+    profile = figures.read(published, spec.max_count, "inverse")
+    _refuse_crowded(profile, items)
+    names = figures.names(spec, shares)
+    truths = figures.truths(names, items, shares)
+    simulated = simulated_errors(spec, items, shares, merges, runs, method, seed, truths) if runs else {}
+    draws, distinct = figures.total_noise(spec, parts, merges), figures.deviation(profile, "distinct")
+    numbers = {}
+    for name in names:
+        counted = figures.counted_deviation(name, draws, truths, distinct)
+        deviation = figures.deviation(profile, name) if counted is None else counted
+        numbers[name] = Expected(truths[name], deviation, simulated.get(name), figures.central(spec, name))
+    loss, looked = figures.losses(spec)
+    above = items * float(shares[spec.max_count :].sum())
+    gain = math.prod(figures.gain(float(epsilon)) for _, epsilon in published.layers[1:]) if merges > 1 else 1.0
+    return Plan(
+        spec=spec,
+        items=items,
+        parts=parts,
+        merges=merges,
+        windows=windows,
+        numbers=numbers,
+        loss=loss,
+        loss_with_intrusion=looked,
+        merge_gain=gain,
+        method=method,
+        runs=runs,
+        notes=tuple(_notes(spec, numbers, (loss, looked), above, windows, gain)),
+    )
+
+
+def required(
+    spec: ProfileSpec,
+    *,
+    target: float,
+    number: str | Sequence[str] = "distinct",
+    vary: Vary = "slots",
+    items: float,
+    **expectation: Any,
+) -> Plan:
+    """The smallest sketch, or the smallest epsilon, that gives a relative error.
+
+    Args:
+        spec: where to start; its slots, or its epsilon and epsilon_publish, are varied.
+        target: relative standard deviation wanted, for example 0.02.
+        number: "distinct", "at_least.3", ...; of several, each must reach the target.
+        vary: "slots" (open domains; powers of two) or "epsilon" (to two digits).
+        items: distinct items expected.
+        expectation: as of `plan`.
+
+    Raises:
+        SpecError: nothing within the limits reaches the target; says the best there is.
+    """
+    if not 0 < target < 1:
+        msg = f"target must be a relative error between 0 and 1, for example 0.02, found {target!r:.20}"
+        raise SpecError(msg)
+    if vary == "slots" and not isinstance(spec.domain, OpenDomain):
+        msg = "only an open domain has slots to choose; a closed one has as many as items (vary = 'epsilon')"
+        raise SpecError(msg)
+    if vary not in ("slots", "epsilon"):
+        msg = f"vary must be 'slots' or 'epsilon', found {vary!r:.20}"
+        raise SpecError(msg)
+    wanted = (number,) if isinstance(number, str) else tuple(number)
+    best: Plan | None = None
+    for candidate in _candidates(spec, vary, items):
+        try:
+            found = plan(candidate, items=items, **expectation)
+        except EstimateError:  # every level is too crowded
+            continue
+        unknown = [name for name in wanted if name not in found.numbers]
+        if unknown or not wanted:
+            msg = f"number must be one of {', '.join(found.numbers)}, found {', '.join(unknown) or 'none':.40}"
+            raise SpecError(msg)
+        if best is None or found.worst(wanted).relative < best.worst(wanted).relative:
+            best = found
+        if found.worst(wanted).relative <= target:
+            return found
+    if best is None:
+        msg = f"{items:g} items crowd every level of every size within the limits; more levels are needed"
+        raise SpecError(msg)
+    at = f"{best.spec.domain.size} slots" if vary == "slots" else f"epsilon {best.spec.epsilon}"
+    error = best.worst(wanted).relative
+    msg = f"no {vary} within the limits bring {', '.join(wanted)} to {target:.2%}; the best is {error:.2%} at {at}"
+    raise SpecError(msg)
+
+
+def _candidates(spec: ProfileSpec, vary: Vary, items: float) -> list[ProfileSpec]:
+    """Specs from cheap to dear."""
+    if vary == "slots":
+        first = max(8, int(math.log2(max(items, 2))) - 6)
+        sizes = [1 << power for power in range(first, min(first + 16, 31)) if 1 << power >= 2 * spec.levels]
+        return [resized(spec, domain=OpenDomain(slots=size, levels=spec.levels)) for size in sizes]
+    steps = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
+    grid = [Fraction(step * 10**power, 1000) for power in (0, 1, 2) for step in steps] + [Fraction(10)]
+    return [resized(spec, epsilon=epsilon, epsilon_publish=epsilon) for epsilon in grid if epsilon <= 10]
+
+
+def resized(spec: ProfileSpec, **changes: Any) -> ProfileSpec:
+    """`spec` with some fields changed."""
+    kept: dict[str, Any] = {one.name: getattr(spec, one.name) for one in dataclasses.fields(spec)}
+    return ProfileSpec(**kept | changes)
+
+
+def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: int, runs: int) -> None:
+    """Refuse expectations that cannot be."""
+    require_spec(spec)
+    if not isinstance(items, (int, float)) or isinstance(items, bool) or not 1 <= items <= 1e12:
+        msg = f"items must be the number of distinct items expected, from 1 to 10^12, found {items!r:.40}"
+        raise SpecError(msg)
+    if not isinstance(spec.domain, OpenDomain) and items > spec.domain.size:
+        msg = f"{items:g} items do not fit a closed domain of {spec.domain.size}"
+        raise SpecError(msg)
+    whole(parts, "parts", 1, 1 << 20)
+    whole(merges, "merges", 1, 64)
+    whole(windows, "windows", 1, 1 << 20)
+    whole(runs, "runs", 0, 10_000)
+    if merges > 1 and spec.publish != "state":
+        msg = "only states can be merged: merges above 1 need publish = 'state'"
+        raise SpecError(msg)
+    if runs and (spec.domain.size > 1 << 24 or items > 1 << 24):
+        msg = "simulated runs are for at most 2^24 slots and items; the closed forms have no such limit"
+        raise SpecError(msg)
+
+
+def _refuse_crowded(profile: Profile, items: float) -> None:
+    """Refuse a sketch that would not find the number of items: its slots hold too many of them to be told apart."""
+    off, noise = abs(profile.distinct.value - items), figures.deviation(profile, "distinct")
+    if off > max(BIAS_DEVIATIONS * noise, BIAS_SHARE * items):
+        msg = (
+            f"{items:,.0f} items crowd every level: about {profile.distinct.value:,.0f} would be found; take more "
+            "slots, or more levels"
+        )
+        raise EstimateError(msg)
+
+
+def _notes(
+    spec: ProfileSpec,
+    numbers: Mapping[str, Expected],
+    losses: tuple[Fraction | float, Fraction | float],
+    above: float,
+    windows: int,
+    gain: float,
+) -> list[str]:
+    """What a reader should know beside the table; `above` items are expected beyond the largest count."""
+    out = []
+    unit = spec.unit
+    loss, looked = losses
+    seized = "without bound" if looked == math.inf else f"at most {looked}"
+    out.append(
+        f"an {unit} loses at most {loss} to readers of what is published (epsilon_publish), and {seized} in all to "
+        "somebody who also seizes the open state once (epsilon)"
+    )
+    if windows > 1:
+        whose = "one that occurs in all of them" if unit == "item" else "a person with one event in each"
+        out.append(f"{windows} windows: {whose} loses up to {loss * windows} in all to readers")
+    if spec.modulus is not None:
+        out.append(
+            f"counts are kept modulo {spec.modulus}: about {above:,.0f} items are expected above {spec.modulus - 1}, "
+            "where counts wrap; the modulus must lie above the largest count that is wanted, and errors grow with it"
+        )
+    if gain > 1:
+        out.append(f"merging multiplies the noise's worst frequency by {gain:.3g}; stack partitions instead")
+    distinct = numbers["distinct"]
+    if distinct.central is not None and distinct.central > 0:
+        factor = distinct.sd / distinct.central
+        out.append(
+            f"pan-privacy costs a factor of {factor:,.0f} in the error of distinct: a curator who keeps raw counts "
+            f"would have a standard deviation of {distinct.central:.2g}"
+        )
+    if distinct.relative > 0.1 and isinstance(spec.domain, OpenDomain):
+        out.append("noise dominates: fewer slots, or a larger epsilon, would do better (`required` finds them)")
+    return out

@@ -1,0 +1,162 @@
+"""Sizing: from what somebody wants to know, and whom they trust, to a complete sketch.
+
+In: how many items, which numbers, which error, what is protected, whether the machine is trusted. Out: a `Sizing`: the
+smallest sketch that does it, its block of the configuration, its plan. Touches: nothing; no data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+from sketchstream.errors import EstimateError, SpecError
+from sketchstream.kinds.profile.planner.forecast import Plan
+from sketchstream.kinds.profile.planner.planning import plan, required, resized
+from sketchstream.spec import MODULUS, Epsilon, OpenDomain, ProfileSpec, Unit, exact_epsilon
+
+Machine = Literal["trusted", "untrusted"]
+"""Whether whoever could seize the machine that counts is trusted more than the readers of results."""
+
+TRUSTED_EPSILON: Final = Fraction(4)
+"""epsilon of the state on a trusted machine: a bound for the day on which it is seized after all."""
+LEVELS: Final = (8, 4, 2)
+"""Most levels first: more levels bear a wrong number of items better, fewer are more accurate at the right one."""
+ROOM: Final = 4
+"""So many times the expected items must not crowd the sketch."""
+RESOLVED: Final = 2
+"""Counts are resolved up to this many times the largest k that is wanted."""
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """The smallest sketch that reaches an error.
+
+    Args:
+        plan: of that sketch.
+        numbers: names of the numbers that reach it.
+        target: relative error that was asked for, one standard deviation.
+    """
+
+    plan: Plan
+    numbers: tuple[str, ...]
+    target: float
+
+    @property
+    def spec(self) -> ProfileSpec:
+        """Of the sketch."""
+        return self.plan.spec
+
+    @property
+    def memory(self) -> int:
+        """Bytes of counters in each open window and partition."""
+        return self.spec.domain.size * self.spec.dtype.itemsize
+
+    def block(self, name: str, window: str) -> str:
+        """The sketch's block of a configuration file.
+
+        Args:
+            name: of the sketch.
+            window: its width, such as "1d".
+        """
+        spec = self.spec
+        lines = [
+            ("name", f'"{name}"', ""),
+            ("window", f'"{window}"', ""),
+            ("unit", f'"{spec.unit}"', _UNITS[spec.unit]),
+            ("epsilon", f'"{spec.epsilon}"', "the state: against somebody who seizes the machine"),
+            ("epsilon_publish", f'"{spec.epsilon_publish}"', "what is published: against its readers"),
+        ]
+        if spec.modulus is not None:
+            lines.append(("modulus", str(spec.modulus), f"counts up to {spec.max_count}"))
+        else:
+            lines.append(("max_count", str(spec.max_count), "largest count that is resolved"))
+        lines.append(("domain", f"{{ slots = {spec.domain.size}, levels = {spec.levels} }}", ""))
+        text = [(f"{key} = {value}", why) for key, value, why in lines]
+        wide = max(len(line) for line, why in text if why)
+        return "\n".join(["[[sketch]]", *(f"{line:<{wide}}  # {why}" if why else line for line, why in text)])
+
+
+def _roomy(found: Plan, *, items: float, **expectation: Any) -> Plan:
+    """The plan of this sketch, or of the next larger one that bears `ROOM` times as many items."""
+    while True:
+        spec = found.spec
+        try:
+            plan(spec, items=ROOM * items, **expectation)
+        except EstimateError:
+            larger = OpenDomain(2 * spec.domain.size, spec.levels)
+            found = plan(resized(spec, domain=larger), items=items, **expectation)
+        else:
+            return found
+
+
+_UNITS: Final = {
+    "item": "protected: everything that one item does in a window",
+    "event": "protected: each single event",
+}
+
+
+def size(
+    *,
+    items: float,
+    numbers: Sequence[str] = ("distinct",),
+    target: float = 0.02,
+    unit: Unit = "item",
+    machine: Machine = "trusted",
+    epsilon_publish: Epsilon = 1,
+    epsilon: Epsilon | None = None,
+    largest: int | None = None,
+    parts: int = 1,
+    **expectation: Any,
+) -> Sizing:
+    """The smallest sketch of an open domain that reaches a relative error in all numbers.
+
+    Args:
+        items: distinct items expected in a window (over all parts).
+        numbers: what matters: "distinct", "at_least.5", "mean", ...
+        target: relative error wanted, one standard deviation.
+        unit: what is protected.
+        machine: "untrusted": the state is protected as strictly as what is published.
+        epsilon_publish: most that the unit loses to readers.
+        epsilon: of the state, where `machine` is not to decide it.
+        largest: largest count to resolve; default: twice the largest k of the numbers, 31 at least (unit "item").
+        parts: partitions.
+        expectation: mean, law and exponent as of `plan`.
+
+    Raises:
+        SpecError: no sketch within the limits does it; says the best there is.
+    """
+    if machine not in ("trusted", "untrusted"):
+        msg = f"machine must be 'trusted' or 'untrusted', found {machine!r:.20}"
+        raise SpecError(msg)
+    if not numbers:
+        msg = "numbers must name what matters, such as distinct or at_least.5, found none"
+        raise SpecError(msg)
+    published = exact_epsilon(epsilon_publish, "epsilon_publish")
+    state = max(TRUSTED_EPSILON, published) if machine == "trusted" else published
+    asked = [int(name[9:]) for name in numbers if name.startswith("at_least.") and name[9:].isdecimal()]
+    resolved = largest or RESOLVED * max(asked, default=0)
+    fields: dict[str, Any] = {"max_count": max(resolved, MODULUS - 1) if unit == "item" else largest or 300}
+    found: Plan | None = None
+    refusal: SpecError | None = None
+    for levels in LEVELS:
+        spec = ProfileSpec(
+            state if epsilon is None else epsilon,
+            unit,
+            OpenDomain(1024, levels),
+            epsilon_publish=published,
+            **fields,
+        )
+        try:
+            one = required(spec, target=target, number=numbers, items=items, parts=parts, **expectation)
+            one = _roomy(one, items=items, parts=parts, **expectation)
+        except SpecError as error:
+            refusal = refusal or error
+            continue
+        if found is None or one.spec.domain.size < found.spec.domain.size:
+            found = one
+    if found is None:
+        msg = f"{refusal}: allow a larger error or a larger epsilon, or choose wider windows, which hold more items"
+        raise SpecError(msg)
+    return Sizing(found, tuple(numbers), target)

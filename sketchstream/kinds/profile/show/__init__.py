@@ -1,0 +1,1 @@
+"""A profile for people: exports, pages and plots."""

@@ -1,0 +1,191 @@
+"""A profile as data, text and tables.
+
+In: a `Profile`. Out: dictionaries, CSV, pandas, Arrow, text, a rich table. Touches: nothing.
+Source: design 6.2 (the keys).
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sketchstream.errors import MissingExtraError
+from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
+from sketchstream.kinds.profile.estimate.observed import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+    import pyarrow as pa
+    from rich.table import Table
+
+    from sketchstream.kinds.profile.estimate.result import Profile
+
+SCALARS = ("distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage")
+TITLES = {
+    "distinct": "distinct items",
+    "total": "events",
+    "mean": "mean count",
+    "entropy": "entropy (nats)",
+    "one_hit_ratio": "seen once, share",
+    "coverage": "coverage",
+}
+CSV_NUMBERS = ("distinct", "total", "mean", "entropy")
+QUANTILES = (0.5, 0.9, 0.99)
+
+
+def reach_steps(n: int) -> list[int]:
+    """The k at which k+ numbers are listed: every one up to 1000, then 1-2-5 steps up to n."""
+    steps = list(range(1, min(n, 1000) + 1))
+    scale = 1000
+    while scale <= n:
+        steps += [k for k in (scale, 2 * scale, 5 * scale) if 1000 < k <= n]
+        scale *= 10
+    return steps
+
+
+def to_dict(profile: Profile) -> dict[str, Any]:
+    """Plain data with the keys of the command line's JSON."""
+    facts = profile.facts
+    out: dict[str, Any] = {
+        "method": facts.method,
+        "d": facts.d,
+        "layers": [{"law": law, "epsilon": epsilon} for law, epsilon in facts.layers],
+        "epsilon": facts.epsilon,
+        "epsilon_publish": facts.cost,
+        "unit": facts.unit,
+        "form": facts.form,
+        "domain": "open" if facts.open_domain else "closed",
+        "max_count": profile.max_count,
+        "level": 0.95,
+        "fractions": profile.fractions.tolist(),
+        "counts": profile.counts.tolist(),
+        "above": profile.above.to_dict(),
+    }
+    for name in SCALARS:
+        out[name] = profile.interval(name).to_dict()
+    out["quantiles"] = {str(q): profile.quantile(q).to_dict() for q in QUANTILES}
+    out["at_least"] = {str(k): profile.at_least(k).to_dict() for k in reach_steps(profile.max_count)}
+    out.update(facts.settings)
+    out["covers"] = profile.covers
+    if profile.guarantee is not None:
+        out["guarantee"] = profile.guarantee
+    return out
+
+
+def columns(profile: Profile) -> dict[str, Floats]:
+    """The profile as columns, one row for each count 0..n."""
+    n = profile.max_count
+    share, number = profile.interval("fractions"), profile.interval("counts")
+    tails = tail_ends(profile)
+    return {
+        "count": np.arange(n + 1, dtype=np.float64),
+        "fraction": profile.fractions,
+        "fraction_low": share[:, 0],
+        "fraction_high": share[:, 1],
+        "items": profile.counts,
+        "items_low": number[:, 0],
+        "items_high": number[:, 1],
+        "at_least": tails[: n + 1, 0],
+        "at_least_low": tails[: n + 1, 1],
+        "at_least_high": tails[: n + 1, 2],
+    }
+
+
+def tail_ends(profile: Profile) -> Floats:
+    """(n+2, 3) numbers of items with a count of at least 0..n+1: value, low, high of the 95% interval."""
+    return profile.tail_ends(normal_quantile(0.95))
+
+
+def to_csv(profile: Profile) -> str:
+    """CSV text of `columns`, and of the numbers of `CSV_NUMBERS` behind them, the same in every line."""
+    table = columns(profile)
+    names, cells = list(table), []
+    for name in CSV_NUMBERS:
+        one = profile.interval(name)
+        names += [name, f"{name}_low", f"{name}_high"]
+        cells += [one.value, one.low, one.high]
+    whole = "".join(f",{float(cell)!r}" for cell in cells)
+    out = io.StringIO()
+    out.write(",".join(names) + "\n")
+    for row in zip(*table.values(), strict=True):
+        out.write(str(int(row[0])) + "," + ",".join(repr(float(value)) for value in row[1:]) + whole + "\n")
+    return out.getvalue()
+
+
+def to_pandas(profile: Profile) -> pd.DataFrame:
+    """`columns` as a pandas DataFrame."""
+    try:
+        import pandas as pd
+    except ImportError:
+        msg = "to_pandas needs pandas: pip install pandas"
+        raise MissingExtraError(msg) from None
+    frame = pd.DataFrame(columns(profile))
+    frame["count"] = frame["count"].astype("int64")
+    return frame
+
+
+def to_arrow(profile: Profile) -> pa.Table:
+    """`columns` as an Arrow table."""
+    try:
+        import pyarrow as pa
+    except ImportError:
+        msg = "to_arrow needs pyarrow: pip install 'sketchstream[arrow]'"
+        raise MissingExtraError(msg) from None
+    table = columns(profile)
+    arrays = {name: pa.array(column) for name, column in table.items()}
+    arrays["count"] = pa.array(table["count"].astype(np.int64))
+    return pa.table(arrays)
+
+
+def rows(profile: Profile) -> list[tuple[str, str, str, str]]:
+    """What a person wants to see first: name, estimate, low, high."""
+    from sketchstream.kinds.profile.estimate.result import shown
+
+    n = profile.max_count
+    wanted = [(TITLES[name], profile.interval(name)) for name in SCALARS]
+    wanted += [(f"seen {k} times or more", profile.at_least(k)) for k in (2, 3, 5, 10, 30, 100, 300) if k <= n]
+    wanted += [(f"count of {round(q * 100)}% of items at most", profile.quantile(q)) for q in QUANTILES]
+    wanted.append((f"share above {n}", profile.above))
+    return [(name, shown(e.value), shown(e.low), shown(e.high)) for name, e in wanted]
+
+
+def heading(profile: Profile) -> str:
+    """One line that says what this is."""
+    facts = profile.facts
+    layers = "" if len(facts.layers) == 1 else f", {len(facts.layers)} layers"
+    domain = "open" if facts.open_domain else "closed"
+    published = "" if facts.cost is None else f", epsilon_publish {facts.cost}"
+    about = f"{domain} domain, {facts.d:,} slots, unit {facts.unit}, epsilon {facts.epsilon}{published}{layers}"
+    return f"profile by {facts.method}: {about}"
+
+
+def text(profile: Profile) -> str:
+    """A plain table."""
+    lines = rows(profile)
+    width = max(len(row[0]) for row in lines)
+    cells = [max(*(len(row[i]) for row in lines), 8) for i in (1, 2, 3)]
+    head = " " * width + "".join(
+        f"  {name:>{size}}" for name, size in zip(("estimate", "low", "high"), cells, strict=True)
+    )
+    body = [
+        f"{row[0]:<{width}}" + "".join(f"  {value:>{size}}" for value, size in zip(row[1:], cells, strict=True))
+        for row in lines
+    ]
+    said = textwrap.wrap(f"95% intervals; they cover {profile.covers}.", max(len(head), 80))
+    return "\n".join([heading(profile), head, *body, *said])
+
+
+def table(profile: Profile) -> Table:
+    """The same as a rich table."""
+    from rich.table import Table
+
+    out = Table(title=heading(profile), caption=f"95% intervals; they cover {profile.covers}.")
+    out.add_column("")
+    for name in ("estimate", "low", "high"):
+        out.add_column(name, justify="right")
+    for row in rows(profile):
+        out.add_row(*row)
+    return out

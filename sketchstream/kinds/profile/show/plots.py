@@ -1,0 +1,52 @@
+"""Pictures of a profile, in the style of the report's charts.
+
+In: a `Profile`. Out: a figure, and a file if a path is given. Touches: that file. Needs matplotlib, asked for when it
+is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sketchstream import charts
+from sketchstream.errors import MissingExtraError
+from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.kinds.profile.show import pages
+from sketchstream.kinds.profile.show.export import heading
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from sketchstream.kinds.profile.estimate.result import Profile
+
+
+def plot(profile: Profile, path: Path | None = None, truth: Floats | None = None) -> Figure:
+    """Items counted exactly (left) and at least (right) k times, with 95% intervals; the truth where known."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        from sketchstream.kinds.profile.show.picture import Picture
+
+        figure = Picture(figsize=(11.0, 4.5), layout="constrained")
+        FigureCanvasAgg(figure)
+    except ImportError:
+        msg = "plots need matplotlib: pip install 'sketchstream[plots]'"
+        raise MissingExtraError(msg) from None
+    charts.draw_panels(figure, heading(profile), *curves(profile, truth))
+    if path is not None:
+        figure.savefig(path, dpi=130)
+    return figure
+
+
+def curves(profile: Profile, truth: Floats | None = None) -> tuple[charts.Curve, charts.Curve]:
+    """The k+ curve and the numbers of small counts, with what is true of them."""
+    reach, exact = pages.curves(profile)
+    if truth is None:
+        return reach, exact
+    real = np.append(truth, np.zeros(profile.max_count))
+    at_least = np.cumsum(real[::-1])[::-1]
+    return replace(reach, truth=at_least[reach.k]), replace(exact, truth=real[exact.k])

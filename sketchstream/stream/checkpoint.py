@@ -1,0 +1,462 @@
+"""The state of a partition as a snapshot, and back: what is written, and what is refused when it is read.
+
+In: a `PartitionState`; a restored snapshot. Out: a `Snapshot`; a `PartitionState`. Touches: the state it is given.
+Source: design.md 7; notes/kafka_faults.md 16, 17.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError, SpecError, VersionError
+from sketchstream.sketch import Sketch
+from sketchstream.spec import ClosedDomain, ProfileSpec
+from sketchstream.stream import window_ranges
+from sketchstream.stream.buffers import Buffers
+from sketchstream.stream.interfaces import Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
+from sketchstream.stream.sketch_state import OpenWindow, Outgoing, Rules, Track
+from sketchstream.stream.window_ranges import Mark
+from sketchstream.stream.windows import NO_TIME
+from sketchstream.wire import Unfinished
+
+if TYPE_CHECKING:
+    from sketchstream.stream.partition import PartitionState
+    from sketchstream.stream.plans import SketchPlan
+
+MANIFEST_FORMAT = 2
+"""Written; 1, whose blobs are all of byte format 1, is read too."""
+CHANGE_AHEAD_MS = 600_000
+"""How far beyond the latest event time changed sketches begin: time for all workers to be started anew."""
+
+
+class Blobs(Mapping[str, Bytes]):
+    """New blobs of a snapshot, in memory that is given back with `release`.
+
+    Tags and checksums are computed when a blob is asked for: not by the thread that counts.
+    """
+
+    def __init__(self, held: Mapping[str, bytes | Unfinished], buffers: Buffers | None) -> None:
+        self._held = dict(held)
+        self._buffers = buffers
+
+    def __getitem__(self, name: str) -> Bytes:
+        held = self._held[name]
+        return held if isinstance(held, bytes) else held.finish()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all of them, headers of open states left out."""
+        return sum(len(one) if isinstance(one, bytes) else one.body_bytes for one in self._held.values())
+
+    def release(self) -> None:
+        """Overwrite the copies of open states, and give their memory back: nobody asks for a blob any more."""
+        if self._buffers is not None:
+            held, self._held = self._held, {}
+            for one in held.values():
+                if not isinstance(one, bytes):
+                    self._buffers.give(one.buffer)
+
+
+def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
+    """A complete copy of a state. Windows and entries that it names as saved are so once it is committed.
+
+    Args:
+        state: to be copied.
+        buffers: memory for the copies, to be given back by `Snapshot.release`; None: fresh memory.
+    """
+    blobs: dict[str, bytes | Unfinished] = {}
+    room = bytearray if buffers is None else buffers.take
+    keep: set[str] = set()
+    sketches: dict[str, Plain] = {}
+    for track in state.tracks.values():
+        windows: list[Plain] = []
+        for window in track.windows.values():
+            if window.dirty or window.blob is None:
+                window.blob, window.dirty = new_name(), False
+                blobs[window.blob] = window.sketch.copy_open(with_items=False, room=room)
+            else:
+                keep.add(window.blob)
+            windows.append(
+                {
+                    "start": window.start,
+                    "end": window.end,
+                    "counts": list(window.counts),
+                    "slots_for": list(window.slots_for),
+                    "blob": window.blob,
+                }
+            )
+        sketches[track.name] = {
+            "through": track.through,
+            **_mark_fields("partial", track.partial),
+            **_mark_fields("diverged", track.diverged),
+            "sequence": track.sequence,
+            "announced": track.announced,
+            "grown_from": track.grown_from,
+            "grown_through": track.grown_through,
+            "late": f"{track.late.value % (1 << 64):016x}",  # one size, whatever it is
+            "late_draws": track.late.draws,
+            "retired": track.plan is None,
+            "windows": windows,
+        }
+    outbox: list[Plain] = []
+    for one in state._outbox:
+        if one.saved:
+            keep.add(one.blob)
+        else:
+            blobs[one.blob] = one.entry.body
+            one.saved = True
+        entry = one.entry
+        outbox.append(
+            {
+                "sketch": entry.sketch,
+                "revision": entry.revision,
+                "start": entry.window[0],
+                "end": entry.window[1],
+                "seal_id": entry.seal_id,
+                "blob": one.blob,
+            }
+        )
+    state._frontiers.update(state._pending_frontiers)
+    state._pending_frontiers.clear()
+    manifest: dict[str, Plain] = {
+        "format": MANIFEST_FORMAT,
+        "partition": state.partition,
+        "position": state.position,
+        "revision": state.revision,
+        "watermark": state.watermark,
+        "votes": state._watermark.fields(),
+        "newest": state.newest,
+        "partitions": state.partitions,
+        "former_counts": [[count, until] for count, until in state.former_counts.items()],
+        "partial": state._partial,
+        "fingerprint": state.rules.fingerprint,
+        "begins": state.begins,
+        "specs": {plan.name: plan.spec.to_dict() for plan in state.rules.sketches},
+        "former_specs": {name: spec.to_dict() for name, spec in state.former_specs.items()},
+        "sketches": sketches,
+        "outbox": outbox,
+        "frontiers": [_frontier_fields(frontier) for frontier in state._frontiers.values()],
+    }
+    rewound, state._rewound, state._changed = state._rewound, False, False
+    held = Blobs(blobs, buffers)
+    return Snapshot(
+        partition=state.partition,
+        position=state.position,
+        manifest=manifest,
+        blobs=held,
+        keep=frozenset(keep),
+        revision=state.revision,
+        spec_fingerprint=state.rules.fingerprint,
+        rewound=rewound,
+        begins=state.begins,
+        newest=state.newest,
+        blob_bytes=held.n_bytes,
+        release=held.release,
+    )
+
+
+def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, int]]]:
+    """The bounds of the windows that are open in some of these manifests, by sketch, ascending. Nothing of a state."""
+    found: dict[str, set[tuple[int, int]]] = {}
+    for said in manifests:
+        for name, fields in said["sketches"].items():
+            bounds = {(int(one["start"]), int(one["end"])) for one in fields["windows"]}
+            found.setdefault(name, set()).update(bounds)
+    return {name: sorted(bounds) for name, bounds in found.items()}
+
+
+def read(
+    rules: Rules, partition: int, restored: Restored, partitions: int, peers: Sequence[Peer] = ()
+) -> PartitionState:
+    """The state that a snapshot holds.
+
+    Args:
+        rules: of the worker, perhaps with other sketches than the snapshot's: open windows finish under the spec
+            they began with, new sketches begin with the next window.
+        partition: of the input.
+        restored: from the store.
+        partitions: of the input now.
+        peers: snapshots of all partitions, for a change of the configuration.
+
+    Raises:
+        DataLossError: the snapshot cannot be used; the message says why and what to do.
+    """
+    from sketchstream.stream.partition import PartitionState
+
+    manifest = restored.manifest
+    with _Usable(partition):
+        if manifest["format"] not in (1, MANIFEST_FORMAT):
+            msg = (
+                f"partition {partition}: its snapshot has format {manifest['format']!r:.20}, this version reads "
+                f"formats 1 to {MANIFEST_FORMAT}; run the version that wrote it, or a newer one"
+            )
+            raise DataLossError(msg)
+        if manifest["partition"] != partition or manifest["position"] != restored.position:
+            msg = f"partition {partition}: its snapshot belongs to another partition or position"
+            raise DataLossError(msg)
+        state = PartitionState(
+            rules, partition, restored.position, _int(manifest["partitions"]), _int(manifest["revision"])
+        )
+        votes = manifest.get("votes")
+        state._watermark.restore(_int(manifest["watermark"]), None if votes is None else _table(votes))
+        state.newest = _int(manifest.get("newest", state.watermark))  # older snapshots: no time is beyond the watermark
+        state.former_counts = _former_counts(manifest.get("former_counts", []))
+        _restore_specs(state, manifest, peers)
+        saved = _table(manifest["sketches"])
+        for name, fields in saved.items():
+            _restore_track(state, name, _table(fields), restored.blobs)
+        if manifest["partial"]:
+            state._watermark.forget_votes()
+            state.lack()
+        for plan in rules.sketches:
+            if plan.name not in saved:
+                _begin(state, plan)
+        for one in _tables(manifest["outbox"]):
+            _restore_outgoing(state, one, restored.blobs)
+        for one in _tables(manifest["frontiers"]):
+            frontier = _frontier(one)
+            state._frontiers[frontier.sketch] = frontier
+    state._changed = bool(state._pending_frontiers)
+    state.set_partitions(partitions)
+    return state
+
+
+def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
+    track = state.tracks.get(name) or Track(name, None)
+    track.through = _int(fields["through"])
+    track.partial, track.diverged = _mark(fields, "partial"), _mark(fields, "diverged")
+    track.sequence, track.announced = _int(fields["sequence"]), _int(fields["announced"])
+    track.grown_from, track.grown_through = (
+        _int(fields.get("grown_from", 0)),
+        _int(fields.get("grown_through", NO_TIME)),
+    )
+    if track.late.epsilon and _int(fields.get("late_draws", 0)):  # else its own first draw
+        track.late.value, track.late.draws = _signed(str(fields["late"])), _int(fields["late_draws"])
+    for one in _tables(fields["windows"]):
+        start, end = _int(one["start"]), _int(one["end"])
+        counts = tuple(_int(count) for count in one["counts"])
+        slots_for = tuple(_int(count) for count in one.get("slots_for", one["counts"][:1]))
+        sketch = _restore_sketch(state, track, blobs[one["blob"]], slots_for)
+        origin = sketch.origin
+        if (origin.name, origin.partition, origin.window, origin.revision) != (
+            name,
+            state.partition,
+            (start, end),
+            state.revision,
+        ):
+            msg = f"partition {state.partition}: a blob of sketch {name!r} belongs to another window"
+            raise DataLossError(msg)
+        window = OpenWindow(start, end, sketch, counts, one["blob"], dirty=False, slots_for=slots_for)
+        state._fit_slots(window, counts)
+        track.windows[start] = window
+    state.tracks[name] = track
+    state._odd[name] = not track.aligned()
+    if fields["retired"] and track.plan is not None:
+        _begin(state, track.plan)
+
+
+def boundary(peers: Sequence[Peer], fingerprint: bytes, newest: int) -> int:
+    """From which time on windows have the sketches that are configured now: the same in all partitions.
+
+    Whoever has this configuration already has said so. Else it is a time that no partition has reached, by so much
+    that the others hear of it before they do.
+
+    Args:
+        peers: snapshots of all partitions; none where there is one only (a file): nobody has to agree.
+        fingerprint: of the configuration.
+        newest: latest event time of the partition that asks.
+    """
+    said = [peer.begins for peer in peers if peer.spec_fingerprint == fingerprint]
+    if said or not peers:
+        return max(said, default=NO_TIME)
+    latest = max([newest, *(peer.newest for peer in peers)])
+    return NO_TIME if latest == NO_TIME else latest + CHANGE_AHEAD_MS
+
+
+def _restore_specs(state: PartitionState, manifest: Mapping[str, Any], peers: Sequence[Peer]) -> None:
+    """After a change of the configuration: which sketches windows have that start before it takes effect."""
+    if "fingerprint" not in manifest:  # of an older release: new windows have the new sketches at once
+        return
+    begins, specs, former = _int(manifest["begins"]), _table(manifest["specs"]), _table(manifest["former_specs"])
+    if manifest["fingerprint"] == state.rules.fingerprint:
+        state.begins = begins
+    else:
+        state.begins = boundary(peers, state.rules.fingerprint, state.newest)
+        former = specs | (former if state.newest < begins else {})
+    for plan in state.rules.sketches:
+        if plan.name in former:
+            spec = _spec(_table(former[plan.name]), plan)
+            if spec is not None and spec.fingerprint != plan.spec.fingerprint:
+                state.former_specs[plan.name] = spec
+
+
+def _spec(described: Mapping[str, Any], plan: SketchPlan | None) -> ProfileSpec | None:
+    """A spec again, with the items of the configured one where it lists the same; None where the list is another."""
+    items = None if plan is None else getattr(plan.spec.domain, "items", None)
+    try:
+        found = ProfileSpec.from_dict(described, items)
+    except SpecError:
+        return None
+    return None if items is None and isinstance(found.domain, ClosedDomain) and found.domain.listed else found
+
+
+def _restore_sketch(state: PartitionState, track: Track, data: bytes, slots_for: tuple[int, ...]) -> Sketch:
+    """An open sketch from its bytes; the list of items of a closed domain comes from the configuration."""
+    from sketchstream import wire
+
+    plan, key = track.plan, state.rules.key
+    header, _ = wire.unpack(data, None)
+    same = plan is not None and ProfileSpec.from_dict(header["spec"]).fingerprint == plan.spec.fingerprint
+    if same:
+        assert plan is not None
+        return Sketch.from_bytes(data, key, spec=plan.spec, keep=state._keep(plan.spec, slots_for))
+    old = _spec(header["spec"], plan)
+    if old is None:
+        msg = (
+            f"partition {state.partition}: sketch {track.name!r} has open windows with another list of items; put "
+            "the former items_file back until they have closed, or give the new list to a sketch of another name"
+        )
+        raise DataLossError(msg)
+    return Sketch.from_bytes(data, key, spec=old, keep=state._keep(old, slots_for))
+
+
+def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
+    entry = SealedEntry(
+        sketch=str(fields["sketch"]),
+        revision=_int(fields["revision"]),
+        window=(_int(fields["start"]), _int(fields["end"])),
+        partition=state.partition,
+        seal_id=bytes(fields["seal_id"]),
+        body=blobs[fields["blob"]],
+    )
+    state._outbox.append(Outgoing(entry, str(fields["blob"]), saved=True))
+
+
+def _begin(state: PartitionState, plan: SketchPlan) -> None:
+    """A sketch that was added (or put back) while the stream ran: its first window is the first without a past.
+
+    It takes nothing into new windows that begin by the watermark, and those up to the newest record that was read
+    without it are partial; windows that were open when it was taken out still are, and finish.
+    """
+    if state.newest == NO_TIME and state.watermark == NO_TIME:
+        return
+    track = state.tracks[plan.name]
+    track.mark_partial(plan.calendar.window(max(state.newest, state.watermark))[1])
+    if not track.windows and state.watermark != NO_TIME:
+        track.through = max(track.through, plan.calendar.window(state.watermark)[1])
+    state._announce(track)
+
+
+class _Usable:
+    """Within this block, a snapshot that lacks or bends something halts its partition."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Turn what a wrong snapshot causes into a DataLossError that says what to do."""
+        if error is None or isinstance(error, DataLossError):
+            return
+        if isinstance(error, KeyMismatchError):
+            msg = (
+                f"partition {self._partition}: its open windows were made with another hash key; put the former key "
+                "back, or start a new revision with `sketchstream reset`"
+            )
+            raise DataLossError(msg) from None
+        if isinstance(error, VersionError):
+            msg = f"partition {self._partition}: its snapshot was written by a newer release: {error}; run that release"
+            raise DataLossError(msg) from None
+        broken = (KeyError, TypeError, ValueError, AttributeError)
+        if isinstance(error, (*broken, SketchstreamError)):
+            msg = f"partition {self._partition}: its snapshot cannot be read ({type(error).__name__})"
+            raise DataLossError(msg) from None
+
+
+def _frontier_fields(frontier: Frontier) -> Plain:
+    return {
+        "sketch": frontier.sketch,
+        "revision": frontier.revision,
+        "partition": frontier.partition,
+        "published_through": frontier.published_through,
+        "partitions": frontier.partitions,
+        "sequence": frontier.sequence,
+        **window_ranges.numbers(frontier.partial, frontier.diverged),
+        **frontier.growth(),
+        **frontier.lateness(),
+    }
+
+
+def _frontier(fields: dict[str, Any]) -> Frontier:
+    partial, diverged = window_ranges.read({name: _int(fields[name]) for name in window_ranges.NAMES if name in fields})
+    plain = {name: value for name, value in fields.items() if name not in window_ranges.NAMES}
+    return Frontier(**plain, partial=partial, diverged=diverged)
+
+
+def _mark_fields(name: str, mark: Mark) -> dict[str, int]:
+    """A track's mark as a snapshot has it."""
+    return {name: mark.through, f"{name}_from": mark.after}
+
+
+def _mark(fields: Mapping[str, Any], name: str) -> Mark:
+    """A track's mark; older snapshots do not know every one."""
+    return Mark(_int(fields.get(f"{name}_from", NO_TIME)), _int(fields.get(name, NO_TIME)))
+
+
+def _signed(text: str) -> int:
+    """The 64-bit number with sign that 16 hexadecimal digits are."""
+    return int.from_bytes(bytes.fromhex(text), "big", signed=True)
+
+
+def mark_diverged(manifest: dict[str, Any]) -> None:
+    """The open windows of a snapshot may hold records that the input has lost; see `PartitionState.rewind`."""
+    manifest.pop("votes", None)
+    for track in manifest["sketches"].values():
+        ends = [window["end"] for window in track["windows"]]
+        if ends:
+            mark = _mark(track, "diverged").stretched(track["through"], max(ends))
+            track.update(_mark_fields("diverged", mark))
+
+
+def new_name() -> str:
+    """A name that no blob ever had."""
+    return secrets.token_hex(16)
+
+
+def _int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        msg = "expected a whole number"
+        raise TypeError(msg)
+    return value
+
+
+def _former_counts(value: object) -> dict[int, int | None]:
+    """Former partition counts and up to which position records may be placed by them."""
+    if not isinstance(value, list):
+        msg = "expected a list"
+        raise TypeError(msg)
+    return {_int(count): None if until is None else _int(until) for count, until in value}
+
+
+def _table(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        msg = "expected a table"
+        raise TypeError(msg)
+    return value
+
+
+def _tables(value: object) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        msg = "expected a list"
+        raise TypeError(msg)
+    return [_table(one) for one in value]

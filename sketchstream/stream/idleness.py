@@ -1,0 +1,105 @@
+"""Silent partitions: how far their watermarks may follow the other partitions, or the clock.
+
+In: high watermarks of the whole topic, clocks, what others have published. Out: watermarks to move to, each with the
+offset that it holds from. Touches: the source and the publisher, asking.
+Source: docs/streams.md, "Silent partitions".
+
+Whether a partition is silent follows from the end of its log alone, and a watermark holds from that end on: how fast
+records are read, or that reading was slowed down, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from sketchstream.stream.assigned_partition import Slot
+from sketchstream.stream.interfaces import Frontier, Publisher, Source
+from sketchstream.stream.windows import NO_TIME
+
+LOOK_S = 10.0
+"""Longest time between two looks at the ends of the log."""
+
+
+class Silence:
+    """What is known of the topic's partitions over time.
+
+    Args:
+        idle_ms: how long a partition is silent before its watermark follows the others; None: it never does, lags are
+            noted only.
+        idle_topic_ms: how far behind the clock watermarks stay while the whole topic is silent.
+        lateness_ms: of the worker's rules.
+    """
+
+    def __init__(self, idle_ms: int | None, idle_topic_ms: int, lateness_ms: int) -> None:
+        self._idle_ms = idle_ms
+        self._idle_topic_ms = idle_topic_ms
+        self._lateness_ms = lateness_ms
+        self._looked_at = 0.0
+        self._woke_at = 0.0
+        self._ends: dict[int, tuple[int, float]] = {}
+
+    def watermarks(
+        self, slots: Collection[Slot], source: Source, publisher: Publisher, now: float, now_ms: int
+    ) -> Iterator[tuple[Slot, int, int]]:
+        """Silent partitions, the ends of their logs, and the watermarks that hold from there on.
+
+        Looks again after a tenth of the idle time only.
+
+        Args:
+            slots: partitions that are ours; their lag is noted.
+            source: whose high watermarks are asked for.
+            publisher: knows how far other partitions have published.
+            now: a clock that never jumps, seconds.
+            now_ms: wall clock.
+        """
+        idle_s = 10 * LOOK_S if self._idle_ms is None else self._idle_ms / 1000
+        if now - self._looked_at < min(max(idle_s / 10, 0.2), LOOK_S):
+            return
+        self._looked_at = now
+        if not any(slot.status == "running" for slot in slots):
+            return
+        self._look(slots, source, now)
+        if self._idle_ms is None:
+            return
+        count = source.partition_count()
+        silent = {partition for partition, (_, since) in self._ends.items() if now - since >= idle_s}
+        ours = [slot for slot in slots if slot.partition in silent and slot.status == "running"]
+        if silent.issuperset(range(count)):
+            # when records come again, they may come to one partition before another
+            self._woke_at = now
+            for slot in ours:
+                yield slot, self._ends[slot.partition][0], now_ms - self._idle_topic_ms
+            return
+        ours = [slot for slot in ours if now - self._woke_at >= idle_s]
+        if not ours:
+            return
+        frontiers = publisher.frontiers()
+        active = [partition for partition in range(count) if partition not in silent]
+        for slot in ours:
+            revision = 0 if slot.state is None else slot.state.revision
+            reached = _lower_median(frontiers, active, revision)
+            if reached != NO_TIME:
+                # a partition that has published through t had a watermark of t + lateness
+                watermark = min(now_ms - self._idle_ms, reached + self._lateness_ms)
+                yield slot, self._ends[slot.partition][0], watermark
+
+    def _look(self, slots: Collection[Slot], source: Source, now: float) -> None:
+        """Note the ends of the log, since when they have been there, and lags."""
+        ends = source.high_watermarks()
+        for partition, end in ends.items():
+            if self._ends.get(partition, (-1, 0.0))[0] != end:
+                self._ends[partition] = (end, now)
+        for gone in self._ends.keys() - ends.keys():
+            del self._ends[gone]
+        for slot in slots:
+            last = ends.get(slot.partition)
+            slot.lag = None if slot.state is None or last is None else max(0, last - slot.state.position)
+
+
+def _lower_median(frontiers: Mapping[tuple[str, int, int], Frontier], partitions: list[int], revision: int) -> int:
+    """How far half of these partitions have published, none of them alone deciding; NO_TIME for nothing published."""
+    reached = dict.fromkeys(partitions, NO_TIME)
+    for one in frontiers.values():
+        if one.revision == revision and one.partition in reached:
+            reached[one.partition] = max(reached[one.partition], one.published_through)
+    return sorted(reached.values())[(len(reached) - 1) // 2]

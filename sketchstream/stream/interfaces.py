@@ -1,0 +1,514 @@
+"""The doors of the worker: what a source, a store, a publisher, a sink and a sealed reader must do.
+
+In: nothing. Out: the protocols and the plain data that pass through them. Touches: nothing.
+
+The worker (`sketchstream.stream.worker`) is written against these protocols only, so files, standard input and
+Kafka run through the same code. Laws are numbered; each is a test for every implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.stream.window_ranges import UNMARKED, Mark
+from sketchstream.stream.windows import NO_TIME
+
+if TYPE_CHECKING:
+    from sketchstream.items import Items
+
+Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
+"""What a manifest is made of: msgpack can write it, and nothing in it is code."""
+
+
+# ---------------------------------------------------------------------------------------------------- records
+
+
+class Decoded(Protocol):
+    """Payloads of the n records of a chunk, as u item occurrences (u = n unless records are packed)."""
+
+    @property
+    def record(self) -> npt.NDArray[np.int64] | None:
+        """(u,) ascending index of the record that holds each occurrence; None: occurrence i is record i, u = n."""
+
+    @property
+    def items(self) -> Items:
+        """The u items, placeholders where `valid` is False."""
+
+    @property
+    def weights(self) -> npt.NDArray[np.int64] | None:
+        """(u,) weights; None: all are 1."""
+
+    @property
+    def valid(self) -> npt.NDArray[np.bool_]:
+        """(u,) False: this occurrence is a no-op (bad type, bad weight, ...). Its neighbours still count."""
+
+    @property
+    def times(self) -> npt.NDArray[np.int64]:
+        """(n,) event times in ms since 1970; NO_TIME where unreadable: moves no watermark, opens no window."""
+
+    @property
+    def null(self) -> npt.NDArray[np.bool_]:
+        """(n,) tombstones, null items, missing fields: no-ops that are not errors (never dead letters)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """One record as the source holds it, for the dead letter and late topics. Raw data: never logged or shown.
+
+    Args:
+        offset: position in its partition.
+        timestamp_ms: its Kafka timestamp, -1 where it has none.
+        key: as it came.
+        value: as it came.
+        headers: its own, bounded in number and size.
+        headers_cut: there were more headers than these.
+    """
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None = field(repr=False)
+    value: bytes | None = field(repr=False)
+    headers: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
+    headers_cut: bool = field(default=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive records of one partition.
+
+    Args:
+        partition: of the input.
+        from_position: the position this chunk was asked from. A chunk that does not start at the state's position
+            is discarded, and the source is told to seek.
+        next_position: where the next chunk begins (past trailing control records and compaction gaps too).
+        offsets: (n,) int64 ascending, from_position <= offsets < next_position.
+        timestamps: (n,) int64 ms, the records' own Kafka timestamps, by which 'future' is judged; None where the
+            source has none (files): nothing is then refused as future.
+        decoded: see `Decoded`.
+        raw: gives record i (0 <= i < n) as it came; valid until the next poll.
+        n_bytes: size on the wire or on disk, for metrics.
+    """
+
+    partition: int
+    from_position: int
+    next_position: int
+    offsets: npt.NDArray[np.int64]
+    timestamps: npt.NDArray[np.int64] | None
+    decoded: Decoded = field(repr=False)
+    raw: Callable[[int], RawRecord] | None = field(default=None, repr=False)
+    n_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """These partitions are now ours and were not before. They must not be read before the store has taken them."""
+
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """These partitions are no longer ours (moved, lost, or this consumer was recreated): their states are dropped."""
+
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionError:
+    """A partition cannot be read on. DataLossError halts it; a retriable error makes it be taken again.
+
+    Args:
+        partition: which.
+        error: why; its message says what to do.
+        resume_at: where reading could go on: behind the state's position where records were trimmed, before it where
+            the log was cut below it and went on. Used only under the policy input.data_loss = "accept".
+        anew: the input is another topic now, and no position of the old one means anything; under the same policy the
+            store gives a fresh start.
+    """
+
+    partition: int
+    error: Exception
+    resume_at: int | None = None
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A bounded source has delivered all records of this partition. Kafka never sends it."""
+
+    partition: int
+
+
+SourceEvent = Assigned | Revoked | Chunk | PartitionError | Ended
+
+
+class Source(Protocol):
+    """Where records come from. Every method is called from the worker's own thread, `joined` from any.
+
+    1. `poll` returns within about `timeout_s`, whatever the broker does, and never raises for one partition:
+       that is a `PartitionError` in its result.
+    2. A partition is announced by `Assigned` before its first chunk, and delivers nothing between `pause` (or its
+       assignment) and `resume`.
+    3. After `seek(p, x)` the next chunk of p has `from_position == x`.
+    4. Chunks of one partition come in order, each from where the last one ended.
+    """
+
+    @property
+    def joined(self) -> bool:
+        """Whether it is known which partitions are ours, perhaps none."""
+
+    def confirmed(self, since_s: float) -> bool:
+        """Whether the group has answered since that time of the monotonic clock that this is one of its members.
+
+        A worker that was stopped for long does not know yet that others have its partitions.
+        """
+
+    def poll(self, timeout_s: float) -> list[SourceEvent]:
+        """What happened since the last call, in order."""
+
+    def seek(self, partition: int, position: int) -> None:
+        """Go on from here."""
+
+    def pause(self, partition: int) -> None:
+        """Deliver nothing of this partition until `resume`."""
+
+    def resume(self, partition: int) -> None:
+        """Deliver again."""
+
+    def partition_count(self, *, fresh: bool = False) -> int:
+        """Partitions of the input now.
+
+        Args:
+            fresh: ask the broker (a misplaced item was met, a window is due); else may be cached.
+
+        Raises:
+            BrokerError: fresh, and nobody answers.
+        """
+
+    def beginning(self, partition: int) -> int:
+        """Position of the first record that still exists (0 if nothing was ever trimmed)."""
+
+    def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
+        """Fresh high watermarks (read_uncommitted) of these partitions, or of all of the topic, owned or not.
+
+        Partitions whose leader does not answer are left out: they do not count as idle.
+        """
+
+    def close(self, *, leave: bool = False) -> None:
+        """Let go. `leave`: give up static membership too."""
+
+
+# ---------------------------------------------------------------------------------------------------- state
+
+
+Bytes = bytes | memoryview
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One partition at one position, complete: all that a successor needs, and nothing that lets him count twice.
+
+    Args:
+        partition: of the input.
+        position: records before it are in, records from it on are not.
+        manifest: plain data (watermark, sealed-through, partition counts, outbox, open windows, revision, each
+            window or outbox entry naming its blob). Small: kilobytes.
+        blobs: new blobs by name. Names are unique for ever (random), contents never change under a name. Open
+            states have a size that depends on their spec only; they are secrets. Their last bytes are computed when
+            they are asked for. Who keeps a blob beyond `commit` copies it.
+        keep: names of blobs that earlier snapshots brought and that this one still needs. Every other blob of this
+            partition is superseded once this snapshot is durable, and must be erased.
+        spec_fingerprint: of all sketches configured, for the pointer.
+        blob_bytes: size of the new blobs together, headers of open states left out.
+        release: gives the memory of the blobs back; called once, when the commit has ended, well or not.
+        rewound: the position may be before the last one: the log was cut below it, and that was accepted.
+        begins: windows that start from then on (ms) have the sketches configured now; earlier ones those before.
+        newest: latest event time that was admitted, ms: no window starts after it yet.
+    """
+
+    partition: int
+    position: int
+    manifest: dict[str, Plain] = field(repr=False)
+    blobs: Mapping[str, Bytes] = field(repr=False)
+    keep: frozenset[str] = field(repr=False)
+    revision: int = 0
+    spec_fingerprint: bytes = field(default=b"", repr=False)
+    rewound: bool = False
+    begins: int = NO_TIME
+    newest: int = NO_TIME
+    blob_bytes: int = 0
+    release: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What the last snapshot of a partition, ours or another, says of the sketches configured then.
+
+    `spec_fingerprint`, `begins`, `newest`: see `Snapshot`.
+    """
+
+    spec_fingerprint: bytes
+    begins: int = NO_TIME
+    newest: int = NO_TIME
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The last committed snapshot of a partition. `blobs` holds every blob that the manifest names."""
+
+    position: int
+    manifest: dict[str, Plain] = field(repr=False)
+    blobs: Mapping[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A partition without any state: start at `position` (None: the source's beginning), under this revision.
+
+    Args:
+        revision: of the sketches.
+        position: where to start.
+        partial: there were records before the beginning, of an earlier topic, that are lost.
+        sealed_elsewhere: by sketch: windows that end by then (ms) were sealed in other partitions before this one was
+            added; a new partition takes no record into them.
+        peers: snapshots of all partitions.
+    """
+
+    revision: int = 0
+    position: int | None = None
+    partial: bool = False
+    sealed_elsewhere: Mapping[str, int] = field(default_factory=dict)
+    peers: Sequence[Peer] = ()
+
+
+class StateStore(Protocol):
+    """Where snapshots live. Calls come from worker threads: any number at a time, at most one per partition.
+
+    1. `take` fences every earlier owner: nothing he commits afterwards is accepted. It is called again after
+       `drop`, and gives what is committed now.
+    2. `commit` is atomic: after any crash, the old or the new snapshot is what `take` gives, whole. Once it
+       returned, it is the new one. When it raises, nobody knows: the worker drops the state and takes again.
+    3. A committed position never goes back unless its snapshot is `rewound`. Nothing is inferred to be a cold start
+       (traces without a pointer of ours: DataLossError).
+    4. A superseded blob is erased after the snapshot that supersedes it is durable, not before.
+    """
+
+    rewrite_after_s: float | None
+    """Seconds after its last commit at which a silent partition is committed once more, because only then what it
+    superseded can leave the disk; None: it has left already."""
+
+    broker_time: tuple[int, float] | None
+    """The brokers' clock at the last commit, ms, and the worker's monotonic clock then, seconds; None: not known."""
+
+    def take(self, partition: int) -> Restored | Fresh:
+        """Become the owner.
+
+        Raises:
+            DataLossError: going on would lose or repeat data; the partition halts. The message says what to do.
+            FencedError, BrokerError: not now; tried again while the partition is assigned.
+        """
+
+    def commit(self, partition: int, snapshot: Snapshot) -> None:
+        """Make this the partition's snapshot.
+
+        Raises:
+            FencedError, BrokerError, StoreError, DataLossError: see the laws.
+            SnapshotsGoneError: nothing was written, and blobs of earlier snapshots are gone: the next snapshot must
+                bring all of them. The partition is still ours.
+        """
+
+    def peers(self) -> Sequence[Peer]:
+        """Snapshots of all partitions of this input, as far as they are there. Raises BrokerError."""
+
+    def drop(self, partition: int) -> None:
+        """Forget the partition (not its snapshots): close what `take` opened, abort what is in flight. Never raises."""
+
+    def close(self) -> None:
+        """Drop all, let go of locks and connections."""
+
+
+# ---------------------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True, slots=True)
+class SealedEntry:
+    """One sealed sketch on its way out: the bytes of a Release or SealedState, and where they belong.
+
+    Publishing it twice must give the same bytes in the same place. `window`: [start, end) in ms since 1970.
+    """
+
+    sketch: str
+    revision: int
+    window: tuple[int, int]
+    partition: int
+    seal_id: bytes
+    body: bytes = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        """`sketch/revision/window start/partition`: the same for every publication of this entry."""
+        return f"{self.sketch}/{self.revision}/{self.window[0]}/{self.partition}"
+
+
+LATE = ("late", "late_draws")
+GROWTH = ("grown_from", "grown_through")
+"""The numbers of a frontier that are stored and published only where partitions were added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """How far one partition has published one sketch: nothing more will come for windows that end by then.
+
+    Args:
+        sketch, revision, partition: whose.
+        published_through: ms; every window with end <= this is published, or had no records here.
+        partitions: of the input, as seen now.
+        sequence: grows with every new frontier of this (sketch, revision, partition): readers take the largest.
+        partial: windows that may lack records, from before the start or lost.
+        diverged: windows that may hold records that the log does not have any more.
+        grown_from: partitions of the input before partitions were added for the last time; 0: none were.
+        grown_through: how far this partition had published then.
+        late: noisy number of records that came too late for a window of this sketch, since it began here; None: not
+            kept. What came between two frontiers is the difference, with noise of its own.
+        late_draws: draws of discrete Laplace noise in `late`, each of the sketch's `epsilon_records`.
+    """
+
+    sketch: str
+    revision: int
+    partition: int
+    published_through: int
+    partitions: int
+    sequence: int
+    partial: Mark = UNMARKED
+    diverged: Mark = UNMARKED
+    grown_from: int = 0
+    grown_through: int = NO_TIME
+    late: int | None = None
+    late_draws: int = 0
+
+    def sealed_without(self, partition: int) -> int:
+        """Windows that end by then (ms) were published before the input had this partition."""
+        if self.partitions <= partition:
+            return self.published_through
+        return self.grown_through if 0 < self.grown_from <= partition else NO_TIME
+
+    def growth(self) -> dict[str, int]:
+        """The two numbers of a growth, where there was one."""
+        return dict(zip(GROWTH, (self.grown_from, self.grown_through), strict=True)) if self.grown_from else {}
+
+    def lateness(self) -> dict[str, int]:
+        """The two numbers of late records, where they are kept."""
+        return {} if self.late is None else dict(zip(LATE, (self.late, self.late_draws), strict=True))
+
+
+class Publisher(Protocol):
+    """Where sealed sketches go. Called from worker threads, at most one call per partition at a time.
+
+    1. Durable on return; `entries` before the `frontiers` that cover them.
+    2. Byte-identical entries may come again at any time; an existing *different* body under one key is an incident
+       (DataLossError, nothing overwritten).
+    """
+
+    def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
+        """Publish. Raises BrokerError or StoreError (tried again), DataLossError (incident; the partition halts)."""
+
+    def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
+        """Newest frontier of every (sketch, revision, partition), other workers' too; for idle partitions.
+
+        May be a few seconds old: an old frontier only says less.
+        """
+
+    def close(self) -> None:
+        """Let go."""
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """Entries of one partition that readers cannot find any more, because somebody deleted old records.
+
+    Args:
+        sketch: its name.
+        partition: of the input.
+        through: windows that end by then, ms since 1970, may be among them.
+    """
+
+    sketch: str
+    partition: int
+    through: int
+
+
+class SealedSource(Protocol):
+    """Where readers find what was published.
+
+    1. A frontier covers only entries that the same `read` gives, before it or after it.
+    2. Entries of one sketch come by ascending windows, all partitions of a window together. Only what was published
+       again after its window was given comes later.
+    3. Different bodies under one key are all given: the reader refuses them as an incident. Repetitions of the same
+       body may be left out.
+    4. What may have been deleted is said by a `Deleted` before any entry of the windows concerned.
+    """
+
+    def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
+        """The newest frontier of each (sketch, revision, partition); of one sketch, or of all."""
+
+    def read(
+        self, sketch: str | None = None, since: int | None = None, until: int | None = None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        """Frontiers, and the entries of windows that begin at `since` or later and end by `until` (ms since 1970).
+
+        Args:
+            sketch: its name; None: all sketches.
+            since: None: from the first window.
+            until: None: to the last window.
+        """
+
+    def sketches(self) -> Sequence[str]:
+        """Names of the sketches of which anything is known."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+Refusal = Literal["late", "future", "undecodable", "time"]
+"""Why a record went to a sink: late and future go to the late topic, the others to the dead letter topic."""
+
+
+class Sink(Protocol):
+    """Where refused records go, at least once, named by (topic, partition, offset).
+
+    The worker decides whether their contents go along, which are raw data, and how many go in a second.
+
+    1. `send` only enqueues and never waits (worker's thread); `flush` (a worker thread) returns when everything that
+       was sent of this partition before is acknowledged, and raises BrokerError otherwise: then the snapshot that
+       would pass them is not made.
+    """
+
+    def takes(self, reason: Refusal) -> bool:
+        """Whether there is a place for such records; others are only counted."""
+
+    def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
+        """Enqueue one record. `detail` names sketches or rules, never contents."""
+
+    def flush(self, partition: int, timeout_s: float = 10.0) -> None:
+        """Wait until all of this partition is acknowledged."""
+
+    def forget(self, partition: int) -> None:
+        """The partition was dropped: what waits of it is sent again by whoever reads its records again."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class Clock(Protocol):
+    """Time, as an argument: the driver sets it."""
+
+    def now_ms(self) -> int:
+        """Wall clock, ms since 1970."""
+
+    def monotonic(self) -> float:
+        """Seconds that never jump."""

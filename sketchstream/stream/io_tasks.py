@@ -1,0 +1,100 @@
+"""What a worker's threads do: take a partition, commit a snapshot, publish what is committed.
+
+In: a store, a publisher, perhaps a sink; snapshots and outboxes that the worker captured. Out: states and results.
+Touches: its ports; never a state that the worker is counting into.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
+from sketchstream.stream.checkpoint import boundary
+from sketchstream.stream.interfaces import Clock, Fresh, Frontier, Publisher, SealedEntry, Sink, Snapshot, StateStore
+from sketchstream.stream.partition import PartitionState, Rules
+from sketchstream.stream.windows import NO_TIME
+
+Outbox = tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]
+"""Sealed entries, and the frontiers that cover them."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a job brought back: the snapshot is durable, if there was one; publishing may have failed.
+
+    Args:
+        outbox: what was to be published.
+        error: of the publication; the state is not touched by it.
+        blob_bytes: of the committed snapshot.
+        seconds: that the commit took.
+        begins: when the sketches configured now begin, as all partitions say; see `Snapshot`.
+    """
+
+    outbox: Outbox = field(repr=False)
+    error: SketchstreamError | None
+    blob_bytes: int = 0
+    seconds: float = 0.0
+    begins: int = NO_TIME
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Jobs of one worker; each may raise whatever its ports raise."""
+
+    rules: Rules
+    store: StateStore
+    publisher: Publisher
+    sink: Sink | None
+    clock: Clock
+
+    def take(self, partition: int, partitions: int) -> PartitionState | Fresh:
+        """Become the owner of a partition, and rebuild its state.
+
+        Raises:
+            DataLossError: going on would lose or repeat data.
+        """
+        found = self.store.take(partition)
+        if not isinstance(found, Fresh):
+            return PartitionState.restore(self.rules, partition, found, partitions, self.store.peers())
+        frontiers = self.publisher.frontiers()
+        if any(one[1] == found.revision and one[2] == partition for one in frontiers):
+            msg = (
+                f"partition {partition}: nothing is stored, but sketches of it were published; counting again "
+                "would publish a second noisy view of the same events. `sketchstream recover` looks for its "
+                "snapshot, `sketchstream reset` starts a new revision"
+            )
+            raise DataLossError(msg)
+        elsewhere: dict[str, int] = {}
+        for one in frontiers.values():
+            if one.revision == found.revision:
+                through = one.sealed_without(partition)
+                elsewhere[one.sketch] = max(through, elsewhere.get(one.sketch, through))
+        return replace(found, sealed_elsewhere=elsewhere, peers=self.store.peers())
+
+    def commit(self, partition: int, snapshot: Snapshot, outbox: Outbox) -> Done:
+        """Refused records acknowledged, then the snapshot committed, then its outbox published."""
+        began = self.clock.monotonic()
+        try:
+            if self.sink is not None:
+                self.sink.flush(partition)
+            self.store.commit(partition, snapshot)
+        finally:
+            snapshot.release()
+        seconds = self.clock.monotonic() - began
+        published = self.publish(partition, outbox)
+        begins = NO_TIME
+        if snapshot.newest < snapshot.begins:
+            with suppress(BrokerError):  # the next commit asks again
+                begins = boundary(self.store.peers(), self.rules.fingerprint, NO_TIME)
+        return Done(outbox, published.error, snapshot.blob_bytes, seconds, begins)
+
+    def publish(self, partition: int, outbox: Outbox) -> Done:
+        """Publish what is committed."""
+        entries, frontiers = outbox
+        try:
+            if entries or frontiers:
+                self.publisher.publish(partition, entries, frontiers)
+        except SketchstreamError as error:
+            return Done(outbox, error)
+        return Done(outbox, None)

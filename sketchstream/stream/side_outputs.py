@@ -1,0 +1,52 @@
+"""Records that no window takes, on their way to a sink, and how many a partition may send.
+
+In: chunks and their outcomes. Out: records, handed to the sink. Touches: the sink; the allowance of a slot.
+"""
+
+from __future__ import annotations
+
+from sketchstream.stream.assigned_partition import Slot
+from sketchstream.stream.interfaces import Chunk, RawRecord, Refusal, Sink
+from sketchstream.stream.metrics import Metrics
+from sketchstream.stream.sketch_state import Ints, Outcome
+
+LETTER_BYTES = 1000
+"""What a letter takes in memory beside the record's own bytes, about."""
+
+
+def send(sink: Sink, chunk: Chunk, outcome: Outcome, metrics: Metrics, *, payload: bool) -> tuple[int, int]:
+    """Hand the refused records of a chunk to a sink; returns how many it took, and about how many bytes they are.
+
+    Args:
+        sink: where they go, as far as it has a place for them.
+        chunk: of the records.
+        outcome: which of them were refused, and why.
+        metrics: count them.
+        payload: whether key, value and headers go along, which are raw data.
+    """
+    refused: tuple[tuple[Refusal, Ints, str], ...] = (
+        ("late", outcome.late_records, ",".join(sorted(outcome.late))),
+        ("future", outcome.future_records, ""),
+        ("undecodable", outcome.undecodable_records, ""),
+        ("time", outcome.time_records, ""),
+    )
+    sent = size = 0
+    for reason, records, detail in refused:
+        if chunk.raw is None or not records.size or not sink.takes(reason):
+            continue
+        for index in records.tolist():
+            record = chunk.raw(index)
+            if not payload:
+                record = RawRecord(record.offset, record.timestamp_ms, None, None)
+            sink.send(chunk.partition, reason, record, detail)
+            size += LETTER_BYTES + len(record.key or b"") + len(record.value or b"")
+            size += sum(len(name) + len(value) for name, value in record.headers)
+        metrics.add("late_sent" if reason in ("late", "future") else "dead_letters", records.size)
+        sent += records.size
+    return sent, size
+
+
+def refill(slot: Slot, now: float, per_second: float) -> None:
+    """What a partition may send now: up to one second's rate, refilled as time passes."""
+    slot.tokens = min(per_second, slot.tokens + (now - slot.tokens_at) * per_second)
+    slot.tokens_at = now

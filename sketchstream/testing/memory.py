@@ -1,0 +1,336 @@
+"""The ports of the worker in memory: for the driver, tests and benches, under the laws of the real ones.
+
+In: records, snapshots, sealed sketches. Out: the same. Touches: memory only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import DataLossError, FencedError
+from sketchstream.stream.interfaces import (
+    Assigned,
+    Chunk,
+    Decoded,
+    Deleted,
+    Fresh,
+    Frontier,
+    Peer,
+    RawRecord,
+    Refusal,
+    Restored,
+    SealedEntry,
+    Snapshot,
+    SourceEvent,
+)
+from sketchstream.stream.windows import within
+
+if TYPE_CHECKING:
+    from sketchstream_connectors.decode.fields import Decoder
+
+
+class ManualClock:
+    """A clock that stands until it is moved. A `Clock`."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._monotonic = 1000.0
+
+    def now_ms(self) -> int:
+        """As set."""
+        return self._now_ms
+
+    def monotonic(self) -> float:
+        """Moves with `advance`."""
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Move both clocks on."""
+        self._now_ms += round(seconds * 1000)
+        self._monotonic += seconds
+
+
+class MemoryLog:
+    """A topic in memory: records by partition. `MemorySource` reads it; several sources may."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions: list[list[RawRecord]] = [[] for _ in range(partitions)]
+
+    def append(self, partition: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> int:
+        """Add one record; returns its offset."""
+        log = self.partitions[partition]
+        log.append(RawRecord(len(log), timestamp_ms, key, value))
+        return len(log) - 1
+
+
+class MemorySource:
+    """Reads a `MemoryLog`. A `Source`.
+
+    Args:
+        log: the records.
+        decoder: of their payloads.
+        owned: partitions to announce; None: all.
+        chunk: records in one chunk at most.
+    """
+
+    def __init__(
+        self, log: MemoryLog, decoder: Decoder, owned: Collection[int] | None = None, chunk: int = 1000
+    ) -> None:
+        self._log = log
+        self._decoder = decoder
+        self.owned = list(range(len(log.partitions)) if owned is None else owned)
+        self.chunk = chunk
+        self._announced: set[int] = set()
+        self._paused: set[int] = set()
+        self._positions: dict[int, int] = {}
+        self._known = 0
+
+    @property
+    def joined(self) -> bool:
+        """Whether the partitions were announced."""
+        return set(self.owned) <= self._announced
+
+    def confirmed(self, since_s: float) -> bool:
+        """There is no group."""
+        del since_s
+        return True
+
+    def poll(self, timeout_s: float) -> list[SourceEvent]:
+        """One chunk of each partition that has one."""
+        del timeout_s
+        fresh = tuple(partition for partition in self.owned if partition not in self._announced)
+        if fresh:
+            self._known = len(self._log.partitions)
+            self._announced.update(fresh)
+            return [Assigned(fresh)]
+        events: list[SourceEvent] = []
+        for partition in self.owned:
+            begin = self._positions.get(partition, 0)
+            records = self._log.partitions[partition][begin : begin + self.chunk]
+            if records and partition not in self._paused:
+                self._positions[partition] = begin + len(records)
+                events.append(chunk_of(partition, begin, records, self._decoder))
+        return events
+
+    def seek(self, partition: int, position: int) -> None:
+        """Go on from here."""
+        self._positions[partition] = position
+
+    def pause(self, partition: int) -> None:
+        """Deliver nothing of it."""
+        self._paused.add(partition)
+
+    def resume(self, partition: int) -> None:
+        """Deliver again."""
+        self._paused.discard(partition)
+
+    def partition_count(self, *, fresh: bool = False) -> int:
+        """Partitions of the log now; not fresh, as of when they were announced."""
+        if fresh or self._known == 0:
+            self._known = len(self._log.partitions)
+        return self._known
+
+    def beginning(self, partition: int) -> int:
+        """Nothing is ever trimmed."""
+        del partition
+        return 0
+
+    def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
+        """Ends of the log."""
+        chosen = range(len(self._log.partitions)) if partitions is None else partitions
+        return {partition: len(self._log.partitions[partition]) for partition in chosen}
+
+    def close(self, *, leave: bool = False) -> None:
+        """Nothing is held."""
+        del leave
+
+
+def chunk_of(partition: int, begin: int, records: Sequence[RawRecord], decoder: Decoder) -> Chunk:
+    """A chunk of consecutive records that starts at position `begin`."""
+    from sketchstream_connectors.decode.records import Records
+
+    def spans(payloads: Iterable[bytes | None], at: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], bytes]:
+        starts, ends, joined = [], [], []
+        for payload in payloads:
+            starts.append(-1 if payload is None else at)
+            at += len(payload or b"")
+            ends.append(at)
+            joined.append(payload or b"")
+        return np.array(starts, np.int64), np.array(ends, np.int64), b"".join(joined)
+
+    key_start, key_end, keys = spans((record.key for record in records), 0)
+    value_start, value_end, values = spans((record.value for record in records), len(keys))
+    offsets = np.array([record.offset for record in records], np.int64)
+    stamps = np.array([record.timestamp_ms for record in records], np.int64)
+    buffer = np.frombuffer(keys + values or b"\0", np.uint8)
+    following = begin + len(records)
+    decoded: Decoded = decoder.decode(
+        Records(offsets, stamps, buffer, key_start, key_end, value_start, value_end, following)
+    )
+    return Chunk(
+        partition, begin, following, offsets, stamps, decoded, lambda index: records[index], len(keys) + len(values)
+    )
+
+
+class MemoryStore:
+    """Snapshots in memory, fenced like the real ones: a `StateStore` that outlives workers.
+
+    Args:
+        saved: shared with other stores over the same state; each `take` fences the others.
+    """
+
+    def __init__(self, saved: MemorySnapshots | None = None) -> None:
+        self.saved = saved or MemorySnapshots({}, {}, {})
+        self._tokens: dict[int, int] = {}
+        self.fail: Exception | None = None
+        self.rewrite_after_s: float | None = None
+        self.broker_time: tuple[int, float] | None = None
+
+    def take(self, partition: int) -> Restored | Fresh:
+        """The committed snapshot; earlier owners are fenced."""
+        if self.fail is not None:
+            raise self.fail
+        self._tokens[partition] = self.saved.tokens.get(partition, 0) + 1
+        self.saved.tokens[partition] = self._tokens[partition]
+        snapshot = self.saved.snapshots.get(partition)
+        if snapshot is None:
+            return Fresh()
+        return Restored(snapshot.position, snapshot.manifest, dict(self.saved.blobs[partition]))
+
+    def commit(self, partition: int, snapshot: Snapshot) -> None:
+        """Replace the snapshot, unless another store has taken the partition."""
+        if self.fail is not None:
+            raise self.fail
+        if self._tokens.get(partition) != self.saved.tokens.get(partition):
+            msg = f"partition {partition} was taken by another worker"
+            raise FencedError(msg)
+        before = self.saved.blobs.get(partition, {})
+        missing = snapshot.keep - before.keys()
+        if missing:
+            msg = f"partition {partition}: a snapshot keeps blobs that were never brought"
+            raise DataLossError(msg)
+        self.saved.blobs[partition] = {name: before[name] for name in snapshot.keep} | {
+            name: bytes(data) for name, data in snapshot.blobs.items()
+        }
+        self.saved.snapshots[partition] = snapshot
+
+    def peers(self) -> Sequence[Peer]:
+        """Of all partitions."""
+        return [Peer(one.spec_fingerprint, one.begins, one.newest) for one in self.saved.snapshots.values()]
+
+    def drop(self, partition: int) -> None:
+        """Forget the token."""
+        self._tokens.pop(partition, None)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@dataclass
+class MemorySnapshots:
+    """What memory stores share: snapshots, their blobs, and who may write."""
+
+    snapshots: dict[int, Snapshot]
+    blobs: dict[int, dict[str, bytes]]
+    tokens: dict[int, int]
+
+
+class MemoryPublisher:
+    """Keeps what was published: a `Publisher` and a `SealedSource`."""
+
+    def __init__(self) -> None:
+        self.log: list[SealedEntry] = []
+        self._bodies: dict[str, bytes] = {}
+        self._frontiers: dict[tuple[str, int, int], Frontier] = {}
+        self.fail: Exception | None = None
+
+    def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
+        """Keep entries, then frontiers."""
+        del partition
+        if self.fail is not None:
+            raise self.fail
+        for entry in entries:
+            if self._bodies.setdefault(entry.key, entry.body) != entry.body:
+                msg = f"incident: {entry.key} was published twice with different contents"
+                raise DataLossError(msg)
+            self.log.append(entry)
+        for frontier in frontiers:
+            name = (frontier.sketch, frontier.revision, frontier.partition)
+            if name not in self._frontiers or self._frontiers[name].sequence < frontier.sequence:
+                self._frontiers[name] = frontier
+
+    def frontiers(self) -> _Frontiers:
+        """Newest frontiers, by name."""
+        return _Frontiers(self._frontiers)
+
+    def sketches(self) -> Sequence[str]:
+        """Names."""
+        return sorted({one.sketch for one in self.log})
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class MemorySealed:
+    """A `MemoryPublisher` as readers see it."""
+
+    def __init__(self, publisher: MemoryPublisher) -> None:
+        self._publisher = publisher
+
+    def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
+        """Newest frontiers."""
+        return [one for one in self._publisher.frontiers().values() if sketch in (None, one.sketch)]
+
+    def read(
+        self, sketch: str | None = None, since: int | None = None, until: int | None = None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        """What was published of a sketch."""
+        yield from self.frontiers(sketch)
+        chosen = (one for one in self._publisher.log if sketch in (None, one.sketch))
+        yield from sorted((one for one in chosen if within(one.window, since, until)), key=lambda one: one.window)
+
+    def sketches(self) -> Sequence[str]:
+        """Names."""
+        return self._publisher.sketches()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+_Frontiers = dict[tuple[str, int, int], Frontier]
+
+
+class MemorySink:
+    """Keeps what was refused. A `Sink`."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, Refusal, RawRecord, str]] = []
+        self.acknowledged = 0
+        self.fail: Exception | None = None
+
+    def takes(self, reason: Refusal) -> bool:
+        """All kinds."""
+        del reason
+        return True
+
+    def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
+        """Keep one record."""
+        self.sent.append((partition, reason, record, detail))
+
+    def flush(self, partition: int, timeout_s: float = 10.0) -> None:
+        """All of them are here."""
+        del partition, timeout_s
+        if self.fail is not None:
+            raise self.fail
+        self.acknowledged = len(self.sent)
+
+    def forget(self, partition: int) -> None:
+        """Tests look at everything that was ever sent."""
+
+    def close(self) -> None:
+        """Nothing is held."""
