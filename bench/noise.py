@@ -23,7 +23,7 @@ import numpy as np
 from sketchstream import noise
 from sketchstream.noise import laplace
 
-TARGETS = {("laplace", "1"): 2.0, ("laplace", "1/100"): 1.3}
+TARGETS = {("laplace", "1"): 2.0, ("laplace", "1/100"): 1.3, ("gaussian", "21/5"): 2.3, ("gaussian", "4000"): 1.0}
 OPENDP_TARGET = 300.0
 MEMORY_TARGET = 1.3
 
@@ -78,7 +78,7 @@ def opendp_gaussian(sigma2: Fraction, draws: int) -> Callable[[], object]:
 
 def line(what: str, slots: int, times: dict[str, float], scale: float, target: float | None) -> None:
     ours = times["ours"]
-    peer = min(times[name] for name in ("geometric", "exponential", "numpy") if name in times)
+    peer = min(times[name] for name in ("geometric", "exponential", "numpy", "normal") if name in times)
     text = f"{what:34s} {ours / slots * 1e9:7.2f} {times.get('plain', math.nan) / slots * 1e9:9.2f}"
     text += f" {peer / slots * 1e9:9.2f} {peer / ours:8.2f}x"
     if target is not None:
@@ -145,21 +145,38 @@ def main() -> None:
 
         line(f"response p {modulus} epsilon 1", slots, rounds({"ours": respond, "numpy": naive}, count), 1, None)
 
-    for sigma in (1, 10, 100, 1000, 10**6):
-        sigma2 = Fraction(sigma * sigma)
+    for sigma in (Fraction(1), Fraction(21, 5), Fraction(100), Fraction(1000), Fraction(4000), Fraction(10**6)):
+        sigma2 = sigma * sigma
 
         def gauss(sigma2: Fraction = sigma2) -> None:
             noise.discrete_gaussian(np.zeros(slots, np.int64), sigma2)
 
-        def rounded(sigma: int = sigma) -> np.ndarray:
+        def rounded(sigma: float = float(sigma)) -> np.ndarray:
             drawn = random.standard_normal(slots)
             drawn *= sigma
             return np.rint(drawn, out=drawn).astype(np.int64)
 
-        calls = {"ours": gauss, "numpy": rounded}
+        def direct(sigma: float = float(sigma)) -> np.ndarray:
+            return np.rint(random.normal(0.0, sigma, slots)).astype(np.int64)
+
+        calls = {"ours": gauss, "numpy": rounded, "normal": direct}
         if not quick and sigma <= 100:
             calls["opendp"] = opendp_gaussian(sigma2, few)
-        line(f"gaussian sigma {sigma}", slots, rounds(calls, count), slots / few, None)
+        target = TARGETS.get(("gaussian", str(sigma)))
+        line(f"gaussian sigma {float(sigma):g}", slots, rounds(calls, count), slots / few, target)
+
+    sigma2s = [Fraction(int(one), 1024) for one in np.linspace(2_000, 2_000_000_000, 1000)]
+    for name, some in (("3 variances", sigma2s[:: len(sigma2s) // 3][:3]), ("1,000 variances", sigma2s)):
+        which = random.integers(0, len(some), slots)
+        sigmas = np.sqrt(np.array([float(one) for one in some]))
+
+        def varied(some: list[Fraction] = some, which: np.ndarray = which) -> None:
+            noise.discrete_gaussians(np.zeros(slots, np.int64), some, which)
+
+        def scaled(which: np.ndarray = which, sigmas: np.ndarray = sigmas) -> np.ndarray:
+            return np.rint(random.normal(0.0, sigmas[which])).astype(np.int64)
+
+        line(f"gaussian, {name}", slots, rounds({"ours": varied, "numpy": scaled}, min(count, 3)), 1, None)
 
     small, large = Fraction(1, 10**6), Fraction(1)
     peaks = [memory(lambda out, e=e: noise.discrete_laplace(out, e), slots) for e in (small, large)]  # type: ignore[misc]

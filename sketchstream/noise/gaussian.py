@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -32,14 +32,17 @@ from sketchstream.noise.thresholds import LIMIT_BITS, WIDTH, Draw, exp_minus, ex
 TABLE_SIGMA = 1024
 MAX_SIGMA2 = Fraction(1 << 100)
 GUIDE_BITS = range(8, 16)
+SCALE = 34
+"""Binary places of the coefficient of an acceptance's exponent, beyond the 32 of a word, at most."""
 LEVEL = 128
 """Bits of a table's thresholds that are computed at once; ties that need more double it."""
 COMPILED_FROM = 1 << 14
 """Smallest array for which loading the compiled loops pays."""
 
 Ends = list[int]
-BlockNoise = Callable[[Words, "Plan", Signed], npt.NDArray[np.intp]]
-"""(words, plan, noise) -> the undecided columns; overwrites noise."""
+Columns = npt.NDArray[np.intp]
+BlockNoise = Callable[[Words, "Plan", Signed], tuple[Columns, Columns]]
+"""(words, plan, noise) -> the undecided columns, the refused columns; overwrites noise."""
 
 
 class Tails:
@@ -116,7 +119,7 @@ class Plan:
         tails: the thresholds Pr[K >= k] to any precision.
         steps: (rows,) uint32, their first bits in ascending order: the last row's first.
         guide: (2^g + 1,) uint32, where in `steps` the words with the same first g bits begin.
-        sure: (rows + 1,) uint32 per K, acceptance words below this are accepted without looking at R.
+        sure: (rows + 1,) uint32 per K, second words below this are accepted without looking at R.
         width: bits of a word (32; tests narrow it to enumerate every outcome).
     """
 
@@ -135,8 +138,26 @@ class Plan:
 
     @property
     def rows(self) -> int:
-        """Words per sample: 1, or K and sign, acceptance, and enough for R."""
-        return 1 if self.shift == 0 else 2 + -(-self.shift // self.width)
+        """Words per sample: 1; or K and sign, acceptance and R in one; or those and enough for R."""
+        if self.shift == 0:
+            return 1
+        return 2 if self.packed else 2 + -(-self.shift // self.width)
+
+    @property
+    def packed(self) -> bool:
+        """Whether R is the low bits of the acceptance word."""
+        return 0 < self.shift <= self.width // 2
+
+    @cached_property
+    def scale(self) -> int:
+        """Binary places, beyond 32, with which the exponent of any acceptance fits 63 bits."""
+        largest = (len(self.steps) + 2) * 4**self.shift / self.sigma2
+        return next(places for places in range(SCALE, -1, -1) if largest * Fraction(2) ** (WIDTH + places) < 1 << 62)
+
+    @cached_property
+    def coefficient(self) -> int:
+        """2^(32 + scale) / (2 sigma2), rounded down."""
+        return math.floor(Fraction(2) ** (WIDTH + self.scale) / (2 * self.sigma2))
 
 
 def plan(sigma2: Fraction, width: int = WIDTH, table_sigma: int = TABLE_SIGMA) -> Plan:
@@ -160,7 +181,10 @@ def plan(sigma2: Fraction, width: int = WIDTH, table_sigma: int = TABLE_SIGMA) -
     steps.reverse()
     guide_bits = min(max(len(steps).bit_length() + 2, GUIDE_BITS[0]), GUIDE_BITS[-1], bits)
     guide = [bisect_left(steps, cell << (bits - guide_bits)) for cell in range((1 << guide_bits) + 1)]
-    sure = [max(0, math.floor((1 - (k + Fraction(1, 2)) / s2) * (1 << width))) for k in range(len(steps) + 1)]
+    low = shift if 0 < shift <= width // 2 else 0  # bits of the second word that belong to R
+    sure = [
+        max(0, math.floor((1 - (k + Fraction(1, 2)) / s2) * (1 << (width - low)))) << low for k in range(len(steps) + 1)
+    ]
     limit = (1 << width) - 1
     return Plan(
         sigma2,
@@ -193,75 +217,170 @@ def discrete_gaussian(out: npt.NDArray[np.signedinteger], sigma2: Fraction, entr
 
 
 def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNoise) -> None:
-    """Add one draw to each element of a flat array."""
+    """Add one draw to each element of a flat array; what is refused is drawn again after all blocks."""
     with Scratch(out.size, ready.rows, entropy) as scratch:
         noise: Signed = np.zeros(min(out.size, block_samples(ready.rows)), np.int64 if ready.shift else np.int32)
+        again = []
         for block in blocks(out.size, ready.rows):
-            words = scratch.fill(block.stop - block.start)
-            drawn, target = noise[: words.shape[1]], out[block]
-            tied = block_noise(words, ready, drawn)
-            drawn[tied] = 0
-            for position in tied:
-                add_wrapping(target, int(position), complete(words[:, position].tolist(), ready, scratch.draw))
+            target = out[block]
+            drawn = noise[: len(target)]
+            refused = _draw_block(target, drawn, ready, scratch, block_noise)
+            again.append(refused + block.start)
             np.add(target, drawn, out=target, casting="unsafe")
+        pending = np.concatenate(again) if again else np.empty(0, np.intp)
+        while pending.size:
+            refused = pending[:0]
+            for block in blocks(pending.size, ready.rows):
+                places = pending[block]
+                target, drawn = out[places], noise[: len(places)]
+                once_more = _draw_block(target, drawn, ready, scratch, block_noise)
+                np.add(target, drawn, out=target, casting="unsafe")
+                out[places] = target
+                refused = np.append(refused, places[once_more])
+            pending = refused
         noise.fill(0)
 
 
-def numpy_block(words: Words, ready: Plan, noise: Signed) -> npt.NDArray[np.intp]:
-    """Write the noise of each column of words; the columns that they do not decide are returned."""
+def _draw_block(target: Signed, drawn: Signed, ready: Plan, scratch: Scratch, block_noise: BlockNoise) -> Columns:
+    """Write a block's noise; undecided samples are completed and added here. Returns the refused ones, left at 0."""
+    words = scratch.fill(len(target))
+    undecided, refused = block_noise(words, ready, drawn)
+    drawn[undecided] = 0
+    drawn[refused] = 0
+    more = []
+    for position in undecided.tolist():
+        value = complete(words[:, position].tolist(), ready, scratch.draw)
+        if value is None:
+            more.append(position)
+        else:
+            add_wrapping(target, position, value)
+    return np.sort(np.append(refused, np.array(more, np.intp))) if more else refused
+
+
+def numpy_block(words: Words, ready: Plan, noise: Signed) -> tuple[Columns, Columns]:
+    """Write the noise of each column of words; returns the undecided columns and the refused ones."""
     real = words[0] & np.uint32((1 << (ready.width - 1)) - 1)
     place = np.searchsorted(ready.steps, real, side="right")
     tied = real == 0
     if len(ready.steps):
         tied |= ready.steps[np.maximum(place, 1) - 1] == real
     noise[...] = len(ready.steps) - place
+    unsure = np.zeros(len(tied), np.bool_)
     if ready.shift:
-        tied |= words[1] >= ready.sure[noise]
+        unsure |= words[1] >= ready.sure[noise]
         noise <<= ready.shift
-        rest = words[2].astype(np.uint64)
-        if ready.rows > 3:
-            rest = (rest << np.uint64(ready.width)) | words[3]
-        noise += (rest >> np.uint64((ready.rows - 2) * ready.width - ready.shift)).astype(np.int64)
-        tied |= noise == 0
+        noise += _rest(words, ready)
+        unsure |= noise == 0
     np.negative(noise, out=noise, where=(words[0] >> np.uint32(ready.width - 1)).astype(np.bool_))
-    return np.flatnonzero(tied)
+    return settled(words, ready, noise, tied, unsure)
 
 
-def compiled_block(words: Words, ready: Plan, noise: Signed) -> npt.NDArray[np.intp]:
+def compiled_block(words: Words, ready: Plan, noise: Signed) -> tuple[Columns, Columns]:
     """The compiled twin of `numpy_block`, for words of 32 bits."""
     from sketchstream.noise.kernels import gaussian_block, gaussian_cells
 
     tied = np.empty(words.shape[1], np.bool_)
+    unsure = np.zeros(words.shape[1], np.bool_)
+    tables = (ready.steps, ready.guide, ready.guide_shift)
     if ready.shift:
-        gaussian_cells(
-            words, ready.steps, ready.guide, ready.guide_shift, ready.sure, np.uint64(ready.shift), noise, tied
-        )
+        any_ = gaussian_cells(words, *tables, ready.sure, np.uint64(ready.shift), ready.packed, noise, tied, unsure)
+        if not any_:
+            return _NONE, _NONE
     else:
-        gaussian_block(words[0], ready.steps, ready.guide, ready.guide_shift, noise, tied)
-    return np.flatnonzero(tied)
+        gaussian_block(words[0], *tables, noise, tied)
+    return settled(words, ready, noise, tied, unsure)
 
 
-def complete(words: list[int], ready: Plan, draw: Draw) -> int:
-    """One sample from its own words, drawing more bits, or a whole new sample after a refusal.
+_NONE: Columns = np.empty(0, np.intp)
+
+
+def settled(
+    words: Words, ready: Plan, noise: Signed, tied: npt.NDArray[np.bool_], unsure: npt.NDArray[np.bool_]
+) -> tuple[Columns, Columns]:
+    """The columns that stay undecided, and the refused ones, ascending.
+
+    Args:
+        words: the block.
+        ready: the tables.
+        noise: (samples,) what each column proposes.
+        tied: whether K needs more bits.
+        unsure: whether the second word alone does not accept, or the proposal is 0.
+    """
+    if not ready.packed:
+        return np.flatnonzero(tied | unsure), _NONE
+    columns = np.flatnonzero(unsure & ~tied)
+    size = np.abs(noise[columns].astype(np.int64))
+    left, rest = size >> ready.shift << ready.shift, size & ((1 << ready.shift) - 1)
+    product = rest * (2 * left + rest)
+    least_x = product * ready.coefficient >> ready.scale
+    most_x = (product * (ready.coefficient + 1) >> ready.scale) + 1
+    known = most_x < 1 << WIDTH  # x below 1
+    least, most = exponential_ends(*(np.where(known, x, 0).astype(np.uint64) for x in (least_x, most_x)))
+    spare = np.uint64(WIDTH - ready.width)  # narrow words: the first bits of 32
+    below = np.uint64(ready.shift) + spare
+    first = words[1][columns].astype(np.uint64) >> np.uint64(ready.shift)
+    accepted = known & ((first + np.uint64(1)) << below <= least)
+    refused = (known & (first << below >= most)) | (
+        (size == 0) & (words[0][columns] >> np.uint32(ready.width - 1) == 1)
+    )
+    tied[columns[~accepted & ~refused]] = True
+    return np.flatnonzero(tied), columns[refused]
+
+
+def exponential_ends(
+    least_x: npt.NDArray[np.uint64], most_x: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """Whole numbers around 2^32 e^-x, from 1 - x + x^2 / 2 - x^3 / 6 <= e^-x <= 1 - x + x^2 / 2.
+
+    Args:
+        least_x: (n,) lower ends of 2^32 x, x below 1.
+        most_x: (n,) upper ends, below 2^32.
+    """
+    one, whole = np.uint64(1), np.uint64(1 << WIDTH)
+    cube = ((most_x * most_x >> np.uint64(32)) + one) * most_x // np.uint64(6) >> np.uint64(32)
+    least = whole - most_x + (least_x * least_x >> np.uint64(33)) - cube - one
+    most = whole - least_x + (most_x * most_x >> np.uint64(33)) + one
+    return np.minimum(least, whole), most
+
+
+def _rest(words: Words, ready: Plan) -> npt.NDArray[np.int64]:
+    """R of each column."""
+    out: npt.NDArray[np.int64]
+    if ready.packed:
+        out = (words[1] & np.uint32((1 << ready.shift) - 1)).astype(np.int64)
+        return out
+    rest = words[2].astype(np.uint64)
+    if ready.rows > 3:
+        rest = (rest << np.uint64(ready.width)) | words[3]
+    out = (rest >> np.uint64((ready.rows - 2) * ready.width - ready.shift)).astype(np.int64)
+    return out
+
+
+def complete(words: list[int], ready: Plan, draw: Draw) -> int | None:
+    """One sample from its own words, drawing more bits where they leave it open; None where it is refused.
 
     Args:
         words: K and sign; for large sigma also acceptance and R.
         ready: the tables.
         draw: the next word of the source.
     """
-    while True:
-        sign = -1 if words[0] >> (ready.width - 1) else 1
-        k = cell(words[0] & ((1 << (ready.width - 1)) - 1), ready, draw)
-        if ready.shift == 0:
-            return sign * k
-        rest = 0
+    sign = -1 if words[0] >> (ready.width - 1) else 1
+    k = cell(words[0] & ((1 << (ready.width - 1)) - 1), ready, draw)
+    if ready.shift == 0:
+        return sign * k
+    if ready.packed:
+        rest, known = words[1] & ((1 << ready.shift) - 1), ready.width - ready.shift
+        first = words[1] >> ready.shift
+    else:
+        rest, known, first = 0, ready.width, words[1]
         for word in words[2:]:
             rest = (rest << ready.width) | word
         rest >>= (ready.rows - 2) * ready.width - ready.shift
-        value = (k << ready.shift) + rest
-        if accepted(words[1], (k << ready.shift), rest, ready, draw) and not (sign < 0 and value == 0):
-            return sign * value
-        words = [draw() for _ in words]
+    left = k << ready.shift
+    exponent = rest * (2 * left + rest) / (2 * ready.sigma2)
+    accepted = below_exponential(first, known, exponent, ready.width, draw)
+    value = left + rest
+    return sign * value if accepted and not (sign < 0 and value == 0) else None
 
 
 def cell(real: int, ready: Plan, draw: Draw) -> int:
@@ -283,12 +402,6 @@ def cell(real: int, ready: Plan, draw: Draw) -> int:
         else:
             real = (real << ready.width) | draw()
             bits += ready.width
-
-
-def accepted(word: int, left: int, rest: int, ready: Plan, draw: Draw) -> bool:
-    """Whether the uniform real that starts with `word` is below exp(-rest (2 left + rest) / (2 sigma2))."""
-    exponent = rest * (2 * left + rest) / (2 * ready.sigma2)
-    return below_exponential(word, ready.width, exponent, ready.width, draw)
 
 
 def below_exponential(word: int, bits: int, exponent: Fraction, width: int, draw: Draw) -> bool:

@@ -98,11 +98,15 @@ def gaussian_cells(
     guide_shift: np.uint32,
     sure: Words,
     bits: np.uint64,
+    packed: bool,
     noise: Signed,
     tied: Flags,
-) -> None:
-    """Write +-(2^m K + R) of each column; mark the samples that need more bits, or may be refused."""
+    unsure: Flags,
+) -> bool:
+    """Write +-(2^m K + R) of each column; mark those whose K needs more bits, and those that may be refused."""
     rows = len(steps)
+    any_ = False
+    low_bits = (np.uint32(1) << np.uint32(bits)) - np.uint32(1) if packed else np.uint32(0)
     for i in range(words.shape[1]):
         word = words[0, i]
         real = word & np.uint32(0x7FFFFFFF)
@@ -118,13 +122,20 @@ def gaussian_cells(
         if low > 0:
             tie |= steps[low - np.uint32(1)] == real
         k = rows - np.int64(low)
-        tie |= words[1, i] >= sure[k]
-        rest = np.uint64(words[2, i])
-        spare = np.uint64(32) - bits
-        if len(words) > 3:
-            rest = (rest << np.uint64(32)) | np.uint64(words[3, i])
-            spare = np.uint64(64) - bits
-        value = (k << np.int64(bits)) + np.int64(rest >> spare)
-        tied[i] = tie | (value == 0)
+        if packed:
+            rest = np.uint64(words[1, i] & low_bits)
+        else:
+            rest = np.uint64(words[2, i])
+            spare = np.uint64(32) - bits
+            if len(words) > 3:
+                rest = (rest << np.uint64(32)) | np.uint64(words[3, i])
+                spare = np.uint64(64) - bits
+            rest >>= spare
+        value = (k << np.int64(bits)) + np.int64(rest)
+        doubt = (words[1, i] >= sure[k]) | (value == 0)
+        tied[i] = tie
+        unsure[i] = doubt
+        any_ |= tie | doubt
         sign = np.int64(np.int32(word) >> np.int32(31))
         noise[i] = (value ^ sign) - sign
+    return any_

@@ -147,8 +147,7 @@ def draw_thinned(
 def decide(words: Words, drawn: Ints, roots: Ints) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Which proposals are accepted, and which the first 32 bits of their uniform real leave open.
 
-    With x = z^2 c below 1, e^-x lies between 1 - x + x^2 / 2 - x^3 / 6 and 1 - x + x^2 / 2. Both ends are computed in
-    units of 2^-32, every rounding to the safe side.
+    x = z^2 c is enclosed in units of 2^-32; from x = 1 on everything is left open.
 
     Args:
         words: (n,) first 32 bits of uniform reals.
@@ -161,12 +160,9 @@ def decide(words: Words, drawn: Ints, roots: Ints) -> tuple[npt.NDArray[np.bool_
     high = (np.where(small, size, 0) * roots >> 44) + 1
     small &= high < 1 << 16  # x below 1
     least_x, most_x = (np.where(small, root * root, 0).astype(np.uint64) for root in (low, high))  # x 2^32
-    one = np.uint64(1 << 32)
-    cube = ((most_x * most_x >> np.uint64(32)) + np.uint64(1)) * most_x // np.uint64(6) >> np.uint64(32)
-    least = one - most_x + (least_x * least_x >> np.uint64(33)) - cube - np.uint64(1)
-    most = one - least_x + (most_x * most_x >> np.uint64(33)) + np.uint64(1)
+    least, most = gaussian.exponential_ends(least_x, most_x)
     uniform = words.astype(np.uint64)
-    accepted = small & (uniform < np.minimum(least, one))
+    accepted = small & (uniform < least)
     return accepted, ~accepted & ~(small & (uniform >= most))
 
 

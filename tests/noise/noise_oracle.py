@@ -157,36 +157,65 @@ def gaussian_tails(s2: Fraction, half: bool) -> list[Real]:
 def gaussian(
     words: Sequence[int], samples: int, sigma2: Fraction, shift: int, block: int, width: int = 32
 ) -> list[int]:
-    """+-(2^m K + R) of every sample; refused ones start again with the words that follow."""
-    rows = 1 if shift == 0 else 2 + -(-shift // width)
+    """+-(2^m K + R) of every sample; all that are refused start again in blocks of their own, after the others."""
+    packed = 0 < shift <= width // 2
+    rows = 1 if shift == 0 else 2 if packed else 2 + -(-shift // width)
     tails = gaussian_tails(sigma2 / 4**shift, shift == 0)
-    out = []
-    for first, stream in blocks(words, samples, rows, block):
-        own = first
+    out = [0] * samples
+    pending, position = list(range(samples)), 0
+
+    def later() -> Iterator[int]:
+        nonlocal position
         while True:
-            sign = -1 if own[0] >> (width - 1) else 1
-            real = Uniform(own[0] % 2 ** (width - 1), stream, width, width - 1)
-            # the tails fall: jump to the last one that the known bits are surely below, then go one by one
-            k = bisect_left(range(1, len(tails)), True, key=lambda i, known=real: not surely_below(known, tails[i]))
-            while real.below(tails[k + 1]):
-                k += 1
-            if shift == 0:
-                out.append(sign * k)
-                break
-            rest = 0
-            for word in own[2:]:
-                rest = (rest << width) + word
-            rest >>= (rows - 2) * width - shift
-            value = 2**shift * k + rest
-            drop = Fraction(value**2 - (2**shift * k) ** 2) / (2 * sigma2)
-            accept = rest == 0 or Uniform(own[1], stream, width).below(
-                Real(exp_minus(drop, TABLE_DIGITS), TABLE_DIGITS)
-            )
-            if accept and not (sign < 0 and value == 0):
-                out.append(sign * value)
-                break
-            own = [next(stream) for _ in range(rows)]
+            position += 1
+            yield words[position - 1]
+
+    while pending:
+        refused = []
+        for start in range(0, len(pending), block):
+            here = pending[start : start + block]
+            own = [
+                list(column)
+                for column in zip(
+                    *(words[position + row * len(here) :][: len(here)] for row in range(rows)), strict=True
+                )
+            ]
+            position += rows * len(here)
+            for sample, column in zip(here, own, strict=True):
+                value = gaussian_proposal(column, later(), sigma2, shift, width, tails)
+                if value is None:
+                    refused.append(sample)
+                else:
+                    out[sample] = value
+        pending = refused
     return out
+
+
+def gaussian_proposal(
+    own: Sequence[int], stream: Iterator[int], sigma2: Fraction, shift: int, width: int, tails: list[Real]
+) -> int | None:
+    """One sample, or None where it is refused."""
+    sign = -1 if own[0] >> (width - 1) else 1
+    real = Uniform(own[0] % 2 ** (width - 1), stream, width, width - 1)
+    # the tails fall: jump to the last one that the known bits are surely below, then go one by one
+    k = bisect_left(range(1, len(tails)), True, key=lambda i: not surely_below(real, tails[i]))
+    while real.below(tails[k + 1]):
+        k += 1
+    if shift == 0:
+        return sign * k
+    if shift <= width // 2:
+        rest = own[1] % 2**shift
+        uniform = Uniform(own[1] // 2**shift, stream, width, width - shift)
+    else:
+        rest = 0
+        for word in own[2:]:
+            rest = (rest << width) + word
+        rest >>= (len(own) - 2) * width - shift
+        uniform = Uniform(own[1], stream, width)
+    value = 2**shift * k + rest
+    drop = Fraction(value**2 - (2**shift * k) ** 2) / (2 * sigma2)
+    accept = rest == 0 or uniform.below(Real(exp_minus(drop, TABLE_DIGITS), TABLE_DIGITS))
+    return sign * value if accept and not (sign < 0 and value == 0) else None
 
 
 def surely_below(real: Uniform, p: Real) -> bool:
