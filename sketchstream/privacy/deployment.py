@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sketchstream.errors import BudgetError
 from sketchstream.privacy.copies import UNKNOWN, copied_loss, families
-from sketchstream.privacy.guarantee import DELTA, approximate
+from sketchstream.privacy.guarantee import approximate
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Loss, Promise, show
 from sketchstream.privacy.looks import event_losses, item_loss
 from sketchstream.privacy.measures import PureEpsilon, concentrated
+from sketchstream.privacy.zcdp import DELTA
 
 if TYPE_CHECKING:
     from sketchstream.published import Release, SealedState

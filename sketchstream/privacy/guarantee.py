@@ -14,10 +14,9 @@ from typing import Any, Literal
 
 from sketchstream.privacy.ledger import Ledger, Loss, show
 from sketchstream.privacy.measures import concentrated
-from sketchstream.privacy.zcdp import to_approximate
+from sketchstream.privacy.zcdp import DELTA, to_approximate
 from sketchstream.spec import NO_PRIVACY, ProfileSpec
 
-DELTA = 1e-6
 DAY_MS = 86_400_000
 WARNING = "NO PRIVACY: an epsilon above 10 protects nobody"
 

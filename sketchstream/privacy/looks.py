@@ -2,7 +2,7 @@
 
 In: a history, a measure. Out: losses in that measure. Touches: nothing.
 Source: Dwork, Naor, Pitassi, Rothblum & Yekhanin, ICS 2010 (pan-privacy, one intrusion). The lemma and its proof:
-docs/theory/privacy.md section 3; for Gaussian noise docs/theory/gaussian.md section 6.
+docs/theory/privacy.md section 3; for Gaussian noise docs/theory/gaussian_ledger.md.
 
 A history is a line of layers and views, or a tree of lines that are merged. An event at a gap of it shifts all later
 views. The shift can be hidden behind layers before the gap, layers after it, and the noise of the views themselves.

@@ -1,7 +1,7 @@
 """Measures of privacy loss: what a layer or a view costs, and how costs add along a history.
 
 In: layers and views. Out: costs. Touches: nothing.
-Source: docs/theory/privacy.md section 3 (pure, zCDP); docs/theory/gaussian.md section 6 (mu^2).
+Source: docs/theory/privacy.md section 3 (pure, zCDP); docs/theory/gaussian_ledger.md (mu^2).
 
 The ledger's algorithm (`privacy.looks`) is the same for every measure. A shift that stays visible at one more view
 costs more (in series). One more layer can only make hiding it cheaper (in parallel): it replaces what came before

@@ -19,8 +19,11 @@ from sketchstream.privacy.history import Entry, History, LayerEntry, Loss
 from sketchstream.privacy.looks import item_loss, sides, worst_loss
 from sketchstream.privacy.measures import ConcentratedEpsilon, PureEpsilon, concentrated
 
+DELTA = 1e-6
+"""At which an epsilon is said where no delta is given."""
 
-def to_approximate(rho: Loss, delta: float = 1e-6) -> float:
+
+def to_approximate(rho: Loss, delta: float = DELTA) -> float:
     """The epsilon of (epsilon, delta)-DP that rho-zCDP gives: rho + 2 sqrt(rho ln(1/delta)).
 
     Source: Bun & Steinke 2016, Proposition 1.3.

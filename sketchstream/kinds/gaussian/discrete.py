@@ -227,9 +227,20 @@ def smoothed_delta(epsilon: float, sigma2: Fraction, sensitivity2: int, coordina
     if sigma2 <= rounding:
         return 1.0
     factor = coordinates * closeness(rounding)
+    return delta_near(epsilon, Fraction(sensitivity2) / (sigma2 - rounding), factor)
+
+
+def delta_near(epsilon: float, mu2: Fraction, factor: float) -> float:
+    """Upper bound of the delta of a mechanism whose log-probabilities are within `factor` of those of a Gaussian one.
+
+    Args:
+        epsilon: at least 0.
+        mu2: of the Gaussian mechanism, or of what it was computed from: squared sensitivity over variance.
+        factor: largest distance of the log-probabilities, in both worlds.
+    """
     if factor > 1:
         return 1.0
-    mu = math.sqrt(Fraction(sensitivity2) / (sigma2 - rounding))
+    mu = math.sqrt(mu2)
     left = epsilon * (1 - LOSS_ERROR) - 2 * factor
     inner = float(delta_above(np.array([abs(left)]), np.array([mu]))[0])
     if left < 0:

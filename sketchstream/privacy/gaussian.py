@@ -1,0 +1,561 @@
+"""Losses to Gaussian noise: mu^2 of a history, and the (epsilon, delta) that holds for noise on the integers.
+
+In: a history whose costs are mu^2, and how far a unit moves the state. Out: losses; epsilon and delta rounded up.
+Touches: nothing.
+Source: Balle & Wang, ICML 2018, Theorem 8; docs/theory/gaussian_ledger.md.
+
+mu^2 is exact for noise on the real numbers. Sketches have discrete Gaussian noise on the integers, for which two
+bounds of delta hold, and the smaller one counts. *Smoothing*: what is seen is within e^kappa of a Gaussian history
+whose noises all have less variance, by the variance of a rounding. *Exact*: whoever sees everything sees at most a
+few noises that are shifted by integers; their delta is summed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+from sketchstream.kinds.gaussian.calibration import MIN_DELTA, epsilon_of
+from sketchstream.kinds.gaussian.discrete import Shape, closeness, delta_near, discrete_delta_of, normalised
+from sketchstream.privacy.history import History, LayerEntry, Loss
+from sketchstream.privacy.looks import sides, worst_loss, worst_loss_with_look
+from sketchstream.privacy.measures import MU_SQUARED, MuSquared
+from sketchstream.spec import Epsilon, exact_rational
+
+ROUNDINGS: Final = tuple(Fraction(1 << power, 4) for power in range(7))
+"""Variances of the random rounding that are tried: 1/4 to 16."""
+NEGLIGIBLE: Final = 1e-12
+"""A correction of epsilon below this is called negligible."""
+LEAST_VARIANCE: Final = 0.25
+"""Conditional variance below which sums over a hidden layer have no useful bound."""
+ROOM: Final = 1 + 1e-9
+"""Factor that covers the rounding of conditional variances to floats."""
+MOST_SHAPES: Final = 8
+"""Different sets of shifted noises, at most, whose delta is summed."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One component of a state, as far as one unit moves it.
+
+    Args:
+        sensitivity2: largest squared L2 norm of the unit's shift, in lattice units.
+        coordinates: largest number of coordinates that it moves.
+        share: of every layer's and every view's mu^2; the shares of a state add up to 1.
+    """
+
+    sensitivity2: Fraction
+    coordinates: int
+    share: Fraction = Fraction(1)
+
+    def sigma2(self, cost: Fraction) -> Fraction:
+        """Parameter of the noise on each coordinate of this component, where the whole state gets mu^2 = `cost`."""
+        return self.sensitivity2 / (cost * self.share)
+
+
+@dataclass(frozen=True)
+class UnitShift:
+    """How far one unit (an event, or an item) moves a state: what costs and parameters of noise are reckoned by.
+
+    Args:
+        parts: the slots, then the counters beside them that share their layers.
+        shapes: every shift of the slots up to order and sign, if they can be listed; only for states of one part.
+
+    Examples:
+        >>> shift = UnitShift.of(1, 1, shapes=[(1,)])
+        >>> shift.cost(Fraction(18330, 1024))
+        Fraction(512, 9165)
+        >>> shift.sigma2(Fraction(512, 9165))
+        Fraction(9165, 512)
+    """
+
+    parts: tuple[Part, ...]
+    shapes: tuple[Shape, ...] = ()
+
+    def __post_init__(self) -> None:
+        if sum(part.share for part in self.parts) != 1 or any(part.share <= 0 for part in self.parts):
+            msg = "the shares of a state's components must be positive and add up to 1"
+            raise ValueError(msg)
+        if self.shapes and len(self.parts) > 1:
+            msg = "shapes describe states of one component"
+            raise ValueError(msg)
+
+    @classmethod
+    def of(cls, sensitivity2: Fraction | int, coordinates: int, shapes: Iterable[Shape] = ()) -> UnitShift:
+        """The shift of a state that is nothing but slots."""
+        listed = tuple(shapes)
+        return cls((Part(Fraction(sensitivity2), coordinates),), tuple(normalised(listed)) if listed else ())
+
+    def cost(self, sigma2: Fraction) -> Fraction:
+        """mu^2 of noise of this parameter on every slot."""
+        slots = self.parts[0]
+        return slots.sensitivity2 / (sigma2 * slots.share)
+
+    def sigma2(self, cost: Fraction) -> Fraction:
+        """The parameter of the slots' noise in a layer or view of this cost."""
+        return self.parts[0].sigma2(cost)
+
+    @property
+    def density(self) -> Fraction:
+        """Largest mu^2 over 1 / sigma2 of any component's noise, for each unit of the whole cost."""
+        return max(part.share / part.sensitivity2 for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """A bound of delta by a Gaussian history nearby.
+
+    Args:
+        rounding: variance that is taken from every noise.
+        mu2: of the history with so much less noise.
+        kappa: largest distance of the log-probabilities of what is seen.
+    """
+
+    rounding: Fraction
+    mu2: Loss
+    kappa: float
+
+    def delta(self, epsilon: float) -> float:
+        """Upper bound of delta at this epsilon."""
+        if isinstance(self.mu2, float) or self.kappa > 1:
+            return 1.0
+        return delta_near(epsilon, self.mu2, self.kappa) if self.mu2 else _coin(epsilon, 2 * self.kappa)
+
+    def epsilon(self, delta: Fraction) -> float:
+        """Upper bound of epsilon at this delta."""
+        if isinstance(self.mu2, float) or self.kappa > 1:
+            return math.inf
+        if not self.mu2:
+            return 2 * self.kappa
+        inner = max(float(delta) * math.exp(-self.kappa), float(MIN_DELTA))
+        found = 2 * self.kappa + epsilon_of(inner, 1.0, math.sqrt(self.mu2))
+        step = 1e-12
+        while self.delta(found) > delta:
+            found, step = found * (1 + step) + 1e-300, 2 * step
+        return found
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A bound of delta by summation: so many independent noises of one parameter, each shifted by one shape.
+
+    Args:
+        sigma2: parameter of each noise.
+        shape: the shift of one of them.
+        times: how many are shifted.
+    """
+
+    sigma2: Fraction
+    shape: Shape
+    times: int = 1
+
+    def delta(self, epsilon: float) -> float:
+        """Upper bound of delta at this epsilon."""
+        return discrete_delta_of(epsilon, self.sigma2, self.shape * self.times)
+
+
+@dataclass(frozen=True)
+class EpsilonAtDelta:
+    """An (epsilon, delta) that holds for discrete noise, and what the lattice has to do with it.
+
+    Args:
+        epsilon: upper bound.
+        delta: at which it holds.
+        continuous: epsilon of Gaussian noise on the real numbers with the same variances.
+        route: "smoothing" or "exact"; "none" where nothing is lost, or nothing bounds the loss.
+        kappa: distance of log-probabilities that was allowed for (0 on the exact route).
+        rounding: variance that was taken from every noise (None on the exact route).
+    """
+
+    epsilon: float
+    delta: float
+    continuous: float
+    route: Literal["smoothing", "exact", "none"]
+    kappa: float = 0.0
+    rounding: Fraction | None = None
+
+    @property
+    def correction(self) -> float:
+        """What the lattice adds to epsilon; below 0 where a sum over integers shows less than mu^2 does."""
+        return 0.0 if math.isinf(self.epsilon) else self.epsilon - self.continuous
+
+    @property
+    def negligible(self) -> bool:
+        """Whether the correction is below 1e-12."""
+        return abs(self.correction) < NEGLIGIBLE
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; epsilon None where there is no bound."""
+        return {
+            "epsilon": None if math.isinf(self.epsilon) else self.epsilon,
+            "delta": self.delta,
+            "continuous": None if math.isinf(self.continuous) else self.continuous,
+            "lattice_correction": self.correction,
+            "lattice_negligible": self.negligible,
+            "route": self.route,
+            "kappa": self.kappa,
+            "rounding": None if self.rounding is None else str(self.rounding),
+        }
+
+    def __str__(self) -> str:
+        """For people: '(epsilon 1.05, delta 1e-06)' and the lattice."""
+        if math.isinf(self.epsilon):
+            return "unlimited"
+        text = f"(epsilon {_up(self.epsilon)}, delta {self.delta:g}"
+        if self.route == "none":
+            return f"{text})"
+        lattice = "below 1e-12" if self.negligible else f"{self.correction:+.3g}"
+        return f"{text}; lattice correction {lattice}, {self.route})"
+
+
+@dataclass(frozen=True)
+class GaussianLoss:
+    """What a unit loses to Gaussian noise. Losses of independent sketches add.
+
+    Args:
+        mu2: squared shift over variance, on the real numbers; infinite where nothing hides it.
+        smoothed: bounds for noise on the integers, one for each rounding of `ROUNDINGS`.
+        exact: sets of shifted noises of which one bounds the loss in each gap; None where there are none.
+
+    Examples:
+        >>> layer = LayerEntry(b"", "discrete-gaussian", Fraction(512, 9165))
+        >>> loss = GaussianLoss.of(History((layer,)), UnitShift.of(1, 1, [(1,)]), look=True)
+        >>> loss.mu2, round(loss.epsilon("1e-6"), 3)
+        (Fraction(512, 9165), 1.0)
+    """
+
+    mu2: Loss
+    smoothed: tuple[Smoothed, ...]
+    exact: frozenset[Exact] | None = None
+
+    @classmethod
+    def of(
+        cls, history: History, shift: UnitShift, *, unit: str = "event", look: bool = False, since: int = 0
+    ) -> GaussianLoss:
+        """The loss of a history whose costs are mu^2.
+
+        Args:
+            history: layers and views, the promised ones included, without copies that nobody saw.
+            shift: how far a unit moves the state.
+            unit: "event" or "item".
+            look: with one unannounced raw look at the worst moment.
+            since: of that look; only after this many entries.
+        """
+
+        def worst(measure: MuSquared) -> Loss:
+            if look:
+                return worst_loss_with_look(history, unit=unit, measure=measure, since=since)
+            return worst_loss(history, unit=unit, measure=measure)
+
+        mu2 = worst(MU_SQUARED)
+        costs = _costs(history)
+        bounds = []
+        for rounding in ROUNDINGS:
+            measure = MuSquared(rounding * shift.density)
+            if mu2 == math.inf or any(measure.thinned(cost) == math.inf for cost in costs):
+                bounds.append(Smoothed(rounding, math.inf, math.inf))
+            else:
+                bounds.append(Smoothed(rounding, worst(measure), _kappa(shift, rounding, history, look=look)))
+        return cls(mu2, tuple(bounds), _integer_shares(history, shift, unit, look=look, since=since))
+
+    @classmethod
+    def none(cls) -> GaussianLoss:
+        """Nothing was seen."""
+        return cls(Fraction(0), tuple(Smoothed(one, Fraction(0), 0.0) for one in ROUNDINGS), frozenset())
+
+    @classmethod
+    def worst(cls, losses: Iterable[GaussianLoss]) -> GaussianLoss:
+        """A loss that none of these exceeds."""
+        worst = cls.none()
+        for loss in losses:
+            bounds = tuple(
+                Smoothed(one.rounding, max(one.mu2, other.mu2), max(one.kappa, other.kappa))
+                for one, other in zip(worst.smoothed, loss.smoothed, strict=True)
+            )
+            exact = None if worst.exact is None or loss.exact is None else worst.exact | loss.exact
+            worst = cls(max(worst.mu2, loss.mu2), bounds, exact)
+        return worst
+
+    def __add__(self, other: GaussianLoss) -> GaussianLoss:
+        """The loss to both of two sketches with independent noise."""
+        if not self.mu2 or not other.mu2:
+            return other if not self.mu2 else self
+        bounds = tuple(
+            Smoothed(one.rounding, one.mu2 + two.mu2, (one.kappa + two.kappa) * (1 + 1e-15))
+            for one, two in zip(self.smoothed, other.smoothed, strict=True)
+        )
+        return GaussianLoss(self.mu2 + other.mu2, bounds)
+
+    @property
+    def rho(self) -> Loss:
+        """Rho of zCDP of noise on the real numbers: mu^2 / 2."""
+        return self.mu2 / 2
+
+    def delta(self, epsilon: Epsilon) -> float:
+        """Smallest delta that is known to hold at this epsilon; never below the true one.
+
+        Args:
+            epsilon: at least 0.
+
+        Raises:
+            SpecError: epsilon is not a number.
+        """
+        eps = float(exact_rational(epsilon, "epsilon must be at least 0"))
+        bounds = [bound.delta(eps) for bound in self.smoothed]
+        return min(bounds if not self._summed else [*bounds, self._exact_delta(eps)])
+
+    def epsilon(self, delta: Epsilon) -> float:
+        """Smallest epsilon that is known to hold at this delta, rounded up.
+
+        Args:
+            delta: from 1e-300 to 0.5.
+        """
+        return self.at(delta).epsilon
+
+    def at(self, delta: Epsilon) -> EpsilonAtDelta:
+        """The same with how it was found, and what the lattice has to do with it.
+
+        Args:
+            delta: from 1e-300 to 0.5.
+
+        Raises:
+            SpecError: delta is outside that range.
+        """
+        target = exact_rational(delta, "delta must be in [1e-300, 0.5]")
+        if isinstance(self.mu2, float):
+            epsilon_of(target, 1)  # refuses a delta outside its range
+            return EpsilonAtDelta(math.inf, float(target), math.inf, "none")
+        continuous = epsilon_of(target, 1, math.sqrt(self.mu2)) if self.mu2 else 0.0
+        if not self.mu2:
+            return EpsilonAtDelta(0.0, float(target), 0.0, "none")
+        best, bound = min(((one.epsilon(target), one) for one in self.smoothed), key=lambda pair: pair[0])
+        if self._summed:
+            found = self._exact_epsilon(target, best)
+            if found < best:
+                return EpsilonAtDelta(found, float(target), continuous, "exact")
+        return EpsilonAtDelta(best, float(target), continuous, "smoothing", bound.kappa, bound.rounding)
+
+    def to_dict(self, delta: Epsilon) -> dict[str, Any]:
+        """Plain data: mu^2 as text, and the epsilon at a delta.
+
+        Args:
+            delta: from 1e-300 to 0.5.
+        """
+        return {"mu2": "unlimited" if self.mu2 == math.inf else str(self.mu2), **self.at(delta).to_dict()}
+
+    @property
+    def _summed(self) -> bool:
+        """Whether delta can be summed."""
+        return bool(self.exact) and len(self.exact or ()) <= MOST_SHAPES
+
+    def _exact_delta(self, epsilon: float) -> float:
+        """The largest delta of the sets of shifted noises."""
+        from sketchstream.errors import SpecError
+
+        try:
+            return max(one.delta(epsilon) for one in self.exact or ())
+        except SpecError:  # a sum of too many terms
+            return 1.0
+
+    def _exact_epsilon(self, delta: Fraction, high: float) -> float:
+        """The least epsilon with that delta, from above, if it is below `high`; by bisection."""
+        if math.isinf(high):
+            high = 1.0
+            while self._exact_delta(high) > delta:
+                high *= 2
+                if high > 1e4:
+                    return math.inf
+        low = 0.0
+        if self._exact_delta(high) > delta:
+            return math.inf
+        while high - low > 1e-12 * high:
+            middle = 0.5 * (low + high)
+            if self._exact_delta(middle) <= delta:
+                high = middle
+            else:
+                low = middle
+        return high
+
+
+def _coin(epsilon: float, distance: float) -> float:
+    """Delta of two laws whose log-probabilities differ by at most `distance`."""
+    return max(0.0, -math.expm1(epsilon - distance)) if epsilon < distance else 0.0
+
+
+def _up(value: float) -> str:
+    """Four digits, rounded up."""
+    if value == 0:
+        return "0"
+    scale = 10.0 ** (3 - math.floor(math.log10(value)))
+    return f"{math.ceil(value * scale) / scale:.4g}"
+
+
+def _costs(history: History) -> list[Fraction]:
+    """Costs of all noises: layers, and views with fresh noise."""
+    found = [cost for part in history.parts for cost in _costs(part)]
+    return found + [entry.cost for entry in history.entries if entry.cost is not None]
+
+
+def _variances(history: History, noise: Callable[[Fraction], float], *, look: bool) -> tuple[float, _Sums]:
+    """Variances along a history, walked as a chain.
+
+    Given what was seen so far, the sum of the layers has a variance: 0 once it was seen bare.
+
+    Args:
+        history: layers and views.
+        noise: variance of a noise, from its cost.
+        look: with one raw look at any moment; all variances are then lower bounds of what any such look leaves.
+
+    Returns:
+        (variance at the end, the variances of what was summed out and seen before)
+    """
+    variance, sums = 0.0, _Sums([], [])
+    for part in history.parts:
+        theirs, before = _variances(part, noise, look=look)
+        sums = _Sums(sums.hidden + before.hidden, sums.seen + before.seen)
+        if variance and theirs:
+            sums.hidden.append(_parallel(variance, theirs))
+        variance = min(filter(None, (variance, theirs)), default=0.0) if look else variance + theirs
+    least = variance
+    for entry in history.entries:
+        if isinstance(entry, LayerEntry):
+            drawn = noise(entry.cost)
+            if variance:
+                sums.hidden.append(_parallel(variance, drawn))
+            variance = drawn if look else variance + drawn
+        elif entry.cost is None:
+            sums.seen.extend([variance] * (variance > 0))
+            variance = 0.0
+        else:
+            drawn = noise(entry.cost)
+            sums.seen.append(variance + drawn)
+            variance = _parallel(variance, drawn) if variance else 0.0
+        least = min(filter(None, (least, variance)), default=0.0)
+    if look and least:
+        sums.seen.append(least)
+    return variance, sums
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Conditional variances along a history.
+
+    Args:
+        hidden: of a sum of layers, given what was seen and the next sum; at each layer and merge.
+        seen: of what each view shows, given what was seen before.
+    """
+
+    hidden: list[float]
+    seen: list[float]
+
+
+def _parallel(one: float, two: float) -> float:
+    """Variance of one of two independent Gaussians given their sum."""
+    return one * two / (one + two)
+
+
+def _kappa(shift: UnitShift, rounding: Fraction, history: History, *, look: bool) -> float:
+    """How far log-probabilities of what is seen can be from those of the smoothed Gaussian history.
+
+    For each coordinate that a unit moves: the closeness of each noise's normaliser, of each sum over hidden integers,
+    and of the rounding of each view.
+    """
+    _, rounded = _variances(history, lambda _: float(rounding), look=look)
+    last, drawn = _variances(history, lambda cost: float(1 / cost), look=look)
+    inside = [float(1 / cost) for cost in _costs(history)] + drawn.hidden + [last] * (last > 0)
+    views = sum(map(_closeness, rounded.seen))
+    total = 0.0
+    for part in shift.parts:
+        scale = float(part.sensitivity2 / part.share)
+        total += part.coordinates * (views + sum(_closeness(variance * scale) for variance in inside))
+    return total * (1 + 1e-12)
+
+
+def _closeness(variance: float) -> float:
+    """Upper bound of the closeness of sums over integers; no bound for small variances."""
+    lower = variance / ROOM
+    return closeness(Fraction(lower)) if lower >= LEAST_VARIANCE / ROOM else math.inf
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """So many noises of one cost, shifted as a whole; `times` 0 is no noise, infinity is no bound."""
+
+    cost: Fraction
+    times: float
+
+    @property
+    def total(self) -> float | Fraction:
+        """By which the cheaper one is chosen."""
+        return math.inf if self.times == math.inf else self.cost * int(self.times)
+
+
+@dataclass(frozen=True)
+class _IntegerShares:
+    """The measure whose costs are sets of noises that the whole shift goes to.
+
+    Args:
+        unseen: of layers that no view has seen; else of views of one cost, and of a layer behind them.
+    """
+
+    unseen: bool = False
+    bounded_items: bool = True
+
+    @property
+    def nothing(self) -> _Shares:
+        """No noise is shifted."""
+        return _Shares(Fraction(0), 0)
+
+    @property
+    def unbounded(self) -> _Shares:
+        """No such set."""
+        return _Shares(Fraction(0), math.inf)
+
+    def layer(self, entry: LayerEntry) -> _Shares:
+        """The layer itself."""
+        return _Shares(entry.cost, 1)
+
+    def view(self, cost: _Shares, view: Any) -> _Shares:
+        """The view's noise is shifted as well."""
+        if self.unseen or view.cost is None or (cost.times and cost.cost != view.cost):
+            return self.unbounded
+        return _Shares(view.cost, cost.times + 1)
+
+    def join(self, one: _Shares, other: _Shares) -> _Shares:
+        """The cheaper set."""
+        return min(one, other, key=lambda shares: shares.total)
+
+
+def _integer_shares(
+    history: History, shift: UnitShift, unit: str, *, look: bool, since: int
+) -> frozenset[Exact] | None:
+    """For each gap, noises that were not seen before an event in it and that hide it if they shift by integers.
+
+    An event may be chosen from what was seen before it, so only layers without any view so far may take its shift.
+    Items move in several gaps, each time chosen from what was seen: they have such a bound where there is one view.
+    """
+    views = sum(1 for _ in _views(history))
+    if not shift.shapes or since or (unit == "item" and (look or views > 1)):
+        return None
+    found: set[_Shares] = set()
+    measure = _IntegerShares()
+    for place in sides(history, measure, earlier=_IntegerShares(unseen=True)):
+        found |= {place.before, place.later} if look else {measure.join(place.before, place.later)}
+    if any(shares.times == math.inf for shares in found):
+        return None
+    return frozenset(
+        Exact(shift.sigma2(shares.cost), shape, int(shares.times))
+        for shares in found
+        if shares.times
+        for shape in shift.shapes
+    )
+
+
+def _views(history: History) -> Iterable[Any]:
+    """Every view."""
+    for part in history.parts:
+        yield from _views(part)
+    yield from (entry for entry in history.entries if not isinstance(entry, LayerEntry))

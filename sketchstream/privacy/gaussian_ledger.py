@@ -1,0 +1,264 @@
+"""The ledger of a sketch with Gaussian noise: its costs are mu^2, its losses say (epsilon, delta).
+
+In: layers, releases, publications and looks as they happen. Out: `GaussianLoss`, BudgetError before anything is drawn,
+plain data for headers. Touches: nothing.
+Source: docs/theory/gaussian_ledger.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from sketchstream.errors import BudgetError
+from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
+from sketchstream.privacy.history import Gap, History, LayerEntry, View
+from sketchstream.privacy.looks import event_losses
+from sketchstream.privacy.measures import MU_SQUARED
+from sketchstream.privacy.sketch_history import Promise, SketchHistory, damaged, fraction, refuse
+from sketchstream.privacy.zcdp import DELTA
+
+DISCRETE_GAUSSIAN = "discrete-gaussian"
+ONE = UnitShift.of(1, 1)
+"""One coordinate moves by one."""
+STEPS = 40
+"""Bisections by which the largest affordable release is found."""
+
+
+@dataclass(frozen=True)
+class ApproximateBudget:
+    """A limit of approximate differential privacy.
+
+    Args:
+        epsilon: above 0.
+        delta: from 1e-300 to 0.5.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def allows(self, loss: GaussianLoss) -> bool:
+        """Whether a loss is within this limit."""
+        return loss.mu2 != math.inf and loss.delta(self.epsilon) <= self.delta
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"(epsilon {self.epsilon}, delta {float(self.delta):g})"
+
+
+@dataclass(frozen=True)
+class GaussianLedger(SketchHistory):
+    """Layers and views of one sketch with Gaussian noise, and the publication that is promised.
+
+    The cost of a layer or a view is mu^2: the squared sensitivity of the unit over the variance of the noise.
+    `max_weight` is 1: costs are those of the whole unit.
+
+    Args:
+        budget: most that any event, or item, may lose; None = no limit.
+        shift: how far the unit moves the state, a function of the sketch's spec.
+
+    Examples:
+        >>> shift = UnitShift.of(1, 1, shapes=[(1,)])
+        >>> cost = shift.cost(Fraction(18330, 1024))
+        >>> layer = LayerEntry(bytes(16), "discrete-gaussian", cost)
+        >>> ledger = GaussianLedger.create("event", layer, Promise("fresh", cost), shift)
+        >>> ledger.loss().mu2 == cost / 2, ledger.loss(intrusion=True).mu2 == cost
+        (True, True)
+        >>> round(ledger.loss(intrusion=True).epsilon("1e-6"), 3)
+        1.0
+    """
+
+    budget: ApproximateBudget | None = None
+    shift: UnitShift = ONE
+
+    laws: ClassVar[tuple[str, ...]] = (DISCRETE_GAUSSIAN,)
+    alike: ClassVar[tuple[str, ...]] = ("shift",)
+
+    @classmethod
+    def create(
+        cls,
+        unit: str,
+        layers: LayerEntry | Iterable[LayerEntry],
+        promised: Promise,
+        shift: UnitShift,
+        budget: ApproximateBudget | None = None,
+    ) -> GaussianLedger:
+        """The ledger of a fresh sketch.
+
+        Args:
+            unit: "event" or "item".
+            layers: drawn at creation, of law "discrete-gaussian" and `max_weight` 1.
+            promised: what the seal will publish: "fresh" or "bare".
+            shift: how far the unit moves the state.
+            budget: most that the unit may lose.
+
+        Raises:
+            BudgetError: if the promised publication alone costs more than the budget.
+        """
+        entries = (layers,) if isinstance(layers, LayerEntry) else tuple(layers)
+        if unit not in ("event", "item") or not entries or any(one.law != DISCRETE_GAUSSIAN for one in entries):
+            msg = f"a ledger in mu^2 needs unit 'event' or 'item' and layers of {DISCRETE_GAUSSIAN}, found {unit!r:.20}"
+            raise ValueError(msg)
+        ledger = cls(unit, 1, History(entries), promised, budget, shift)
+        loss = ledger.loss()
+        if budget is not None and not budget.allows(loss):
+            msg = (
+                f"this sketch and its publication would cost an {unit} {loss.at(budget.delta)}, the budget is "
+                f"{budget}: lower epsilon or epsilon_publish, or raise the budget"
+            )
+            raise BudgetError(msg, asked=max(one.cost for one in entries), spent=Fraction(0), limit=budget.epsilon)
+        return ledger
+
+    def propose(self, cost: Fraction) -> GaussianLoss:
+        """The loss after one more release of this mu^2, promised publication included.
+
+        Args:
+            cost: `shift.cost(sigma2)` of the release's fresh noise.
+
+        Raises:
+            BudgetError: if that is above the budget.
+            SealedError: if the sketch was sealed.
+        """
+        loss = self._with(View("release", cost)).loss()
+        if self.budget is not None and not self.budget.allows(loss):
+            spent, room = self.loss().epsilon(self.budget.delta), self.affordable()
+            advice = "nothing more can be released"
+            if isinstance(room, Fraction) and room > 0:
+                advice = f"noise of sigma at least {math.sqrt(self.shift.sigma2(room)):.6g} can be released now"
+            msg = (
+                f"a release of mu^2 {cost} would bring the loss of an {self.unit} from epsilon {spent:.4g} to "
+                f"{loss.at(self.budget.delta)} (promised publication included), the budget is {self.budget}: {advice}"
+            )
+            raise BudgetError(msg, asked=cost, spent=spent, limit=self.budget.epsilon)
+        return loss
+
+    def charge_release(self, cost: Fraction) -> GaussianLedger:
+        """The ledger after a release of this mu^2; call it, and store it, before the noise is drawn.
+
+        Args:
+            cost: `shift.cost(sigma2)` of the release's fresh noise.
+
+        Raises:
+            BudgetError: if the budget does not allow it.
+            SealedError: if the sketch was sealed.
+        """
+        self.propose(cost)
+        return self._with(View("release", cost))
+
+    def affordable(self) -> Fraction | float:
+        """A mu^2 that one release may have now, near the largest; 0 if none, `math.inf` without a limit."""
+        if self.budget is None:
+            return math.inf
+        if self.sealed or not self.budget.allows(self.loss()):
+            return Fraction(0)
+        low, high = Fraction(0), Fraction(1, 1 << 20)
+        while self._allowed(high):
+            low, high = high, 4 * high
+            if high > 1 << 60:
+                return math.inf
+        for _ in range(STEPS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._allowed(middle) else (low, middle)
+        return low
+
+    def charge_publication(self, lineage: bytes = b"") -> GaussianLedger:
+        """The ledger after the seal: the promise is kept, the state is gone.
+
+        Args:
+            lineage: of the fresh layer, if the promise has one.
+
+        Raises:
+            BudgetError: if looks made since have used the budget up.
+            SealedError: if it was published before.
+        """
+        self._must_be_open("sealed")
+        loss = self.loss()
+        if self.budget is not None and not self.budget.allows(loss):
+            msg = (
+                f"publishing would bring the loss of an {self.unit} to {loss.at(self.budget.delta)}, the budget is "
+                f"{self.budget}: looks at the open state have used it up; raise the budget, or drop the sketch"
+            )
+            spent = GaussianLoss.of(self._seen(), self.shift, unit=self.unit).epsilon(self.budget.delta)
+            raise BudgetError(msg, asked=self.promised.cost or Fraction(0), spent=spent, limit=self.budget.epsilon)
+        entries = self.promised.entries(1, lineage, DISCRETE_GAUSSIAN)
+        return replace(self, history=self.history.sealed_by(*entries), promised=Promise("nothing"))
+
+    def published(self) -> GaussianLedger:
+        """What the header of a published object may say: no budget and no copies."""
+        return replace(self, history=self.history.without_copies(), budget=None)
+
+    # What it adds up to.
+
+    def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> GaussianLoss:
+        """The most that any event (or item) loses, promised publication included.
+
+        Args:
+            intrusion: with one unannounced look at the open state, at the worst moment.
+            copies: as if every noted copy of the open state had been seen.
+            from_now: the unannounced look may come from now on only.
+        """
+        history = self._seen(copies=copies, promise=True)
+        since = len(self._seen(copies=copies).entries) if from_now else 0
+        return GaussianLoss.of(history, self.shift, unit=self.unit, look=intrusion, since=since)
+
+    def loss_by_gap(self) -> list[Gap]:
+        """The mu^2 of an event by the place in the history at which it was applied (empty places included)."""
+        return event_losses(self._seen(promise=True), MU_SQUARED)
+
+    # Plain data.
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for headers and JSON; the unit's shift is not in it, for the spec says it."""
+        out = super().to_dict() | {"measure": "mu2"}
+        if self.budget is not None:
+            out["budget"] = {"epsilon": str(self.budget.epsilon), "delta": str(self.budget.delta)}
+        return out
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], shift: UnitShift) -> GaussianLedger:
+        """The ledger that `to_dict` described.
+
+        Args:
+            data: what `to_dict` wrote.
+            shift: of the unit, by the sketch's spec.
+
+        Raises:
+            FormatError: for anything that `to_dict` does not write.
+        """
+        with damaged():
+            if data["measure"] != "mu2" or data["max_weight"] != 1:
+                refuse()
+            fields = cls._read(data, {"measure", "budget"})
+            limit = data.get("budget")
+            if limit is None:
+                return cls(*fields, None, shift)
+            return cls(*fields, ApproximateBudget(fraction(limit["epsilon"]), fraction(limit["delta"])), shift)
+
+    def __str__(self) -> str:
+        """A table for people; costs and losses are mu^2."""
+        delta = self.budget.delta if self.budget is not None else Fraction(str(DELTA))
+        quiet, looked = self.loss().at(delta), self.loss(intrusion=True).at(delta)
+        lines = [*self._table(), f"any {self.unit} loses at most {quiet},"]
+        lines[-1] += f" with one unannounced look at the open state at most {looked}"
+        if self.budget is not None:
+            room = self.affordable()
+            said = "nothing more" if not room else "any release" if room == math.inf else f"mu^2 {float(room):.4g}"
+            lines.append(f"budget {self.budget}, at most {said} can be afforded now")
+        return "\n".join(lines)
+
+    # Inside.
+
+    def _allowed(self, cost: Fraction) -> bool:
+        """Whether the budget allows one more release of this mu^2."""
+        return self.budget is None or self.budget.allows(self._with(View("release", cost)).loss())
+
+    def _with_least_budget(self, ledgers: Sequence[GaussianLedger]) -> GaussianLedger:
+        """This ledger with the strictest of their budgets: of the least epsilon and the least delta."""
+        budgets = [one.budget for one in ledgers if one.budget is not None]
+        if not budgets:
+            return replace(self, budget=None)
+        least = ApproximateBudget(min(one.epsilon for one in budgets), min(one.delta for one in budgets))
+        return replace(self, budget=least)
