@@ -219,7 +219,9 @@ def closeness(rounding: Fraction) -> float:
     return max(math.log1p(4 * odd / half) * (1 + 1e-12), 1e-305)
 
 
-def smoothed_delta(epsilon: float, sigma2: Fraction, sensitivity2: int, coordinates: int, rounding: Fraction) -> float:
+def smoothed_delta(
+    epsilon: float, sigma2: Fraction, sensitivity2: int | Fraction, coordinates: int, rounding: Fraction
+) -> float:
     """Upper bound of delta by the smoothing lemma: e^(t k) D(epsilon - 2 t k, mu), mu = Delta / sqrt(sigma2 - r2).
 
     Where epsilon is below 2 t k: D(-b, mu) = 1 - e^-b + e^-b D(b, mu).

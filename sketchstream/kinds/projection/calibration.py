@@ -1,0 +1,393 @@
+"""How much noise a projection needs: for a public matrix, and for one that nobody knows.
+
+In: epsilon, delta, k, a bound of the rows. Out: sigma in units in which the projection keeps norms ("JL units"), and
+parameters sigma2 of the discrete noise, never too small. Touches: nothing.
+Source: Tu (differentially private random projections), Kenthapadi et al. 2013, Laurent & Massart 2000; corrected and
+improved in docs/theory/projection.md, sections 3 and 4.
+
+A public matrix: the sensitivity is that of the matrix, exactly. A secret one: its squared sensitivity c is random, and
+the delta of the pair (matrix, state) is the mean of D(epsilon, a sqrt c), a = 1 / (sqrt(k) sigma). Theorems 1 and 2 of
+the paper and the split by a quantile are here for comparison only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.gaussian import calibrate
+from sketchstream.kinds.gaussian.calibration import DELTA_ERROR, MAX_DELTA, MIN_DELTA, checked
+from sketchstream.kinds.gaussian.discrete import GRID, MOST_SIGMA2, smoothed_delta
+from sketchstream.kinds.gaussian.divergence import log_divergence
+from sketchstream.spec import Epsilon, whole
+
+Floats = npt.NDArray[np.float64]
+
+ROUNDING: Final = Fraction(4)
+"""Variance of the random rounding with which discrete noise is compared."""
+MARGIN: Final = Fraction(1, 10**12)
+"""Relative amount by which epsilon and delta are lowered for the difference of discrete and continuous noise."""
+TABLE_EXCESS: Final = Fraction(1, 10**9)
+"""Relative amount by which sigma is raised for a secret matrix: its entries come from a table of 63-bit thresholds."""
+PANELS: Final = 60
+NODES: Final = 16
+MIX_INFLATION: Final = 1e-8
+SECRET_INFLATION: Final = 1e-5
+STEP: Final = 1e-13
+"""Relative step of log sigma at which a search has converged."""
+MOST_CELLS: Final = 1 << 21
+"""Cells of the certificate of a secret matrix, at most."""
+
+
+def paper_theorem_1(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+    """Sigma of the paper's Theorem 1, corrected: sufficient for a secret matrix only; for comparison.
+
+    Args:
+        epsilon: above 0.
+        delta: from 1e-300 to 0.5.
+        k: columns.
+
+    Source: Tu, Theorem 1, with the split of delta that its proof needs and the radicals apart.
+    """
+    eps, target, k = _checked(epsilon, delta, k)
+    log2 = math.log(2 / target)
+    stretch = (k + 2 * math.sqrt(k * log2) + 2 * log2) / k
+    return math.sqrt(stretch * 2 * (math.log(1 / target) + eps)) / eps
+
+
+def paper_theorem_1_as_printed(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+    """Sigma of the paper's Theorem 1 as it is typeset, which is too small: for the demonstration that it fails.
+
+    Args:
+        epsilon: above 0.
+        delta: from 1e-300 to 0.5.
+        k: columns.
+    """
+    eps, target, k = _checked(epsilon, delta, k)
+    log2 = math.log(2 / target)
+    inner = 2 * (math.log(1 / (2 * target)) + eps)
+    return math.sqrt((k + 2 * math.sqrt(k * log2) + 2 * log2 * math.sqrt(inner) / eps) / k)
+
+
+def paper_theorem_2(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+    """Sigma of the paper's Theorem 2, corrected: far too large, it composes k mechanisms; for comparison.
+
+    Args:
+        epsilon: above 0.
+        delta: from 1e-300 to 0.5.
+        k: columns.
+    """
+    eps, target, k = _checked(epsilon, delta, k)
+    base = 2 * k * math.log(2 / target)
+    one = (math.sqrt(base + 8 * k * eps) - math.sqrt(base)) / (4 * k)
+    return math.sqrt(4 * math.log(4 * k / target) * (math.log(2 * k / target) + one) / k) / one
+
+
+def split(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+    """Sigma by a quantile of the sensitivity: part of delta for a longer projection, the rest for the noise.
+
+    Sufficient for a secret matrix; for comparison, and where `mixture` starts.
+
+    Args:
+        epsilon: at least 0.
+        delta: from 1e-300 to 0.5.
+        k: columns.
+    """
+    from scipy.optimize import minimize_scalar
+    from scipy.special import gammainccinv
+
+    eps, target, k = _checked(epsilon, delta, k)
+
+    def sigma(logit: float) -> float:
+        share = 1 / (1 + math.exp(-logit))
+        longest = 2 * float(gammainccinv(k / 2, target * share))
+        return calibrate(eps, target * (1 - share), math.sqrt(longest / k))
+
+    return float(minimize_scalar(sigma, bounds=(-25.0, 12.0), method="bounded", options={"xatol": 1e-9}).fun)
+
+
+def mixture_delta(epsilon: Epsilon, scale: float, k: int) -> float:
+    """The delta of a secret Gaussian matrix: the mean of D(epsilon, scale sqrt c) over c ~ chi^2 with k degrees.
+
+    Args:
+        epsilon: at least 0.
+        scale: the norm of the difference of two rows over sqrt(k) sigma; above 0.
+        k: columns.
+
+    Source: docs/theory/projection.md, theorem 3.
+    """
+    from scipy.special import gammaln
+
+    eps = float(checked(epsilon, "epsilon", _EPSILON))
+    k = whole(k, "k", 1, 1 << 40)
+    low, high = max(0.0, math.sqrt(k) - 14), math.sqrt(k) + 16
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    half = (high - low) / PANELS / 2
+    centres = low + half * (2 * np.arange(PANELS) + 1)
+    r = (centres[:, None] + half * nodes).reshape(-1)
+    log_density = (k - 1) * np.log(r) - r * r / 2 - (k / 2 - 1) * math.log(2) - gammaln(k / 2)
+    with np.errstate(under="ignore"):
+        terms = np.exp(log_divergence(np.full_like(r, eps), scale * r) + log_density)
+    return math.fsum((np.tile(weights, PANELS) * half * terms).tolist())
+
+
+def mixture(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+    """The smallest sigma for a secret matrix with Gaussian entries: necessary and sufficient.
+
+    Args:
+        epsilon: at least 0.
+        delta: from 1e-300 to 0.5.
+        k: columns.
+
+    Returns:
+        Sigma in JL units for rows of norm 1; at most a relative 2e-8 too large.
+    """
+    eps, target, k = _checked(epsilon, delta, k)
+    root = math.sqrt(k)
+    found = _least(
+        lambda log_sigma: mixture_delta(eps, math.exp(-log_sigma) / root, k),
+        target,
+        math.log(calibrate(eps, target)) - 1e-6,
+        math.log(split(eps, target, k)) + 1e-6,
+    )
+    return found * (1 + MIX_INFLATION)
+
+
+def sub_gaussian(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+    """A sigma that is enough for a secret matrix with independent columns of sub-Gaussian entries.
+
+    Args:
+        epsilon: at least 0.
+        delta: from 1e-300 to 0.5.
+        k: columns.
+
+    Returns:
+        Sigma in JL units for rows of norm 1.
+
+    Source: docs/theory/projection.md, theorem 4.
+    """
+    eps, target, k = _checked(epsilon, delta, k)
+    root = math.sqrt(k)
+    found = _least(
+        lambda log_sigma: math.exp(_search_bound(eps, math.exp(-log_sigma) / root, k)[0]),
+        target,
+        math.log(calibrate(eps, target)) - 1e-6,
+        math.log(paper_theorem_1(max(eps, 1e-3), target, k)) + 1,
+    )
+    return found * (1 + SECRET_INFLATION)
+
+
+def sub_gaussian_delta(epsilon: Epsilon, scale: float, k: int) -> float:
+    """An upper bound of delta for a secret sub-Gaussian matrix: certified over all lengths of the projected row.
+
+    Args:
+        epsilon: at least 0.
+        scale: the norm of the difference of two rows over sqrt(k) sigma; above 0.
+        k: columns.
+    """
+    eps = float(checked(epsilon, "epsilon", _EPSILON))
+    k = whole(k, "k", 1, 1 << 40)
+    guess, tilt = _search_bound(eps, scale, k)
+    factor = -k / 2 * math.log1p(-2 * tilt)
+    return min(1.0, math.exp(factor + _certified_supremum(eps, scale, tilt, guess - factor)) * (1 + 1e-11))
+
+
+def public_sigma2(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: int) -> Fraction:
+    """Parameter of the discrete noise of every cell for a public matrix; verified.
+
+    Args:
+        epsilon: at least 1e-6.
+        delta: from 1e-300 to 0.5.
+        sensitivity2: the largest squared norm of a change of a row of the state, lattice units.
+        k: columns; the cells that a neighbour can change.
+
+    Raises:
+        SpecError: the noise would have no room in 64 bits.
+    """
+    eps, target = _lowered(epsilon, delta)
+    root = math.nextafter(math.sqrt(sensitivity2), math.inf)
+    sigma2 = on_grid(Fraction(calibrate(eps, target, root)) ** 2 + ROUNDING)
+    verify_public(epsilon, delta, sensitivity2, k, sigma2)
+    return sigma2
+
+
+def verify_public(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: int, sigma2: Fraction) -> float:
+    """An upper bound of the delta of discrete noise for a public matrix, which is at most `delta`.
+
+    Args:
+        epsilon: at least 1e-6.
+        delta: from 1e-300 to 0.5.
+        sensitivity2: the largest squared norm of a change of a row of the state, lattice units.
+        k: columns.
+        sigma2: parameter of the noise.
+
+    Raises:
+        SpecError: the noise is too small.
+    """
+    found = smoothed_delta(float(checked(epsilon, "epsilon", _EPSILON)), sigma2, sensitivity2, k, ROUNDING)
+    return _verified(found, delta, sigma2)
+
+
+def secret_sigma2(epsilon: Epsilon, delta: Epsilon, norm2: Fraction, k: int, entry_variance: int) -> Fraction:
+    """Parameter of the discrete noise of every cell for a secret matrix with sub-Gaussian entries; verified.
+
+    Args:
+        epsilon: at least 1e-6.
+        delta: from 1e-300 to 0.5.
+        norm2: the largest squared norm of a change of a row of the data, lattice units.
+        k: columns.
+        entry_variance: E[R_jc^2].
+
+    Raises:
+        SpecError: the noise would have no room in 64 bits.
+    """
+    eps, target = _lowered(epsilon, delta)
+    sigma = Fraction(sub_gaussian(eps, target, k)) * (1 + TABLE_EXCESS)
+    sigma2 = on_grid(sigma**2 * norm2 * k * entry_variance + ROUNDING)
+    verify_secret(epsilon, delta, norm2, k, entry_variance, sigma2)
+    return sigma2
+
+
+def verify_secret(
+    epsilon: Epsilon, delta: Epsilon, norm2: Fraction, k: int, entry_variance: int, sigma2: Fraction
+) -> float:
+    """An upper bound of the delta of discrete noise for a secret matrix, which is at most `delta`.
+
+    Args:
+        epsilon: at least 1e-6.
+        delta: from 1e-300 to 0.5.
+        norm2: the largest squared norm of a change of a row of the data, lattice units.
+        k: columns.
+        entry_variance: E[R_jc^2].
+        sigma2: parameter of the noise.
+
+    Raises:
+        SpecError: the noise is too small.
+    """
+    eps = checked(epsilon, "epsilon", _EPSILON) * (1 - MARGIN)
+    return _verified(secret_delta(eps, norm2, k, entry_variance, sigma2), delta, sigma2)
+
+
+def secret_delta(epsilon: Epsilon, norm2: Fraction, k: int, entry_variance: int, sigma2: Fraction) -> float:
+    """An upper bound of the delta of discrete noise for a secret matrix.
+
+    Args:
+        epsilon: at least 0, lowered by `MARGIN` where the result is for the epsilon above it.
+        norm2: the largest squared norm of a change of a row of the data, lattice units, times the number by which
+            several views raise mu^2 (1 for a single view).
+        k: columns.
+        entry_variance: E[R_jc^2].
+        sigma2: parameter of the noise.
+    """
+    if sigma2 <= ROUNDING:
+        return 1.0
+    scale = math.sqrt(norm2 * entry_variance / (sigma2 - ROUNDING)) * (1 + float(TABLE_EXCESS) / 2)
+    return min(1.0, sub_gaussian_delta(epsilon, scale, k) * (1 + float(MARGIN)))
+
+
+def on_grid(value: Fraction) -> Fraction:
+    """The next multiple of 1/1024, if it leaves room in 64 bits.
+
+    Raises:
+        SpecError: it does not.
+    """
+    sigma2 = Fraction(math.ceil(value * GRID), GRID)
+    if sigma2 >= MOST_SIGMA2:
+        found = math.isqrt(math.ceil(sigma2)).bit_length()
+        msg = f"the noise must stay below 2^40 lattice units, found about 2^{found}: use fewer fraction_bits"
+        raise SpecError(msg)
+    return sigma2
+
+
+_EPSILON: Final = (Fraction(0), None, "at least 0")
+_DELTA: Final = (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]")
+
+
+def _checked(epsilon: Epsilon, delta: Epsilon, k: int) -> tuple[float, float, int]:
+    """Epsilon and delta as floats, k as an int."""
+    eps, target = checked(epsilon, "epsilon", _EPSILON), checked(delta, "delta", _DELTA)
+    return float(eps), float(target), whole(k, "k", 1, 1 << 40)
+
+
+def _lowered(epsilon: Epsilon, delta: Epsilon) -> tuple[Fraction, Fraction]:
+    """Epsilon and delta for which the noise is found, before it is made discrete."""
+    eps, target = checked(epsilon, "epsilon", _EPSILON), checked(delta, "delta", _DELTA)
+    return eps * (1 - MARGIN), max(MIN_DELTA, target * (1 - MARGIN))
+
+
+def _verified(found: float, delta: Epsilon, sigma2: Fraction) -> float:
+    """`found`, if it is at most delta."""
+    if found > checked(delta, "delta", _DELTA):
+        msg = f"sigma2 {sigma2} is too small: expected delta at most {delta}, found {found:.6g}"
+        raise SpecError(msg)
+    return found
+
+
+def _least(delta_at: Callable[[float], float], target: float, low: float, high: float) -> float:
+    """The sigma with delta_at(log sigma) = target, by bisection; the end where delta is small enough."""
+    while delta_at(high) > target:
+        low, high = high, high + 1
+    while high - low > STEP * max(1.0, abs(high)):
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        if delta_at(middle) > target:
+            low = middle
+        else:
+            high = middle
+    return math.exp(high)
+
+
+def _search_bound(epsilon: float, scale: float, k: int) -> tuple[float, float]:
+    """Least over lambda of -k/2 log(1 - 2 lambda) + sup_c (log D(epsilon, scale sqrt c) - lambda c), and its lambda."""
+    from scipy.optimize import minimize_scalar
+
+    u = math.log(k) / 2 + np.linspace(-1.5, 2.5, 400)
+    coarse = log_divergence(np.full_like(u, epsilon), scale * np.exp(u))
+    squares = np.exp(2 * u)
+
+    def log_bound(tilt: float) -> float:
+        values = coarse - tilt * squares
+        best = int(values.argmax())
+        left, right = u[max(best - 1, 0)], u[min(best + 1, len(u) - 1)]
+        for _ in range(3):
+            fine = np.linspace(left, right, 17)
+            here = log_divergence(np.full_like(fine, epsilon), scale * np.exp(fine)) - tilt * np.exp(2 * fine)
+            at = int(here.argmax())
+            left, right = fine[max(at - 1, 0)], fine[min(at + 1, 16)]
+        return float(here[at] - k / 2 * math.log1p(-2 * tilt))
+
+    found = minimize_scalar(log_bound, bounds=(1e-9, 0.5 - 1e-9), method="bounded", options={"xatol": 1e-10})
+    return float(found.fun), float(found.x)
+
+
+def _certified_supremum(epsilon: float, scale: float, tilt: float, guess: float) -> float:
+    """An upper bound of the supremum over c >= 0 of log D(epsilon, scale sqrt c) - tilt c.
+
+    D grows with c and the other factor falls, so on a cell [c1, c2] the value is at most log D at c2 - tilt c1. Cells
+    in which that exceeds what was found by search are halved until it does not, up to a relative 1e-6.
+    """
+    limit = guess + 1e-6
+    end = math.sqrt(max(-guess, 1.0) / tilt) * 1.01  # beyond it D <= 1 is enough
+    edges = np.linspace(0.0, end, 1025)
+    left, right = edges[:-1], edges[1:]
+    worst = -tilt * end * end
+    seen = 0
+    while len(left):
+        values = log_divergence(np.full_like(right, epsilon), scale * right) + DELTA_ERROR - tilt * left * left
+        good = values <= limit
+        if good.any():
+            worst = max(worst, float(values[good].max()))
+        seen += len(left)
+        left, right = left[~good], right[~good]
+        if seen > MOST_CELLS:
+            return max(worst, float(values.max()))
+        middle = (left + right) / 2
+        left, right = np.concatenate((left, middle)), np.concatenate((middle, right))
+    return worst

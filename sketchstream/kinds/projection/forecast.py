@@ -1,0 +1,162 @@
+"""What a projection would answer, before it is created: expected errors, the best k, and whether to project at all.
+
+In: a `ProjectionSpec`, sizes of the rows that are expected. Out: standard errors, user units. Touches: nothing.
+Source: docs/theory/projection.md, section 8.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.gaussian import calibrate
+from sketchstream.kinds.projection.matrix import MOST_COLUMNS
+from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2, row_norm2
+from sketchstream.kinds.projection.spec import ProjectionSpec
+from sketchstream.kinds.projection.variance import Law
+from sketchstream.spec import whole
+
+CANDIDATES: Final = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+"""Numbers of columns that are tried."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Errors that the answers will have.
+
+    Args:
+        k: columns.
+        sigma: noise of one layer at creation, JL units.
+        tau: noise variance a cell of what is published, signal units.
+        distance: standard error of a squared distance.
+        sq_norm: of a squared norm.
+        inner: of an inner product.
+        feature: of a single entry that is small.
+        identity: standard error of a squared distance if rows were kept without a projection, under the same promise.
+    """
+
+    k: int
+    sigma: float
+    tau: float
+    distance: float
+    sq_norm: float
+    inner: float
+    feature: float
+    identity: float
+
+    @property
+    def identity_better(self) -> bool:
+        """Whether rows without a projection (kind `gaussian` over users x features) would be more accurate."""
+        return self.identity < self.distance
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        names = ("k", "sigma", "tau", "distance", "sq_norm", "inner", "feature", "identity", "identity_better")
+        return {name: getattr(self, name) for name in names}
+
+
+def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None, layers: int = 1) -> Expected:
+    """Standard errors of the answers.
+
+    Args:
+        spec: what the sketch would be.
+        distance2: squared distance of two typical rows, user units.
+        norm2: squared norm of a typical row; by default that of rows with nothing in common, half of distance2.
+        layers: how many equal parts are merged.
+
+    Raises:
+        SpecError: a size that is negative or not finite.
+    """
+    norm2 = distance2 / 2 if norm2 is None else norm2
+    for name, value in (("distance2", distance2), ("norm2", norm2)):
+        if not 0 <= value < math.inf:
+            msg = f"{name} must be at least 0 and finite, found {value!r:.40}"
+            raise SpecError(msg)
+    whole(layers, "layers", 1, 1 << 20)
+    first, fresh = creation_sigma2(spec), publication_sigma2(spec)
+    unit = spec.entry_variance * 4.0**spec.fraction_bits
+    tau = float(layers * first + fresh) / unit
+    law = Law.of(_outline(spec))
+    return Expected(
+        k=spec.k,
+        sigma=math.sqrt(float(first) / unit / spec.k),
+        tau=tau,
+        distance=math.sqrt(law.squared_norm(distance2, 2 * tau)),
+        sq_norm=math.sqrt(law.squared_norm(norm2, tau)),
+        inner=math.sqrt(law.inner(norm2, norm2, max(0.0, norm2 - distance2 / 2), tau)),
+        feature=math.sqrt(law.with_vector(norm2, 1.0, 0.0, tau)),
+        identity=identity_stderr(spec, distance2, layers),
+    )
+
+
+def identity_stderr(spec: ProjectionSpec, distance2: float, layers: int = 1) -> float:
+    """Standard error of a squared distance between rows that are kept without a projection, with the same promise.
+
+    Args:
+        spec: what the projection would be.
+        distance2: squared distance of the two rows, user units.
+        layers: how many equal parts are merged.
+    """
+    reach = math.sqrt(row_norm2(spec) / Fraction(4) ** spec.fraction_bits)
+    noise2 = layers * calibrate(spec.epsilon, spec.delta, reach) ** 2
+    if spec.intrusion:
+        noise2 += calibrate(spec.epsilon_publish, spec.delta_publish, reach) ** 2
+    return math.sqrt(8 * noise2 * distance2 + 8 * spec.features.size * noise2**2)
+
+
+def best_columns(
+    spec: ProjectionSpec, distance2: float, candidates: tuple[int, ...] = CANDIDATES
+) -> tuple[int, dict[int, Expected]]:
+    """The number of columns for which the error of a squared distance is smallest, and what each would give.
+
+    Args:
+        spec: any k; everything else as it will be.
+        distance2: squared distance of two typical rows, user units.
+        candidates: the numbers that are tried; for srht those up to d'.
+    """
+    found: dict[int, Expected] = {}
+    for k in candidates:
+        if spec.matrix == "srht" and k > _outline(spec).order:
+            continue
+        found[k] = expected(with_columns(spec, k), distance2)
+    if not found:
+        msg = f"candidates must hold a number of columns that is possible, from 1 to {MOST_COLUMNS}, found none"
+        raise SpecError(msg)
+    return min(found, key=lambda k: found[k].distance), found
+
+
+def ideal_columns(distance2: float, sigma: float, layers: int = 2) -> float:
+    """The best k where sigma does not depend on it: distance2 / (2 layers sigma^2).
+
+    Args:
+        distance2: squared distance of two typical rows, user units.
+        sigma: noise of one layer, JL units.
+        layers: equal layers in what is published: 2 with the one that is added at the seal.
+    """
+    return distance2 / (2 * layers * sigma**2)
+
+
+def with_columns(spec: ProjectionSpec, k: int) -> ProjectionSpec:
+    """The same sketch with another number of columns; warnings that were given once are not repeated.
+
+    Args:
+        spec: the sketch.
+        k: its columns.
+    """
+    fields = spec.to_dict()
+    fields.pop("kind")
+    fields.update(users=spec.users, features=spec.features, k=k)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return ProjectionSpec(**fields)
+
+
+def _outline(spec: ProjectionSpec) -> Any:
+    """A matrix of the same law; its seed does not matter."""
+    from sketchstream.kinds.projection.matrix import SEED_BYTES, Matrix
+
+    return Matrix(spec.matrix, bytes(SEED_BYTES), spec.features.size, spec.k)

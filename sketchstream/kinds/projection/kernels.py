@@ -1,0 +1,261 @@
+"""Compiled loops of kind `projection`: words of keyed BLAKE2b, matrix entries from words, updates, exact distances.
+
+In: plain arrays and numbers, checked by the callers. Out: arrays filled in place. Touches: nothing else.
+Source: RFC 7693 (BLAKE2b); docs/theory/projection.md, section 1 (the matrix).
+
+The hash of eight counters at a time runs in vector registers. With a key, BLAKE2b compresses two blocks: the key, which
+is the same for all counters (`matrix.chaining_value`), and the counter. So an entry costs an eighth of one compression.
+Kernels that call each other live in this one file, because numba's disk cache notices an edit of a function's own file
+only. Little-endian machines only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from sketchstream.kernels import kernel
+from sketchstream.kernels.updates import _prefetch
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+I16 = npt.NDArray[np.int16]
+
+LANES = 8
+"""Counters that are hashed at a time."""
+WORDS = 8
+"""64-bit words of one digest."""
+COUNTER_BYTES = 12
+"""Length of a counter: feature, 8 bytes; block, 4 bytes."""
+BLOCK_BYTES = 128
+AHEAD = 6
+"""Events between the prefetch of a row and its update."""
+LINE = 8
+"""64-bit words of a cache line."""
+
+IV = (
+    *(0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1),
+    *(0x510E527FADE682D1, 0x9B05688C2B3E6C1F, 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179),
+)
+SIGMA = (
+    (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+    (14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3),
+    (11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4),
+    (7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8),
+    (9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13),
+    (2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9),
+    (12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11),
+    (13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10),
+    (6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5),
+    (10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0),
+)
+MIXED = (
+    *((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15)),
+    *((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14)),
+)
+ROTATIONS = (32, 24, 16, 63)
+ROUNDS = 12
+
+_I32 = ir.IntType(32)
+_I64 = ir.IntType(64)
+_VECTOR = ir.VectorType(_I64, LANES)
+_get_or_insert: Any = cgutils.get_or_insert_function
+
+
+def _intrinsic(function: Any) -> Any:
+    """A function that writes its own machine code; called inside kernels with one argument less."""
+    return intrinsic(function)
+
+
+def _lanes(context: Any, builder: Any, kind: Any, array: Any, position: int) -> Any:
+    """Address of LANES words from array[position] on."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [_I64(position)]), _VECTOR.as_pointer())
+
+
+def _constant(value: int) -> Any:
+    """A vector of one constant."""
+    return ir.Constant(_VECTOR, [value] * LANES)
+
+
+def _compressed(builder: Any, chain: list[Any], message: dict[int, Any]) -> list[Any]:
+    """The digest words of one last block; words of the message that are not given are 0."""
+    rotate = _get_or_insert(builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fshr.v{LANES}i64")
+    v = chain + [_constant(word) for word in IV]
+    v[12] = builder.xor(v[12], _constant(BLOCK_BYTES + COUNTER_BYTES))
+    v[14] = builder.xor(v[14], _constant(2**64 - 1))
+    for number in range(ROUNDS):
+        schedule = SIGMA[number % len(SIGMA)]
+        for step, (a, b, c, d) in enumerate(MIXED):
+            for half in range(2):
+                v[a] = builder.add(v[a], v[b])
+                if (word := schedule[2 * step + half]) in message:
+                    v[a] = builder.add(v[a], message[word])
+                for to, other, bits in ((d, a, ROTATIONS[2 * half]), (b, c, ROTATIONS[2 * half + 1])):
+                    if to == b:
+                        v[c] = builder.add(v[c], v[d])
+                    mixed = builder.xor(v[to], v[other])
+                    v[to] = builder.call(rotate, [mixed, mixed, _constant(bits)])
+    return [builder.xor(builder.xor(h, v[i]), v[i + WORDS]) for i, h in enumerate(chain)]
+
+
+@_intrinsic
+def _hash_lanes(typingctx: Any, chain: Any, counters: Any, out: Any) -> Any:
+    """out[8 w + l] = word w of the digest of counter l: feature counters[l], block counters[8 + l]; uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        nothing, zero = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
+        first = context.make_array(signature.args[0])(context, builder, args[0]).data
+        spread = []
+        for i in range(WORDS):
+            word = builder.load(builder.gep(first, [_I64(i)]))
+            spread.append(builder.shuffle_vector(builder.insert_element(nothing, word, _I32(0)), nothing, zero))
+        message = {
+            i: builder.load(_lanes(context, builder, signature.args[1], args[1], i * LANES), align=8) for i in range(2)
+        }
+        for i, word in enumerate(_compressed(builder, spread, message)):
+            builder.store(word, _lanes(context, builder, signature.args[2], args[2], i * LANES), align=8)
+        return context.get_dummy_value()
+
+    return types.void(chain, counters, out), codegen
+
+
+@kernel
+def keyed_words(chain: U64, features: U64, first: int, out: U64) -> None:
+    """Digest words of features, block by block.
+
+    Args:
+        chain: (8,) state of the hash after the key's block.
+        features: (n,) uint64.
+        first: number of the first block.
+        out: (n, 8 blocks) uint64, C-contiguous; overwritten.
+    """
+    blocks = out.shape[1] // WORDS
+    total = len(features) * blocks
+    counters = np.zeros(2 * LANES, np.uint64)
+    digests = np.zeros(WORDS * LANES, np.uint64)
+    flat = out.reshape(-1)
+    for start in range(0, total, LANES):
+        used = min(LANES, total - start)
+        for lane in range(used):
+            counters[lane] = features[(start + lane) // blocks]
+            counters[LANES + lane] = first + (start + lane) % blocks
+        _hash_lanes(chain, counters, digests)
+        for lane in range(used):
+            at = (start + lane) * WORDS
+            for word in range(WORDS):
+                flat[at + word] = digests[word * LANES + lane]
+    counters[:] = 0
+    digests[:] = 0
+
+
+@kernel
+def gaussian_entries(words: U64, cumulative: U64, guide: I64, shift: Any, out: I16) -> None:
+    """Entries of the gaussian matrix: bit 63 is the sign, the rest finds its place among the thresholds.
+
+    Args:
+        words: (n, at least k) uint64.
+        cumulative: (thresholds + 1,) uint64, ascending; the last is above every 63-bit number.
+        guide: thresholds at or below the smallest number with these first bits.
+        shift: uint64, how many low bits of a 63-bit number the guide does not look at.
+        out: (n, k) int16; overwritten.
+    """
+    sign = np.uint64(63)
+    low = np.uint64(0x7FFFFFFFFFFFFFFF)
+    for i in range(out.shape[0]):
+        row, source = out[i], words[i]
+        for c in range(len(row)):
+            number = source[c] & low
+            place = guide[number >> shift]
+            while cumulative[place] <= number:
+                place += 1
+            row[c] = -place if source[c] >> sign else place
+
+
+@kernel
+def sign_entries(words: U64, out: I16) -> None:
+    """Entries of the rademacher matrix: bit 63 of a word, 1 for -1. words (n, at least k), out (n, k)."""
+    for i in range(out.shape[0]):
+        row, source = out[i], words[i]
+        for c in range(len(row)):
+            row[c] = 1 - 2 * np.int64(source[c] >> np.uint64(63))
+
+
+@kernel
+def hadamard_entries(features: U64, words: U64, columns: U64, out: I16) -> None:
+    """Entries of the srht matrix: a random sign a feature, times (-1)^(number of common bits of feature and column).
+
+    Args:
+        features: (n,) uint64.
+        words: (n, at least 1) uint64; bit 63 of the first is the feature's sign.
+        columns: (k,) uint64, the sampled columns.
+        out: (n, k) int16; overwritten.
+    """
+    one = np.uint64(1)
+    for i in range(len(features)):
+        row = out[i]
+        minus = words[i, 0] >> np.uint64(63)
+        for c in range(len(row)):
+            bits = features[i] & columns[c]
+            for half in (32, 16, 8, 4, 2, 1):
+                bits ^= bits >> np.uint64(half)
+            row[c] = 1 - 2 * np.int64((bits ^ minus) & one)
+
+
+@kernel
+def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits: I64) -> None:
+    """state[row] += weight * matrix[place of the feature], modulo 2^64, event by event.
+
+    An event is a no-op if its row or feature is outside its domain or its weight is too large; that is decided from
+    the event alone. No counter is looked at.
+
+    Args:
+        state: (n, k) int64, C-contiguous.
+        events: four (m,) int64: rows; features; weights, lattice units; where the row of each event's feature lies in
+            `matrix` (anything for a no-op).
+        matrix: (features made, k) int16.
+        limits: (3,) int64: number of rows, number of features, largest absolute weight.
+    """
+    rows, features, weights, places = events
+    n, d, most = limits[0], limits[1], limits[2]
+    count = len(rows)
+    width = state.shape[1]
+    flat, entries = state.reshape(-1), matrix.reshape(-1)
+    for i in range(count):
+        coming = i + AHEAD
+        if coming < count and 0 <= rows[coming] < n and 0 <= features[coming] < d:
+            start = rows[coming] * width
+            for c in range(0, width, LINE):
+                _prefetch(flat, start + c)
+            start = places[coming] * width
+            for c in range(0, width, 4 * LINE):
+                _prefetch(entries, start + c)
+        if 0 <= rows[i] < n and 0 <= features[i] < d and -most <= weights[i] <= most:
+            target, source, weight = state[rows[i]], matrix[places[i]], weights[i]
+            for c in range(width):
+                target[c] += weight * source[c]
+
+
+@kernel
+def squared_gaps(left: I64, right: I64, first: I64, second: I64, out: Any) -> None:
+    """out[i] = squared norm of left[first[i]] - right[second[i]]; the differences are formed in int64.
+
+    Args:
+        left: (n, k) int64.
+        right: (m, k) int64.
+        first: (p,) int64, rows of `left`.
+        second: (p,) int64, rows of `right`.
+        out: (p,) float64; overwritten.
+    """
+    for i in range(len(out)):
+        a, b = left[first[i]], right[second[i]]
+        total = 0.0
+        for c in range(len(a)):
+            gap = np.float64(a[c] - b[c])
+            total += gap * gap
+        out[i] = total

@@ -1,0 +1,207 @@
+"""The mechanism: how much noise a layer has, the noise itself, and what a batch of events does to the state.
+
+In: a `ProjectionSpec`, a state, located events. Out: noise laid into the state, updates in place, the sensitivity and
+the Gaussian measure for the ledger. Touches: the state it is given, and entropy through `sketchstream.noise`.
+Source: docs/theory/projection.md, sections 2 to 4.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import ItemError, SpecError
+from sketchstream.kinds.projection.calibration import (
+    MARGIN,
+    ROUNDING,
+    public_sigma2,
+    secret_delta,
+    secret_sigma2,
+    verify_public,
+    verify_secret,
+)
+from sketchstream.kinds.projection.matrix import PRECOMPUTED, Matrix
+from sketchstream.kinds.projection.sensitivity import longest_row, sparse, spectral
+from sketchstream.kinds.projection.spec import ProjectionSpec
+from sketchstream.noise import discrete_gaussian
+from sketchstream.noise.entropy import Source
+
+State = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
+
+EVENTS: Final = 1 << 16
+"""Events whose rows of the matrix are made at a time, at most, where the matrix is too large to be kept."""
+
+
+def sensitivity2(spec: ProjectionSpec) -> Fraction:
+    """An upper bound of the squared L2 norm by which one unit changes the state, lattice units; public matrix.
+
+    The smallest over the promises of the spec.
+
+    Raises:
+        SpecError: the matrix is secret; its sensitivity is random.
+    """
+    matrix = spec.projection_matrix()
+    candidates = []
+    single = spec.max_weight if spec.max_weight is not None else spec.max_total
+    if single is not None:
+        candidates.append(Fraction(_units(single, spec) ** 2 * longest_row(matrix)))
+    if spec.max_norm is not None:
+        norm2 = _squared_units(spec.max_norm, spec)
+        candidates.append(
+            norm2 * (spectral(matrix) if spec.max_features is None else sparse(matrix, spec.max_features))
+        )
+    return min(candidates)
+
+
+def row_norm2(spec: ProjectionSpec) -> Fraction:
+    """The largest squared L2 norm by which one unit changes a row of the data, lattice units."""
+    bounds = [Fraction(_units(one, spec) ** 2) for one in (spec.max_weight, spec.max_total) if one is not None]
+    if spec.max_norm is not None:
+        bounds.append(_squared_units(spec.max_norm, spec))
+    return min(bounds)
+
+
+@lru_cache(maxsize=256)
+def sigma2(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Parameter of the discrete Gaussian noise of every cell of one layer; verified.
+
+    Args:
+        spec: what the sketch is.
+        epsilon: of this layer: the spec's, its epsilon_publish, or that of a release.
+        delta: of this layer.
+
+    Raises:
+        SpecError: the noise has no room in 64 bits.
+    """
+    if spec.matrix_seed == "secret":
+        return secret_sigma2(epsilon, delta, row_norm2(spec), spec.k, spec.entry_variance)
+    return public_sigma2(epsilon, delta, sensitivity2(spec), spec.k)
+
+
+def creation_sigma2(spec: ProjectionSpec) -> Fraction:
+    """Parameter of the layer that is drawn at creation."""
+    return sigma2(spec, spec.epsilon, spec.delta)
+
+
+def publication_sigma2(spec: ProjectionSpec) -> Fraction:
+    """Parameter of the layer that is added at the seal; 0 where `intrusion` is False."""
+    return sigma2(spec, spec.epsilon_publish, spec.delta_publish) if spec.intrusion else Fraction(0)
+
+
+def verify(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction, parameter: Fraction) -> float:
+    """An upper bound of the delta of one layer with this parameter, which is at most `delta`.
+
+    Args:
+        spec: what the sketch is.
+        epsilon: of the layer.
+        delta: of the layer.
+        parameter: sigma2 of the layer, lattice units.
+
+    Raises:
+        SpecError: the noise is too small.
+    """
+    if spec.matrix_seed == "secret":
+        return verify_secret(epsilon, delta, row_norm2(spec), spec.k, spec.entry_variance, parameter)
+    return verify_public(epsilon, delta, sensitivity2(spec), spec.k, parameter)
+
+
+def measure(spec: ProjectionSpec, parameter: Fraction) -> Fraction:
+    """R = sigma2 / Delta^2 of one layer for the ledger of a public matrix; mu^2 of the layer alone is 1/R.
+
+    The variance of the random rounding with which discrete noise is compared is taken off. A secret matrix has no
+    such number: use `secret_loss_delta`.
+
+    Raises:
+        SpecError: the matrix is secret.
+    """
+    return max(Fraction(0), parameter - ROUNDING) / sensitivity2(spec)
+
+
+def secret_loss_delta(spec: ProjectionSpec, epsilon: Fraction, parameter: Fraction, views: Fraction) -> float:
+    """An upper bound of delta for a secret matrix and several views.
+
+    Args:
+        spec: with matrix_seed "secret".
+        epsilon: at least 0.
+        parameter: sigma2 of the layer to which the views are compared, lattice units.
+        views: the ladder's mu^2 over that of this layer alone: 1 for the layer alone, 1/2 for the default publication.
+
+    Source: docs/theory/projection.md, theorem 5.
+    """
+    if spec.matrix_seed != "secret":
+        msg = "secret_loss_delta is for matrix_seed = 'secret'; the ledger of a public matrix takes `measure`"
+        raise SpecError(msg)
+    return secret_delta(epsilon * (1 - MARGIN), row_norm2(spec) * views, spec.k, spec.entry_variance, parameter)
+
+
+def empty_state(spec: ProjectionSpec) -> State:
+    """(users, k) int64 zeros: a state before its first layer."""
+    return np.zeros(spec.shape, np.int64)
+
+
+def add_layer(state: State, parameter: Fraction, entropy: Source | None = None) -> None:
+    """Add one independent exact layer to every cell, in place, modulo 2^64.
+
+    Args:
+        state: (users, k) int64, C-contiguous.
+        parameter: sigma2 of the layer, lattice units.
+        entropy: words for tests; by default a keystream under a key that is erased before this returns.
+    """
+    discrete_gaussian(state, parameter, entropy)
+
+
+def apply(spec: ProjectionSpec, matrix: Matrix, state: State, rows: Ints, features: Ints, weights: Ints) -> None:
+    """Add a batch of events to the state, in place, modulo 2^64: Y[row] += weight R[feature].
+
+    Events outside a domain (any number outside 0 to size - 1, such as -1) or with too large a weight are no-ops, each
+    decided from itself alone. Nothing depends on a counter. Where the matrix is too large to be kept, the rows of a
+    batch are made anew for each batch and overwritten: rows kept for features seen recently would be state without
+    noise.
+
+    Args:
+        spec: what the sketch is.
+        matrix: `spec.projection_matrix(...)`.
+        state: (users, k) int64, C-contiguous.
+        rows: (n,) int64, positions of the events' users.
+        features: (n,) int64, positions of their features.
+        weights: (n,) int64, lattice units (`spec.lattice`).
+
+    Raises:
+        ItemError: the arrays differ in length; nothing was applied.
+    """
+    from sketchstream.kinds.projection.kernels import add_rows
+
+    if not len(rows) == len(features) == len(weights):
+        msg = f"rows, features and weights must have one length, found {len(rows)}, {len(features)}, {len(weights)}"
+        raise ItemError(msg)
+    limits = np.array([*state.shape[:1], matrix.features, spec.lattice.most], np.int64)
+    users, touched, amounts = (np.ascontiguousarray(one, np.int64) for one in (rows, features, weights))
+    if matrix.precomputable:
+        add_rows(state, (users, touched, amounts, touched), matrix.all_rows, limits)
+        return
+    step = max(1, min(EVENTS, PRECOMPUTED // matrix.columns))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        here = touched[part]
+        known = np.where((here >= 0) & (here < matrix.features), here, 0)
+        distinct, places = np.unique(known, return_inverse=True)
+        made = matrix.rows(distinct)
+        add_rows(state, (users[part], here, amounts[part], places.astype(np.int64)), made, limits)
+        made.fill(0)
+        distinct.fill(0)
+
+
+def _units(bound: Fraction, spec: ProjectionSpec) -> int:
+    """The largest whole number of lattice units within a bound."""
+    return math.floor(bound * (1 << spec.fraction_bits))
+
+
+def _squared_units(bound: Fraction, spec: ProjectionSpec) -> Fraction:
+    """The largest squared norm of an integer vector within a bound of the norm."""
+    return Fraction(math.floor((bound * (1 << spec.fraction_bits)) ** 2))

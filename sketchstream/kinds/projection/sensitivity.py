@@ -1,0 +1,164 @@
+"""How far one event or one row can move a row of the state: norms of the projection matrix, never too small.
+
+In: a matrix; bounds of weights. Out: squared sensitivities, exact rationals. Touches: nothing.
+Source: Gershgorin's theorem (sparse rows); Tropp 2011 (srht); Rump 2006 (the certificate); docs/theory/projection.md,
+section 2.
+
+The Gram matrix is exact although BLAS computes it: entries are integers of at most 582, so all products and partial
+sums are integers below 2^53 up to 2^34 features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.projection.matrix import Matrix
+
+MOST_PASSED: Final = 1 << 24
+"""Features of a matrix whose rows are all looked at, at most."""
+MOST_PAIRED: Final = 1 << 38
+"""Multiplications of a search over all pairs of rows, at most."""
+BLOCK: Final = 1 << 21
+"""Entries of a block of rows."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Norms:
+    """Norms of a matrix R, squared.
+
+    Args:
+        longest_row: the largest squared norm of a row; exact.
+        trace: the sum of all squared entries; exact.
+        spectral: an upper bound of the largest squared singular value.
+    """
+
+    longest_row: int
+    trace: int
+    spectral: Fraction
+
+
+def longest_row(matrix: Matrix) -> int:
+    """The largest squared norm of a row; exact, and without a look at the rows for signs."""
+    return matrix.columns if matrix.family != "gaussian" else norms(matrix).longest_row
+
+
+def spectral(matrix: Matrix) -> Fraction:
+    """An upper bound of the largest squared singular value: d' for srht, else certified from the Gram matrix."""
+    return Fraction(matrix.order) if matrix.family == "srht" else norms(matrix).spectral
+
+
+@lru_cache(maxsize=64)
+def norms(matrix: Matrix) -> Norms:
+    """Norms of a matrix, from one pass over its rows; remembered.
+
+    Raises:
+        SpecError: the matrix has too many features for a pass.
+    """
+    if matrix.features > MOST_PASSED:
+        other = "'rademacher' or 'srht'" if matrix.family == "gaussian" else "'srht'"
+        msg = (
+            f"matrix = {matrix.family!r} needs a pass over all features, at most {MOST_PASSED}, found "
+            f"{matrix.features}; use matrix = {other}, whose norms are known"
+        )
+        raise SpecError(msg)
+    longest, trace = 0, 0
+    gram = np.zeros((matrix.columns, matrix.columns), np.int64)
+    for block in _blocks(matrix):
+        squares = np.einsum("ij,ij->i", block, block)
+        longest, trace = max(longest, int(squares.max())), trace + int(squares.sum())
+        gram += (block.T @ block).astype(np.int64)
+    return Norms(longest, trace, _certified(gram))
+
+
+def _certified(gram: npt.NDArray[np.int64]) -> Fraction:
+    """An upper bound of the largest eigenvalue of an exact Gram matrix.
+
+    The bound b is certified by a Cholesky factorization of b I - G that completes although the diagonal was lowered by
+    more than all rounding errors together (Rump 2006, Theorem 2.3: about (k + 2) u trace; the conversion of G and the
+    subtraction add (k + 1) u b).
+    """
+    k = len(gram)
+    as_floats = gram.astype(np.float64)
+    largest = float(np.linalg.eigvalsh(as_floats)[-1])
+    rounding = 4 * (k + 2) ** 2 * 2.0**-53
+    excess = 2 * rounding
+    while True:
+        bound = largest * (1 + excess)
+        try:
+            np.linalg.cholesky(np.diag(np.full(k, bound * (1 - rounding))) - as_floats)
+        except np.linalg.LinAlgError:
+            excess *= 2
+        else:
+            return Fraction(bound)
+
+
+@lru_cache(maxsize=64)
+def largest_overlap(matrix: Matrix) -> int:
+    """The largest absolute inner product of two different rows; exact. O(d^2 k), for srht O(d log d).
+
+    Raises:
+        SpecError: there are too many pairs.
+    """
+    if matrix.features == 1:
+        return 0
+    if matrix.family == "srht" and matrix.order <= MOST_PASSED:
+        # Rows i and j differ from rows 0 and i ^ j by signs only, and i ^ j takes every value from 1 to d' - 1.
+        sums = np.zeros(matrix.order, np.int64)
+        sums[matrix.sampled.astype(np.int64)] = 1
+        half = 1
+        while half < matrix.order:
+            pairs = sums.reshape(-1, 2, half)
+            sums = np.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), axis=1).reshape(-1)
+            half *= 2
+        return int(np.abs(sums[1:]).max())
+    if matrix.features**2 * matrix.columns > MOST_PAIRED:
+        msg = (
+            f"max_features needs a look at all pairs of features, too many for {matrix.features} features and "
+            f"k = {matrix.columns}; leave max_features out, or use matrix = 'srht'"
+        )
+        raise SpecError(msg)
+    blocks = list(_blocks(matrix))
+    found = 0
+    for i, left in enumerate(blocks):
+        for right in blocks[i:]:
+            products = left @ right.T
+            if left is right:
+                np.fill_diagonal(products, 0.0)
+            found = max(found, int(np.abs(products).max()))
+    return found
+
+
+def sparse(matrix: Matrix, max_features: int) -> Fraction:
+    """An upper bound of the squared norm of z R over unit vectors z with at most this many nonzero entries."""
+    bound = longest_row(matrix) + (max_features - 1) * largest_overlap(matrix)
+    if matrix.family != "srht" and matrix.features > MOST_PASSED:
+        return Fraction(bound)
+    return min(Fraction(bound), spectral(matrix))
+
+
+def top_direction(matrix: Matrix) -> Floats:
+    """(d,) the unit vector z for which the norm of z R is largest: the worst difference of two rows."""
+    gram = np.zeros((matrix.columns, matrix.columns))
+    for block in _blocks(matrix):
+        gram += block.T @ block
+    right = np.linalg.eigh(gram)[1][:, -1]
+    out: Floats = np.concatenate([block @ right for block in _blocks(matrix)])
+    return out / np.linalg.norm(out)
+
+
+def _blocks(matrix: Matrix) -> Iterator[Floats]:
+    """The rows as float64, block by block."""
+    step = max(1, BLOCK // matrix.columns)
+    for start in range(0, matrix.features, step):
+        stop = min(start + step, matrix.features)
+        yield matrix.rows(np.arange(start, stop, dtype=np.uint64)).astype(np.float64)

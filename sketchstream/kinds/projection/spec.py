@@ -1,0 +1,424 @@
+"""What a projection is: its parameters, validated once, frozen, with a fingerprint.
+
+In: what a user asks for. Out: a frozen `ProjectionSpec`, its plain-data form and its fingerprint; the seed of a secret
+matrix. Touches: nothing.
+Source: docs/theory/projection.md, sections 1 and 2 (units and bounds).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final, Literal
+
+import msgpack
+
+from sketchstream.errors import SpecError
+from sketchstream.hashing import Key
+from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA, checked
+from sketchstream.kinds.gaussian.lattice import Lattice
+from sketchstream.kinds.projection.matrix import FAMILIES, MOST_COLUMNS, SEED_BYTES, Family, Matrix
+from sketchstream.kinds.projection.sensitivity import MOST_PASSED
+from sketchstream.spec import (
+    MAX_SLOTS,
+    NO_PRIVACY,
+    ClosedDomain,
+    DomainOutline,
+    Epsilon,
+    Item,
+    NoPrivacyWarning,
+    Unit,
+    exact_epsilon,
+    exact_rational,
+    whole,
+)
+
+MatrixSeed = Literal["public", "secret"]
+
+PUBLIC_SEED: Final = bytes(range(SEED_BYTES))
+"""Seed of a public matrix where none is given. All sketches that are compared with each other must share one."""
+MOST_FRACTION_BITS: Final = 30
+MOST_CAPACITY: Final = 1 << 53
+"""Sums of absolute weights in lattice units stay below this, so that no cell reaches 2^63."""
+CAPACITY: Final = 1 << 31
+LARGE_DELTA: Final = Fraction(1, 1000)
+IDENTITY_CELLS: Final = 1 << 26
+"""Up to this many users x features, rows kept without a projection are affordable."""
+
+
+class IdentityRowsWarning(UserWarning):
+    """A projection that is less accurate than the rows themselves under the same promise would be."""
+
+
+@dataclass(frozen=True)
+class ProjectionSpec:
+    """Noisy projections of users' rows, from which distances, norms and inner products are estimated.
+
+    Args:
+        users: the rows, a ClosedDomain or their number.
+        features: what rows consist of, a ClosedDomain or their number.
+        k: columns of the projection, 1 to 4096; each row of the state has k cells.
+        epsilon: privacy of the state; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
+        delta: from 1e-300 to 0.5; exact as epsilon.
+        unit: what is protected: one "event", or everything one user (the "item") does in this sketch.
+        max_weight: for unit "event": largest absolute weight of one event; larger ones are no-ops. Default 1.
+        max_total: for unit "item": a promise of the source, that the absolute weights of one user add up to at most
+            this.
+        max_norm: for unit "item": a promise of the source, that the sums of absolute weights by feature have at most
+            this L2 norm for every user. With `max_total` too, the better of both is used.
+        max_features: with max_norm: a promise that no user touches more features than this.
+        matrix: "gaussian", "rademacher" (best for events and max_total) or "srht" (best for max_norm).
+        matrix_seed: "public", or "secret": derived from the sketch's key; then less noise is enough for max_norm, no
+            release is possible, and streams must not react to what is published of this sketch.
+        seed: of a public matrix: 32 bytes or 64 hexadecimal digits. Default: the bytes 0 to 31.
+        fraction_bits: f, 0 to 30; weights are kept in multiples of 2^-f.
+        capacity: largest sum of absolute weights of the whole sketch, user units; capacity 2^f is below 2^53.
+        epsilon_publish: epsilon of the noise that is added at the seal (default: epsilon).
+        delta_publish: its delta (default: delta).
+        intrusion: whether that noise is added. False publishes the bare state, which voids the guarantee for events
+            after any copy of the open state.
+
+    Raises:
+        SpecError: for anything that cannot be.
+
+    Examples:
+        >>> spec = ProjectionSpec(users=100, features=5000, k=64, epsilon="1", delta="1e-6", matrix="rademacher")
+        >>> spec.unit, spec.max_weight, spec.shape
+        ('event', Fraction(1, 1), (100, 64))
+    """
+
+    users: ClosedDomain
+    features: ClosedDomain
+    k: int
+    epsilon: Fraction
+    delta: Fraction
+    unit: Unit
+    max_weight: Fraction | None
+    max_total: Fraction | None
+    max_norm: Fraction | None
+    max_features: int | None
+    matrix: Family
+    matrix_seed: MatrixSeed
+    seed: bytes | None = field(repr=False)
+    fraction_bits: int
+    capacity: int
+    epsilon_publish: Fraction
+    delta_publish: Fraction
+    intrusion: bool
+
+    kind = "projection"
+
+    def __init__(
+        self,
+        users: ClosedDomain | int,
+        features: ClosedDomain | int,
+        k: int,
+        epsilon: Epsilon,
+        delta: Epsilon,
+        unit: Unit = "event",
+        *,
+        max_weight: Epsilon | None = None,
+        max_total: Epsilon | None = None,
+        max_norm: Epsilon | None = None,
+        max_features: int | None = None,
+        matrix: Family = "gaussian",
+        matrix_seed: MatrixSeed = "public",
+        seed: bytes | str | None = None,
+        fraction_bits: int = 0,
+        capacity: int = CAPACITY,
+        epsilon_publish: Epsilon | None = None,
+        delta_publish: Epsilon | None = None,
+        intrusion: bool = True,
+    ) -> None:
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        put("users", _closed(users, "users"))
+        put("features", _closed(features, "features"))
+        put("k", whole(k, "k", 1, MOST_COLUMNS))
+        whole(self.users.size * self.k, "users x k", 1, MAX_SLOTS)
+        put("epsilon", exact_epsilon(epsilon))
+        put("delta", checked(delta, "delta", _DELTA))
+        again = self.epsilon if epsilon_publish is None else exact_epsilon(epsilon_publish, "epsilon_publish")
+        put("epsilon_publish", again)
+        put("delta_publish", self.delta if delta_publish is None else checked(delta_publish, "delta_publish", _DELTA))
+        if unit not in ("event", "item"):
+            msg = f"unit must be 'event' or 'item', found {unit!r:.40}"
+            raise SpecError(msg)
+        put("unit", unit)
+        put("fraction_bits", whole(fraction_bits, "fraction_bits", 0, MOST_FRACTION_BITS))
+        put("capacity", whole(capacity, "capacity", 1, (MOST_CAPACITY >> self.fraction_bits) - 1))
+        if unit == "event" and max_weight is None:
+            max_weight = 1
+        bounds = {"max_weight": max_weight, "max_total": max_total, "max_norm": max_norm}
+        for name, value in bounds.items():
+            put(name, None if value is None else self._bound(name, value))
+        put("max_features", None if max_features is None else whole(max_features, "max_features", 1, MAX_SLOTS))
+        self._check_bounds()
+        if matrix not in FAMILIES:
+            msg = f"matrix must be one of {', '.join(FAMILIES)}, found {matrix!r:.40}"
+            raise SpecError(msg)
+        put("matrix", matrix)
+        if matrix_seed not in ("public", "secret"):
+            msg = f"matrix_seed must be 'public' or 'secret', found {matrix_seed!r:.40}"
+            raise SpecError(msg)
+        put("matrix_seed", matrix_seed)
+        if matrix_seed == "secret" and seed is not None:
+            msg = "seed belongs to matrix_seed = 'public'; a secret seed is derived from the sketch's key"
+            raise SpecError(msg)
+        put("seed", None if matrix_seed == "secret" else _seed(PUBLIC_SEED if seed is None else seed))
+        self._check_matrix()
+        if intrusion not in (True, False):  # for callers without a type checker
+            msg = f"intrusion must be True or False, found {intrusion!r:.40}"
+            raise SpecError(msg)
+        put("intrusion", bool(intrusion))
+        self._warn()
+
+    def _bound(self, name: str, value: Epsilon) -> Fraction:
+        """A bound of weights: at least one lattice unit, less than the capacity allows."""
+        wanted = f"{name} must be a number of at least one lattice unit, 2^-{self.fraction_bits}"
+        exact = exact_rational(value, wanted)
+        if exact * (1 << self.fraction_bits) < 1:
+            msg = f"{wanted}, found {str(value)[:40]}"
+            raise SpecError(msg)
+        if exact > self.capacity:
+            msg = f"{name} must be at most the capacity, {self.capacity}, found {str(value)[:40]}"
+            raise SpecError(msg)
+        return exact
+
+    def _check_bounds(self) -> None:
+        """Each unit has bounds of its own."""
+        promises = (self.max_total, self.max_norm, self.max_features)
+        if self.unit == "event" and any(one is not None for one in promises):
+            msg = "max_total, max_norm and max_features belong to unit = 'item'; unit = 'event' takes max_weight"
+            raise SpecError(msg)
+        if self.unit == "item" and self.max_weight is not None:
+            msg = "max_weight belongs to unit = 'event'; with unit = 'item' promise max_total or max_norm"
+            raise SpecError(msg)
+        if self.unit == "item" and self.max_total is None and self.max_norm is None:
+            msg = "unit = 'item' needs max_total or max_norm: without a bound one user may be the whole stream"
+            raise SpecError(msg)
+        if self.max_features is not None and self.max_norm is None:
+            msg = "max_features needs max_norm"
+            raise SpecError(msg)
+
+    def _check_matrix(self) -> None:
+        """The matrix exists, and its norms can be found."""
+        Matrix(self.matrix, PUBLIC_SEED, self.features.size, self.k)
+        if self.matrix_seed == "secret":
+            if self.matrix == "srht":
+                msg = "matrix_seed = 'secret' needs independent columns: use matrix = 'gaussian' or 'rademacher'"
+                raise SpecError(msg)
+            if self.unit != "item" or self.max_total is not None or self.max_features is not None:
+                msg = "matrix_seed = 'secret' gains only for unit = 'item' with max_norm alone; use 'public'"
+                raise SpecError(msg)
+        elif self.features.size > MOST_PASSED and self.matrix == "gaussian":
+            msg = (
+                f"matrix = 'gaussian' needs a pass over all features, at most {MOST_PASSED}, found "
+                f"{self.features.size}; use matrix = 'rademacher'"
+            )
+            raise SpecError(msg)
+        elif self.features.size > MOST_PASSED and self.matrix == "rademacher" and self.max_norm is not None:
+            msg = (
+                f"max_norm with matrix = 'rademacher' needs a pass over all features, at most {MOST_PASSED}, found "
+                f"{self.features.size}; use matrix = 'srht'"
+            )
+            raise SpecError(msg)
+
+    def _warn(self) -> None:
+        """Say what protects nobody, and what is less accurate than it could be."""
+        if max(self.epsilon, self.epsilon_publish) > NO_PRIVACY:
+            text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
+            warnings.warn(text, NoPrivacyWarning, stacklevel=3)
+        if max(self.delta, self.delta_publish) > LARGE_DELTA:
+            text = "delta above 1e-3: one in a thousand users may lose all protection"
+            warnings.warn(text, NoPrivacyWarning, stacklevel=3)
+        dense = self.max_norm is not None and self.max_total is None and self.max_features is None
+        if dense and self.matrix_seed == "public" and self.users.size * self.features.size <= IDENTITY_CELLS:
+            text = (
+                "a public matrix with max_norm: identity rows would be more accurate; use kind = 'gaussian' over users "
+                "x features, matrix_seed = 'secret', or a promise of max_total or max_features"
+            )
+            warnings.warn(text, IdentityRowsWarning, stacklevel=3)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the state: users, k."""
+        return self.users.size, self.k
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a key decides where an item goes, or what the matrix is."""
+        return self.users.listed or self.features.listed or self.matrix_seed == "secret"
+
+    @property
+    def no_privacy(self) -> bool:
+        """Whether the epsilons are so large that results must say NO PRIVACY."""
+        return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
+
+    @property
+    def entry_variance(self) -> int:
+        """E[R_jc^2] of the matrix's entries."""
+        return Matrix(self.matrix, PUBLIC_SEED, self.features.size, self.k).entry_variance
+
+    @property
+    def lattice(self) -> Lattice:
+        """How weights become integers; an event beyond the largest weight is a no-op, decided from it alone."""
+        most = min(one for one in (self.max_weight, self.max_total, self.max_norm) if one is not None)
+        return Lattice(self.fraction_bits, most)
+
+    def projection_matrix(self, secret: bytes | None = None) -> Matrix:
+        """The matrix.
+
+        Args:
+            secret: the 32 bytes of `secret_seed`, with matrix_seed "secret" only.
+
+        Raises:
+            SpecError: a secret seed is missing, or given for a public matrix.
+        """
+        if (secret is None) == (self.seed is None):
+            wanted = "needs" if self.seed is None else "takes no"
+            msg = f"matrix_seed = {self.matrix_seed!r} {wanted} secret seed"
+            raise SpecError(msg)
+        seed = self.seed if secret is None else secret
+        assert seed is not None
+        return Matrix(self.matrix, seed, self.features.size, self.k)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, canonical: equal specs give equal dictionaries."""
+        out: dict[str, Any] = {
+            "kind": self.kind,
+            "users": self.users.to_dict(),
+            "features": self.features.to_dict(),
+            "k": self.k,
+            "epsilon": str(self.epsilon),
+            "delta": str(self.delta),
+            "unit": self.unit,
+            "matrix": self.matrix,
+            "matrix_seed": self.matrix_seed,
+            "fraction_bits": self.fraction_bits,
+            "capacity": self.capacity,
+            "epsilon_publish": str(self.epsilon_publish),
+            "delta_publish": str(self.delta_publish),
+            "intrusion": self.intrusion,
+        }
+        for name in ("max_weight", "max_total", "max_norm"):
+            if (value := getattr(self, name)) is not None:
+                out[name] = str(value)
+        if self.max_features is not None:
+            out["max_features"] = self.max_features
+        if self.seed is not None:
+            out["seed"] = self.seed.hex()
+        return out
+
+    @classmethod
+    def from_dict(
+        cls,
+        data: Mapping[str, Any],
+        users: Sequence[Item] | None = None,
+        features: Sequence[Item] | None = None,
+    ) -> ProjectionSpec:
+        """The spec that `to_dict` described.
+
+        Args:
+            data: its dictionary.
+            users: the list of users, if the domain is a list; without it results can be read by position only.
+            features: the list of features, likewise.
+
+        Raises:
+            SpecError: the dictionary is none of ours, or a list is not the one the spec was made with.
+        """
+        fields = dict(data)
+        kind = fields.pop("kind", None)
+        if kind != cls.kind:
+            msg = f"expected a spec of kind 'projection', found {kind!r:.40}"
+            raise SpecError(msg)
+        fields["users"] = _domain(fields.get("users"), users)
+        fields["features"] = _domain(fields.get("features"), features)
+        try:
+            return cls(**fields)
+        except TypeError:
+            msg = "spec has fields that this version does not know"
+            raise SpecError(msg) from None
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """16 bytes that are equal exactly for equal specs."""
+        text = json.dumps(self.to_dict(), sort_keys=True, default=bytes.hex)
+        return hashlib.blake2b(text.encode(), digest_size=16, person=b"sketch-spec").digest()
+
+
+def secret_seed(key: Key, spec: ProjectionSpec, label: str, window: str = "") -> bytes:
+    """The seed of a secret matrix: 32 bytes that only holders of the key can compute.
+
+    Args:
+        key: the sketch's key, known to no producer of data.
+        spec: with matrix_seed "secret".
+        label: name of the sketch. No two sketches of one spec may share label and window.
+        window: name of the window, if there is one.
+
+    Raises:
+        SpecError: the spec has a public matrix, or the key is none.
+    """
+    if spec.matrix_seed != "secret":
+        msg = "a secret seed is for matrix_seed = 'secret'; this spec has a public one"
+        raise SpecError(msg)
+    given: object = key
+    if not isinstance(given, Key):
+        msg = f"matrix_seed = 'secret' needs a Key, found {type(given).__name__}"
+        raise SpecError(msg)
+    data = msgpack.packb([spec.fingerprint, label, window])
+    digest = hashlib.blake2b(data, key=key.secret(), digest_size=SEED_BYTES, person=b"sketchstream-P2")
+    return digest.digest()
+
+
+_DELTA: Final = (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]")
+
+
+def _closed(domain: Any, name: str) -> ClosedDomain:
+    """A closed domain without sampling; a number stands for ids."""
+    if isinstance(domain, int) and not isinstance(domain, bool):
+        return ClosedDomain(size=domain)
+    if not isinstance(domain, ClosedDomain):
+        msg = f"{name} must be a ClosedDomain or a number, found {type(domain).__name__}"
+        raise SpecError(msg)
+    if domain.sample_rate is not None:
+        msg = f"{name} of a projection cannot be sampled: leave sample_rate out"
+        raise SpecError(msg)
+    return domain
+
+
+def _seed(value: Any) -> bytes:
+    """32 bytes."""
+    raw: Any = value
+    if isinstance(value, str):
+        try:
+            raw = bytes.fromhex(value)
+        except ValueError:
+            raw = value
+    if not isinstance(raw, bytes) or len(raw) != SEED_BYTES:
+        msg = f"seed must be {SEED_BYTES} bytes or {2 * SEED_BYTES} hexadecimal digits, found {type(value).__name__}"
+        raise SpecError(msg)
+    return raw
+
+
+def _domain(described: object, items: Sequence[Item] | None) -> ClosedDomain:
+    """The closed domain that a dictionary describes."""
+    if not isinstance(described, Mapping) or described.get("kind") != "closed":
+        msg = "users and features of a projection must be closed domains"
+        raise SpecError(msg)
+    size, digest = described.get("size"), described.get("items_digest")
+    if digest is None:
+        return ClosedDomain(size=size)
+    if items is None:
+        return DomainOutline(size=whole(size, "size", 1, MAX_SLOTS), digest=digest)
+    made = ClosedDomain(items=items)
+    if made.items_digest != digest or made.size != size:
+        msg = "the list of items is not the one this sketch was made with"
+        raise SpecError(msg)
+    return made

@@ -1,0 +1,82 @@
+"""Variances of every estimator, over the draw of the matrix and of the noise, in closed form.
+
+In: squared norms and inner products of the data, tau, k. Out: float64 variances, user units. Touches: nothing.
+Source: docs/theory/projection.md, section 5 (derivations).
+
+tau is the noise variance of a cell over the scale of the signal, V / (E[R^2] 4^f): each of the k coordinates of a
+row is, on the user's scale, sqrt k times the sum of a projected signal of variance norm^2 and noise of variance tau.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.kinds.projection.matrix import Matrix
+
+Floats = npt.NDArray[np.float64]
+Numbers = Any
+"""A float, or a float64 array."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """What the variances need to know of a matrix.
+
+    Args:
+        k: columns.
+        signal: factor of the terms in which the signal meets itself: 1, and 1 - (k - 1) / (d' - 1) for srht, whose
+            columns are sampled without replacement.
+        signs: whether entries are signs; then sums of fourth powers lower the variance.
+    """
+
+    k: int
+    signal: float
+    signs: bool
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> Law:
+        """The law of a matrix."""
+        sampled = matrix.family == "srht" and matrix.order > 1
+        signal = 1 - (matrix.columns - 1) / (matrix.order - 1) if sampled else 1.0
+        return cls(matrix.columns, signal, matrix.family != "gaussian")
+
+    def squared_norm(self, norm2: Numbers, tau: Numbers, fourth: Numbers = 0.0) -> Numbers:
+        """Variance of a squared norm or, with the noise of both rows in tau, of a squared distance.
+
+        Args:
+            norm2: the true squared norm.
+            tau: noise variance a cell, signal units.
+            fourth: sum of the fourth powers of the vector's entries; 0 gives an upper bound.
+        """
+        fourth = fourth if self.signs else 0.0
+        return 2 * (self.signal * (norm2**2 - fourth) + 2 * norm2 * tau + tau**2) / self.k
+
+    def inner(self, left2: Numbers, right2: Numbers, product: Numbers, tau: Numbers, shared: Numbers = 0.0) -> Numbers:
+        """Variance of an inner product of two rows.
+
+        Args:
+            left2: squared norm of one row.
+            right2: squared norm of the other.
+            product: their inner product.
+            tau: noise variance a cell, signal units; one number, or a pair (left, right).
+            shared: sum over features of the product of both squared entries; 0 gives an upper bound.
+        """
+        left, right = tau if isinstance(tau, tuple) else (tau, tau)
+        shared = 2 * shared if self.signs else 0.0
+        signal = self.signal * (left2 * right2 + product**2 - shared)
+        return (signal + left2 * right + right2 * left + left * right) / self.k
+
+    def with_vector(self, norm2: Numbers, vector2: Numbers, product: Numbers, tau: Numbers) -> Numbers:
+        """Variance of an inner product with a public vector, which has no noise.
+
+        Args:
+            norm2: squared norm of the row.
+            vector2: squared norm of the public vector.
+            product: their inner product.
+            tau: noise variance a cell, signal units.
+        """
+        return self.inner(norm2, vector2, product, (tau, 0.0))
