@@ -2,11 +2,12 @@
 
 In: components of a spec, costs of layers and views. Out: noisy counters of an open sketch, and published ones.
 Touches: entropy, through `sketchstream.noise`.
-Source: docs/theory/privacy.md, section 3 (components of a sketch).
+Source: docs/theory/privacy.md, section 3 (components of a sketch); docs/theory/gaussian_ledger.md, section 3.
 
 A sketch is its slots and its counters together. Every layer and every view of cost c is divided between them by fixed
-shares that add up to one: a component of share s gets s c. What one event (or item) moves is the same moment in all
-of them, so the losses add up to the loss of the whole, and the sketch's ledger need not know of components.
+shares that add up to one: a component of share s gets s c. Costs are epsilons, or mu^2 where the noise is Gaussian.
+What one event (or item) moves is the same moment in all of them, so the losses add up to the loss of the whole, and the
+sketch's ledger need not know of components.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from sketchstream.errors import FormatError
 
 TOTAL, COUNTED, ADMITTED = "total", "counted", "admitted"
 """Sum of the weights of the events that moved a slot; number of events counted; number of records admitted."""
-DISCRETE_LAPLACE = "discrete-laplace"
+DISCRETE_LAPLACE, DISCRETE_GAUSSIAN = "discrete-laplace", "discrete-gaussian"
+_PARAMETERS = {DISCRETE_LAPLACE: "epsilon", DISCRETE_GAUSSIAN: "sigma2"}
+"""What the parameter of a law is called in headers."""
 _WIDTH = 8
 """Bytes of a counter, whatever its value: the size of an open sketch must say nothing."""
 
@@ -34,10 +37,10 @@ class Component:
 
     Args:
         name: "slots", or a counter.
-        share: of every layer's epsilon and every view's cost; 0 for a counter outside the ledger.
+        share: of every layer's and every view's cost; 0 for a counter outside the ledger.
         sensitivity: how far one protected event (or item) moves it at most.
-        law: of its noise.
-        own: epsilon of a counter outside the ledger: noise at creation, published as it is.
+        law: of its noise: "discrete-laplace", whose costs are epsilons, or "discrete-gaussian", whose costs are mu^2.
+        own: cost of a counter outside the ledger: noise at creation, published as it is.
     """
 
     name: str
@@ -46,9 +49,12 @@ class Component:
     law: str = DISCRETE_LAPLACE
     own: Fraction | None = None
 
-    def parameter(self, epsilon: Fraction) -> Fraction:
-        """The parameter of this component's noise where the whole sketch gets `epsilon`."""
-        return epsilon * self.share / self.sensitivity if self.own is None else self.own
+    def parameter(self, cost: Fraction) -> Fraction:
+        """The parameter of this component's noise where the whole sketch gets `cost`: epsilon, or sigma2."""
+        ours = cost * self.share if self.own is None else self.own
+        if self.law == DISCRETE_GAUSSIAN:
+            return self.sensitivity**2 / ours
+        return ours / self.sensitivity
 
 
 @dataclass(frozen=True)
@@ -56,25 +62,27 @@ class Noise:
     """One draw that was added to a counter.
 
     Args:
-        law: "discrete-laplace".
-        epsilon: its parameter: Pr[z = j] is proportional to e^(-epsilon |j|).
+        law: "discrete-laplace": Pr[z = j] is proportional to e^(-epsilon |j|); or "discrete-gaussian": it is
+            proportional to e^(-j^2 / (2 sigma2)).
+        parameter: epsilon, or sigma2.
     """
 
     law: str
-    epsilon: Fraction
+    parameter: Fraction
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a header."""
-        return {"law": self.law, "epsilon": str(self.epsilon)}
+        return {"law": self.law, _PARAMETERS[self.law]: str(self.parameter)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Noise:
         """The draw that `to_dict` described."""
-        epsilon = Fraction(data["epsilon"])
-        if data["law"] != DISCRETE_LAPLACE or epsilon <= 0:
+        name = _PARAMETERS.get(data["law"], "")
+        parameter = Fraction(data.get(name, 0))
+        if parameter <= 0:
             msg = "the noise of a counter in these bytes is not of a law that this version knows"
             raise FormatError(msg)
-        return cls(data["law"], epsilon)
+        return cls(data["law"], parameter)
 
 
 @dataclass(frozen=True)
@@ -135,18 +143,18 @@ class Counters:
         return f"<Counters {', '.join(one.name for one in self.components)}>"
 
     @classmethod
-    def create(cls, components: tuple[Component, ...], epsilon: Fraction) -> Counters:
+    def create(cls, components: tuple[Component, ...], cost: Fraction) -> Counters:
         """Fresh counters: nothing but the noise of the sketch's creation layer."""
         empty = cls(components, np.zeros(len(components), np.int64), ((),) * len(components))
-        return empty.refreshed(epsilon)
+        return empty.refreshed(cost)
 
-    def refreshed(self, epsilon: Fraction) -> Counters:
+    def refreshed(self, cost: Fraction) -> Counters:
         """These counters under one more layer of noise; `self` is left as it is.
 
         Args:
-            epsilon: of the layer, for the whole sketch. A counter outside the ledger draws by its own epsilon.
+            cost: of the layer, for the whole sketch. A counter outside the ledger draws by its own cost.
         """
-        draws = [self._drawn(one, one.parameter(epsilon)) for one in self.components]
+        draws = [self._drawn(one, one.parameter(cost)) for one in self.components]
         noise = tuple((*held, draw) for held, (draw, _) in zip(self.noise, draws, strict=True))
         with np.errstate(over="ignore"):
             values = self.values + np.array([number for _, number in draws], np.int64)
@@ -216,13 +224,14 @@ class Counters:
         return cls(parts[0].components, values, noise)
 
     @staticmethod
-    def _drawn(component: Component, epsilon: Fraction) -> tuple[Noise, int]:
+    def _drawn(component: Component, parameter: Fraction) -> tuple[Noise, int]:
         """One exact draw, and its law."""
         from sketchstream import noise
 
         number = np.zeros(1, np.int64)
-        noise.discrete_laplace(number, epsilon)
-        return Noise(component.law, epsilon), int(number[0])
+        draw = noise.discrete_gaussian if component.law == DISCRETE_GAUSSIAN else noise.discrete_laplace
+        draw(number, parameter)
+        return Noise(component.law, parameter), int(number[0])
 
 
 def read_counters(

@@ -218,7 +218,7 @@ class _Published:
         return About(
             epsilon=max(kind.promised_epsilon(part.spec, layer.epsilon) for part in parts for layer in part.layers),
             cost=max((part.cost for part in parts if isinstance(part, Release)), default=None),
-            total=None if total is None else (total.value, tuple(draw.epsilon for draw in total.noise)),
+            total=None if total is None else (total.value, tuple(draw.parameter for draw in total.noise)),
             signed=any(part.spec.counted for part in parts),
         )
 
@@ -658,9 +658,9 @@ def require_accounted(
     for component in kind.components(spec)[1:]:
         counter = find(counters, component.name)
         if counter is not None and component.own is None:
-            wrong |= [draw.epsilon for draw in counter.noise] != [component.parameter(one) for one in drawn]
+            wrong |= [draw.parameter for draw in counter.noise] != [component.parameter(one) for one in drawn]
         elif counter is not None:
-            wrong |= {draw.epsilon for draw in counter.noise} != {component.own}
+            wrong |= {draw.parameter for draw in counter.noise} != {component.parameter(drawn[0])}
     if wrong:
         msg = (
             f"the header names {len(held)} noise layers and its ledger accounts for others: these bytes were not "

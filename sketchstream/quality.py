@@ -103,14 +103,14 @@ def threshold(admitted: Counter, counted: Counter, alarm: float) -> float:
     """The q of the rule. The noise of R is taken whole, not (1-s) of it, which makes q a little larger."""
     from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
 
-    return NoiseSum(tuple(draw.epsilon for one in (admitted, counted) for draw in one.noise)).quantile(alarm)
+    return NoiseSum.of((*admitted.noise, *counted.noise)).quantile(alarm)
 
 
 def _records(admitted: Counter) -> Estimate:
     from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
     from sketchstream.kinds.profile.estimate.result import Estimate
 
-    low, high = NoiseSum(tuple(draw.epsilon for draw in admitted.noise)).ends(0.95)
+    low, high = NoiseSum.of(admitted.noise).ends(0.95)
     return Estimate(max(admitted.value, 0.0), max(admitted.value + low, 0.0), max(admitted.value + high, 0.0))
 
 
@@ -119,7 +119,7 @@ def _share(counted: Counter, admitted: Counter) -> Estimate:
     from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum, fieller
     from sketchstream.kinds.profile.estimate.result import Estimate
 
-    noise, other = (NoiseSum(tuple(draw.epsilon for draw in one.noise)).variance for one in (counted, admitted))
+    noise, other = (NoiseSum.of(one.noise).variance for one in (counted, admitted))
     low, high = fieller(float(counted.value), noise, float(admitted.value), other, Z95)
     value = counted.value / admitted.value if admitted.value > 0 else 0.0
     value, low, high = (min(max(one, 0.0), 1.0) for one in (value, low, high if math.isfinite(high) else 1.0))

@@ -194,7 +194,7 @@ LAWS: dict[str, tuple[Callable[[ss.ProfileSpec], Any], str, list[F], int]] = {
 def test_a_published_counter_has_the_noise_that_it_says(name: str) -> None:
     make, counter, epsilons, truth = LAWS[name]
     found = [find(make(LAW_SPEC).counters, counter) for _ in range(RUNS)]
-    assert [draw.epsilon for draw in found[0].noise] == epsilons
+    assert [draw.parameter for draw in found[0].noise] == epsilons
     assert fits([one.value - truth for one in found], epsilons) > ALARM
 
 
@@ -260,7 +260,7 @@ def test_a_counter_with_other_noise_than_it_says_is_refused(
     mutant(monkeypatch)
     make, counter, epsilons, truth = LAWS[name]
     found = [find(make(LAW_SPEC).counters, counter) for _ in range(RUNS)]
-    assert [draw.epsilon for draw in found[0].noise] == epsilons, "the mutant lies about its noise"
+    assert [draw.parameter for draw in found[0].noise] == epsilons, "the mutant lies about its noise"
     assert fits([one.value - truth for one in found], epsilons) < ALARM
 
 

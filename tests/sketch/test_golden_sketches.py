@@ -41,7 +41,7 @@ def test_files_of_version_2_hold_counters_and_partition_counts() -> None:
     release, histogram = ss.load(golden("release", "v2")), ss.load(golden("histogram", "v2"))
     assert [one.name for one in release.counters] == ["total"]
     assert [one.name for one in histogram.counters] == ["total", "admitted"]
-    assert [draw.epsilon for draw in histogram.counters[0].noise] == [Fraction(1, 40)] * 2
+    assert [draw.parameter for draw in histogram.counters[0].noise] == [Fraction(1, 40)] * 2
     assert histogram.origin == ss.Origin("hourly", 2, (0, 3_600_000), 3, partitions=(4, 8))
     assert [one.name for one in ss.load(golden("state", "v2")).counters] == ["total", "counted"]
     assert ss.load(golden("item", "v2")).spec.max_total == 30

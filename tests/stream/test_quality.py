@@ -73,7 +73,7 @@ def tails(draws: tuple[Noise, ...], reach: int) -> np.ndarray:
     t = np.arange(-reach, reach + 1)
     law = np.ones(1)
     for draw in draws:
-        a = math.exp(-float(draw.epsilon))
+        a = math.exp(-float(draw.parameter))
         law = np.convolve(law, (1 - a) / (1 + a) * a ** np.abs(t))
     middle = law.size // 2
     return law[middle + 1 :][::-1].cumsum()[::-1]
