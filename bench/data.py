@@ -68,6 +68,11 @@ def tailnum() -> np.ndarray:
     return _counts(row["tailnum"] for row in _flights() if row["tailnum"] not in ("", "NA"))
 
 
+def routes() -> np.ndarray:
+    """Flights by carrier, origin and destination."""
+    return _counts((one["carrier"], one["origin"], one["dest"]) for one in _flights())
+
+
 def _packages() -> str:
     lists = sorted(Path("/var/lib/apt/lists").glob("*_dists_*_main_binary-*_Packages*"), key=lambda p: p.stat().st_size)
     if not lists:
@@ -194,6 +199,7 @@ def linux_names() -> np.ndarray:
 REAL: dict[str, Callable[[], np.ndarray]] = {
     "flights": flights,
     "tailnum": tailnum,
+    "routes": routes,
     "debian_deps": debian_deps,
     "debian_words": debian_words,
     "debian_maintainers": debian_maintainers,

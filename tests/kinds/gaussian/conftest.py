@@ -1,11 +1,15 @@
-"""Reference for the calibration tests: mpmath at 60 digits, and the table of published vectors."""
+"""Reference for the calibration tests: mpmath at 60 digits; and the seeded sources of the noise tests."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import mpmath
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "noise"))
 
 mpmath.mp.dps = 60
 

@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from noise_streams import Seeded
 
 import sketchstream as ss
 from sketchstream.errors import DomainError, MergeError, SpecError
@@ -221,9 +222,9 @@ def test_counters_wrap_modulo_2_to_the_64() -> None:
 @pytest.mark.statistics
 def test_layers_add_up_in_releases_seals_and_merges() -> None:
     made = spec(domain=ss.ClosedDomain(size=200_000))
-    s2, d = float(made.sigma2), 200_000
+    s2, d, source = float(made.sigma2), 200_000, Seeded(6)
     truth = np.arange(d) % 7
-    state = create_state(made)
+    state = create_state(made, source)
     update(state, np.arange(d), truth)
     kept = state.copy()
 
@@ -232,13 +233,13 @@ def test_layers_add_up_in_releases_seals_and_merges() -> None:
 
     tolerance = 5 * np.sqrt(2 / d)
     assert abs(spread(state - truth) / s2 - 1) < tolerance
-    assert abs(spread(published_state(made, state) - truth) / (2 * s2) - 1) < tolerance
-    assert abs(spread(released_state(state, Fraction(100)) - truth) / (s2 + 100) - 1) < tolerance
-    assert abs(spread(released_state(state, Fraction(100)) - state) / 100 - 1) < tolerance
+    assert abs(spread(published_state(made, state, source) - truth) / (2 * s2) - 1) < tolerance
+    assert abs(spread(released_state(state, Fraction(100), source) - truth) / (s2 + 100) - 1) < tolerance
+    assert abs(spread(released_state(state, Fraction(100), source) - state) / 100 - 1) < tolerance
     assert np.array_equal(state, kept)
     total, parts = np.zeros(d, np.int64), 5
     for _ in range(parts):
-        total = merged_state(made, total, create_state(made))
+        total = merged_state(made, total, create_state(made, source))
     assert abs(spread(total) / (parts * s2) - 1) < 0.03
     bare = spec(domain=made.domain, intrusion=False)
     assert np.array_equal(published_state(bare, state), state)
