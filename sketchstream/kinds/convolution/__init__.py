@@ -1,0 +1,27 @@
+"""Kind `convolution`: series of counts and tables seen through filters, with noise in the spectrum.
+
+In: nothing. Out: the specification, the noise, updates, answers, plans and checks of this kind. Touches: nothing.
+"""
+
+from sketchstream.kinds.convolution.answers import Answers, answers, closed_values, decode, joined, tail_of
+from sketchstream.kinds.convolution.filters import Columns, Filter, parse_filter
+from sketchstream.kinds.convolution.noise import add_noise, new_state
+from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
+from sketchstream.kinds.convolution.update import Updater
+
+__all__ = [
+    "Answers",
+    "Columns",
+    "ConvolutionSpec",
+    "Filter",
+    "Layer",
+    "Updater",
+    "add_noise",
+    "answers",
+    "closed_values",
+    "decode",
+    "joined",
+    "new_state",
+    "parse_filter",
+    "tail_of",
+]

@@ -1,0 +1,119 @@
+"""Privacy budgets of the noise kinds: mu of Gaussian noise, rho of noise that composes as zCDP.
+
+In: epsilon and delta, exact rationals. Out: Fractions that are never above the true value. Touches: nothing.
+Source: Balle & Wang, ICML 2018, Theorem 8 (mu); Canonne, Kamath & Steinke, NeurIPS 2020, Proposition 7 (zCDP to
+(epsilon, delta)); docs/theory/convolution.md, section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA, calibrate
+
+SAFETY: Final = 1e-9
+"""Relative amount by which rho is lowered; the search and its floating-point errors stay far below it."""
+ORDERS: Final = (-12.0, 16.0)
+"""Range of ln(alpha - 1) in which the best Renyi order is sought."""
+GOLDEN: Final = (math.sqrt(5) - 1) / 2
+
+
+def require_delta(delta: Fraction, name: str = "delta") -> None:
+    """Refuse a delta outside [1e-300, 0.5].
+
+    Raises:
+        SpecError: the delta is outside.
+    """
+    if not MIN_DELTA <= delta <= MAX_DELTA:
+        msg = f"{name} must be in [1e-300, 0.5] for this noise, found {float(delta):.6g}"
+        raise SpecError(msg)
+
+
+@lru_cache(maxsize=64)
+def mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Largest mu = sensitivity / sigma for which Gaussian noise is (epsilon, delta)-private.
+
+    Args:
+        epsilon: at least 0.
+        delta: from 1e-300 to 0.5.
+
+    Returns:
+        A Fraction at most a relative 2e-11 below the true value, never above it.
+
+    Raises:
+        SpecError: delta is outside its range.
+
+    Source: Balle & Wang 2018, Theorem 8.
+    """
+    require_delta(delta)
+    return Fraction(math.nextafter(1 / calibrate(epsilon, delta), 0))
+
+
+@lru_cache(maxsize=64)
+def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Largest rho for which rho-zCDP implies (epsilon, delta).
+
+    Args:
+        epsilon: above 0.
+        delta: from 1e-300 to 0.5.
+
+    Returns:
+        A Fraction at most a relative 2e-9 below the true value of the bound, never above it.
+
+    Raises:
+        SpecError: delta is outside its range.
+
+    Source: Canonne, Kamath & Steinke 2020, Proposition 7: delta = min over alpha > 1 of
+    exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1).
+    """
+    require_delta(delta)
+    return Fraction(_rho(float(epsilon), _log(delta)) * (1 - SAFETY))
+
+
+def zcdp_budget(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Budget S = 2 rho of a sum of squared losses: noise with sum a_j^2 <= S is rho-zCDP."""
+    return 2 * rho_of(epsilon, delta)
+
+
+def zcdp_log_delta(rho: float, epsilon: float) -> float:
+    """Upper bound of log delta at this epsilon for rho-zCDP noise; the order alpha is found by golden section."""
+
+    def at(place: float) -> float:
+        above = math.exp(place)
+        alpha = 1 + above
+        return above * (alpha * rho - epsilon) + alpha * math.log(above / alpha) - place
+
+    low, high = ORDERS
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = at(left), at(right)
+    while high - low > 1e-9:
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - GOLDEN * (high - low)
+            at_left = at(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + GOLDEN * (high - low)
+            at_right = at(right)
+    return min(at_left, at_right)
+
+
+def _rho(epsilon: float, log_delta: float) -> float:
+    """The lower end of a bisection on log rho."""
+    low, high = math.log(epsilon) - 120.0, math.log(epsilon)
+    for _ in range(80):
+        middle = (low + high) / 2
+        if zcdp_log_delta(math.exp(middle), epsilon) <= log_delta:
+            low = middle
+        else:
+            high = middle
+    return math.exp(low)
+
+
+def _log(value: Fraction) -> float:
+    """Log of a positive Fraction that may be below the floats."""
+    return math.log(value.numerator) - math.log(value.denominator)

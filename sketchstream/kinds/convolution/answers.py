@@ -1,0 +1,316 @@
+"""Answers from what was published: every filter's values, their standard errors and intervals.
+
+In: the spec, the layers of noise in a published state, the state. Out: `Answers`, plain data, rows, text.
+Touches: nothing. Post-processing only.
+Source: docs/theory/convolution.md, section 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.convolution.filters import Filter
+from sketchstream.kinds.convolution.group import Floats
+from sketchstream.kinds.convolution.quantiles import laplace_half_widths
+from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer, laplace_variance
+
+LEVEL: Final = 0.95
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One filter's answers.
+
+    Attributes:
+        spec: the specification.
+        place: number of the filter.
+        layers: the layers whose noise is in the answers.
+        positions: (n,) int64, positions of the answers.
+        values: (n,) float64, unbiased.
+        stderr: (n,) float64, standard deviation of the noise in each value.
+        partial: (n,) bool, answers that cover less than their filter says: a window that has not filled yet.
+        labels: for marginals the column values of each answer.
+    """
+
+    spec: ConvolutionSpec = field(repr=False)
+    place: int
+    layers: tuple[Layer, ...] = field(repr=False)
+    positions: npt.NDArray[np.int64] = field(repr=False)
+    values: Floats = field(repr=False)
+    stderr: Floats = field(repr=False)
+    partial: npt.NDArray[np.bool_] = field(repr=False)
+    labels: tuple[dict[str, int | str], ...] | None = field(default=None, repr=False)
+
+    @property
+    def filter(self) -> Filter:
+        """The filter."""
+        return self.spec.filters[self.place]
+
+    @property
+    def mse(self) -> float:
+        """Mean squared error, the mean over the answers."""
+        return float(np.mean(self.stderr**2))
+
+    def interval(self, level: float = LEVEL) -> tuple[Floats, Floats]:
+        """(n,) lower and upper ends that hold for each answer alone with this probability.
+
+        Args:
+            level: above 0 and below 1.
+
+        Raises:
+            EstimateError: a level outside.
+        """
+        if not 0 < level < 1:
+            msg = f"level must be above 0 and below 1, found {level!r:.40}"
+            raise EstimateError(msg)
+        if self.spec.noise == "gaussian":
+            from scipy.special import ndtri
+
+            half = float(ndtri((1 + level) / 2)) * self.stderr
+        else:
+            half = laplace_half_widths(self.spec, self.place, self.layers, self.positions, self.stderr, level)
+        return self.values - half, self.values + half
+
+    def autocovariance(self, lags: int) -> Floats:
+        """(lags + 1,) float64, covariance of the noise of two answers by how far apart they are.
+
+        Args:
+            lags: the largest distance; below the number of positions.
+
+        Raises:
+            EstimateError: noise whose covariance depends on the position, or no series.
+        """
+        spec = self.spec
+        if len(spec.group.shape) > 1 or not 0 <= lags < spec.length:
+            msg = f"autocovariance is for a series, lags from 0 to {spec.length - 1}, found {lags!r:.40}"
+            raise EstimateError(msg)
+        if spec.noise == "counts":
+            variance = sum(laplace_variance(spec.count_epsilon(layer)) for layer in self.layers)
+            power = np.abs(spec.spectrum.eigenvalues[self.place]) ** 2 * variance
+        else:
+            power = np.abs(spec.spectrum.eigenvalues[self.place]) ** 2
+            power = power * sum(spec.scales2(layer) for layer in self.layers) * spec.shape.variance_factor
+            if spec.layout == "time":
+                rounded = len(self.layers) / (12 * spec.grid**2)
+                power = power + np.abs(spec.spectrum.eigenvalues[self.place]) ** 2 * rounded
+        from scipy import fft
+
+        out: Floats = fft.ifft(power).real[: lags + 1]
+        return out
+
+    def rows(self, level: float = LEVEL) -> list[dict[str, Any]]:
+        """Flat table rows: filter, position or column values, value, stderr, lower, upper, partial."""
+        low, high = self.interval(level)
+        out = []
+        for i in range(len(self.values)):
+            row: dict[str, Any] = {"filter": self.filter.name}
+            row |= {"position": int(self.positions[i])} if self.labels is None else self.labels[i]
+            row |= {
+                "value": float(self.values[i]),
+                "stderr": float(self.stderr[i]),
+                "lower": float(low[i]),
+                "upper": float(high[i]),
+                "partial": bool(self.partial[i]),
+            }
+            out.append(row)
+        return out
+
+    def to_dict(self, level: float = LEVEL) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        low, high = self.interval(level)
+        out: dict[str, Any] = {
+            "kind": self.spec.kind,
+            "filter": self.filter.name,
+            "positions": self.positions.tolist(),
+            "values": self.values.tolist(),
+            "stderr": self.stderr.tolist(),
+            "level": level,
+            "intervals": np.stack([low, high], axis=1).tolist(),
+            "partial": self.partial.tolist(),
+            "mse": self.mse,
+            "noise": self.spec.noise,
+            "layers": [layer.to_dict() for layer in self.layers],
+        }
+        if self.labels is not None:
+            out["labels"] = [dict(one) for one in self.labels]
+        return out
+
+    def text(self, limit: int = 20) -> str:
+        """A short table.
+
+        Args:
+            limit: rows at most; the others are counted.
+        """
+        lines = [f"{self.filter.name}: {len(self.values)} answers, standard error {math.sqrt(self.mse):.4g}"]
+        for row in self.rows()[:limit]:
+            where = row["position"] if self.labels is None else ", ".join(f"{k}={row[k]}" for k in self.labels[0])
+            mark = "  (partial)" if row["partial"] else ""
+            lines.append(f"{where!s:>16}  {row['value']:14.2f}  [{row['lower']:.2f}, {row['upper']:.2f}]{mark}")
+        if len(self.values) > limit:
+            lines.append(f"... and {len(self.values) - limit} more")
+        return "\n".join(lines)
+
+
+def answers(spec: ConvolutionSpec, layers: Sequence[Layer], state: npt.NDArray[np.int64]) -> tuple[Answers, ...]:
+    """All filters' answers from a published state.
+
+    Args:
+        spec: the specification.
+        layers: every layer in the state: one for each merged part, and the fresh one of a release or seal.
+        state: (size,) int64, published.
+
+    Raises:
+        EstimateError: no layers, or a state of another size.
+    """
+    kept = tuple(layers)
+    if not kept or state.shape != (spec.size,):
+        msg = f"expected layers and a state of {spec.size} words, found {len(kept)} layers and shape {state.shape}"
+        raise EstimateError(msg)
+    out = []
+    for place, one in enumerate(spec.filters):
+        values = decode(spec, state, place)
+        positions, labels = _asked(spec, one)
+        out.append(
+            Answers(
+                spec,
+                place,
+                kept,
+                positions,
+                values[positions],
+                standard_errors(spec, place, kept)[positions],
+                (positions < one.partial) & (spec.mode == "linear") & (spec.origin == 0),
+                labels,
+            )
+        )
+    return tuple(out)
+
+
+def decode(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0) -> Floats:
+    """(M,) float64, one filter's answers at every element; in linear mode those from N on are tails.
+
+    Args:
+        spec: the specification.
+        state: (size,) int64.
+        place: number of the filter.
+    """
+    eigenvalues = spec.spectrum.eigenvalues[place]
+    scaled = state / spec.grid_scale
+    if spec.layout == "time":
+        if len(scaled) < spec.group.size:
+            scaled = np.concatenate([scaled, np.zeros(spec.group.size - len(scaled))])
+        return spec.group.convolve(scaled, eigenvalues)
+    return spec.group.synthesize(spec.coordinates.transform(scaled) * eigenvalues)
+
+
+def standard_errors(spec: ConvolutionSpec, place: int, layers: Sequence[Layer]) -> Floats:
+    """(N,) float64, standard deviation of the noise of each answer; known before there is data."""
+    if spec.noise == "counts":
+        variance = sum(laplace_variance(spec.count_epsilon(layer)) for layer in layers)
+        out: Floats = np.sqrt(variance * spec.position_energy(place))
+        return out
+    return np.full(spec.length, math.sqrt(float(spec.mse(layers)[place])))
+
+
+def closed_values(spec: ConvolutionSpec, state: npt.NDArray[np.int64], first: int, stop: int, place: int = 0) -> Floats:
+    """(stop - first,) answers at closed positions, the same bits whatever happens at later ones.
+
+    Each value is the correctly rounded sum of the products of coefficients and words at its own and earlier positions
+    and at padding, so that it is a function of words that no later event touches.
+
+    Args:
+        spec: with publish "closed".
+        state: (size,) int64.
+        first: first position.
+        stop: position after the last.
+        place: number of the filter.
+
+    Raises:
+        EstimateError: a spec that does not publish closed positions, or positions outside.
+    """
+    if spec.publish != "closed" or not 0 <= first <= stop <= spec.length:
+        msg = f"closed positions need publish = 'closed' and lie from 0 to {spec.length}"
+        raise EstimateError(msg)
+    coefficients = spec.filters[place].coefficients
+    width = len(coefficients)
+    padded = np.zeros(width - 1 + spec.length)
+    padded[width - 1 :] = state[: spec.length]
+    if spec.size > spec.length and width > 1:
+        tail = min(width - 1, spec.size - spec.length)
+        padded[width - 1 - tail : width - 1] = state[spec.size - tail :]
+    backwards = coefficients[::-1]
+    out = [math.fsum((padded[k : k + width] * backwards).tolist()) / spec.grid for k in range(first, stop)]
+    return np.array(out, np.float64)
+
+
+def joined(previous: Answers, tail: Floats, current: Answers) -> Answers:
+    """The first answers of a series completed with the end of the series before it.
+
+    Args:
+        previous: the same filter's answers of the window before.
+        tail: `tail_of` the window before.
+        current: answers of this window, the first of them partial.
+
+    Returns:
+        Answers none of which is partial; the completed ones hold the noise of both windows.
+
+    Raises:
+        EstimateError: the two are not answers of one spec and filter.
+    """
+    if previous.spec != current.spec or previous.place != current.place or current.spec.mode != "linear":
+        msg = "joined needs two windows of the same spec, filter and mode 'linear'"
+        raise EstimateError(msg)
+    lags = len(tail)
+    values, stderr = current.values.copy(), current.stderr.copy()
+    values[:lags] += tail[: len(values)]
+    energy = _tail_errors(previous, lags)
+    stderr[:lags] = np.hypot(stderr[:lags], energy[: len(values)])
+    return Answers(
+        current.spec,
+        current.place,
+        current.layers + previous.layers if current.spec.noise != "counts" else current.layers,
+        current.positions,
+        values,
+        stderr,
+        np.zeros(len(values), np.bool_),
+    )
+
+
+def tail_of(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0) -> Floats:
+    """(lags - 1,) float64, what the positions of a window add to the first answers of the next one."""
+    lags = len(spec.filters[place]) - 1
+    return decode(spec, state, place)[spec.length : spec.length + lags]
+
+
+def _tail_errors(previous: Answers, lags: int) -> Floats:
+    """Standard errors of a tail."""
+    spec = previous.spec
+    if spec.noise != "counts":
+        return np.full(lags, math.sqrt(float(spec.mse(previous.layers)[previous.place])))
+    variance = sum(laplace_variance(spec.count_epsilon(layer)) for layer in previous.layers)
+    squares = spec.filters[previous.place].coefficients ** 2
+    out: Floats = np.sqrt(variance * np.cumsum(squares[:0:-1])[::-1])
+    return out
+
+
+def _asked(spec: ConvolutionSpec, one: Filter) -> tuple[npt.NDArray[np.int64], tuple[dict[str, int | str], ...] | None]:
+    """Positions of a filter's answers: all, or one for each cell of a marginal table."""
+    if spec.columns is None or not one.name.startswith("marginal:"):
+        return np.arange(spec.length, dtype=np.int64), None
+    named = [name for name in one.name.removeprefix("marginal:").split(",") if name]
+    listed = spec.columns.values
+    table = np.arange(spec.length).reshape(spec.columns.shape)
+    index = tuple(slice(None) if name in named else 0 for name in listed)
+    cells = np.asarray(table[index]).reshape(-1).astype(np.int64)
+    digits = spec.group.digits(cells)
+    order = list(listed)
+    labels = tuple(
+        {name: listed[name][int(row[order.index(name)])] for name in order if name in named} for row in digits
+    )
+    return cells, labels

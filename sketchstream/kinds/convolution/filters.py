@@ -1,0 +1,247 @@
+"""Filters that people name: what each answer adds up, as a vector of coefficients by lag.
+
+In: a text such as "window:64", numbers, or the path of a .npy file. Out: a frozen `Filter`. Touches: the file that a
+.npy path names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.spec import exact_rational
+
+Floats = npt.NDArray[np.float64]
+
+NAMED: Final = "window:W, average:W, sum, decay:A, difference, identity"
+LONGEST: Final = 1 << 22
+"""Coefficients of a filter, at most."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One filter of a series, or one kernel of a group.
+
+    Attributes:
+        name: how it was written, or "kernel" for plain numbers.
+        coefficients: (lags,) float64, read-only: the answer at position k is the sum over j of coefficients[j] times
+            the count at position k + origin - j. A kernel of a group has one coefficient for each element.
+        partial: lags before which an answer covers less than it says; 0 for running sums and decays, which never reach
+            back to before the first position.
+        digest: of the coefficients, so that filters compare by what they hold.
+    """
+
+    name: str
+    coefficients: Floats = field(repr=False, compare=False)
+    partial: int = 0
+    digest: bytes = field(default=b"", repr=False)
+
+    def __len__(self) -> int:
+        return len(self.coefficients)
+
+    @property
+    def integral(self) -> bool:
+        """Whether every coefficient is a whole number."""
+        return bool(np.all(self.coefficients == np.rint(self.coefficients)))
+
+    def to_data(self) -> str | list[float]:
+        """The name if it says everything, otherwise the coefficients."""
+        return self.name if self.name != "kernel" else self.coefficients.tolist()
+
+
+def parse_filter(written: object, length: int, *, trim: bool = True) -> Filter:
+    """The filter that a user wrote, for a series of this length.
+
+    Args:
+        written: one of window:W (moving sum), average:W (moving average), sum (running sum), decay:A (exponential
+            decay, lag j counts A^j), difference, identity; the path of a .npy file; or the coefficients by lag.
+        length: positions of the series; longer lags than it has cannot be reached.
+        trim: whether unreachable lags are cut off (linear mode); otherwise they are kept and judged by the caller.
+
+    Raises:
+        SpecError: a name or coefficients that cannot be.
+
+    Examples:
+        >>> parse_filter("window:3", 10).coefficients.tolist()
+        [1.0, 1.0, 1.0]
+    """
+    if isinstance(written, Filter):
+        return written
+    if isinstance(written, str):
+        if written.endswith(".npy"):
+            return _plain(_loaded(written), length, trim)
+        return _named(written.strip(), length)
+    return _plain(written, length, trim)
+
+
+def kernel_of(written: object, name: str = "kernel") -> Floats:
+    """Coefficients as float64, checked.
+
+    Raises:
+        SpecError: empty, not real, not finite, or all zero.
+    """
+    try:
+        array = np.asarray(written)
+    except ValueError:
+        array = np.array("")
+    if array.dtype == object and array.size:
+        wanted = f"{name} must hold numbers"
+        array = np.array([float(exact_rational(one, wanted)) for one in array.reshape(-1)]).reshape(array.shape)
+    if array.dtype.kind not in "biuf" or array.dtype.kind == "b":
+        msg = f"{name} must be real numbers, found an array of {array.dtype}"
+        raise SpecError(msg)
+    out = np.ascontiguousarray(array, np.float64)
+    if out.size == 0:
+        msg = f"{name} must not be empty"
+        raise SpecError(msg)
+    if not np.all(np.isfinite(out)):
+        msg = f"{name} must be finite, found NaN or infinity"
+        raise SpecError(msg)
+    if not np.any(out):
+        msg = f"{name} must not be all zero"
+        raise SpecError(msg)
+    if out.size > LONGEST:
+        msg = f"{name} must have at most {LONGEST} coefficients, found {out.size}"
+        raise SpecError(msg)
+    return out
+
+
+def _plain(written: object, length: int, trim: bool) -> Filter:
+    """A filter given by its coefficients."""
+    array = kernel_of(written)
+    if array.ndim != 1:
+        msg = f"kernel must be one-dimensional, found {array.ndim} dimensions"
+        raise SpecError(msg)
+    if trim and len(array) > length:
+        array = kernel_of(array[:length])
+    return _frozen("kernel", array, max(0, len(array) - 1))
+
+
+def _named(text: str, length: int) -> Filter:
+    """A filter given by its name."""
+    word, _, argument = text.partition(":")
+    wanted = f"kernel must be one of {NAMED}, a .npy path or numbers"
+    if word in ("window", "average"):
+        width = _width(argument, word, length)
+        return _frozen(text, np.full(width, 1.0 if word == "window" else 1 / width), width - 1)
+    if word == "decay":
+        rate = exact_rational(argument, f"{wanted}: decay:A with 0 < A < 1")
+        if not Fraction(0) < rate < 1:
+            msg = f"kernel decay:A needs 0 < A < 1, found {argument[:40]}"
+            raise SpecError(msg)
+        with np.errstate(under="ignore"):
+            powers = float(rate) ** np.arange(length, dtype=np.float64)
+        return _frozen(text, np.trim_zeros(powers, "b"))
+    if argument:
+        msg = f"{wanted}, found {text[:60]!r}"
+        raise SpecError(msg)
+    if word == "sum":
+        return _frozen(text, np.ones(length))
+    if word == "difference" and length > 1:
+        return _frozen(text, np.array([1.0, -1.0]), 1)
+    if word == "identity":
+        return _frozen(text, np.ones(1))
+    msg = f"{wanted}, found {text[:60]!r}"
+    raise SpecError(msg)
+
+
+def _width(argument: str, word: str, length: int) -> int:
+    """The width of a window, at most the length of the series."""
+    if not argument.isdecimal() or not 1 <= int(argument) <= length:
+        msg = f"kernel {word}:W needs a whole number W from 1 to the length {length}, found {argument[:40]!r}"
+        raise SpecError(msg)
+    return int(argument)
+
+
+def _frozen(name: str, array: Floats, partial: int = 0) -> Filter:
+    """A filter whose coefficients cannot be written to."""
+    array = array.copy()
+    array.setflags(write=False)
+    return Filter(name, array, partial, hashlib.blake2b(array.tobytes(), digest_size=16).digest())
+
+
+def _loaded(path: str) -> Any:
+    """The array in a .npy file; nothing is unpickled."""
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        msg = f"kernel {path[:80]!r} could not be read as a .npy file: {type(error).__name__}"
+        raise SpecError(msg) from None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Binary or small categorical columns, declared with all their values: the cells of a table.
+
+    Args:
+        values: for each column its values in order; two at least.
+
+    Examples:
+        >>> columns = Columns({"late": (0, 1), "day": ("mo", "tu", "we")})
+        >>> columns.shape, columns.cell({"late": 1, "day": "we"})
+        ((2, 3), 5)
+    """
+
+    values: Mapping[str, tuple[int | str, ...]]
+
+    def __init__(self, values: Mapping[str, Sequence[int | str]]) -> None:
+        kept: dict[str, tuple[int | str, ...]] = {}
+        for name, listed in values.items():
+            if isinstance(listed, str) or not isinstance(listed, (list, tuple)) or len(listed) < 2:
+                msg = f"column {name!r:.40} needs a list of two values or more"
+                raise SpecError(msg)
+            if any(isinstance(one, bool) or not isinstance(one, (int, str)) for one in listed):
+                msg = f"values of column {name!r:.40} must be whole numbers or text"
+                raise SpecError(msg)
+            if len(set(listed)) != len(listed):
+                msg = f"values of column {name!r:.40} must differ, found one twice"
+                raise SpecError(msg)
+            kept[name] = tuple(listed)
+        if not kept:
+            msg = "columns must name at least one column"
+            raise SpecError(msg)
+        object.__setattr__(self, "values", kept)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of values of each column."""
+        return tuple(len(one) for one in self.values.values())
+
+    def cell(self, record: Mapping[str, int | str]) -> int | None:
+        """Number of the cell that a record falls into; None where a column is missing or has another value."""
+        place = 0
+        for name, listed in self.values.items():
+            value = record.get(name)
+            if isinstance(value, bool) or value not in listed:
+                return None
+            place = place * len(listed) + listed.index(value)
+        return place
+
+    def marginal(self, names: Sequence[str]) -> Filter:
+        """The kernel whose convolution is the marginal table of these columns.
+
+        Args:
+            names: columns of the table; the empty list asks for the total.
+
+        Raises:
+            SpecError: a column that is not declared, or one named twice.
+        """
+        unknown = [name for name in names if name not in self.values]
+        if unknown or len(set(names)) != len(names):
+            msg = f"marginal must name declared columns, each once: {', '.join(self.values)}; found {unknown or names}"
+            raise SpecError(msg)
+        index = tuple(0 if name in names else slice(None) for name in self.values)
+        table = np.zeros(self.shape)
+        table[index] = 1.0
+        return _frozen("marginal:" + ",".join(names), table.reshape(-1))
+
+    def to_dict(self) -> dict[str, list[int | str]]:
+        """Plain data, in the order of declaration."""
+        return {name: list(listed) for name, listed in self.values.items()}

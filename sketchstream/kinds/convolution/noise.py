@@ -1,0 +1,260 @@
+"""One exact layer of noise for a state: integers from entropy to state, in every layout.
+
+In: the spec, the state, the law of the layer. Out: the state with one independent draw added to each word.
+Touches: the entropy source.
+Source: docs/theory/noise.md (the exact samplers); docs/theory/convolution.md, sections 6 and 7.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.convolution.spec import LAPLACE_STEP, ConvolutionSpec, Layer
+from sketchstream.noise.blocks import add_wrapping, flat
+from sketchstream.noise.entropy import Keystream, Source, Words
+from sketchstream.noise.gaussian import below_exponential
+from sketchstream.noise.thresholds import WIDTH, Draw
+
+Ints = npt.NDArray[np.int64]
+
+BASE: Final = LAPLACE_STEP
+"""Laplace noise of many scales is a multiple of the scale over BASE, plus a uniform remainder."""
+WIDE: Final = float(1 << 40)
+"""From this variance on one table serves all variances."""
+SURE: Final = (1 << WIDTH) - (1 << WIDTH) // BASE - 1
+"""Words below this accept a remainder without looking at it, as exp(-1/BASE) is above 1 - 1/BASE."""
+
+
+def new_state(spec: ConvolutionSpec) -> Ints:
+    """(size,) int64 of zeros: a state before its creation layer, which holds no data."""
+    return np.zeros(spec.size, np.int64)
+
+
+def add_noise(spec: ConvolutionSpec, state: Ints, layer: Layer | None = None, entropy: Source | None = None) -> None:
+    """Add one independent layer of exact noise to a state, in place.
+
+    Args:
+        spec: the specification.
+        state: (size,) int64, C-contiguous; sums wrap.
+        layer: the law; default the creation layer.
+        entropy: words for tests; by default a keystream under a key that is erased before this returns.
+
+    Raises:
+        SpecError: the state is not one of this spec.
+    """
+    view = flat(state, (np.int64,))
+    if view.size != spec.size:
+        msg = f"state must have {spec.size} words, found {view.size}"
+        raise SpecError(msg)
+    law = spec.layer() if layer is None else layer
+    if spec.noise == "counts":
+        from sketchstream.noise import discrete_laplace
+
+        discrete_laplace(view, spec.count_epsilon(law), entropy)
+    elif spec.layout == "time":
+        from sketchstream.kinds.convolution.synthesis import add_correlated
+
+        add_correlated(spec, view, law, entropy)
+    elif spec.noise == "gaussian":
+        add_gaussian(view, spec.lattice_scales(law), entropy)
+    else:
+        add_laplace(view, spec.lattice_scales(law).astype(np.int64) // BASE, entropy)
+
+
+def add_gaussian(out: Ints, variances: npt.NDArray[np.float64], entropy: Source | None = None) -> None:
+    """Add exact discrete Gaussian noise of variance parameter variances[i] to element i, in place.
+
+    From sigma = 2^20 on all elements share one table. |z| = t K + R with t = floor(sigma / BASE) + 2: K has weights
+    exp(-k^2 / (2 BASE^2)), R is uniform in [0, t), and both are accepted with probability exp(-E),
+    E = (t K + R)^2 / (2 sigma^2) - K^2 / (2 BASE^2), which is at least 0; minus zero is refused.
+
+    Args:
+        out: (n,) int64; sums wrap.
+        variances: (n,) float64, whole numbers up to 2^98, each the exact sigma^2.
+        entropy: words for tests.
+
+    Source: Karney 2016 (cells of equal width); docs/theory/convolution.md, section 6.
+    """
+    from sketchstream.noise import discrete_gaussian
+    from sketchstream.noise.varied import discrete_gaussians
+
+    small = variances < WIDE
+    if small.any():
+        values, which = np.unique(variances[small], return_inverse=True)
+        drawn = np.zeros(int(small.sum()), np.int64)
+        discrete_gaussians(drawn, [Fraction(int(one)) for one in values.tolist()], which.reshape(-1), entropy)
+        out[small] += drawn
+        drawn.fill(0)
+    pending = np.flatnonzero(~small)
+    if not pending.size:
+        return
+    source = Keystream() if entropy is None else entropy
+    draw = _draw(source)
+    parts = np.zeros(len(out), np.int64)
+    parts[pending] = np.floor(np.sqrt(variances[pending]) / BASE).astype(np.int64) + 2
+    shifts = (64 - np.frexp(parts.astype(np.float64))[1]).astype(np.uint64)
+    sure = _sure_words(1 << (int(variances[pending].min()).bit_length() - 1) // 2)
+    try:
+        while pending.size:
+            spare = 2 * pending.size + 64
+            signed = np.zeros(spare, np.int64)
+            discrete_gaussian(signed, Fraction(BASE**2), source)
+            cells = signed[signed >= 0][: pending.size]
+            now = pending[: cells.size]
+            words = np.empty((4, now.size), np.uint32)
+            source.fill(words.reshape(-1))
+            t = parts[now]
+            wide = (words[0].astype(np.uint64) << np.uint64(32)) | words[1]
+            rest = (wide >> shifts[now]).astype(np.int64)
+            kept = rest < t
+            for place in np.flatnonzero(kept & (words[2] >= sure[np.minimum(cells, len(sure) - 1)])).tolist():
+                k, variance = int(cells[place]), int(variances[now[place]])
+                exponent = Fraction((int(t[place]) * k + int(rest[place])) ** 2, 2 * variance)
+                exponent -= Fraction(k * k, 2 * BASE**2)
+                kept[place] = below_exponential(int(words[2, place]), WIDTH, exponent, WIDTH, draw)
+            value = t * cells + rest
+            negative = (words[3] >> np.uint32(31)).astype(np.bool_)
+            kept &= ~(negative & (value == 0))
+            out[now[kept]] += np.where(negative, -value, value)[kept]
+            pending = np.concatenate([now[~kept], pending[cells.size :]])
+            for scratch in (signed, cells, rest, value):
+                scratch.fill(0)
+            words.fill(0)
+    finally:
+        if entropy is None and isinstance(source, Keystream):
+            source.erase()
+
+
+@lru_cache(maxsize=16)
+def _sure_words(least: int) -> npt.NDArray[np.uint32]:
+    """By K, the words that accept for every remainder, where sigma is at least this.
+
+    With tau = t BASE / sigma <= 1 + 2 BASE / sigma, E is at most ((tau^2 - 1)(K + 1)^2 + 2 K + 1) / (2 BASE^2), and
+    exp(-E) is at least 1 - E. The last entry accepts nothing and serves all larger K.
+
+    Args:
+        least: a lower bound of sigma, at least 2^19.
+    """
+    excess = Fraction(2 * BASE, least)
+    stretch = 2 * excess + excess**2
+    out = []
+    for k in range(8 * BASE):
+        bound = (stretch * (k + 1) ** 2 + 2 * k + 1) / (2 * BASE**2)
+        out.append(max(0, math.floor((1 - bound) * (1 << WIDTH)) - 1))
+    return np.array([*out, 0], np.uint32)
+
+
+def add_laplace(out: Ints, parts: Ints, entropy: Source | None = None) -> None:
+    """Add exact discrete Laplace noise of scale BASE * parts[i] to element i, in place.
+
+    Pr[z = j] is proportional to exp(-|j| / (BASE t)). |z| = t V + R: V is geometric with ratio exp(-1/BASE), R uniform
+    in [0, t) and accepted with probability exp(-R / (BASE t)); minus zero is refused.
+
+    Args:
+        out: (n,) int64; sums wrap.
+        parts: (n,) int64, t, from 1 to 2^40.
+        entropy: words for tests.
+    """
+    from sketchstream.noise import discrete_laplace
+
+    source = Keystream() if entropy is None else entropy
+    draw = _draw(source)
+    shifts = (64 - np.frexp(parts.astype(np.float64))[1]).astype(np.uint64)  # t < 2^(64 - shift)
+    pending = np.arange(len(out))
+    try:
+        while pending.size:
+            cells = np.zeros(pending.size, np.int64)
+            discrete_laplace(cells, Fraction(1, BASE), source)
+            cells = np.where(cells > 0, cells - 1, -cells)
+            words = np.empty((4, pending.size), np.uint32)
+            source.fill(words.reshape(-1))
+            t = parts[pending]
+            wide = (words[0].astype(np.uint64) << np.uint64(32)) | words[1]
+            rest = (wide >> shifts[pending]).astype(np.int64)
+            kept = rest < t
+            for place in np.flatnonzero(kept & (words[2] >= SURE)).tolist():
+                exponent = Fraction(int(rest[place]), BASE * int(t[place]))
+                kept[place] = below_exponential(int(words[2, place]), WIDTH, exponent, WIDTH, draw)
+            value = t * cells + rest
+            negative = (words[3] >> np.uint32(31)).astype(np.bool_)
+            kept &= ~(negative & (value == 0))
+            chosen = pending[kept]
+            out[chosen] += np.where(negative, -value, value)[kept]
+            pending = pending[~kept]
+            for scratch in (cells, rest, value):
+                scratch.fill(0)
+            words.fill(0)
+    finally:
+        if entropy is None and isinstance(source, Keystream):
+            source.erase()
+
+
+def _draw(source: Source) -> Draw:
+    """One more word of a source."""
+    word: Words = np.empty(1, np.uint32)
+
+    def draw() -> int:
+        source.fill(word)
+        return int(word[0])
+
+    return draw
+
+
+def base_draws(count: int, *, gaussian: bool, source: Source) -> npt.NDArray[Any]:
+    """(count,) exact integers of scale 2^128: discrete Gaussian of that sigma, or discrete Laplace of that scale.
+
+    |z| = 2^79 K + R: K has weights exp(-K^2 / 2^99) or exp(-K / 2^49), R has 79 uniform bits and is accepted with
+    probability exp(-R (2^80 K + R) / 2^257) or exp(-R / 2^128), which is above 1 - 2^-32 for K below 2^54.
+
+    Args:
+        count: how many.
+        gaussian: which of the two laws.
+        source: words.
+    """
+    from sketchstream.noise import discrete_gaussian, discrete_laplace
+
+    draw = _draw(source)
+    out = np.zeros(count, np.object_)
+    pending = np.arange(count)
+    while pending.size:
+        cells = np.zeros(pending.size, np.int64)
+        if gaussian:
+            discrete_gaussian(cells, Fraction(1 << 98), source)
+            kept = cells >= 0
+        else:
+            discrete_laplace(cells, Fraction(1, 1 << 49), source)
+            kept = np.ones(pending.size, np.bool_)
+            cells = np.where(cells > 0, cells - 1, -cells)
+        words = np.empty((4, pending.size), np.uint32)
+        source.fill(words.reshape(-1))
+        accept = np.empty(pending.size, np.uint32)
+        source.fill(accept)
+        # 79 bits of the remainder and the sign from 128 bits of words.
+        rest = words[0].astype(np.object_) << 47 | words[1].astype(np.object_) << 15
+        rest |= (words[2] >> np.uint32(17)).astype(np.object_)
+        unsure = (accept == np.uint32(0xFFFFFFFF)) | (cells >= 1 << 54)
+        for place in np.flatnonzero(kept & unsure).tolist():
+            k, r = int(cells[place]), int(rest[place])
+            exponent = Fraction(r * ((k << 80) + r), 1 << 257) if gaussian else Fraction(r, 1 << 128)
+            kept[place] = below_exponential(int(accept[place]), WIDTH, exponent, WIDTH, draw)
+        value = (cells.astype(np.object_) << 79) + rest
+        negative = (words[3] >> np.uint32(31)).astype(np.bool_)
+        kept &= ~(negative & (value == 0).astype(np.bool_))
+        out[pending[kept]] = np.where(negative, -value, value)[kept]
+        pending = pending[~kept]
+        cells.fill(0)
+        words.fill(0)
+    return out
+
+
+def add_exact(out: Ints, values: npt.NDArray[Any]) -> None:
+    """Add whole numbers of any size to int64 words, modulo 2^64."""
+    for place, value in enumerate(values.tolist()):
+        add_wrapping(out, place, value)

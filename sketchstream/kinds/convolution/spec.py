@@ -1,0 +1,710 @@
+"""What a sketch of kind `convolution` is: its filters, its positions, its noise; validated once, frozen.
+
+In: what a user asks for. Out: a frozen `ConvolutionSpec`, its plain-data form and fingerprint, the law of every layer,
+and the mean squared error that follows. Touches: the file that a .npy kernel names.
+Source: Fawaz, Muthukrishnan & Nikolov 2013; docs/theory/convolution.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final, Literal, cast
+
+import msgpack
+import numpy as np
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.convolution.accounting import mu_of, require_delta, zcdp_budget
+from sketchstream.kinds.convolution.filters import LONGEST, Columns, Filter, kernel_of, parse_filter
+from sketchstream.kinds.convolution.group import Coordinates, Floats, Group
+from sketchstream.kinds.convolution.mechanism import (
+    Layout,
+    NoiseKind,
+    Shape,
+    Spectrum,
+    choose_length,
+    padded,
+    pure_shape,
+    smooth_length,
+    spectral_shape,
+)
+from sketchstream.spec import Epsilon, Unit, exact_epsilon, exact_rational, exact_share, whole
+
+Mode = Literal["linear", "circular"]
+Publish = Literal["state", "closed"]
+Measure = Literal["mu2", "rho", "epsilon"]
+
+GRID: Final = 1 << 32
+"""Largest grid of layout "fourier"."""
+BITS_GRID: Final = 1 << 20
+"""Grid where all columns are +-1: nothing is rounded."""
+LEAST_SCALE: Final = 1 << 10
+"""Smallest noise in lattice units; the discrete law is then as good as the continuous one."""
+MOST_SCALE: Final = 1 << 49
+"""Largest noise in lattice units that is drawn."""
+SMOOTHING: Final = 4
+"""Variance that every layer holds beyond the need, which makes integer noise as private as real noise."""
+ROUNDING_SHARE: Final = 0.012
+"""Layout "time": grids on which rounding adds at most a thousandth to the error."""
+COLUMN_ERROR: Final = 1
+"""Bound on the error of a column's entries in lattice units: one half by rounding, the rest by differing libraries."""
+LAPLACE_STEP: Final = 512
+"""Scales of Laplace noise are multiples of this: see `noise.add_laplace`."""
+SLACK: Final = 1 + 1e-12
+"""Covers the floating-point errors of sums of positive terms."""
+NOISES: Final = ("gaussian", "laplace", "laplace_pure", "counts")
+SYNTHESIS_BITS: Final = 128
+"""Layout "time": the base noise differs from the continuous one by at most 2^-SYNTHESIS_BITS of its scale."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The law of one layer of noise: what it costs the protected unit.
+
+    Attributes:
+        epsilon: what was asked for.
+        delta: what was asked for.
+        measure: "mu2" (Gaussian: squared sensitivity over variance), "rho" (zCDP) or "epsilon" (pure).
+        loss: in that measure, exact, never below the true loss.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    measure: Measure
+    loss: Fraction
+
+    def to_dict(self) -> dict[str, str]:
+        """Plain data."""
+        return {
+            "epsilon": str(self.epsilon),
+            "delta": str(self.delta),
+            "measure": self.measure,
+            "loss": str(self.loss),
+        }
+
+
+@dataclass(frozen=True)
+class ConvolutionSpec:
+    """A noisy series of counts, or table of counts, that is read through filters known beforehand.
+
+    Args:
+        kernel: one filter or a list of named ones that share the state. For a series: "window:W", "average:W", "sum",
+            "decay:A", "difference", "identity", a .npy path, or coefficients by lag. For groups: (M,) coefficients, or
+            with `columns` names such as "marginal:late,day".
+        length: positions of the series or elements of the group; with `columns` it may be left out.
+        group: "cyclic" (a series), "bool" (bit vectors, length a power of two) or orders of cyclic factors.
+        columns: declared columns instead of a group; position = cell.
+        mode: "linear" (nothing wraps around; the default for a series) or "circular" (the only mode of other groups).
+        origin: lag 0 is this place of the coefficients; above 0 an answer looks ahead.
+        epsilon: exact rational.
+        delta: exact rational in [1e-300, 0.5], or 0 for pure privacy.
+        noise: "gaussian", "laplace", "laplace_pure" (delta not spent), "counts" (Laplace noise on the counts) or
+            "auto", the one whose error is smallest.
+        layout: "fourier" (exact integers, an update touches each coefficient) or "time" (an update touches one).
+        floor: share of the budget that is spread evenly, in [0, 1); above 0 for layout "time".
+        unit: what is protected: one "event", or everything one "item" does in this sketch.
+        max_weight: largest absolute weight of one event (unit "event").
+        max_total: promised bound of an item's absolute weights together (unit "item").
+        capacity: largest sum of absolute weights.
+        publish: "state", or "closed" to publish each position when it closes.
+        intrusion: True adds fresh noise at seal; "closed" needs False.
+        epsilon_publish: of the fresh noise; default as epsilon.
+        delta_publish: of the fresh noise; default as delta.
+        weights: weight of each filter's error in the choice of the noise; default 1.
+
+    Raises:
+        SpecError: for anything that cannot be.
+
+    Examples:
+        >>> spec = ConvolutionSpec("window:64", 1024, epsilon="1", delta="1e-6")
+        >>> spec.noise, spec.transform_length, round(float(spec.mse()[0]), 1)
+        ('counts', 1089, 117.8)
+    """
+
+    filters: tuple[Filter, ...]
+    length: int
+    group: Group
+    columns: Columns | None
+    mode: Mode
+    origin: int
+    epsilon: Fraction
+    delta: Fraction
+    noise: NoiseKind
+    layout: Layout
+    floor: Fraction
+    unit: Unit
+    max_weight: int | None
+    max_total: int | None
+    capacity: int
+    publish: Publish
+    intrusion: bool
+    epsilon_publish: Fraction
+    delta_publish: Fraction
+    weights: tuple[Fraction, ...]
+    grid: int
+
+    kind = "convolution"
+
+    def __init__(
+        self,
+        kernel: object,
+        length: int | None = None,
+        *,
+        group: str | Sequence[int] = "cyclic",
+        columns: Columns | Mapping[str, Sequence[int | str]] | None = None,
+        mode: Mode | None = None,
+        origin: int = 0,
+        epsilon: Epsilon,
+        delta: Epsilon = 0,
+        noise: NoiseKind | Literal["auto"] = "auto",
+        layout: Layout = "fourier",
+        floor: Epsilon = "1/64",
+        unit: Unit = "event",
+        max_weight: int | None = None,
+        max_total: int | None = None,
+        capacity: int = 1 << 31,
+        publish: Publish = "state",
+        intrusion: bool = True,
+        epsilon_publish: Epsilon | None = None,
+        delta_publish: Epsilon | None = None,
+        weights: Sequence[Epsilon] | None = None,
+    ) -> None:
+        def put(**values: object) -> None:
+            for name, value in values.items():
+                object.__setattr__(self, name, value)
+
+        put(epsilon=exact_epsilon(epsilon), delta=_delta(delta, "delta"))
+        put(
+            epsilon_publish=self.epsilon if epsilon_publish is None else exact_epsilon(epsilon_publish),
+            delta_publish=self.delta if delta_publish is None else _delta(delta_publish, "delta_publish"),
+        )
+        put(floor=exact_share(floor, "floor"))
+        _one_of(layout, "layout", ("fourier", "time"))
+        _one_of(noise, "noise", (*NOISES, "auto"))
+        _one_of(publish, "publish", ("state", "closed"))
+        if intrusion not in (True, False):
+            msg = f"intrusion must be True or False, found {intrusion!r:.40}"
+            raise SpecError(msg)
+        put(publish=publish, intrusion=intrusion, capacity=whole(capacity, "capacity", 1, 1 << 61))
+        self._put_unit(put, unit, max_weight, max_total)
+        self._put_group(put, kernel, length, group, columns, mode, origin, layout)
+        given = [1] * len(self.filters) if weights is None else list(weights)
+        shares = tuple(exact_rational(one, "weights must be positive numbers, one a filter") for one in given)
+        if len(shares) != len(self.filters) or min(shares) <= 0:
+            msg = f"weights must be positive numbers, one for each of {len(self.filters)} filters"
+            raise SpecError(msg)
+        put(weights=shares)
+        self._put_noise(put, noise, layout)
+        self._require_closed()
+
+    def _put_unit(self, put: Any, unit: Unit, max_weight: int | None, max_total: int | None) -> None:
+        """Check what is protected, and its bound."""
+        _one_of(unit, "unit", ("event", "item"))
+        if unit == "event":
+            if max_total is not None:
+                msg = "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
+                raise SpecError(msg)
+            bound = whole(1 if max_weight is None else max_weight, "max_weight", 1, 1 << 30)
+            put(unit=unit, max_weight=bound, max_total=None)
+        else:
+            if max_total is None or max_weight is not None:
+                msg = "unit = 'item' needs max_total, the bound of an item's weights together, and no max_weight"
+                raise SpecError(msg)
+            put(unit=unit, max_weight=None, max_total=whole(max_total, "max_total", 1, 1 << 30))
+
+    def _put_group(
+        self,
+        put: Any,
+        kernel: object,
+        length: int | None,
+        group: str | Sequence[int],
+        columns: Columns | Mapping[str, Sequence[int | str]] | None,
+        mode: Mode | None,
+        origin: int,
+        layout: Layout,
+    ) -> None:
+        """Check the positions, the group and the filters."""
+        series = group == "cyclic" and columns is None
+        chosen = mode or ("linear" if series else "circular")
+        _one_of(chosen, "mode", ("linear", "circular"))
+        if not series and chosen == "linear":
+            msg = "mode = 'linear' belongs to series (group = 'cyclic'); groups and columns are circular"
+            raise SpecError(msg)
+        if columns is not None:
+            columns = columns if isinstance(columns, Columns) else Columns(columns)
+            shape = columns.shape
+        elif series:
+            shape = (whole(length, "length", 1, LONGEST),)
+        elif group == "bool":
+            size = whole(length, "length", 2, LONGEST)
+            if size & (size - 1):
+                msg = f"group = 'bool' needs a length that is a power of two, found {size}"
+                raise SpecError(msg)
+            shape = (2,) * (size.bit_length() - 1)
+        elif isinstance(group, str):
+            msg = f"group must be 'cyclic', 'bool' or a list of orders, found {group[:40]!r}"
+            raise SpecError(msg)
+        else:
+            shape = tuple(whole(order, "order of a cyclic factor", 2, LONGEST) for order in group)
+        positions = math.prod(shape)
+        if not shape or positions > LONGEST or (length is not None and length != positions):
+            msg = f"length must be the number of elements, here {positions}, at most {LONGEST}; found {length!r:.40}"
+            raise SpecError(msg)
+        put(length=positions, columns=columns, mode=chosen)
+        filters = _filters(kernel, positions, columns, trim=chosen == "linear")
+        longest = max(map(len, filters))
+        put(filters=filters, origin=whole(origin, "origin", 0, longest - 1))
+        if self.origin and len(filters) > 1:
+            msg = "origin above 0 is for a single filter"
+            raise SpecError(msg)
+        if chosen == "circular":
+            wrong = [len(one) for one in filters if len(one) != positions and one.name == "kernel"]
+            if wrong:
+                msg = f"mode = 'circular' needs as many coefficients as positions, {positions}, found {wrong[0]}"
+                raise SpecError(msg)
+            put(group=Group(shape))
+        else:
+            widest = max(filters, key=len)
+            if layout == "time":
+                put(group=Group((self._smooth(widest, positions),)))
+            else:
+                put(group=Group((choose_length(widest, self.origin, positions),)))
+
+    def _smooth(self, widest: Filter, positions: int) -> int:
+        """Among a few lengths with a quick exact transform, the one with the smallest error."""
+        sizes = [smooth_length(positions + len(widest) - 1)]
+        while len(sizes) < 4:
+            sizes.append(smooth_length(sizes[-1] + 1))
+        return min(
+            sizes,
+            key=lambda size: Spectrum.of(Group((size,)), [padded(widest, self.origin, size)]).mean_magnitude,
+        )
+
+    def _put_noise(self, put: Any, noise: str, layout: Layout) -> None:
+        """Check the noise, or choose it."""
+        candidates: Sequence[str] = NOISES if noise == "auto" else (noise,)
+        if self.delta == 0:
+            if noise in ("gaussian", "laplace"):
+                msg = f"noise = {noise!r} needs delta > 0"
+                raise SpecError(msg)
+            candidates = [one for one in candidates if one in ("laplace_pure", "counts")]
+        else:
+            require_delta(self.delta)
+            require_delta(self.delta_publish, "delta_publish")
+        if noise == "laplace_pure" and self.delta != 0:
+            msg = "noise = 'laplace_pure' needs delta = 0; 'auto' may choose it for any delta"
+            raise SpecError(msg)
+        if layout == "time":
+            if noise == "laplace_pure":
+                msg = "noise = 'laplace_pure' needs layout = 'fourier'"
+                raise SpecError(msg)
+            if noise != "counts" and self.floor == 0:
+                msg = "floor must be above 0 with layout = 'time': coefficients without noise would lie open"
+                raise SpecError(msg)
+            candidates = [one for one in candidates if one != "laplace_pure"]
+        fitting: list[tuple[float, int, str, int]] = []
+        refused: SpecError | None = None
+        for place, one in enumerate(candidates):
+            put(noise=one, layout="time" if one == "counts" else layout, grid=1)
+            self._forget()
+            try:
+                put(grid=self._grid())
+                self._forget()
+                self._require_scales()
+                weighted = float(np.dot([float(w) for w in self.weights], self.mse()))
+                fitting.append((weighted, place, one, self.grid))
+            except SpecError as error:
+                refused = error
+        if not fitting:
+            assert refused is not None
+            raise refused
+        _, _, best, grid = min(fitting)
+        put(noise=best, layout="time" if best == "counts" else layout, grid=grid)
+        if best == "counts" and self.mode == "linear":  # the transform only decodes: any length will do
+            put(group=Group((smooth_length(self.length + max(map(len, self.filters)) - 1),)))
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what was derived from another candidate."""
+        for name in ("spectrum", "shape", "coordinates", "fingerprint"):
+            self.__dict__.pop(name, None)
+
+    def _require_closed(self) -> None:
+        """What publication in instalments rests on."""
+        if self.publish != "closed":
+            return
+        found = []
+        if self.mode != "linear":
+            found.append(f"mode {self.mode!r}")
+        if self.origin:
+            found.append(f"origin {self.origin}")
+        if self.intrusion:
+            found.append("intrusion True")
+        if self.layout != "time":
+            found.append(f"layout {self.layout!r}")
+        if found:
+            msg = (
+                "publish = 'closed' needs mode = 'linear', origin = 0, intrusion = False and a state by position "
+                f"(layout = 'time' or noise = 'counts'); found {', '.join(found)}"
+            )
+            raise SpecError(msg)
+
+    @property
+    def bound(self) -> int:
+        """Largest sum of absolute weights of one protected unit, Delta_1."""
+        return self.max_weight or self.max_total or 1
+
+    @property
+    def transform_length(self) -> int:
+        """M, elements of the group of the transform."""
+        return self.group.size
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """The eigenvalues of the filters."""
+        if self.mode == "linear":
+            kernels = [padded(one, self.origin, self.group.size) for one in self.filters]
+        else:
+            kernels = [self._circular(one) for one in self.filters]
+        return Spectrum.of(self.group, kernels, [float(one) for one in self.weights])
+
+    def _circular(self, one: Filter) -> Floats:
+        """A kernel of the group, rolled back by the origin."""
+        out = np.zeros(self.group.size)
+        out[: len(one)] = one.coefficients
+        return np.roll(out, -self.origin) if self.origin else out
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The noise of each coefficient, up to its size; not for noise "counts"."""
+        if self.noise == "laplace_pure":
+            return pure_shape(self.spectrum, self.length).quantized()
+        return spectral_shape(self.spectrum, self.noise, self.layout, float(self.floor)).quantized()
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """The real Fourier coordinates that layout "fourier" stores."""
+        return Coordinates.of(self.group, self.shape.kept)
+
+    @property
+    def size(self) -> int:
+        """Words of the state."""
+        if self.noise == "counts":
+            return self.length
+        return self.group.size if self.layout == "time" else self.coordinates.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of a word of the state: int64, wrapping."""
+        return np.dtype(np.int64)
+
+    @property
+    def grid_scale(self) -> float:
+        """Lattice units of one unit of a real Fourier coordinate, or of one count in layout "time"."""
+        exact = self.group.bits and self.layout == "fourier"
+        return self.grid * math.sqrt(self.group.size) if exact else float(self.grid)
+
+    @property
+    def measure(self) -> Measure:
+        """The measure in which layers of this noise add up."""
+        return cast(
+            "Measure", {"gaussian": "mu2", "laplace": "rho", "laplace_pure": "epsilon", "counts": "epsilon"}[self.noise]
+        )
+
+    def layer(self, epsilon: Epsilon | None = None, delta: Epsilon | None = None) -> Layer:
+        """The law of one layer: of the creation layer, or of fresh noise for another epsilon and delta.
+
+        Args:
+            epsilon: default as at creation.
+            delta: default as at creation.
+
+        Raises:
+            SpecError: a number outside its range, or noise that the state cannot hold.
+        """
+        eps = self.epsilon if epsilon is None else exact_epsilon(epsilon)
+        target = self.delta if delta is None else _delta(delta, "delta")
+        if self.measure == "epsilon":
+            return Layer(eps, target, "epsilon", eps)
+        require_delta(target)
+        if self.noise == "laplace":
+            return Layer(eps, target, "rho", zcdp_budget(eps, target - self.sampling_delta(eps, target)) / 2)
+        # Integer noise is compared with rounded real noise: epsilon and delta give way by far less than this.
+        eased = (
+            eps * (1 - Fraction(1, 10**12)),
+            (target - self.sampling_delta(eps, target)) * (1 - Fraction(1, 10**9)),
+        )
+        return Layer(eps, target, "mu2", mu_of(*eased) ** 2)
+
+    @property
+    def published_layer(self) -> Layer | None:
+        """The law of the fresh noise at seal; None where the bare state is published."""
+        return self.layer(self.epsilon_publish, self.delta_publish) if self.intrusion else None
+
+    def sampling_delta(self, epsilon: Fraction, delta: Fraction) -> Fraction:
+        """Layout "time": bound on what the finite precision of the synthesis adds to delta; 0 otherwise.
+
+        Raises:
+            SpecError: it is above a tenth of delta.
+        """
+        if self.layout != "time" or self.noise == "counts":
+            return Fraction(0)
+        # A coordinate is off by at most 2^-SYNTHESIS_BITS of its scale; a value then by sqrt(M) times the largest.
+        largest = math.sqrt(float(np.max(self.shape.relative)) / self._least_budget(epsilon, delta))
+        error = Fraction(1, 1 << SYNTHESIS_BITS) * math.ceil(math.sqrt(self.group.size) * (largest + 1))
+        changed = 2 * self.grid * self.group.size * error
+        spent = (1 + Fraction(math.exp(min(float(epsilon), 700)))) * changed
+        if spent * 10 > delta:
+            msg = (
+                f"layout = 'time' would spend {float(spent):.3g} of delta {float(delta):.3g} on its sampler "
+                f"(M {self.group.size}, grid {self.grid}): use layout = 'fourier' or a larger delta"
+            )
+            raise SpecError(msg)
+        return spent
+
+    def _least_budget(self, epsilon: Fraction, delta: Fraction) -> float:
+        """A lower bound of the budget of `scale_budget`, without the reserve that depends on it."""
+        budget = zcdp_budget(epsilon, delta / 2) if self.noise == "laplace" else mu_of(epsilon, delta / 2) ** 2
+        return float(budget) / self.bound**2
+
+    def scale_budget(self, layer: Layer) -> float:
+        """The budget that sizes the noise: mu^2, S = 2 rho or epsilon^2, for one count, columns rounded."""
+        loss = layer.loss / self.bound**2
+        if layer.measure == "epsilon":
+            loss = layer.loss**2 / self.bound**2
+        elif layer.measure == "rho":
+            loss = 2 * loss
+        return float(loss) / self._inflation(layer) ** 2
+
+    def _inflation(self, layer: Layer) -> float:
+        """Factor on all scales that covers the rounding of the columns."""
+        if self.layout == "time" or self.group.bits:
+            return SLACK
+        if layer.measure != "epsilon":
+            return (1 + COLUMN_ERROR * math.sqrt(self.group.size) / self.grid) * SLACK
+        inverse = self.coordinates.spread(1 / np.sqrt(np.where(self.shape.kept, self.shape.relative, 1.0)))
+        return (1 + COLUMN_ERROR / self.grid * float(np.sum(inverse))) * SLACK
+
+    def scales2(self, layer: Layer) -> Floats:
+        """(M,) float64 by character: variance (Gaussian) or squared scale (Laplace) of a real coordinate, counts."""
+        return self.shape.relative / self.scale_budget(layer)
+
+    def lattice_scales(self, layer: Layer) -> Floats:
+        """(size,) float64 whole numbers: the parameters of the discrete law of each word, layout "fourier".
+
+        Gaussian noise: the variance; Laplace noise: the scale. Each is rounded up.
+        """
+        by_word = cast("Floats", self.coordinates.spread(self.scales2(layer)))
+        if self.noise == "gaussian":
+            return np.ceil(by_word * self.grid_scale**2 * SLACK) + SMOOTHING
+        return np.ceil(np.sqrt(by_word) * self.grid_scale * SLACK / LAPLACE_STEP) * LAPLACE_STEP
+
+    def count_epsilon(self, layer: Layer) -> Fraction:
+        """Noise "counts": the ratio parameter of the discrete Laplace noise on each position."""
+        return layer.epsilon / self.bound
+
+    def _grid(self) -> int:
+        """The lattice for this noise and layout."""
+        if self.noise == "counts":
+            return self._require_headroom(1, 1.0)
+        if self.layout == "time":
+            mse = self.mse()
+            grid = 1
+            while grid * grid * ROUNDING_SHARE * float(np.min(mse / self.spectrum.energy)) < 1:
+                grid *= 2
+            return self._require_headroom(grid, 1.0)
+        if self.group.bits:
+            return self._require_headroom(BITS_GRID, 1.0)
+        grid = GRID
+        while grid > 1 and self.capacity * grid >= 2**62 * math.sqrt(self.group.size / 2):
+            grid //= 2
+        return self._require_headroom(grid, math.sqrt(2 / self.group.size))
+
+    def _require_headroom(self, grid: int, largest: float) -> int:
+        """Refuse a capacity that the words cannot hold."""
+        if self.capacity * grid * largest >= 2**62:
+            msg = f"capacity must stay below 2^62 lattice units, found {self.capacity} on a grid of 1/{grid}"
+            raise SpecError(msg)
+        return grid
+
+    def _require_scales(self) -> None:
+        """Refuse noise that the words cannot hold, or that is too small for the lattice."""
+        layers = [self.layer()] + ([published] if (published := self.published_layer) else [])
+        if self.noise == "counts":
+            return
+        for layer in layers:
+            if self.layout == "fourier":
+                scales = np.sqrt(cast("Floats", self.coordinates.spread(self.scales2(layer)))) * self.grid_scale
+                low, high = float(scales.min()), float(scales.max())
+            else:
+                low, high = math.inf, math.sqrt(float(np.max(self.scales2(layer)))) * self.grid
+            if high > MOST_SCALE:
+                msg = (
+                    f"noise of {high:.3g} lattice units is above 2^49: raise floor, or lower capacity or use a larger "
+                    "epsilon or delta"
+                )
+                raise SpecError(msg)
+            if low < LEAST_SCALE:
+                msg = (
+                    f"noise of {low:.3g} lattice units is below 2^10 on a grid of 1/{self.grid}: lower capacity, "
+                    "epsilon or delta"
+                )
+                raise SpecError(msg)
+
+    def mse(self, layers: Sequence[Layer] | None = None) -> Floats:
+        """(filters,) mean squared error of each filter's answers, the mean over the positions.
+
+        Args:
+            layers: the layers whose noise is in the published state; default one creation layer.
+        """
+        given = (self.layer(),) if layers is None else layers
+        if self.noise == "counts":
+            variance = sum(laplace_variance(self.count_epsilon(layer)) for layer in given)
+            return variance * self._mean_energy()
+        total = sum((self.shape.mse(self.scale_budget(layer)) for layer in given), np.zeros(len(self.filters)))
+        if self.layout == "time" and self.grid > 1:
+            total = total + self.spectrum.energy * len(given) / (12 * self.grid**2)
+        return total
+
+    def _mean_energy(self) -> Floats:
+        """(filters,) squared coefficients that fall on positions, the mean over the answers."""
+        if self.mode == "circular":
+            return self.spectrum.energy
+        return np.array([float(np.mean(self.position_energy(place))) for place in range(len(self.filters))])
+
+    def position_energy(self, place: int) -> Floats:
+        """(N,) the sum of the squared coefficients of one filter that fall on positions, at each answer."""
+        if self.mode == "circular":
+            return np.full(self.length, self.spectrum.energy[place])
+        squares = np.cumsum(np.concatenate([[0.0], self.filters[place].coefficients ** 2]))
+        k = np.arange(self.length) + self.origin
+        width = len(self.filters[place])
+        out: Floats = squares[np.minimum(k, width - 1) + 1] - squares[np.clip(k - self.length + 1, 0, width)]
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, canonical: equal specs give equal dictionaries."""
+        written = [one.to_data() for one in self.filters]
+        out: dict[str, Any] = {
+            "kind": self.kind,
+            "kernel": written[0] if len(written) == 1 else written,
+            "length": self.length,
+            "group": list(self.group.shape) if self.mode == "circular" else "cyclic",
+            "mode": self.mode,
+            "origin": self.origin,
+            "epsilon": str(self.epsilon),
+            "delta": str(self.delta),
+            "noise": self.noise,
+            "layout": self.layout,
+            "floor": str(self.floor),
+            "unit": self.unit,
+            "capacity": self.capacity,
+            "publish": self.publish,
+            "intrusion": self.intrusion,
+            "epsilon_publish": str(self.epsilon_publish),
+            "delta_publish": str(self.delta_publish),
+            "transform_length": self.transform_length,
+            "grid": self.grid,
+            "support": self.support_digest,
+        }
+        if self.mode == "circular" and len(self.group.shape) == 1:
+            out["group"] = "cyclic"
+        if self.columns is not None:
+            out["columns"] = [[name, listed] for name, listed in self.columns.to_dict().items()]
+        if len(written) > 1:
+            out["weights"] = [str(one) for one in self.weights]
+        if self.max_weight is not None:
+            out["max_weight"] = self.max_weight
+        if self.max_total is not None:
+            out["max_total"] = self.max_total
+        return out
+
+    @property
+    def support_digest(self) -> str:
+        """Digest of which coefficients the state holds; two hosts must agree on it before they add states."""
+        kept = np.ones(1, np.bool_) if self.noise == "counts" else self.shape.kept
+        return hashlib.blake2b(np.packbits(kept).tobytes(), digest_size=8, person=b"sketch-support").hexdigest()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ConvolutionSpec:
+        """The spec that `to_dict` described.
+
+        Raises:
+            SpecError: unknown fields, or derived fields that come out otherwise on this machine.
+        """
+        fields = dict(data)
+        kind = fields.pop("kind", None)
+        if kind != cls.kind:
+            msg = f"expected a spec of kind 'convolution', found {kind!r:.40}"
+            raise SpecError(msg)
+        derived = {name: fields.pop(name, None) for name in ("transform_length", "grid", "support")}
+        columns = fields.pop("columns", None)
+        if columns is not None:
+            fields["columns"] = Columns(dict(columns))
+            fields.pop("group", None)
+        delta = fields.get("delta")
+        if fields.get("noise") == "laplace_pure":  # chosen by "auto" for a delta that it does not spend
+            fields["delta"] = 0
+        try:
+            made = cls(**fields)
+        except TypeError:
+            msg = "spec has fields that this version does not know, or lacks some"
+            raise SpecError(msg) from None
+        if fields.get("noise") == "laplace_pure" and delta is not None:
+            object.__setattr__(made, "delta", _delta(delta, "delta"))
+        found = {"transform_length": made.transform_length, "grid": made.grid, "support": made.support_digest}
+        if found != derived:
+            wrong = ", ".join(name for name in found if found[name] != derived[name])
+            msg = f"spec was written with another {wrong} than this machine derives: the states do not fit"
+            raise SpecError(msg)
+        return made
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """16 bytes that are equal exactly for equal specs."""
+        described = dict(sorted(self.to_dict().items()))
+        return hashlib.blake2b(msgpack.packb(described), digest_size=16, person=b"sketch-spec").digest()
+
+
+def laplace_variance(epsilon: Fraction) -> float:
+    """Variance of discrete Laplace noise of ratio exp(-epsilon): 1 / (2 sinh(epsilon / 2)^2)."""
+    return 1 / (2 * math.sinh(float(epsilon) / 2) ** 2)
+
+
+def _delta(value: Epsilon, name: str) -> Fraction:
+    """A delta as written, exactly."""
+    exact = exact_rational(value, f"{name} must be a number in [0, 0.5]")
+    if not 0 <= exact <= Fraction(1, 2):
+        msg = f"{name} must be 0 or in [1e-300, 0.5], found {str(value)[:40]}"
+        raise SpecError(msg)
+    if exact:
+        require_delta(exact, name)
+    return exact
+
+
+def _one_of(value: object, name: str, allowed: Sequence[str]) -> None:
+    """Refuse a word that is not listed."""
+    if value not in allowed:
+        msg = f"{name} must be one of {', '.join(allowed)}, found {value!r:.40}"
+        raise SpecError(msg)
+
+
+def _filters(written: object, positions: int, columns: Columns | None, *, trim: bool) -> tuple[Filter, ...]:
+    """One filter, or several that are named."""
+    several = isinstance(written, (list, tuple)) and len(written) > 0 and all(isinstance(one, str) for one in written)
+    out = []
+    for one in cast("Sequence[object]", written) if several else (written,):
+        if isinstance(one, str) and one.startswith("marginal:"):
+            if columns is None:
+                msg = "kernel marginal:... needs columns"
+                raise SpecError(msg)
+            out.append(columns.marginal([name for name in one.removeprefix("marginal:").split(",") if name]))
+        elif not trim and isinstance(one, np.ndarray) and one.ndim > 1:
+            out.append(parse_filter(kernel_of(one).reshape(-1), positions, trim=False))
+        else:
+            out.append(parse_filter(one, positions, trim=trim))
+    return tuple(out)
