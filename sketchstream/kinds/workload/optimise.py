@@ -29,6 +29,8 @@ TOLERANCE: Final = 1e-3
 WORST_GAP: Final = 0.05
 """Gap that is accepted when the search runs out of steps."""
 MOST_STEPS: Final = 2000
+FULL_RANK: Final = ("identity", "prefix", "ranges", "trailing")
+"""Factors whose rank is the number of cells."""
 DAMPING: Final = 1e-3
 """Least factor of a column's weight before it is raised to the power of the step."""
 
@@ -102,9 +104,13 @@ def reduce(workload: Workload) -> Reduced:
     Raises:
         SpecError: the rank exceeds 4096.
     """
+    if any(all(factor.name in FULL_RANK for factor in product) for product in workload.products):
+        _require_rank(workload.size)
     if workload.writable and workload.count <= 4 * workload.size:
         return reduce_matrix(workload.dense())
-    _require_rank(1 if workload.size <= MAX_RANK else workload.size)
+    if workload.size > MAX_RANK:
+        msg = f"a workload of more than {MAX_RANK} cells may ask 4 queries a cell, found {workload.count} queries"
+        raise SpecError(msg)
     values, vectors = np.linalg.eigh(workload.gram())
     values, vectors = values[::-1], vectors[:, ::-1]
     kept = values > workload.size * np.finfo(np.float64).eps * values[0]

@@ -64,7 +64,7 @@ def forecast(spec: WorkloadSpec, *, merged: int = 1) -> Forecast:
     """
     laws = [spec.layer()] * merged + ([spec.fresh()] if spec.intrusion else [])
     variance = sum(law.variance for law in laws)
-    stderr = np.sqrt(variance * np.maximum(spec.workload.variances(spec.strategy.spread), 0.0))
+    stderr = np.sqrt(variance * spec.variances)
     unit = variance / spec.strategy.sensitivity2
     gaussian = not spec.pure and spec.objective == "total" and spec.row_weights is None
     bound = None

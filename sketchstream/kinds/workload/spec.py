@@ -230,6 +230,32 @@ class WorkloadSpec:
         """
         return layer_law(self.mechanism, self.strategy, epsilon, delta, self.weight)
 
+    @cached_property
+    def variances(self) -> Floats:
+        """(d,) variance of each answer for independent noise of variance 1 in each counter."""
+        return np.maximum(self.workload.variances(self.strategy.spread), 0.0)
+
+    @cached_property
+    def heaviness(self) -> Floats:
+        """(d,) sum of the fourth powers of each answer's coefficients in the counters, over the square of the second.
+
+        It is 1 for an answer that reads one counter, and near 0 for one that averages many.
+        """
+        fourth = np.empty(self.workload.count)
+        step = max(1, (1 << 22) // self.length)
+        for start in range(0, len(fourth), step):
+            chosen = np.arange(start, min(start + step, len(fourth)), dtype=np.int64)
+            fourth[chosen] = np.sum((self.workload.some_rows(chosen) @ self.strategy.decoder) ** 4, axis=1)
+        out: Floats = np.divide(fourth, self.variances**2, out=np.zeros_like(fourth), where=self.variances > 0)
+        return out
+
+    @property
+    def integral(self) -> bool:
+        """Whether unprojected answers are whole numbers, so that their noise is on the integers too."""
+        strategy = self.strategy
+        direct = strategy.form == "queries" and strategy.rank == strategy.length
+        return direct or (strategy.form == "identity" and self.workload.integer)
+
     @property
     def pure(self) -> bool:
         """Whether the noise is pure: its loss is an epsilon, and not a mu^2."""

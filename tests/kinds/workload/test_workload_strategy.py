@@ -1,0 +1,225 @@
+"""Integer strategies: exact sensitivities, unbiased decoding, bytes; which mechanism `auto` takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from sketchstream.errors import ChecksumError, FormatError, SpecError, TruncatedError
+from sketchstream.kinds.workload import Strategy, Workload, choose, marginals, optimise
+from sketchstream.kinds.workload.mechanism import laplace_candidates, layer_law
+from sketchstream.kinds.workload.pure import tree_levels
+from sketchstream.kinds.workload.strategy import attained, from_matrix, from_shape
+
+ONE, DELTA = Fraction(1), Fraction(1, 10**6)
+EXAMPLES = [
+    "prefix:32",
+    "windows:40:7",
+    "marginals:6:1,2",
+    "ranges:24",
+    "prefix:5 x ranges:4",
+    "prefix:9 x windows:8:3",
+]
+
+
+def gaussian(text: str) -> tuple[Workload, Strategy]:
+    workload = Workload.named(text)
+    return workload, choose(workload, "gaussian", ONE, DELTA).strategy
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_strategies_are_unbiased_and_waste_almost_nothing(text: str) -> None:
+    workload, strategy = gaussian(text)
+    matrix = workload.dense()
+    back = matrix @ strategy.decoder
+    assert np.abs(back @ strategy.matrix - matrix).max() <= 1e-12 * np.abs(matrix).max()
+    shape = optimise(workload)
+    assert attained(workload, strategy) <= 1.00001 * shape.upper
+    np.testing.assert_allclose(workload.variances(strategy.spread), (back**2).sum(axis=1), rtol=1e-9)
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_sensitivities_are_those_of_the_integers(text: str) -> None:
+    for strategy in (gaussian(text)[1], choose(Workload.named(text), "laplace", ONE, DELTA).strategy):
+        columns = strategy.matrix.T.tolist()
+        assert strategy.sensitivity2 == max(sum(value * value for value in column) for column in columns)
+        assert strategy.sensitivity1 == max(sum(abs(value) for value in column) for column in columns)
+
+
+def test_sensitivities_beyond_64_bits_stay_exact() -> None:
+    matrix = np.array([[1 << 40, 3], [1 << 40, -(1 << 41)]], np.int64)
+    strategy = from_matrix(Workload.named("prefix:2"), matrix, "queries")
+    assert strategy.sensitivity2 == 9 + (1 << 82)
+    assert strategy.sensitivity1 == (1 << 41) + 3
+
+
+@pytest.mark.parametrize(("bits", "most"), [(8, 0.013), (12, 2.6e-3), (16, 1e-4), (20, 4e-6)])
+def test_rounding_costs_what_is_said(bits: int, most: float) -> None:
+    workload = Workload.named("prefix:64")
+    shape = optimise(workload)
+    root = np.linalg.cholesky(shape.covariance)
+    from sketchstream.kinds.workload.strategy import _cells_root
+
+    matrix = np.rint(np.ldexp(_cells_root(root, shape.reduced.columns), bits)).astype(np.int64)
+    made = Strategy(matrix, "cells", bits, workload.digest)
+    assert abs(attained(workload, made) / shape.upper - 1) <= most
+
+
+def test_two_prefixes_have_the_triangular_strategy_of_the_closed_form() -> None:
+    workload = Workload.named("prefix:2")
+    made = from_shape(workload, optimise(workload, tolerance=1e-12))
+    np.testing.assert_allclose(made.matrix / 2**20, [[1, 0.3819660113], [0, 0.9241763718]], atol=3e-6)
+
+
+def test_scales_are_raised_until_rounding_is_harmless() -> None:
+    workload = Workload.named("prefix:64")
+    shape = optimise(workload)
+    made = from_shape(workload, shape, bits=4)
+    assert made.bits in (12, 16)
+    assert attained(workload, made) <= 1.001 * shape.upper
+    steep = Workload.of_matrix(np.array([[1.0, 1.0], [0.0, 1e-12]]))
+    assert from_shape(steep, optimise(steep, tolerance=1e-9)).bits >= 20
+    with pytest.raises(SpecError, match="could not be rounded"):
+        from_shape(workload, dataclasses.replace(shape, upper=0.9 * shape.upper))
+
+
+def test_real_queries_of_low_rank_are_nearly_unbiased() -> None:
+    matrix = np.random.default_rng(4).normal(size=(5, 30))
+    workload = Workload.of_matrix(matrix)
+    made = from_shape(workload, optimise(workload))
+    assert made.form == "rounded"
+    assert np.abs(matrix @ made.decoder @ made.matrix - matrix).max() < 1e-5
+
+
+def test_bytes_bring_the_strategy_back_and_show_every_change() -> None:
+    _, strategy = gaussian("windows:40:7")
+    data = strategy.to_bytes()
+    again = Strategy.from_bytes(data)
+    assert again.digest == strategy.digest
+    assert again.matrix.tolist() == strategy.matrix.tolist()
+    assert (again.lower, again.upper, again.rank) == (strategy.lower, strategy.upper, strategy.rank)
+    changed = strategy.matrix.copy()
+    changed[3, 5] ^= 1
+    assert from_matrix(Workload.named("windows:40:7"), changed, strategy.form).digest != strategy.digest
+    with pytest.raises(FormatError, match="expected the bytes"):
+        Strategy.from_bytes(b"nothing")
+    for cut in (6, 40, len(data) - 10):
+        with pytest.raises(FormatError):
+            Strategy.from_bytes(data[:cut])
+    with pytest.raises((TruncatedError, FormatError)):
+        Strategy.from_bytes(data[: len(data) // 2])
+    refused = 0
+    for position in range(0, len(data), 97):
+        broken = bytearray(data)
+        broken[position] ^= 4
+        try:
+            found = Strategy.from_bytes(bytes(broken))
+        except FormatError:
+            refused += 1
+        else:  # the bounds of the optimiser are informative: the strategy is what it was
+            assert found.matrix.tolist() == strategy.matrix.tolist()
+    assert refused > 20
+
+
+def test_a_strategy_with_a_lowered_sensitivity_is_refused() -> None:
+    import msgpack
+
+    data = gaussian("prefix:8")[1].to_bytes()
+    size = int.from_bytes(data[4:8], "little")
+    head = msgpack.unpackb(data[8 : 8 + size])
+    head["sensitivity2"] = "1"
+    packed = msgpack.packb(head)
+    with pytest.raises(ChecksumError, match="digest mismatch"):
+        Strategy.from_bytes(data[:4] + len(packed).to_bytes(4, "little") + packed + data[8 + size :])
+
+
+def random_signs(d: int, n: int) -> Workload:
+    return Workload.of_matrix(np.random.default_rng(1).integers(0, 2, (d, n)) * 2 - 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "mechanism", "error"),
+    [
+        ("identity:64", "laplace", 1.84),
+        ("prefix:64", "laplace", 34.4),
+        ("prefix:256", "laplace", 70.8),
+        ("windows:256:64", "laplace", 68.1),
+        ("ranges:64", "laplace", 36.6),
+        ("marginals:8:1", "l2ball", 36.6),
+        ("marginals:8:2", "gaussian", 118.15),
+        ("marginals:8:3", "laplace", 58.9),
+        ("marginals:8:1,2,3", "laplace", 75.3),
+    ],
+)
+def test_auto_takes_the_smallest_predicted_error(text: str, mechanism: str, error: float) -> None:
+    workload = Workload.named(text)
+    found = choose(workload, "auto", ONE, DELTA)
+    assert found.mechanism == mechanism
+    assert found.error / workload.count == pytest.approx(error, rel=0.005)
+
+
+def test_auto_takes_gaussian_noise_for_random_signs() -> None:
+    workload = random_signs(64, 1024)
+    found = choose(workload, "auto", ONE, DELTA)
+    assert found.mechanism == "gaussian"
+    assert found.error / 64 == pytest.approx(1132, rel=0.01)
+
+
+def test_a_small_rank_favours_the_ball() -> None:
+    workload = random_signs(12, 100)
+    ball, dense = choose(workload, "l2ball", ONE, DELTA), choose(workload, "gaussian", ONE, DELTA)
+    assert ball.error / dense.error == pytest.approx(13 / 17.8479, rel=1e-3)
+    assert choose(workload, "auto", ONE, DELTA).mechanism == "l2ball"
+
+
+def test_predicted_errors_are_those_of_the_strategies() -> None:
+    workload = Workload.named("ranges:12")
+    for candidate in laplace_candidates(workload, 12, ONE, 3, "total", None):
+        law = layer_law("laplace", candidate.strategy, ONE, DELTA, 3)
+        total = workload.variances(candidate.strategy.spread).sum() * law.variance
+        assert candidate.error == pytest.approx(total, rel=1e-9)
+
+
+def test_trees_have_the_published_weights() -> None:
+    (levels,) = [tree_levels(Workload.named("prefix:64").gram(), 16)]
+    assert levels == [(1, 141), (16, 115)]
+
+
+def test_weights_of_a_tree_beat_equal_ones() -> None:
+    workload = Workload.named("prefix:64")
+    gram = workload.gram()
+    from sketchstream.kinds.workload.pure import tree_error
+
+    for branching in (2, 4, 8):
+        levels = tree_levels(gram, branching)
+        equal = [(branching**i, 50) for i in range(10) if branching**i < 64 * branching]
+        assert tree_error(gram, levels) < tree_error(gram, equal)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "delta", "text", "message"),
+    [
+        ("best", DELTA, "prefix:4", "mechanism must be one of"),
+        ("gaussian", Fraction(0), "prefix:4", "delta must be > 0"),
+        ("paper", Fraction(0), "prefix:4", "delta must be > 0"),
+        ("l2ball", DELTA, "prefix:17", "rank 16 at most, found 17"),
+        ("gaussian", DELTA, "identity:5000", "rank 5000 exceeds 4096"),
+    ],
+)
+def test_mechanisms_that_do_not_apply_are_refused(mechanism: str, delta: Fraction, text: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        choose(Workload.named(text), mechanism, ONE, delta)
+
+
+def test_pure_privacy_needs_no_delta() -> None:
+    found = choose(marginals({"a": 2, "b": 2}, (1,)), "auto", ONE, Fraction(0))
+    assert found.mechanism in ("laplace", "l2ball")
+
+
+@pytest.mark.parametrize("mechanism", ["paper", "plain"])
+def test_mechanisms_for_comparison_are_worse(mechanism: str) -> None:
+    workload = Workload.named("prefix:32")
+    assert choose(workload, mechanism, ONE, DELTA).error > 1.3 * choose(workload, "gaussian", ONE, DELTA).error
