@@ -72,6 +72,16 @@ def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
     return exact
 
 
+def exact_delta(value: Epsilon, name: str = "delta") -> Fraction:
+    """The exact rational that a user wrote, from 1e-300 to 0.5; SpecError for anything else."""
+    wanted = f"{name} must be in [1e-300, 0.5], such as '1e-6'"
+    exact = exact_rational(value, wanted)
+    if not Fraction(1, 10**300) <= exact <= Fraction(1, 2):
+        msg = f"{wanted}, found {str(value)[:40]}"
+        raise SpecError(msg)
+    return exact
+
+
 def exact_rational(value: Epsilon, wanted: str) -> Fraction:
     """The exact rational that a user wrote; SpecError with `wanted` and what was found if it is none."""
     value = _python_number(value)

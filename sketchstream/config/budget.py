@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sketchstream.errors import ConfigError
+from sketchstream.privacy.composition import Losses
+from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledger import Loss, show
 from sketchstream.stream.windows import DAY_MS, MINUTE_MS, Calendar, Width
 
 if TYPE_CHECKING:
-    from sketchstream.privacy.ledger import Ledger
+    from sketchstream.privacy.deployment import AnyLedger
+    from sketchstream.privacy.gaussian import GaussianLoss
 
 YEARS = (1970, 2100)
 """Years in which clock changes of a time zone are looked for."""
@@ -34,17 +37,20 @@ class Budget:
     """What a unit may lose over a period.
 
     Args:
-        epsilon: the limit. (Noise with a delta would have a second limit beside it; none has so far.)
+        epsilon: the limit.
         period: its length, and the time zone in which it begins.
+        delta: at which the limit is meant; None: all noise must be pure, delta = 0.
     """
 
     epsilon: Fraction
     period: Calendar
+    delta: Fraction | None = None
 
     def __str__(self) -> str:
         """As in the configuration."""
         zone = "" if self.period.timezone == "UTC" else f" ({self.period.timezone})"
-        return f"{self.epsilon} per {self.period.width}{zone}"
+        limit = str(self.epsilon) if self.delta is None else f"(epsilon {self.epsilon}, delta {float(self.delta):g})"
+        return f"{limit} per {self.period.width}{zone}"
 
     def stretch(self, window: tuple[int, int]) -> tuple[int, int]:
         """All periods in which a window has a part, from the beginning of the first to the end of the last."""
@@ -63,7 +69,7 @@ class Planned:
 
     name: str
     calendar: Calendar
-    ledger: Ledger
+    ledger: AnyLedger
 
     @property
     def of_items(self) -> bool:
@@ -71,19 +77,29 @@ class Planned:
         return self.ledger.unit == "item"
 
 
-def item_loss(sketches: Iterable[Planned], period: Calendar) -> Loss:
+def item_losses(sketches: Iterable[Planned], period: Calendar) -> Losses:
     """Most that an item loses in one period to the sketches of unit "item".
 
     They are refused on topics that are not keyed by item, so it pays in one partition of each window.
     """
-    losses = (one.ledger.loss() * most_windows(one.calendar, period) for one in sketches if one.of_items)
-    return sum(losses, Fraction(0))
+    losses = (
+        Losses.of_sketch(one.ledger.loss()).times(most_windows(one.calendar, period))
+        for one in sketches
+        if one.of_items
+    )
+    return sum(losses, Losses())
 
 
-def event_loss(sketches: Iterable[Planned]) -> Loss:
+def event_losses(sketches: Iterable[Planned]) -> Losses:
     """Most that an event loses to all sketches: it lies in one window of each."""
-    worst = (max((gap.loss for gap in one.ledger.loss_by_gap()), default=Fraction(0)) for one in sketches)
-    return sum(worst, Fraction(0))
+    return sum((Losses.of_sketch(_of_event(one.ledger)) for one in sketches), Losses())
+
+
+def _of_event(ledger: AnyLedger) -> Loss | GaussianLoss:
+    """Most that one event loses to a sketch."""
+    if isinstance(ledger, GaussianLedger):
+        return ledger.loss()
+    return max((gap.loss for gap in ledger.loss_by_gap()), default=Fraction(0))
 
 
 def require(budget: Budget, sketches: Iterable[Planned]) -> str:
@@ -97,17 +113,25 @@ def require(budget: Budget, sketches: Iterable[Planned]) -> str:
         ConfigError: it is above the budget; names the sketches and what each of them costs.
     """
     planned = tuple(sketches)
-    items, events = item_loss(planned, budget.period), event_loss(planned)
+    items = item_losses(planned, budget.period).epsilon(budget.delta)
+    events = event_losses(planned).epsilon(budget.delta)
     unit, loss = ("item", items) if items >= events else ("event", events)
     if loss <= budget.epsilon:
         return f"an {unit} loses at most {show(loss)} of {budget}"
+    gaussian = any(isinstance(one.ledger, GaussianLedger) for one in planned)
+    if budget.delta is None and gaussian:
+        msg = (
+            f"Gaussian noise needs a delta beside epsilon, and privacy.budget = {budget} has none: add one, such as "
+            'delta = "1e-6"'
+        )
+        raise ConfigError(msg)
     shares = []
     for one in planned:
         number = most_windows(one.calendar, budget.period) if unit == "item" else 1
         if unit == "event" or one.of_items:
             times = f"{number} times " if number > 1 else ""
-            each = one.ledger.loss() if unit == "item" else event_loss([one])
-            shares.append(f"{one.name} {times}{show(each)}")
+            each = one.ledger.loss() if unit == "item" else _of_event(one.ledger)
+            shares.append(f"{one.name} {times}{show(Losses.of_sketch(each).epsilon(budget.delta))}")
     msg = (
         f"an {unit} could lose {show(loss)} in one period ({', '.join(shares)}), above privacy.budget = "
         f"{budget}: lower epsilon_publish, use longer windows or fewer sketches, or raise the budget"
@@ -189,7 +213,7 @@ def longest_day_ms(timezone: str) -> int:
     return day_lengths_ms(timezone)[-1]
 
 
-def parse(epsilon: Fraction, per: str, calendars: Iterable[Calendar]) -> Budget:
+def parse(epsilon: Fraction, per: str, calendars: Iterable[Calendar], delta: Fraction | None = None) -> Budget:
     """The budget that a configuration says; periods begin in the sketches' time zone if they share one, else in UTC.
 
     Raises:
@@ -201,4 +225,4 @@ def parse(epsilon: Fraction, per: str, calendars: Iterable[Calendar]) -> Budget:
     except ConfigError as error:
         msg = f"privacy.budget.per: {error}".replace("a window is", "a period is")
         raise ConfigError(msg) from None
-    return Budget(epsilon, Calendar(width, zones.pop() if len(zones) == 1 else "UTC"))
+    return Budget(epsilon, Calendar(width, zones.pop() if len(zones) == 1 else "UTC"), delta)

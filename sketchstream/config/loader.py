@@ -13,7 +13,6 @@ import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
         WorkerTable,
     )
     from sketchstream.hashing import Key
-    from sketchstream.privacy.ledger import Loss
+    from sketchstream.privacy.composition import Losses
     from sketchstream.quality import Rule
     from sketchstream.stream.partitioner import Partitioner
 
@@ -286,16 +285,17 @@ class Config:
     def budget(self) -> Budget | None:
         """What the protected unit may lose over a period."""
         from sketchstream.config import budget
-        from sketchstream.spec import exact_epsilon
+        from sketchstream.spec import exact_delta, exact_epsilon
 
         table = self.privacy.budget
         if table is None:
             return None
         try:
             limit = exact_epsilon(table.epsilon, "privacy.budget.epsilon")
+            delta = None if table.delta is None else exact_delta(table.delta, "privacy.budget.delta")
         except SpecError as error:
             raise ConfigError(str(error)) from None
-        return budget.parse(limit, table.per, (plan.calendar for plan in self.sketches))
+        return budget.parse(limit, table.per, (plan.calendar for plan in self.sketches), delta)
 
     def check_budget(self) -> str | None:
         """One line that says what a period costs; None without a budget.
@@ -308,12 +308,12 @@ class Config:
         limit = self.budget
         return None if limit is None else budget.require(limit, self._planned())
 
-    def items_in_a_period(self) -> Loss:
-        """Most that an item loses in one period of the budget, if every window is counted once; 0 without a budget."""
+    def items_in_a_period(self) -> Losses | None:
+        """Most that an item loses in one period of the budget, if every window is counted once; None without one."""
         from sketchstream.config import budget
 
         limit = self.budget
-        return Fraction(0) if limit is None else budget.item_loss(self._planned(), limit.period)
+        return None if limit is None else budget.item_losses(self._planned(), limit.period)
 
     def _planned(self) -> list[Planned]:
         """The sketches, as far as budgets go."""

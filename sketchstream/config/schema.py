@@ -97,6 +97,7 @@ class BudgetTable(Table):
     """`budget` of `[privacy]`: what a unit may lose over a period."""
 
     epsilon: Number
+    delta: Number | None = None
     per: str
 
 

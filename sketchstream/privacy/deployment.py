@@ -21,20 +21,28 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sketchstream.errors import BudgetError
+from sketchstream.privacy.composition import Composed, Losses, compose
 from sketchstream.privacy.copies import UNKNOWN, copied_loss, families
+from sketchstream.privacy.gaussian import ROUNDINGS, GaussianLoss, Smoothed
+from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.guarantee import approximate
+from sketchstream.privacy.history import History
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Loss, Promise, show
 from sketchstream.privacy.looks import event_losses, item_loss
 from sketchstream.privacy.measures import PureEpsilon, concentrated
 from sketchstream.privacy.zcdp import DELTA
+from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:
     from sketchstream.published import Release, SealedState
     from sketchstream.spec import ProfileSpec
 
+_DELTA = str(DELTA)
+_NOTHING = GaussianLoss.none()
 Window = tuple[int, int]
 
 
@@ -45,12 +53,17 @@ class Periods(Protocol):
     def epsilon(self) -> Fraction:
         """The most that a unit may lose in one period."""
 
+    @property
+    def delta(self) -> Fraction | None:
+        """At which epsilon is meant; None: pure losses only."""
+
     def stretch(self, window: Window) -> Window:
         """All periods in which a window has a part, from the beginning of the first to the end of the last."""
 
 
-Measure = Callable[[Loss], Loss]
-"""What a sketch's loss adds to a total: itself, or its square halved in zCDP (Theorem 5a)."""
+Measured = Callable[["Record"], Loss]
+"""What a sketch adds to a total: its pure loss, the square of that halved in zCDP (Theorem 5a), or its mu^2."""
+AnyLedger = Ledger | GaussianLedger
 
 
 @dataclass(frozen=True)
@@ -71,10 +84,10 @@ class Record:
     window: Window | None
     partition: int | None
     counts: tuple[int, ...]
-    ledger: Ledger
+    ledger: AnyLedger
     seal_id: bytes = UNKNOWN
     conflicts: int = 0
-    copies: tuple[Ledger, ...] = ()
+    copies: tuple[AnyLedger, ...] = ()
 
     @classmethod
     def of(cls, published: Release | SealedState) -> Record:
@@ -90,22 +103,37 @@ class Record:
         """What names it."""
         return self.name, self.revision, self.window, self.partition
 
+    @property
+    def gaussian(self) -> bool:
+        """Whether its losses are mu^2."""
+        return isinstance(self.ledger, GaussianLedger)
+
     def event(self) -> Loss:
-        """Most that an event loses here."""
+        """Most that an event loses here: a pure epsilon, which Gaussian noise has not."""
+        if self.gaussian:
+            return math.inf
         if self.copies:
             return self._copied()
-        history = _public(self.ledger)
-        gaps = event_losses(history, PureEpsilon(self.ledger.max_weight))
+        gaps = event_losses(_public(self.ledger), PureEpsilon(self.ledger.max_weight))
         return max((gap.loss for gap in gaps), default=Fraction(0))
 
     def item(self) -> Loss:
-        """Most that an item loses here; infinite for unit "event"."""
-        if self.ledger.unit != "item":
+        """Most that an item loses here; infinite for unit "event", and for Gaussian noise."""
+        if self.ledger.unit != "item" or self.gaussian:
             return math.inf
         return self._copied() if self.copies else item_loss(_public(self.ledger))
 
+    @cached_property
+    def mu(self) -> GaussianLoss:
+        """Most that its unit loses to Gaussian noise here; nothing where noise is of another kind."""
+        if not isinstance(self.ledger, GaussianLedger):
+            return GaussianLoss.none()
+        if self.copies:  # of what copies show together only mu^2 is known
+            return GaussianLoss.without_bound_of_delta(self._copied())
+        return GaussianLoss.of(_public(self.ledger), self.ledger.shift, unit=self.ledger.unit)
+
     def _copied(self) -> Loss:
-        """Most that an event, or an item, loses to all copies together."""
+        """Most that an event, or an item, loses to all copies together, in the ledger's measure."""
         return copied_loss([_public(one) for one in (self.ledger, *self.copies)])
 
     def parts(self) -> Iterator[Record]:
@@ -115,15 +143,11 @@ class Record:
             yield self
             return
         for part in history.parts:
-            yield from replace(self, ledger=replace(self.ledger, history=part), seal_id=UNKNOWN).parts()
+            part_ledger: AnyLedger = replace(self.ledger, history=part)
+            yield from replace(self, ledger=part_ledger, seal_id=UNKNOWN).parts()
 
 
-def _pure(loss: Loss) -> Loss:
-    """Pure losses add as they are."""
-    return loss
-
-
-def _public(ledger: Ledger) -> Any:
+def _public(ledger: AnyLedger) -> History:
     """The history that counts: without copies, with the promised publication."""
     history = ledger.history.without_copies()
     return history if history.seal is not None else history.sealed_by(*ledger.promised.entries(ledger.max_weight))
@@ -145,21 +169,40 @@ class Total:
     Args:
         event, event_zcdp: most that one event loses (it lies in one window of each sketch).
         item, item_zcdp: most that one item loses to the sketches of unit "item", over all windows of the stretch.
+        event_gaussian, item_gaussian: the same for sketches with Gaussian noise, which are in none of the others.
     """
 
     event: Loss
     event_zcdp: Loss
     item: Loss
     item_zcdp: Loss
+    event_gaussian: GaussianLoss = _NOTHING
+    item_gaussian: GaussianLoss = _NOTHING
 
-    def to_dict(self) -> dict[str, str]:
-        """Losses as strings."""
-        return {
+    def event_at(self, delta: Epsilon) -> Composed:
+        """One (epsilon, delta) for an event, over sketches of all measures."""
+        return compose(self.event, self.event_zcdp, self.event_gaussian, delta)
+
+    def item_at(self, delta: Epsilon) -> Composed:
+        """One (epsilon, delta) for an item, over sketches of all measures."""
+        return compose(self.item, self.item_zcdp, self.item_gaussian, delta)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Losses as strings; with Gaussian noise also mu^2, and all measures together."""
+        out: dict[str, Any] = {
             "event": show(self.event),
             "event_zcdp": show(self.event_zcdp),
             "item": show(self.item),
             "item_zcdp": show(self.item_zcdp),
         }
+        for unit, loss, together in (
+            ("event", self.event_gaussian, self.event_at),
+            ("item", self.item_gaussian, self.item_at),
+        ):
+            if loss.mu2:
+                out[f"{unit}_gaussian"] = loss.to_dict(_DELTA)
+                out[f"{unit}_together"] = together(_DELTA).to_dict()
+        return out
 
 
 @dataclass(frozen=True)
@@ -223,11 +266,18 @@ class Deployment:
     def total(self, records: Sequence[Record] | None = None) -> Total:
         """What some of the records, or all of them, cost together."""
         chosen = self.records if records is None else records
+        pure = [record for record in chosen if not record.gaussian]
+        gaussian = [record for record in chosen if record.gaussian]
         return Total(
-            _event_total(chosen, _pure),
-            _event_total(chosen, concentrated),
-            self._item_total(chosen, _pure),
-            self._item_total(chosen, concentrated),
+            _event_total(pure, Record.event),
+            _event_total(pure, lambda record: concentrated(record.event())),
+            self._item_total(pure, Record.item),
+            self._item_total(pure, lambda record: concentrated(record.item())),
+            _gaussian_total(gaussian, lambda loss: _event_total(gaussian, loss)),
+            _gaussian_total(
+                [record for record in gaussian if record.ledger.unit == "item"],
+                lambda loss: self._item_total(gaussian, loss),
+            ),
         )
 
     def by_day(self) -> dict[str, Total]:
@@ -238,19 +288,41 @@ class Deployment:
         return {day: self.total(records) for day, records in sorted(days.items())}
 
     def period(self) -> tuple[Loss, Loss]:
-        """Most that an event, and an item, have lost in any one period of the budget."""
+        """Most that an event, and an item, have lost in any one period of the budget: epsilon, at the budget's delta.
+
+        Without a delta pure losses are added, exactly, and there is no room for Gaussian noise.
+        """
+        event, item = self._period()
+        assert self.budget is not None
+        return event.epsilon(self.budget.delta), item.epsilon(self.budget.delta)
+
+    def _period(self) -> tuple[Losses, Losses]:
+        """The same in all measures."""
         if self.budget is None:
             msg = "this deployment has no budget"
             raise ValueError(msg)
+        total = self.total()
+        items = [record for record in self.records if record.gaussian and record.ledger.unit == "item"]
+        item = Losses(
+            self._worst_period(Record.item),
+            self._worst_period(lambda record: concentrated(record.item())),
+            _gaussian_total(items, lambda loss: self._worst_period(loss, gaussian=True)),
+        )
+        return Losses(total.event, total.event_zcdp, total.event_gaussian), item
+
+    def _worst_period(self, loss: Measured, *, gaussian: bool = False) -> Loss:
+        """Most that an item has lost in any one period of the budget, to sketches of one measure."""
+        assert self.budget is not None
         always: Loss = Fraction(0)
         steps: list[tuple[int, int, Loss]] = []
-        for window, loss in self._item_windows(self.records, _pure):
+        chosen = [record for record in self.records if record.gaussian == gaussian]
+        for window, lost in self._item_windows(chosen, loss):
             if window is None:
-                always = always + loss
+                always = always + lost
             else:
                 start, end = self.budget.stretch(window)
-                steps += [(start, 1, loss), (end, 0, loss)]
-        return _event_total(self.records, _pure), always + _sweep(steps)
+                steps += [(start, 1, lost), (end, 0, lost)]
+        return always + _sweep(steps)
 
     def unbounded_for_items(self) -> list[str]:
         """Names of sketches of unit "event": an item loses m times an event's loss to them, for its m events."""
@@ -264,7 +336,7 @@ class Deployment:
         """Records of states that were copied and published more than once: an incident."""
         return [record for record in self.records if record.copies]
 
-    def require_room(self, specs: Mapping[str, ProfileSpec], items_again: Loss = Fraction(0)) -> None:
+    def require_room(self, specs: Mapping[str, ProfileSpec], items_again: Losses | None = None) -> None:
         """Refuse to count the same events once more, by sketches of these specs, beyond the limit or the budget.
 
         Args:
@@ -276,20 +348,22 @@ class Deployment:
         """
         if not self.records:
             return
-        if self.budget is not None:
-            spent = self.period()[1]
-            if items_again and spent + items_again > self.budget.epsilon:
+        if self.budget is not None and items_again is not None:
+            lost = self._period()[1]
+            spent, again = lost.epsilon(self.budget.delta), items_again.epsilon(self.budget.delta)
+            if again and (lost + items_again).epsilon(self.budget.delta) > self.budget.epsilon:
                 msg = (
                     f"items have lost up to {show(spent)} in one period by what was published, and would lose "
-                    f"{show(items_again)} more by being counted again, above privacy.budget = {self.budget}: count "
+                    f"{show(again)} more by being counted again, above privacy.budget = {self.budget}: count "
                     "only new events, or raise it"
                 )
-                asked = items_again if isinstance(items_again, Fraction) else self.budget.epsilon
+                asked = again if isinstance(again, Fraction) else self.budget.epsilon
                 raise BudgetError(msg, asked=asked, spent=spent, limit=self.budget.epsilon)
         if self.limit is None:
             return
-        again = [Record(name, 0, None, None, (), planned(specs[name])) for name in specs]
-        spent, more = self.total().event, _event_total(again, _pure)
+        recount = [Record(name, 0, None, None, (), planned(specs[name])) for name in specs]
+        total, more = self.total(), _event_total(recount, Record.event)
+        spent = total.event_at(_DELTA).epsilon if total.event_gaussian.mu2 else total.event
         if spent + more > self.limit:
             msg = (
                 f"events have lost up to {show(spent)} by what was published, and would lose {show(more)} more by "
@@ -307,7 +381,12 @@ class Deployment:
         for (name, revision), records in groups.items():
             total = self.total(records)
             unit = records[0].ledger.unit
-            worst = max(record.event() if unit == "event" else record.item() for record in records)
+            if records[0].gaussian:
+                worst = str(GaussianLoss.worst(record.mu for record in records).at(_DELTA))
+                every = str((total.event_gaussian if unit == "event" else total.item_gaussian).at(_DELTA))
+            else:
+                worst = show(max(record.event() if unit == "event" else record.item() for record in records))
+                every = show(total.event if unit == "event" else total.item)
             rows.append(
                 {
                     "sketch": name or "-",
@@ -315,8 +394,8 @@ class Deployment:
                     "unit": unit,
                     "windows": str(len({record.window for record in records})),
                     "partitions": str(len({record.partition for record in records})),
-                    "one window": show(worst),
-                    "all windows": show(total.event if unit == "event" else total.item),
+                    "one window": worst,
+                    "all windows": every,
                 }
             )
         return rows
@@ -341,6 +420,7 @@ class Deployment:
                     "partition_counts": list(record.counts),
                     "event": show(record.event()),
                     "item": show(record.item()),
+                    **({"gaussian": record.mu.to_dict(_DELTA)} if record.gaussian else {}),
                     "conflicts": record.conflicts,
                     "copies": len(record.copies),
                     "ledger": record.ledger.to_dict(),
@@ -357,14 +437,24 @@ class Deployment:
         lines = ["  ".join(name.ljust(wide[name]) for name in names).rstrip()]
         lines += ["  ".join(row[name].ljust(wide[name]) for name in names).rstrip() for row in rows]
         total = self.total()
-        lines.append(f"one event loses at most {show(total.event)} in all sketches together")
+        mixed = " of pure epsilon" if any(record.gaussian for record in self.records) else ""
+        lines.append(f"one event loses at most {show(total.event)} in all sketches{mixed} together")
         days = self.by_day()
-        if any(record.ledger.unit == "item" for record in self.records):
+        if any(record.ledger.unit == "item" and not record.gaussian for record in self.records):
             worst = max(days.values(), key=lambda one: one.item)
             lines.append(
                 f"one item loses at most {show(worst.item)} in a day and {show(total.item)} over everything published "
                 f"({approximate(total.item_zcdp)} by zCDP, delta {DELTA:g})"
             )
+        for unit, loss, together, pure in (
+            ("event", total.event_gaussian, total.event_at, total.event),
+            ("item", total.item_gaussian, total.item_at, total.item),
+        ):
+            if loss.mu2:
+                text = f"mu^2 {show(loss.mu2)}, {loss.at(_DELTA)}" if loss.mu2 != math.inf else "no bound"
+                lines.append(f"one {unit} loses at most {text} in all sketches with Gaussian noise together")
+                if pure:
+                    lines.append(f"one {unit} loses at most {together(_DELTA)} in all sketches of both measures")
         for name in self.unbounded_for_items():
             lines.append(f"{name or 'the sketch'}: somebody with m events loses up to m times an event's loss")
         if self.limit is not None:
@@ -382,11 +472,12 @@ class Deployment:
                 f"{record.partition}: {record.conflicts + 1} states were published under one name"
             )
         for record in self.copied():
+            measure = "mu^2 " if record.gaussian else ""
             place = f"{record.name}, revision {record.revision}, window {record.window}, partition {record.partition}"
             lines.append(
                 f"INCIDENT: {place if record.name else 'a sketch'}: {len(record.copies) + 1} copies of one state were "
                 f"published; together they cost an {record.ledger.unit} "
-                f"{'without a bound' if record._copied() == math.inf else show(record._copied())}"
+                f"{'without a bound' if record._copied() == math.inf else measure + show(record._copied())}"
             )
         lines.append("not counted: other deployments, other consumer groups and restored old files on the same topic")
         return "\n".join(lines)
@@ -399,11 +490,11 @@ class Deployment:
         kept = max(event, item) <= self.budget.epsilon
         return {"limit": str(self.budget), "event": show(event), "item": show(item), "kept": kept}
 
-    def _item_total(self, records: Sequence[Record], measure: Measure) -> Loss:
+    def _item_total(self, records: Sequence[Record], loss: Measured) -> Loss:
         """Over windows the losses of an item add."""
-        return sum((loss for _, loss in self._item_windows(records, measure)), Fraction(0))
+        return sum((lost for _, lost in self._item_windows(records, loss)), Fraction(0))
 
-    def _item_windows(self, records: Sequence[Record], measure: Measure) -> Iterator[tuple[Window | None, Loss]]:
+    def _item_windows(self, records: Sequence[Record], loss: Measured) -> Iterator[tuple[Window | None, Loss]]:
         """What an item loses in each window of each sketch; over partitions as the topic's key says."""
         windows: dict[Any, dict[Any, Loss]] = {}
         counts: dict[Any, set[int]] = {}
@@ -411,7 +502,7 @@ class Deployment:
             if record.ledger.unit == "item":
                 key = record.name, record.revision, record.window
                 held = windows.setdefault(key, {})
-                held[record.partition] = held.get(record.partition, Fraction(0)) + measure(record.item())
+                held[record.partition] = held.get(record.partition, Fraction(0)) + loss(record)
                 counts.setdefault(key, set()).update(record.counts)
         for key, held in windows.items():
             lies_in = max(1, len(counts[key])) if self.keyed else len(held)
@@ -424,17 +515,41 @@ def _order(place: tuple[str, int, Window | None, int | None]) -> tuple[str, int,
     return name, revision, window or (0, 0), -1 if partition is None else partition
 
 
-def _event_total(records: Sequence[Record], measure: Measure) -> Loss:
+def _gaussian_total(records: Sequence[Record], total: Callable[[Measured], Loss]) -> GaussianLoss:
+    """A total of losses to Gaussian noise: mu^2 and every bound of delta, each totalled by itself.
+
+    Args:
+        records: of which something is in the total.
+        total: of one number for each record.
+    """
+    if not records:
+        return GaussianLoss.none()
+    if len(records) == 1:
+        return records[0].mu
+    bounds = []
+    for at, rounding in enumerate(ROUNDINGS):
+        distance = total(lambda record, at=at: _exact(record.mu.smoothed[at].kappa))  # type: ignore[misc]
+        mu2 = total(lambda record, at=at: record.mu.smoothed[at].mu2)  # type: ignore[misc]
+        bounds.append(Smoothed(rounding, mu2, float(distance) * (1 + 1e-15)))
+    return GaussianLoss(total(lambda record: record.mu.mu2), tuple(bounds))
+
+
+def _exact(value: float) -> Loss:
+    """A float as a fraction, so that sums of intervals cancel."""
+    return Fraction(value) if math.isfinite(value) else math.inf
+
+
+def _event_total(records: Sequence[Record], loss: Measured) -> Loss:
     """The largest sum, over one instant and one partition, of the sketches that count it."""
-    always = sum((measure(record.event()) for record in records if record.window is None), Fraction(0))
+    always = sum((loss(record) for record in records if record.window is None), Fraction(0))
     partitions = {record.partition for record in records if record.window is not None}
     worst: Loss = Fraction(0)
     for partition in partitions or {None}:
         steps: list[tuple[int, int, Loss]] = []
         for record in records:
             if record.window is not None and record.partition in (partition, None):
-                loss = measure(record.event())
-                steps += [(record.window[0], 1, loss), (record.window[1], 0, loss)]
+                lost = loss(record)
+                steps += [(record.window[0], 1, lost), (record.window[1], 0, lost)]
         worst = max(worst, _sweep(steps))
     return always + worst
 

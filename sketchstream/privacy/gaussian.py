@@ -23,6 +23,7 @@ from sketchstream.kinds.gaussian.discrete import Shape, closeness, delta_near, d
 from sketchstream.privacy.history import History, LayerEntry, Loss
 from sketchstream.privacy.looks import sides, worst_loss, worst_loss_with_look
 from sketchstream.privacy.measures import MU_SQUARED, MuSquared
+from sketchstream.privacy.sketch_history import rounded_up
 from sketchstream.spec import Epsilon, exact_rational
 
 ROUNDINGS: Final = tuple(Fraction(1 << power, 4) for power in range(7))
@@ -204,7 +205,7 @@ class EpsilonAtDelta:
         """For people: '(epsilon 1.05, delta 1e-06)' and the lattice."""
         if math.isinf(self.epsilon):
             return "unlimited"
-        text = f"(epsilon {_up(self.epsilon)}, delta {self.delta:g}"
+        text = f"(epsilon {rounded_up(self.epsilon)}, delta {self.delta:g}"
         if self.route == "none":
             return f"{text})"
         lattice = "below 1e-12" if self.negligible else f"{self.correction:+.3g}"
@@ -267,6 +268,11 @@ class GaussianLoss:
         return cls(Fraction(0), tuple(Smoothed(one, Fraction(0), 0.0) for one in ROUNDINGS), frozenset())
 
     @classmethod
+    def without_bound_of_delta(cls, mu2: Loss) -> GaussianLoss:
+        """A mu^2 that holds on the real numbers, where no bound for noise on the integers is known."""
+        return cls(mu2, tuple(Smoothed(one, math.inf, math.inf) for one in ROUNDINGS))
+
+    @classmethod
     def worst(cls, losses: Iterable[GaussianLoss]) -> GaussianLoss:
         """A loss that none of these exceeds."""
         worst = cls.none()
@@ -288,6 +294,17 @@ class GaussianLoss:
             for one, two in zip(self.smoothed, other.smoothed, strict=True)
         )
         return GaussianLoss(self.mu2 + other.mu2, bounds)
+
+    def times(self, number: int) -> GaussianLoss:
+        """The loss to so many sketches alike, with independent noise.
+
+        Args:
+            number: at least 1.
+        """
+        if number == 1:
+            return self
+        bounds = tuple(Smoothed(one.rounding, one.mu2 * number, one.kappa * number) for one in self.smoothed)
+        return GaussianLoss(self.mu2 * number, bounds, self.exact if not self.mu2 else None)
 
     @property
     def rho(self) -> Loss:
@@ -383,14 +400,6 @@ class GaussianLoss:
 def _coin(epsilon: float, distance: float) -> float:
     """Delta of two laws whose log-probabilities differ by at most `distance`."""
     return max(0.0, -math.expm1(epsilon - distance)) if epsilon < distance else 0.0
-
-
-def _up(value: float) -> str:
-    """Four digits, rounded up."""
-    if value == 0:
-        return "0"
-    scale = 10.0 ** (3 - math.floor(math.log10(value)))
-    return f"{math.ceil(value * scale) / scale:.4g}"
 
 
 def _costs(history: History) -> list[Fraction]:

@@ -67,8 +67,18 @@ class Promise:
 
 
 def show(loss: Loss) -> str:
-    """A loss for people: '3/2', or 'unlimited'."""
-    return "unlimited" if loss == math.inf else str(loss)
+    """A loss for people: '3/2', or 'unlimited'; an epsilon at a delta in four digits, rounded up."""
+    if isinstance(loss, float):
+        return "unlimited" if loss == math.inf else rounded_up(loss)
+    return str(loss)
+
+
+def rounded_up(value: float) -> str:
+    """Four digits, rounded up."""
+    if value == 0:
+        return "0"
+    scale = 10.0 ** (3 - math.floor(math.log10(value)))
+    return f"{math.ceil(value * scale) / scale:.4g}"
 
 
 @dataclass(frozen=True)
