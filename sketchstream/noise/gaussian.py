@@ -15,7 +15,6 @@ unlike those of the other two laws: draw in blocks, before there is data.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -180,18 +179,19 @@ def plan(sigma2: Fraction, width: int = WIDTH, table_sigma: int = TABLE_SIGMA) -
         steps.append(step)
     steps.reverse()
     guide_bits = min(max(len(steps).bit_length() + 2, GUIDE_BITS[0]), GUIDE_BITS[-1], bits)
-    guide = [bisect_left(steps, cell << (bits - guide_bits)) for cell in range((1 << guide_bits) + 1)]
+    ascending = np.array(steps, np.uint32)
+    cells = np.arange((1 << guide_bits) + 1, dtype=np.int64) << (bits - guide_bits)
+    guide = np.searchsorted(ascending.astype(np.int64), cells, side="left")
     low = shift if 0 < shift <= width // 2 else 0  # bits of the second word that belong to R
-    sure = [
-        max(0, math.floor((1 - (k + Fraction(1, 2)) / s2) * (1 << (width - low)))) << low for k in range(len(steps) + 1)
-    ]
+    num, den = 2 * s2.numerator, s2.denominator  # 1 - (k + 1/2) / s2 = (num - (2 k + 1) den) / num
+    sure = [max(0, ((num - (2 * k + 1) * den) << (width - low)) // num) << low for k in range(len(steps) + 1)]
     limit = (1 << width) - 1
     return Plan(
         sigma2,
         shift,
         tails,
-        np.array(steps, np.uint32),
-        np.array(guide, np.uint32),
+        ascending,
+        guide.astype(np.uint32),
         np.array([min(limit, s) for s in sure], np.uint32),
         width,
     )

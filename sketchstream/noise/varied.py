@@ -5,8 +5,8 @@ independent draw added to each element. Touches: the entropy source.
 Source: von Neumann 1951 (rejection); docs/theory/noise.md, section 4.
 
 A parameter that many elements share, or that has no near neighbour, has tables of its own. Others share the tables of
-the next larger tau2 on a grid whose steps are at most 1/32: z is drawn with tau2 and accepted with probability
-exp(-z^2 (1/sigma2 - 1/tau2) / 2), at least 97 times in 100 on average. What is refused is drawn again, whole.
+the next larger tau2 on a grid whose steps are at most 1/8: z is drawn with tau2 and accepted with probability
+exp(-z^2 (1/sigma2 - 1/tau2) / 2), at least 94 times in 100 on average. What is refused is drawn again, whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sketchstream.noise.blocks import flat, positive
 from sketchstream.noise.entropy import Keystream, Source, Words
 from sketchstream.noise.thresholds import WIDTH, Draw
 
-STEPS: Final = 32
+STEPS: Final = 8
 """Parameters of shared tables between a power of two and the next."""
 OWN_TABLES: Final = 1 << 14
 """From this many elements on a parameter gets tables of its own."""

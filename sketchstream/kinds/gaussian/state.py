@@ -108,7 +108,8 @@ def update(state: State, slots: npt.NDArray[Any], units: Ints) -> int:
     if slots.dtype.kind not in "iu" or slots.shape != units.shape or slots.ndim != 1:
         msg = f"slots must be integers, one for each weight, found {slots.dtype} {slots.shape} for {units.shape}"
         raise DomainError(msg)
-    return int(_add(state, slots.astype(np.uint64, copy=False), units))
+    wide = slots if slots.dtype.itemsize == 8 else slots.astype(np.int64)
+    return int(_add(state, np.ascontiguousarray(wide).view(np.uint64), np.ascontiguousarray(units)))
 
 
 @kernel
