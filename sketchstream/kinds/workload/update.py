@@ -22,8 +22,8 @@ from sketchstream.kinds.workload.strategy import Strategy
 
 SPARSE: Final = 4
 """Columns are kept as lists of entries where at most one entry in so many is not 0."""
-BLOCK: Final = 1 << 14
-"""Bytes of state that are kept in a core's cache while columns are added, over 8."""
+_ONES: Final = np.zeros(0, np.int64)
+"""No weights: every event weighs 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class Columns:
         if state.shape != (self.length,) or state.dtype != np.int64 or not state.flags.c_contiguous:
             msg = f"the state must be a contiguous int64 array of {self.length} counters, found shape {state.shape}"
             raise SpecError(msg)
-        given = np.zeros(0, np.int64) if weights is None else weights
+        given = _ONES if weights is None else weights
         if len(cells) >= self.size:
             sums = np.zeros(self.size, np.int64)
             _add_up(sums, cells, given)
