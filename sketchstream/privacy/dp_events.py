@@ -1,0 +1,93 @@
+"""Losses as events of Google's dp-accounting, for composition with other systems.
+
+In: losses of sketches, pure or to Gaussian noise. Out: a `dp_accounting.DpEvent`, or an accountant that holds it.
+Touches: nothing. Needs the extra `accounting`.
+Source: docs/theory/gaussian_ledger.md section 5; Vadhan & Wang, TCC 2021 (a pure loss is that of randomized response).
+
+The two worlds are dp-accounting's REPLACE_ONE: one answer of randomized response was 0 or 1, one Gaussian view was
+centred at one end of its shift or the other. dp-accounting lets a replaced value move by twice its norm, so the noise
+multiplier of a shift of mu is 2 / mu.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import MissingExtraError, SpecError
+from sketchstream.privacy.gaussian import NEGLIGIBLE, GaussianLoss
+
+if TYPE_CHECKING:
+    from sketchstream.privacy.history import Loss
+
+SAFE = 1e-12
+"""Relative amount by which parameters are moved to the safe side: more than the rounding of what computes them."""
+
+
+def dp_event(losses: Iterable[Loss | GaussianLoss]) -> Any:
+    """One event for the losses of several sketches with independent noise; its epsilons are never too small.
+
+    Gaussian noise on the integers counts as noise on the real numbers of less variance, by a rounding that is so large
+    that the laws are within 1e-12 of each other.
+
+    Args:
+        losses: one for each sketch: `Ledger.loss()`, `GaussianLedger.loss()`, or those of a deployment's records.
+
+    Returns:
+        A `dp_accounting.ComposedDpEvent`, for accountants of the relation REPLACE_ONE.
+
+    Raises:
+        MissingExtraError: dp-accounting is not installed.
+        SpecError: noise so small that its lattice cannot be neglected.
+    """
+    module = _module()
+    events = [_event(module, loss) for loss in losses]
+    return module.ComposedDpEvent(events) if events else module.NoOpDpEvent()
+
+
+def accountant(losses: Iterable[Loss | GaussianLoss]) -> Any:
+    """A privacy loss distribution accountant that holds the losses of several sketches.
+
+    Args:
+        losses: as in `dp_event`.
+
+    Returns:
+        A `dp_accounting.pld.PLDAccountant`; `get_epsilon(delta)` is an upper bound.
+
+    Raises:
+        MissingExtraError: dp-accounting is not installed.
+        SpecError: noise so small that its lattice cannot be neglected.
+    """
+    module = _module()
+    from dp_accounting import pld
+
+    made = pld.PLDAccountant(module.NeighboringRelation.REPLACE_ONE)
+    return made.compose(dp_event(losses))
+
+
+def _event(module: Any, loss: Loss | GaussianLoss) -> Any:
+    """The event of one sketch."""
+    if isinstance(loss, GaussianLoss):
+        if not loss.mu2:
+            return module.NoOpDpEvent()
+        if loss.mu2 == math.inf:
+            return module.NonPrivateDpEvent()
+        near = [bound.mu2 for bound in loss.smoothed if bound.kappa < NEGLIGIBLE]
+        if not near or min(near) == math.inf:
+            msg = "noise too small for an event of dp-accounting: sigma2 must be above 4; use loss.epsilon(delta)"
+            raise SpecError(msg)
+        return module.GaussianDpEvent(2 / math.sqrt(min(near)) * (1 - SAFE))
+    if loss == math.inf:
+        return module.NonPrivateDpEvent()
+    return module.RandomizedResponseDpEvent(2 / (1 + math.exp(float(loss) * (1 + SAFE))) * (1 - SAFE), 2)
+
+
+def _module() -> Any:
+    """The package dp_accounting."""
+    try:
+        import dp_accounting
+    except ImportError:
+        msg = "events need dp-accounting: pip install 'sketchstream[accounting]'"
+        raise MissingExtraError(msg) from None
+    return dp_accounting
