@@ -388,7 +388,7 @@ class GaussianLoss:
         low = 0.0
         if self._exact_delta(high) > delta:
             return math.inf
-        while high - low > 1e-12 * high:
+        while high - low > 1e-10 * high:
             middle = 0.5 * (low + high)
             if self._exact_delta(middle) <= delta:
                 high = middle
@@ -544,10 +544,12 @@ def _integer_shares(
     """For each gap, noises that were not seen before an event in it and that hide it if they shift by integers.
 
     An event may be chosen from what was seen before it, so only layers without any view so far may take its shift.
-    Items move in several gaps, each time chosen from what was seen: they have such a bound where there is one view.
+    Items move in several gaps, each time chosen from what was seen: they have such a bound where there is one view, or
+    where an item moves by 1 in all, which is one event.
     """
     views = sum(1 for _ in _views(history))
-    if not shift.shapes or since or (unit == "item" and (look or views > 1)):
+    several = unit == "item" and shift.shapes != ((1,),)
+    if not shift.shapes or since or (several and (look or views > 1)):
         return None
     found: set[_Shares] = set()
     measure = _IntegerShares()

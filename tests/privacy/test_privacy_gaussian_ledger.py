@@ -387,6 +387,9 @@ def test_a_calibrated_layer_keeps_its_epsilon_in_the_ledger() -> None:
         assert F(epsilon) * F(99, 100) <= found.epsilon <= F(epsilon)
         assert ledger.loss().mu2 == cost / 2
         assert ledger.loss().epsilon(delta) < found.epsilon
+        items = GaussianLedger.create("item", layer(cost), Promise("fresh", cost), shift)
+        route = items.loss(intrusion=True).at(delta).route
+        assert route == ("exact" if shape == (1,) else "smoothing"), "an item of one step is one event"
 
 
 @pytest.mark.parametrize("delta", ["1e-3", "1e-9", "1e-200", "1e-300"])
