@@ -35,6 +35,10 @@ COUNTER_BYTES = 12
 BLOCK_BYTES = 128
 AHEAD = 6
 """Events between the prefetch of a row and its update."""
+SHORT = 1 << 31
+"""Absolute weights below this take the short product."""
+NEAR = 1 << 20
+"""Entries of a matrix that stays in a core's own cache: to prefetch its rows would only cost time."""
 LINE = 8
 """64-bit words of a cache line."""
 
@@ -123,6 +127,26 @@ def _hash_lanes(typingctx: Any, chain: Any, counters: Any, out: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(chain, counters, out), codegen
+
+
+@_intrinsic
+def _add_scaled(typingctx: Any, cells: Any, to: Any, weight: Any, entries: Any, at: Any) -> Any:
+    """cells[to:to + LANES] += weight * entries[at:at + LANES]; weight int32, so that one product takes one step."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds = signature.args
+        target = context.make_array(kinds[0])(context, builder, args[0]).data
+        source = context.make_array(kinds[3])(context, builder, args[3]).data
+        pointer = builder.bitcast(builder.gep(target, [args[1]]), _VECTOR.as_pointer())
+        short = ir.VectorType(ir.IntType(16), LANES)
+        row = builder.load(builder.bitcast(builder.gep(source, [args[4]]), short.as_pointer()), align=2)
+        nothing, zero = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
+        one = builder.insert_element(nothing, builder.sext(args[2], _I64), _I32(0))
+        product = builder.mul(builder.sext(row, _VECTOR), builder.shuffle_vector(one, nothing, zero))
+        builder.store(builder.add(builder.load(pointer, align=8), product), pointer, align=8)
+        return context.get_dummy_value()
+
+    return types.void(cells, to, types.int32, entries, at), codegen
 
 
 @kernel
@@ -226,19 +250,27 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
     count = len(rows)
     width = state.shape[1]
     flat, entries = state.reshape(-1), matrix.reshape(-1)
+    far = len(entries) > NEAR
     for i in range(count):
         coming = i + AHEAD
         if coming < count and 0 <= rows[coming] < n and 0 <= features[coming] < d:
             start = rows[coming] * width
             for c in range(0, width, LINE):
                 _prefetch(flat, start + c)
-            start = places[coming] * width
-            for c in range(0, width, 4 * LINE):
-                _prefetch(entries, start + c)
+            if far:
+                start = places[coming] * width
+                for c in range(0, width, 4 * LINE):
+                    _prefetch(entries, start + c)
         if 0 <= rows[i] < n and 0 <= features[i] < d and -most <= weights[i] <= most:
-            target, source, weight = state[rows[i]], matrix[places[i]], weights[i]
-            for c in range(width):
-                target[c] += weight * source[c]
+            weight = weights[i]
+            target, source = rows[i] * width, places[i] * width
+            done = 0
+            if -SHORT <= weight < SHORT:
+                done = width // LANES * LANES
+                for c in range(0, done, LANES):
+                    _add_scaled(flat, target + c, np.int32(weight), entries, source + c)
+            for c in range(done, width):
+                flat[target + c] += weight * entries[source + c]
 
 
 @kernel

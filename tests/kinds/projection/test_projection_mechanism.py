@@ -45,7 +45,9 @@ def events(seed: int, spec: ProjectionSpec, size: int) -> tuple[np.ndarray, np.n
     most = spec.lattice.most
     rows = random.integers(-1, spec.users.size + 1, size)
     features = random.integers(-1, spec.features.size + 1, size)
-    return rows, features, random.integers(-most - 1, most + 2, size)
+    weights = random.integers(-most - 1, most + 2, size)
+    weights[::2] %= min(most, 1000) + 1
+    return rows, features, weights
 
 
 def twin(spec: ProjectionSpec, batch: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
@@ -64,8 +66,10 @@ def test_updates_equal_their_twin(family: Any, kept: bool, monkeypatch: pytest.M
     if not kept:
         monkeypatch.setattr("sketchstream.kinds.projection.matrix.PRECOMPUTED", 0)
         monkeypatch.setattr(mechanism, "EVENTS", 50)
-    spec = ProjectionSpec(7, 40, 13, 1, "1e-6", matrix=family, max_weight=2**20, fraction_bits=3)
+    spec = ProjectionSpec(7, 40, 13, 1, "1e-6", matrix=family, max_weight=2**36, fraction_bits=3, capacity=2**40)
     batch = events(1, spec, 300)
+    assert (np.abs(batch[2]) >= 2**31).any()
+    assert (np.abs(batch[2]) < 2**31).any()
     state = empty_state(spec)
     apply(spec, spec.projection_matrix(), state, *batch)
     assert np.array_equal(state, twin(spec, batch))
