@@ -292,6 +292,7 @@ def sparse(quick: bool) -> None:
 
 
 def coverage(name: str, spec: WorkloadSpec, cells: np.ndarray, runs: int, universe: Universe | None) -> None:
+    cells = cells[cells >= 0]  # records without a cell do nothing
     columns, laws = Columns.of(spec.strategy), [spec.layer(), spec.fresh()]
     clean = np.zeros(spec.length, np.int64)
     columns.add(clean, cells)
