@@ -34,10 +34,11 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import data
-from thrown import thrown
 
+from helpers.thrown import thrown
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile

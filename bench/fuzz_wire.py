@@ -67,7 +67,7 @@ def test_one(data: bytes) -> None:
 def main() -> None:
     corpus = Path(sys.argv[1])
     corpus.mkdir(parents=True, exist_ok=True)
-    seeds = [str(ROOT / "tests" / "golden" / "v1"), str(ROOT / "tests" / "state" / "corpus")]
+    seeds = [str(ROOT / "tests" / "golden" / "v1"), str(ROOT / "tests" / "wire" / "corpus")]
     atheris.Setup(
         [sys.argv[0], str(corpus), *seeds, "-max_len=8192", "-rss_limit_mb=3072", "-timeout=10", *sys.argv[2:]],
         test_one,

@@ -21,10 +21,9 @@ from pathlib import Path
 
 # this folder has a kafka.py, which must not be taken for the client
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kafka"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from kafka_app import AT_ONCE, App  # noqa: E402
-
+from helpers.kafka.app import AT_ONCE, App  # noqa: E402
 from sketchstream_connectors.kafka.devbroker import DevCluster  # noqa: E402
 
 SKETCH = 'epsilon = "1"\ndomain = { slots = 262144, levels = 4 }\nmax_count = 300'

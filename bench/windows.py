@@ -36,7 +36,7 @@ from sketchstream.testing.memory import MemoryPublisher
 
 # this folder has a kafka.py, which must not be taken for the client
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kafka"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 HOUR_MS = 3_600_000
 NEVER = 1e9
@@ -232,8 +232,7 @@ def snapshots(rounds: int) -> None:
     The records lie in memory, so nothing waits for the network but the snapshots: this is the most they can cost. What
     one costs is measured where there are many, and the cost at the default interval follows from it.
     """
-    from kafka_app import Nobody
-
+    from helpers.kafka.app import Nobody
     from sketchstream_connectors.kafka import topics
     from sketchstream_connectors.kafka.client import Connection
     from sketchstream_connectors.kafka.devbroker import DevCluster

@@ -1,6 +1,7 @@
 """What all tests share: one hypothesis profile, the same examples in every run; one broker for those that need one.
 
-In: nothing. Out: the fixture `kafka`. Touches: hypothesis's settings.
+In: nothing. Out: the fixture `kafka`, and those of `helpers.commands`; the mark `kafka` on every test that asks for a
+broker's fixture. Touches: hypothesis's settings.
 """
 
 from __future__ import annotations
@@ -13,6 +14,17 @@ import pytest
 
 hypothesis.settings.register_profile("commit", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("commit")
+
+pytest_plugins = ["helpers.commands"]
+BROKERS = {"kafka", "own_broker", "cluster3"}
+"""Fixtures that start brokers: a test that asks for one of them, however indirectly, is a `kafka` test."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a broker."""
+    for item in items:
+        if BROKERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.kafka)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from helpers.paths import ROOT
+
 PACKAGES = [ROOT / "sketchstream", ROOT / "connectors" / "sketchstream_connectors"]
 SOURCES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 COMPILED = ("kernel", "intrinsic", "njit", "overload")

@@ -10,16 +10,15 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.commands import Run
 from sketchstream.report import POLICY
 
 pytestmark = pytest.mark.browser
-Run = Callable[..., Any]
 
 FLAGS = [
     "--headless",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-Run = Callable[..., Any]
+from helpers.commands import Run
 
 
 def test_formats_agree(run: Run) -> None:

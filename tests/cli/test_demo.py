@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers.commands import Run
 from sketchstream.cli.flights import Flights, read_flights
-
-Run = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")

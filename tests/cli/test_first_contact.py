@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Run = Callable[..., Any]
+from helpers.commands import Run
+
 CONFIG = """
 [input]
 file = "events.jsonl"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgpack
 import numpy as np
@@ -13,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.commands import Run
+
 pytestmark = pytest.mark.statistics
-Run = Callable[..., Any]
+
 Made = Callable[..., Path]
 MARK = "zebra-7731-marked"
 WEIGHT = "918273645"

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-Run = Callable[..., Any]
+from helpers.commands import Run
+
 Made = Callable[..., Path]
 Closed = Callable[..., None]
 

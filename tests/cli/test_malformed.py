@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Run = Callable[..., Any]
+from helpers.commands import Run
+
 Made = Callable[..., Path]
 
 COMMANDS = [

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 import sketchstream as ss
+from helpers.commands import Run
 from sketchstream.errors import ItemError, KeyMismatchError, MergeError, SpecError
 
-Run = Callable[..., Any]
 KEY = ss.Key(bytes(range(16)))
 OPEN = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=64, levels=2))
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from helpers.commands import Run
 from sketchstream.config.loader import Config
 from sketchstream.stream.partitioner import HASHES
 from sketchstream_connectors.kafka import sample
 from sketchstream_connectors.kafka.client import Connection
 
 pytestmark = pytest.mark.kafka
-Run = Callable[..., Any]
+
 START = 1_700_000_000_000
 USERS = 1500
 CONFIG = """# one file of a first user

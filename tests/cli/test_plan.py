@@ -7,14 +7,13 @@ import io
 import json
 import re
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-Run = Callable[..., Any]
+from helpers.commands import Run
+
 SKETCH = ("--epsilon", "1", "--open", "--slots", "8192", "--levels", "2")
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-Run = Callable[..., Any]
-SCHEMA: dict[str, Any] = json.loads((Path(__file__).parents[2] / "docs" / "profile.schema.json").read_text())
+from helpers.commands import Run
+from helpers.paths import ROOT
+
+SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "profile.schema.json").read_text())
 TYPES: Mapping[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),

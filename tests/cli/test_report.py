@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers.commands import Run
 from sketchstream import charts, report
 
-Run = Callable[..., Any]
 REACH = charts.Curve(
     np.arange(1, 41),
     np.linspace(900, 5, 40),

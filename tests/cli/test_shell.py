@@ -10,18 +10,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
 
 import sketchstream
+from helpers.commands import Run
+from helpers.paths import ROOT
 from sketchstream import errors
 from sketchstream.cli import exits, progress, show
 from sketchstream.cli.app import COMMANDS, app
-
-Run = Callable[..., Any]
-ROOT = Path(__file__).parents[2]
 
 
 def commands() -> dict[str, click.Command]:

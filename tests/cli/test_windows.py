@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import sketchstream as ss
+from helpers.commands import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
-Run = Callable[..., Any]
+
 HOUR = 3_600_000
 START = int(datetime(2013, 1, 1, tzinfo=UTC).timestamp() * 1000)
 CONFIG = """

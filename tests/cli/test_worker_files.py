@@ -6,13 +6,14 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Run = Callable[..., Any]
+from helpers.commands import Run
+
 HOUR = 3_600_000
 START = 1_357_000_000_000 // HOUR * HOUR
 

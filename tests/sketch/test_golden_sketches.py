@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
 import sketchstream as ss
+from helpers.paths import GOLDEN
 from sketchstream import wire
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 VERSIONS = ("v1", "v2")
 EXPECTED = {version: json.loads((GOLDEN / version / "sketches.json").read_text()) for version in VERSIONS}
 KEY = ss.Key(bytes(range(16)))

@@ -5,12 +5,10 @@ In: made-up streams, two configurations. Out: nothing. Touches: nothing.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from helpers.streams import EPOCH, HOUR, MINUTE, Stream, plan, published, rules, spec
 from sketchstream.hashing import Key
 from sketchstream.spec import ClosedDomain, ProfileSpec
 from sketchstream.stream.checkpoint import CHANGE_AHEAD_MS, boundary
@@ -19,9 +17,6 @@ from sketchstream.stream.partition import PartitionState, Rules
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.windows import NO_TIME, Calendar, Width
 from sketchstream_connectors.kafka.pointer import Pointer
-
-sys.path.insert(0, str(Path(__file__).parent))
-from streams import EPOCH, HOUR, MINUTE, Stream, plan, published, rules, spec
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 OLD = rules(plan(made=spec(16)), fingerprint=b"old")

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sketchstream.errors import DataLossError
-from sketchstream.hashing import Key
-from sketchstream.items import Items
-from sketchstream.published import Release, SealedState, read
-from sketchstream.stream.checkpoint import mark_diverged
-from sketchstream.stream.interfaces import Chunk, Restored
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.partitioner import belongs, kept
-from sketchstream.stream.quorum import MAXIMUM, Quorum
-from sketchstream.stream.windows import NO_TIME
-
-sys.path.insert(0, str(Path(__file__).parent))
-from streams import (
+from helpers.streams import (
     EPOCH,
     HOUR,
     MINUTE,
@@ -43,6 +29,16 @@ from streams import (
     spec,
     stream,
 )
+from sketchstream.errors import DataLossError
+from sketchstream.hashing import Key
+from sketchstream.items import Items
+from sketchstream.published import Release, SealedState, read
+from sketchstream.stream.checkpoint import mark_diverged
+from sketchstream.stream.interfaces import Chunk, Restored
+from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.partitioner import belongs, kept
+from sketchstream.stream.quorum import MAXIMUM, Quorum
+from sketchstream.stream.windows import NO_TIME
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10")
 

@@ -5,13 +5,12 @@ In: made-up streams of partitions whose number grows. Out: nothing. Touches: not
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from helpers.streams import EPOCH, EXACT, HOUR, MINUTE, Stream, exact, plan, published, rules, spec
 from sketchstream.errors import BrokerError
 from sketchstream.hashing import Key
 from sketchstream.items import Items
@@ -23,9 +22,6 @@ from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.partitioner import belongs, kept
 from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
 from sketchstream_connectors.kafka.sealed import frontier_record, read_frontier
-
-sys.path.insert(0, str(Path(__file__).parent))
-from streams import EPOCH, EXACT, HOUR, MINUTE, Stream, exact, plan, published, rules, spec
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 

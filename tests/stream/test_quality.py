@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import replace
 from fractions import Fraction as F
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import sketchstream as ss
+from helpers.streams import MINUTE, Oracle, plan, published, rules, spec, stream
 from sketchstream.components import ADMITTED, TOTAL, Counter, Noise, find
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError
@@ -24,9 +23,6 @@ from sketchstream.stream.interfaces import Restored
 from sketchstream.stream.partition import PartitionState
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
-
-sys.path.insert(0, str(Path(__file__).parent))
-from streams import MINUTE, Oracle, plan, published, rules, spec, stream
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10", "ignore:.*NO PRIVACY")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from helpers.streams import EPOCH, MINUTE, rules, stream
+from helpers.workers import STATE, config, driver, send
 from sketchstream import wire
 from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError
@@ -23,10 +23,6 @@ from sketchstream.stream.units import spell_snapshots
 from sketchstream.stream.worker import Settings, Worker
 from sketchstream.testing.memory import ManualClock, MemorySource, MemoryStore
 from sketchstream.wire import envelope
-
-sys.path.insert(0, str(Path(__file__).parent))
-from streams import EPOCH, MINUTE, rules, stream
-from test_worker import STATE, config, driver, send
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 

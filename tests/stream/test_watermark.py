@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import msgpack
 import numpy as np
@@ -12,12 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.streams import EPOCH, HOUR, MINUTE, SECOND
+from helpers.watermark_reference import Reference
 from sketchstream.stream.quorum import MAXIMUM, Quorum, Watermark
 from sketchstream.stream.windows import DAY_MS, EARLIEST_MS, LATEST_MS, NO_TIME
-
-sys.path.insert(0, str(Path(__file__).parent))
-from streams import EPOCH, HOUR, MINUTE, SECOND
-from watermark_reference import Reference
 
 LATENESS = 10 * MINUTE
 

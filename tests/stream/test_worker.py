@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sketchstream.config.loader import Config
+from helpers.streams import EPOCH, HOUR, MINUTE, at_least
+from helpers.workers import STATE, TEXT, close_windows, config, counts, driver, send, truth
 from sketchstream.errors import BrokerError, DataLossError, FencedError, StoreError
 from sketchstream.items import Items
 from sketchstream.published import SealedState
@@ -25,70 +24,7 @@ from sketchstream.stream.worker import FLYING_S, Settings, Worker
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
 
-sys.path.insert(0, str(Path(__file__).parent))
-from streams import EPOCH, HOUR, MINUTE, at_least, exact
-
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
-
-TEXT = """
-[kafka]
-bootstrap.servers = "unused:9092"
-group.id = "g"
-[input]
-topic = "events"
-item = "u"
-item_type = "int"
-time = "t"
-partitioned_by = "item"
-partitioner = "murmur2"
-lateness = "1m"
-max_ahead = "8h"
-quorum = 1
-quorum_time = "1ms"
-idle = "10m"
-[store]
-snapshot_every = "1s"
-[[sketch]]
-name = "minutes"
-window = "1m"
-epsilon = 30
-domain = { size = 40 }
-[[sketch]]
-name = "hours"
-window = "1h"
-epsilon = 30
-domain = { size = 40 }
-"""
-STATE = TEXT.replace("epsilon = 30", 'epsilon = 1\npublish = "state"\nintrusion = false')
-
-
-def config(text: str = TEXT) -> Config:
-    return Config.parse(text)
-
-
-def driver(text: str = TEXT, partitions: int = 3, now: int = EPOCH) -> Driver:
-    return Driver(config(text), partitions=partitions, now=now)
-
-
-def send(d: Driver, item: int, at: int, partition: int | None = None) -> None:
-    d.send({"u": item, "t": at}, timestamp=at, partition=partition)
-
-
-def close_windows(d: Driver, at: int) -> None:
-    """A later record on each partition."""
-    for partition in range(len(d.log.partitions)):
-        send(d, 1, at, partition)
-
-
-def truth(records: list[tuple[int, int]], width: int) -> dict[int, Counter[int]]:
-    out: dict[int, Counter[int]] = {}
-    for item, at in records:
-        out.setdefault(at // width * width, Counter())[item] += 1
-    return out
-
-
-def counts(d: Driver, sketch: str, k: int) -> dict[int, int]:
-    return {w.window[0]: sum(exact(part, k) for part in w.parts) for w in d.windows(sketch)}
 
 
 def test_counts_are_exact_over_kills_at_random_moments() -> None:

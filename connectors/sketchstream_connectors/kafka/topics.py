@@ -219,7 +219,7 @@ class Right:
 
 
 def rights(names: Names) -> Iterator[Right]:
-    """What a worker's principal must be allowed, and nothing more; tests/kafka/test_kafka_rights.py proves the list."""
+    """What a worker's principal must be allowed, and nothing more (proved by tests/connectors/kafka/test_rights.py)."""
     yield Right("topic", names.input, "literal", "read", "reads events, and commits positions")
     yield Right("topic", names.input, "literal", "describe_configs", "lets `validate` compare retentions")
     grow = "gives the topic partitions when the input gets more; without it `topics create` must"

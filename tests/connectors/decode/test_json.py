@@ -1,0 +1,332 @@
+"""The compiled JSON scanner equals orjson: the same texts are refused, the same values are found.
+
+In: random and peculiar texts. Out: nothing. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.json_texts import BAD_UTF8, GOOD_UTF8, PECULIAR, broken_texts, texts
+from sketchstream.stream.windows import NO_TIME
+from sketchstream_connectors.decode import json, kernels
+from sketchstream_connectors.decode.fields import Found, ask_orjson, find_fields
+from sketchstream_connectors.decode.json import INTEGER, MISSING, NULL, OTHER, STRING
+
+FIELDS = ["user.id", "id", "user"]
+
+
+def laid_out(values: list[bytes | None], tail: bytes = b"") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One buffer. Without a tail the last texts are walked through byte by byte, with one 16 bytes at a time."""
+    buffer = np.frombuffer(b"".join(value or b"" for value in values) + tail, dtype=np.uint8)
+    ends = np.cumsum([len(value or b"") for value in values], dtype=np.int64)
+    starts = np.array([-1 if v is None else e - len(v) for v, e in zip(values, ends, strict=True)], dtype=np.int64)
+    return buffer, starts, np.where(starts < 0, -1, ends)
+
+
+TAILS = [b"", b"x" * 16, b'"' * 16, b"7" * 16, b" " * 64, b'"' * 80, b"}" * 80, b"7" * 80, b',"user":{"id":7}}' * 8]
+"""From 64 bytes on, texts at the end are walked through from quote to quote; a walk that went on would find these."""
+
+
+def answers(found: Found, index: int) -> list[tuple[int, bytes]] | None:
+    """In the form of the reference."""
+    if found.broken[index]:
+        return None
+    out = []
+    for kind, start, end in zip(found.kinds[:, index], found.starts[:, index], found.ends[:, index], strict=True):
+        held = kind in (STRING, INTEGER)
+        out.append((int(kind), found.buffer[start:end].tobytes() if held else b""))
+    return out
+
+
+def compare(values: list[bytes], fields: list[str]) -> Found:
+    """Every text against orjson."""
+    paths = [[part.encode() for part in field.split(".")] for field in fields]
+    expected = [ask_orjson(text, paths) for text in values]
+    for tail in TAILS:
+        found = find_fields(*laid_out(list(values), tail), fields)
+        for index, text in enumerate(values):
+            assert answers(found, index) == expected[index], text
+    return found
+
+
+@pytest.mark.statistics
+@given(st.lists(texts, min_size=1, max_size=8), st.permutations(FIELDS), st.integers(1, 3))
+@settings(max_examples=120)
+def test_values_are_those_that_orjson_finds(values: list[bytes], fields: list[str], n: int) -> None:
+    compare(values, fields[:n])
+
+
+@pytest.mark.statistics
+@given(st.lists(st.one_of(broken_texts(), st.binary(max_size=20)), min_size=1, max_size=8))
+@settings(max_examples=120)
+def test_broken_texts_are_refused_exactly_when_orjson_refuses_them(values: list[bytes]) -> None:
+    compare(values, FIELDS)
+
+
+def test_peculiar_texts_alone_and_between_others() -> None:
+    compare(PECULIAR, FIELDS)
+    for text in PECULIAR:
+        compare([text], ["user.id"])
+        compare([text, b'{"user":{"id":"next"}}'], ["user.id"])
+
+
+@given(texts)
+@settings(max_examples=50)
+def test_every_prefix_of_a_text_is_judged_as_orjson_judges_it(text: bytes) -> None:
+    compare([text[:size] for size in range(len(text))], FIELDS)
+
+
+def written(seed: random.Random, depth: int = 0) -> str:
+    """An object as most are: strings, numbers, literals and objects, at most one space after colons and commas."""
+    colon, comma = seed.choice([(":", ","), (": ", ", ")])
+    members = []
+    for _ in range(seed.randint(0 if depth else 1, 6)):
+        name = seed.choice(["user", "id", "user_id", "a", "ids", "", "user.id", "\u00fc", "a_name_of_twenty_bytes"])
+        value = seed.choice(
+            [
+                lambda: '"' + "x" * seed.choice([0, 1, 5, 30, 63, 64, 65, 130]) + '"',
+                lambda: '"' + seed.choice(["\u00fc", "\u0800 \uffff", "\U0001f600" * 9, "{", "},", ":", "\x7f"]) + '"',
+                lambda: str(seed.choice([0, 7, -1, -0.5, 12.25, 123456789012345, 1234567890123456, -99])),
+                lambda: seed.choice(["-0", "1e5", "[1]", "[]", '"\\n"', "1234567890123456789", "0.12345678901234567"]),
+                lambda: seed.choice(["true", "false", "null"]),
+                lambda: written(seed, depth + 1) if depth < 9 else "{}",
+            ]
+        )()
+        members.append(f'"{name}"{colon}{value}')
+    return "{" + comma.join(members) + "}" + seed.choice(["", "", "", "\n", "\r\n", " "]) * (depth == 0)
+
+
+def damaged(seed: random.Random, text: bytes) -> bytes:
+    """With a few bytes changed, taken out or put in; or cut off."""
+    out = bytearray(text)
+    for _ in range(seed.randint(1, 3)):
+        at = seed.randrange(len(out) + 1)
+        new = seed.choice(b'"\\{}[]:,0-.eEtfn \x00\x1f\x7f\x80\xc3\xed\xf4\xff')
+        change = seed.randrange(4)
+        if change == 0 and at < len(out):
+            out[at] = new
+        elif change == 1:
+            out.insert(at, new)
+        elif change == 2 and at < len(out):
+            del out[at]
+        elif change == 3:
+            del out[at:]
+    return bytes(out)
+
+
+def walked(values: list[bytes], fields: list[str]) -> tuple[Found, int]:
+    """Fields of texts that lie end to end, and how many texts were walked through from quote to quote."""
+    counts: list[int] = []
+    scan = json.scan_json
+
+    def counted(*arguments: Any) -> tuple[int, int]:
+        result = scan(*arguments)
+        counts.append(result[1])
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json, "scan_json", counted)
+        found = find_fields(*laid_out(list(values), b"x" * 64), fields)
+    return found, counts[0]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_random_objects_sound_and_damaged_are_judged_as_orjson_judges_them(number: int) -> None:
+    seed = random.Random(number)
+    sound = [written(seed).encode() for _ in range(1500)]
+    values = sound + [damaged(seed, seed.choice(sound)) for _ in range(3000)]
+    seed.shuffle(values)
+    fields = [["id"], ["user.id", "user_id"], ["user", "user.id.a", "a_name_of_twenty_bytes"], ["user.user.user", "a"]]
+    paths = [[part.encode() for part in field.split(".")] for field in fields[number]]
+    found, quick = walked(values, fields[number])
+    for index, text in enumerate(values):
+        assert answers(found, index) == ask_orjson(text, paths), text
+    assert quick > 600
+
+
+def test_usual_texts_are_walked_through_from_quote_to_quote() -> None:
+    usual = [
+        b'{"ts":1700000000000,"user_id":"u1","page":"/a"}',
+        b'{"user_id": "u1", "n": -3, "f": -1.5, "ok": true, "x": null, "no": false}\n',
+        b'{"user":{"id":"u1","plan":{"name":"free"}},"empty":{"":1}}',
+        '{"user_id":"\u00fc\U0001f600","city":"Z\u00fcrich"}'.encode(),
+        b'{"user_id":"' + b"x" * 500 + b'"}',
+    ]
+    assert walked(usual, ["user_id", "user.id"])[1] == len(usual)
+    other = [b"{}", b"[1]", b'{"a":[1]}', b'{"a":"\\n"}', b'{"a":1e5}', b'{ "a":1}', b'{"a":1', b'{"a":"\xff"}']
+    assert walked(other, ["a"])[1] == 0
+
+
+def asked(values: list[bytes], fields: list[str]) -> int:
+    """How many texts the scanner leaves to orjson."""
+    calls = []
+
+    def counted(text: bytes | memoryview, paths: list[list[bytes]]) -> list[tuple[int, bytes]] | None:
+        calls.append(text)
+        return ask_orjson(text, paths)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sketchstream_connectors.decode.fields.ask_orjson", counted)
+        find_fields(*laid_out(list(values)), fields)
+    return len(calls)
+
+
+def test_usual_events_are_decided_without_orjson() -> None:
+    plain = [
+        b'{"user_id": "u1", "ts": 1700000000000, "page": "/a\\"b\\u00e9", "f": -1.5e-3, "ok": true, "x": null}',
+        b'{"user_id":12345,"tags":["a",{"b":[1,2,3]}],"n":-3,"text":"\xc3\xa9\xf0\x9f\x98\x80"}',
+        b'\n{"nested": {"user_id": "no"}, "user_id": ""}\r\n',
+        b"[]",
+        b"17",
+    ]
+    assert asked(plain, ["user_id", "ts", "n"]) == 0
+    unusual = [b'{"user_id":"a\\u0062"}', b"{", b'{"user_id":12345678901234567890}']
+    assert asked(unusual, ["user_id"]) == 3
+
+
+def test_texts_that_are_not_there_have_no_fields() -> None:
+    found = find_fields(*laid_out([None, b'{"id":1}', None]), ["id"])
+    assert found.kinds.tolist() == [[MISSING, INTEGER, MISSING]]
+    assert not found.broken.any()
+
+
+# ------------------------------------------------------------------------------------------------------- times
+
+
+def times_of(values: list[bytes], kind: int = STRING) -> list[int]:
+    """By the compiled reader."""
+    buffer, starts, ends = laid_out(list(values))
+    out = np.empty(len(values), dtype=np.int64)
+    json.read_times(buffer, np.full(len(values), kind, dtype=np.uint8), starts, ends, out)
+    return [int(time) for time in out]
+
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+offsets = st.integers(-1439, 1439)
+
+
+@given(st.datetimes(), offsets, st.text("0123456789", max_size=12), st.sampled_from("Tt "))
+@settings(max_examples=300)
+def test_rfc_3339_times_are_exact(moment: datetime.datetime, minutes: int, fraction: str, separator: str) -> None:
+    sign = "-" if minutes < 0 else "+"
+    zone = f"{sign}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+    whole = moment.replace(microsecond=0)
+    text = whole.isoformat(separator) + ("." + fraction if fraction else "") + zone
+    since = whole.replace(tzinfo=datetime.UTC) - EPOCH
+    expected = (since.days * 86400 + since.seconds - minutes * 60) * 1000 + int((fraction + "000")[:3])
+    assert times_of([text.encode()]) == [expected]
+    if minutes == 0:
+        assert times_of([text.replace(zone, "Z").encode(), text.replace(zone, "z").encode()]) == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1969-12-31T23:59:59.9999Z", -1),
+        ("0000-01-01T00:00:00Z", -62167219200000),
+        ("9999-12-31T23:59:59.999Z", 253402300799999),
+        ("2000-02-29T12:00:00-00:00", 951825600000),
+        ("2016-12-31T23:59:60Z", 1483228799999),
+        ("2017-01-01T05:29:60.5+05:30", 1483228799999),
+        ("2013-01-01T00:00:00+23:59", 1356912060000),
+    ],
+)
+def test_rfc_3339_at_its_edges(text: str, expected: int) -> None:
+    assert times_of([text.encode()]) == [expected]
+
+
+NOT_TIMES = """
+2013-01-01 2013-01-01T00:00:00 2013-01-01T00:00Z 2013-1-01T00:00:00Z 2013-13-01T00:00:00Z 2013-00-01T00:00:00Z
+2013-02-29T00:00:00Z 1900-02-29T00:00:00Z 2013-04-31T00:00:00Z 2013-01-32T00:00:00Z 2013-01-00T00:00:00Z
+2013-01-01T24:00:00Z 2013-01-01T00:60:00Z 2013-01-01T00:00:61Z 2013-01-01T12:00:60Z 2013-01-01T00:00:00.Z
+2013-01-01T00:00:00.5 2013-01-01T00:00:00+0100 2013-01-01T00:00:00+01 2013-01-01T00:00:00+24:00
+2013-01-01T00:00:00+01:60 2013-01-01T00:00:00Zx 2013-01-01T00:00:00ZZ 2013-01-01T00:00:00+01:000
+2013-01-01T00:00:00,5Z 2013/01/01T00:00:00Z 20130101T000000Z 2013-W01-1T00:00:00Z 1356998400000 -2013-01-01T00:00:00Z
+2013-01-01X00:00:00Z 201a-01-01T00:00:00Z 2013-01-01T00:00:0aZ 2013-01-01T00:00:00.5a5Z 2013-01-01T00:00:00-1a:00
+"""
+
+
+@pytest.mark.parametrize("text", [*NOT_TIMES.split(), "", "2013-01-01T00:00:00\u00a0", " 2013-01-01T00:00:00Z"])
+def test_what_is_not_a_time_is_unreadable(text: str) -> None:
+    assert times_of([text.encode()]) == [NO_TIME]
+
+
+@given(st.binary(max_size=40))
+def test_no_bytes_make_the_time_reader_fail(noise: bytes) -> None:
+    times_of([noise, b"2013-01-01T00:00:00" + noise])
+
+
+@given(st.integers(-(1 << 64), 1 << 65))
+def test_integer_times_are_milliseconds_of_64_bits(number: int) -> None:
+    expected = number if -(1 << 63) < number < 1 << 63 else NO_TIME
+    assert times_of([str(number).encode()], INTEGER) == [expected]
+
+
+def test_other_kinds_are_no_times() -> None:
+    for kind in (MISSING, NULL, OTHER):
+        assert times_of([b"2013-01-01T00:00:00Z"], kind) == [NO_TIME]
+
+
+# ---------------------------------------------------------------------------------------------- integers, text
+
+GRAMMAR = re.compile(rb"-?(0|[1-9][0-9]*)\Z")
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(-(1 << 65), 1 << 65).map(lambda n: str(n).encode()),
+            st.integers(-3, 3).flatmap(
+                lambda d: st.sampled_from([str(b + d).encode() for b in (0, 1 << 63, 1 << 64, -(1 << 63), 10**19)])
+            ),
+            st.text("-+0123456789 ", max_size=22).map(str.encode),
+            st.binary(max_size=6),
+        ),
+        min_size=1,
+        max_size=10,
+    ),
+    st.booleans(),
+)
+@settings(max_examples=300)
+def test_decimal_texts_are_integers_by_jsons_grammar(values: list[bytes], unsigned: bool) -> None:
+    buffer, starts, ends = laid_out(list(values))
+    valid = np.ones(len(values), dtype=np.bool_)
+    out = np.empty(len(values), dtype=np.int64)
+    kernels.read_integers(buffer, starts, ends, valid, unsigned, out)
+    top = 1 << (64 if unsigned else 63)
+    for text, good, number in zip(values, valid, out, strict=True):
+        expected = GRAMMAR.match(text) is not None and -(1 << 63) <= int(text) < top
+        assert bool(good) == expected, text
+        if expected:
+            assert int(number) % (1 << 64) == int(text) % (1 << 64)
+
+
+@given(st.lists(st.one_of(st.binary(max_size=6), st.text(max_size=6).map(str.encode)), min_size=1, max_size=10))
+@settings(max_examples=200)
+def test_utf8_is_checked_as_python_checks_it(values: list[bytes]) -> None:
+    values = [*values, *BAD_UTF8, *GOOD_UTF8, *(good + bad for good in GOOD_UTF8 for bad in BAD_UTF8)]
+    values += [b"x" * n + end for n in (15, 16, 17) for end in (*GOOD_UTF8, *BAD_UTF8)]
+    for tail in TAILS:
+        buffer, starts, ends = laid_out(list(values), tail)
+        valid = np.ones(len(values), dtype=np.bool_)
+        json.check_utf8(buffer, starts, ends, valid)
+        assert valid.tolist() == [decodes(value) for value in values]
+
+
+def decodes(value: bytes) -> bool:
+    """Whether Python reads it."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""The files in docker/ are what they say: no engine runs here, so structure, configuration and commands are checked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from helpers.paths import ROOT
+from sketchstream.cli.app import COMMANDS
+from sketchstream.config.loader import Config
+from sketchstream.hashing import Key
+
+DOCKER = ROOT / "docker"
+
+
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((DOCKER / "compose.yaml").read_text())
+
+
+def manifests() -> dict[str, dict[str, Any]]:
+    documents = yaml.safe_load_all((DOCKER / "kubernetes" / "worker.yaml").read_text())
+    return {document["kind"]: document for document in documents}
+
+
+def checked(text: str, tmp_path: Path) -> Config:
+    """The configuration, its key put where the container would find it."""
+    Key.generate().save(tmp_path / "key")
+    text = re.sub(r'file = "/run/secrets/[^"]*"', 'file = "key"', text)
+    config = Config.parse(text, tmp_path / "sketchstream.toml")
+    config.load_key()
+    return config
+
+
+def test_compose_has_broker_topics_workers_and_reader() -> None:
+    services = compose()["services"]
+    assert set(services) == {"broker", "input-topic", "topics", "worker"}
+    assert services["worker"]["depends_on"]["topics"]["condition"] == "service_completed_successfully"
+    broker = services["broker"]["environment"]
+    named = {entry.split(":")[0] for entry in broker["KAFKA_LISTENERS"].split(",")}
+    protocols = {entry.split(":")[0] for entry in broker["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(",")}
+    assert named == protocols == {"CONTROLLER", "PLAINTEXT", "PLAINTEXT_HOST"}
+    assert all(isinstance(value, str) for value in broker.values())
+    assert all(":" not in image.split("/")[0] and "." not in image.split("/")[0] for image in images(compose()))
+
+
+def images(document: dict[str, Any]) -> list[str]:
+    return [service["image"] for service in document["services"].values()]
+
+
+def test_only_loopback_is_published() -> None:
+    for service in compose()["services"].values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def test_containers_run_commands_that_exist() -> None:
+    services = compose()["services"]
+    for name, service in services.items():
+        if service["image"] == "sketchstream":
+            verb = service["command"][0]
+            assert verb in COMMANDS or service.get("profiles") == [verb], f"{name} runs {verb}"
+    for kind in ("Job", "StatefulSet"):
+        container = manifests()[kind]["spec"]["template"]["spec"]["containers"][0]
+        assert container["args"][0] in COMMANDS
+
+
+def test_configurations_are_valid(tmp_path: Path) -> None:
+    for number, text in enumerate(
+        [(DOCKER / "sketchstream.toml").read_text(), manifests()["ConfigMap"]["data"]["sketchstream.toml"]]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        config = checked(text, folder)
+        assert config.from_kafka
+        assert config.checked
+        assert (config.privacy.diagnostics, config.privacy.diagnostics_public) == ("off", False)
+        assert config.privacy.max_epsilon == "1"
+        config.check_memory(4)
+
+
+def test_compose_topics_are_those_of_the_configuration(tmp_path: Path) -> None:
+    config = checked((DOCKER / "sketchstream.toml").read_text(), tmp_path)
+    command = compose()["services"]["input-topic"]["command"]
+    assert command[command.index("--topic") + 1] == config.input.topic
+
+
+def test_pods_are_static_members_with_probes_and_no_rights() -> None:
+    found = manifests()
+    pod = found["StatefulSet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (variable,) = container["env"]
+    assert variable["name"] == "SKETCHSTREAM__KAFKA__GROUP_INSTANCE_ID"
+    assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["terminationGracePeriodSeconds"] >= 30
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+    labels = found["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
+    for kind in ("Service", "PodDisruptionBudget"):
+        selector = found[kind]["spec"]["selector"]
+        assert selector.get("matchLabels", selector) == labels
+    assert found["StatefulSet"]["spec"]["serviceName"] == found["Service"]["metadata"]["name"]
+
+
+def test_the_variable_of_the_pods_sets_static_membership(tmp_path: Path) -> None:
+    text = (DOCKER / "sketchstream.toml").read_text().replace('file = "/run/secrets/sketch_key"', 'file = "key"')
+    config = Config.parse(
+        text, tmp_path / "c.toml", {"SKETCHSTREAM__KAFKA__GROUP_INSTANCE_ID": "sketchstream-worker-0"}
+    )
+    assert config.kafka["group.instance.id"] == "sketchstream-worker-0"
+
+
+def test_the_image_copies_what_exists_and_does_not_run_as_root() -> None:
+    text = (DOCKER / "Dockerfile").read_text()
+    for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE):
+        *sources, _ = line.split()
+        for source in sources:
+            assert (DOCKER.parent / source).exists(), f"{source} is copied but does not exist"
+    assert re.search(r"^USER sketchstream$", text, re.MULTILINE)
+    assert text.index("USER sketchstream") < text.index("ENTRYPOINT")

@@ -1,0 +1,207 @@
+"""Documents are tests: the README's Python and commands run, links lead somewhere, examples of help are commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from helpers.commands import Run
+from helpers.paths import ROOT
+from sketchstream.cli.app import COMMANDS, app
+from sketchstream.config import schema
+from sketchstream.stream.units import duration_ms, size_bytes
+
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+
+
+def blocks(language: str) -> list[str]:
+    """Code blocks of the README in one language."""
+    found = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    assert found, language
+    return found
+
+
+def test_python_of_the_readme_runs_and_is_about_ten_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = blocks("python")
+    assert len([line for line in block.splitlines() if line.strip()]) <= 11
+    exec(compile(block, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    distinct = float(printed.split()[0].replace(",", ""))
+    assert 0.8 * 20_000 < distinct < 1.2 * 20_000
+    assert "Not protected" in printed
+
+
+def test_commands_of_the_readme_run(run: Run, tmp_path: Path) -> None:
+    lines = [f'{{"user_id":"u{i % 500}"}}\n' for i in range(1000)]
+    (tmp_path / "events.jsonl").write_text("".join(lines))
+    (block,) = blocks("bash")
+    commands = [shlex.split(line) for line in block.splitlines() if line.strip()]
+    assert len(commands) == 5
+    for command in commands:
+        assert command[0] == "sketchstream"
+        result = run(*command[1:])
+        assert result.code == 0, (command, result.err)
+    assert "distinct items" in result.out
+
+
+def test_configuration_of_the_readme_is_valid(run: Run, tmp_path: Path) -> None:
+    (block,) = blocks("toml")
+    tomllib.loads(block)
+    (tmp_path / "sketchstream.toml").write_text(block)
+    assert run("keygen", "-o", "sketch.key").code == 0
+    result = run("validate", "-c", "sketchstream.toml")
+    assert (result.code, result.err) == (0, "")
+
+
+def test_commands_in_text_blocks_of_the_readme_exist() -> None:
+    lines = [line for block in blocks("text") for line in block.splitlines() if line.startswith("sketchstream ")]
+    assert len(lines) == 5
+    for line in lines:
+        parse(line)
+
+
+def test_the_table_of_the_two_dials_is_what_plan_says() -> None:
+    import sketchstream as ss
+
+    row = r"^\| ([\d.]+) \| ([\d.]+) \| (\S+)% \| (\S+)% \| (\S+)% \| (\d+) \| (\d+) \|$"
+    rows = re.findall(row, README, re.MULTILINE)
+    assert [row[0] for row in rows] == ["4", "1"]
+    for epsilon, published, *errors, readers, thief in rows:
+        spec = ss.ProfileSpec(epsilon, "item", ss.OpenDomain(2**20), epsilon_publish=published)
+        found = ss.plan(spec, items=1e6)
+        for name, error in zip(("distinct", "at_least.2", "at_least.5"), errors, strict=True):
+            assert 100 * found[name].relative == pytest.approx(float(error), rel=0.05), name
+        assert (found.loss, found.loss_with_intrusion) == (int(readers), int(thief))
+
+
+def parse(line: str) -> None:
+    """Let click read a command line without running it."""
+    words = shlex.split(line.rsplit("|", maxsplit=1)[-1], comments=True)
+    assert words[0] == "sketchstream", line
+    command: click.Command = app
+    context = click.Context(app, info_name="sketchstream", **app.context_settings)
+    words = words[1:]
+    while isinstance(command, click.Group):
+        found = command.get_command(context, words[0])
+        assert found is not None, line
+        context = click.Context(found, parent=context, info_name=words[0])
+        command, words = found, words[1:]
+    command.make_context(command.name, words, parent=context.parent)
+
+
+def examples() -> list[str]:
+    """Every example in the help of every command."""
+    context = click.Context(app, **app.context_settings)
+    found = []
+    for name in COMMANDS:
+        command = app.get_command(context, name)
+        assert command is not None
+        for one in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
+            text = one.help or ""
+            start = re.search(r"Examples?:\n", text)
+            assert start is not None, name
+            found += [line.strip() for line in text[start.end() :].splitlines() if "sketchstream" in line]
+    return found
+
+
+@pytest.mark.parametrize("line", examples())
+def test_examples_of_the_help_are_commands(line: str) -> None:
+    parse(line)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[str(path.relative_to(ROOT)) for path in DOCUMENTS])
+def test_links_lead_somewhere(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if not target.startswith(("http:", "https:", "mailto:")):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_blocks_of_the_tutorial_run_in_order(run: Run, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "tutorial.md").read_text()
+    found = re.findall(r"^```(python|bash|toml)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert [language for language, _ in found].count("python") >= 4
+    names: dict[str, Any] = {}
+    for language, block in found:
+        if language == "python":
+            exec(compile(block, "tutorial.md", "exec"), names)
+        elif language == "toml":
+            (tmp_path / "sketchstream.toml").write_text(block)
+        else:
+            for line in block.splitlines():
+                words = shlex.split(line, comments=True)
+                assert words[0] == "sketchstream", line
+                result = run(*words[1:])
+                assert result.code == 0, (line, result.err)
+    assert (tmp_path / "profile.png").exists()
+    assert "Window by window" in (tmp_path / "report.html").read_text()
+    assert 0.85 * 50_000 < names["profile"].distinct.value < 1.15 * 50_000
+
+
+def test_every_make_target_of_the_documents_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for document in DOCUMENTS:
+        named = set(re.findall(r"`make ([a-z-]+)", document.read_text()))
+        named |= set(re.findall(r"^make ([a-z-]+)", document.read_text(), re.MULTILINE))
+        assert named <= targets, document
+
+
+def test_no_registry_host_is_named_anywhere_in_the_build() -> None:
+    for name in ("Makefile", ".ci/run", "constraints.txt", "pyproject.toml"):
+        text = (ROOT / name).read_text()
+        assert not re.search(r"index-url|find-links|pypi\.org|--index|maven\.org", text), name
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line) for line in lines)
+
+
+def test_every_document_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if path.name != "README.md":
+            assert f"({path.relative_to(ROOT / 'docs')})" in index, path.name
+
+
+def test_every_key_of_the_configuration_is_explained_with_its_default() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    sections = {part.split("\n", 1)[0].strip("[] "): part for part in text.split("\n## ")[1:]}
+    assert set(sections) == {*schema.TABLES, "kafka"}
+    for name, table in schema.TABLES.items():
+        rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*?) ?\| \S.* \|$", sections[name], re.MULTILINE))
+        assert list(rows) == list(table.model_fields), name
+        for key, field in table.model_fields.items():
+            said = rows[key].strip("`")
+            if field.is_required():
+                assert said == "needed" or (name, key) == ("input", "item"), key
+            elif key in ("lateness", "quorum_time", "idle", "idle_topic", "snapshot_every"):
+                assert duration_ms(said) == field.default, key
+            elif key == "snapshot_rate":
+                assert size_bytes(said) == field.default, key
+            elif field.default in (None, ""):
+                assert said == "", key
+            else:
+                assert said == str(field.default).lower() or said == field.default, key
+
+
+def test_configurations_of_the_documents_are_valid(run: Run, tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "configuration.md").read_text(), re.DOTALL)
+    (tmp_path / "sketchstream.toml").write_text(block)
+    assert run("keygen", "-o", "sketch.key").code == 0
+    result = run("validate", "-c", "sketchstream.toml")
+    assert (result.code, result.err) == (0, "")
+
+
+def test_files_that_the_recipes_name_exist() -> None:
+    for name in re.findall(r"(?:tests|sketchstream|docs)/[a-z_/]+\.[a-z]+", (ROOT / "CONTRIBUTING.md").read_text()):
+        assert (ROOT / name).exists(), name

@@ -1,0 +1,1 @@
+"""What tests share: slow references, made-up streams, words for the samplers, commands, applications on a broker."""

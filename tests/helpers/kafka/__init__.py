@@ -1,0 +1,1 @@
+"""What tests against Kafka share: record batches, applications with their workers, schedules of faults."""

@@ -1,0 +1,435 @@
+"""One application under test: its topics, its load, its workers as processes, and what came out of it.
+
+In: a cluster, a folder, a configuration. Out: published bodies and how they compare with what was sent. Touches:
+processes of its own (each in its own folder and process group), topics of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from helpers.kafka.worker_nest import Forked, Nest
+from sketchstream.config.loader import Config
+from sketchstream.published import Release, SealedState, read
+from sketchstream.stream.interfaces import Frontier, SealedEntry
+from sketchstream.stream.partitioner import kept
+from sketchstream.stream.windows import NO_TIME
+from sketchstream_connectors.kafka import topics
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.sealed import KafkaSealedSource, read_key
+
+MINUTE = 60_000
+AT_ONCE = 'lateness = "5s"\nquorum = 1\nquorum_time = "1ms"\nmax_ahead = "1h"'
+"""Every record moves the watermark, so that one closes a window."""
+QUICK = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000, "max.poll.interval.ms": 20000}
+MISSED_SOON = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
+"""For tests that wait until the group misses a worker."""
+
+Truth = Mapping[int, Counter]  # window start -> occurrences by item
+
+
+_NESTING = threading.Lock()
+
+
+def nest() -> Nest:
+    """The process that forks workers, one for the whole run of the tests; two runs of faults may ask at once."""
+    with _NESTING:
+        return _nest()
+
+
+@functools.cache
+def _nest() -> Nest:
+    made = Nest()
+    atexit.register(made.close)
+    return made
+
+
+class Nobody:
+    """A worker in no group."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+
+    def group_metadata(self) -> object:
+        from kafka import ConsumerGroupMetadata
+
+        return ConsumerGroupMetadata(self.group, -1, "", None)
+
+    def epoch(self, partition: int) -> int:
+        return -1
+
+    def expect_epoch(self, partition: int, epoch: int) -> None:
+        pass
+
+    def condemn(self, error: Exception) -> None:
+        raise AssertionError(error)
+
+
+@dataclass
+class Worker:
+    """A worker process."""
+
+    name: str
+    process: subprocess.Popen | Forked
+    log: Path
+
+    def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def terminate(self, timeout_s: float = 60) -> int:
+        os.killpg(self.process.pid, signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def stop(self) -> None:
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def wake(self) -> None:
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGCONT)
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def says(self, text: str) -> int:
+        return self.log.read_text(errors="replace").count(text)
+
+
+@dataclass
+class App:
+    """See the room card."""
+
+    bootstrap: str
+    folder: Path
+    partitions: int = 4
+    replication: int = 1
+    snapshot_every: str = "1s"
+    sketch: str = 'epsilon = "30"\ndomain = { size = 500 }\nmax_count = 300'
+    window: str = "1m"
+    input: str = f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"'
+    kafka: Mapping[str, object] = field(default_factory=dict)
+    input_topic: Mapping[str, object] | None = None
+    key: bool = False
+    extra: str = ""
+    workers: list[Worker] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.group = "app-" + secrets.token_hex(4)
+        self.topic = "events-" + secrets.token_hex(4)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.config_file = self.folder / "sketchstream.toml"
+        if self.key:
+            from sketchstream.hashing import Key
+
+            Key.generate().save(self.folder / "key")
+        self.write()
+        self.connection = Connection({"bootstrap.servers": self.bootstrap, "group.id": self.group})
+        with self.connection.admin.client("creating the input") as admin:
+            # event times are the records' timestamps, and years old: retention by time would trim them at once
+            settings = {"retention.ms": "-1"}
+            topic = {"num_partitions": self.partitions, "replication_factor": self.replication, "configs": settings}
+            admin.create_topics({self.topic: self.input_topic or topic})
+            admin.wait_for_topics([self.topic])
+        topics.create(self.connection, self.names, replication=self.replication)
+        self.truth: dict[int, Counter] = defaultdict(Counter)
+
+    @property
+    def names(self) -> topics.Names:
+        return topics.Names(self.group, self.topic, sealed=f"{self.group}.sealed")
+
+    @property
+    def config(self) -> Config:
+        return Config.load(self.config_file)
+
+    def write(self) -> None:
+        options = {"bootstrap.servers": self.bootstrap, "group.id": self.group, **QUICK, **self.kafka}
+        lines = "\n".join(f'"{name}" = {json.dumps(value)}' for name, value in options.items())
+        key = '[key]\nfile = "key"\n' if self.key else ""
+        self.config_file.write_text(
+            f"[kafka]\n{lines}\n[input]\ntopic = '{self.topic}'\nformat = 'json'\npartitioned_by = 'item'\n"
+            "partitioner = 'murmur2'\n"
+            f"{self.input}\n"
+            f"{key}[store]\nsnapshot_every = '{self.snapshot_every}'\n{self.extra}\n"
+            f"[[sketch]]\nname = 'seen'\nwindow = '{self.window}'\n{self.sketch}\n"
+        )
+
+    # ------------------------------------------------------------------------------------------- workers
+
+    def start(
+        self, name: str | None = None, *, options: Sequence[str] = (), fault: Sequence[str] = (), fresh: bool = False
+    ) -> Worker:
+        """A worker process in a folder and process group of its own.
+
+        Args:
+            name: of its folder.
+            options: of `sketchstream worker`, further ones.
+            fault: step, times and kind, see `faulty_worker`.
+            fresh: started as a shell would, in place of forked off a process that has everything imported.
+        """
+        name = name or f"w{len(self.workers)}"
+        home = self.folder / name
+        home.mkdir(exist_ok=True)
+        log = home / f"{secrets.token_hex(3)}.log"
+        arguments = ["worker", *options, "-c", str(self.config_file)]
+        if fresh:
+            assert not fault
+            with log.open("w") as output:
+                process: subprocess.Popen | Forked = subprocess.Popen(
+                    [sys.executable, "-m", "sketchstream.cli", *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=home,
+                    start_new_session=True,
+                )
+        else:
+            log.touch()
+            process = nest().fork(arguments, home, log, fault)
+        worker = Worker(name, process, log)
+        self.workers.append(worker)
+        return worker
+
+    def close(self) -> None:
+        """End every process that is left."""
+        for worker in self.workers:
+            if worker.alive:
+                worker.wake()
+                worker.kill()
+        self.connection.close()
+
+    def logs(self) -> str:
+        """What every worker said, without the client's chatter, and where those stand that are alive."""
+        standing = [w for w in self.workers if w.alive and isinstance(w.process, Forked)]
+        for worker in standing:
+            os.kill(worker.process.pid, signal.SIGUSR1)
+        time.sleep(1.0 if standing else 0.0)
+        parts = []
+        for worker in self.workers:
+            lines = worker.log.read_text(errors="replace").splitlines()
+            telling = "\n".join(line for line in lines if " kafka.net." not in line)
+            parts.append(f"--- {worker.name}{' (alive)' if worker.alive else ''}\n{telling[-12_000:]}")
+        return "\n".join(parts)
+
+    def wait_running(self, worker: Worker, partitions: int | None = None, timeout_s: float = 60) -> None:
+        """Until a worker has begun to read so many partitions, by default all."""
+        deadline = time.monotonic() + timeout_s
+        while worker.says("event=running") < (partitions or self.partitions):
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.05)
+
+    def wait_committed(self, timeout_s: float = 60) -> dict[int, int]:
+        """Until all records of the input are in committed snapshots; returns the positions of its partitions' ends."""
+        ends = self.connection.admin.offsets(self.topic, range(self.partitions), "latest")
+        deadline = time.monotonic() + timeout_s
+        while {tp.partition: at.offset for tp, at in self.connection.admin.committed(self.group).items()} != ends:
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.1)
+        return ends
+
+    # ---------------------------------------------------------------------------------------------- load
+
+    def load(self) -> Load:
+        return Load(self)
+
+    # ------------------------------------------------------------------------------------------- results
+
+    def frontiers(self) -> dict[int, Frontier]:
+        source = KafkaSealedSource(self.connection, f"{self.group}.sealed")
+        try:
+            return {f.partition: f for f in source.frontiers()}
+        finally:
+            source.close()
+
+    def wait_published(
+        self, through: int, timeout_s: float = 120, sketches: Iterable[str] = ("seen",), revision: int | None = None
+    ) -> None:
+        """Until every partition has published these sketches through that time, under that revision or any."""
+        wanted = [(name, p) for name in sketches for p in range(self.partitions)]
+        source = KafkaSealedSource(self.connection, f"{self.group}.sealed")
+        deadline = time.monotonic() + timeout_s
+        try:
+            while True:
+                found = {
+                    (f.sketch, f.partition): f.published_through
+                    for f in source.frontiers()
+                    if revision is None or f.revision == revision
+                }
+                behind = [place for place in wanted if found.get(place, NO_TIME) < through]
+                if not behind:
+                    return
+                if time.monotonic() > deadline:
+                    msg = f"{behind} are behind {through}: {found}\n{self.logs()}"
+                    raise AssertionError(msg)
+                time.sleep(0.2)
+        finally:
+            source.close()
+
+    def entries(self) -> list[SealedEntry]:
+        source = KafkaSealedSource(self.connection, f"{self.group}.sealed")
+        try:
+            return [one for one in source.read("seen") if isinstance(one, SealedEntry)]
+        finally:
+            source.close()
+
+    def check_publications(self) -> list[SealedEntry]:
+        """One seal and one lineage a window and partition; every repetition byte-identical. Returns each once."""
+        log, copies = Log(self.connection, f"{self.group}.sealed"), defaultdict(set)
+        for record in log.advance():
+            named = read_key(record.key)
+            if named is not None and len(named) == 2:
+                body, number = named
+                place = (body.sketch, body.revision, body.window, body.partition)
+                copies[place, number].add((record.key, record.value, tuple(record.headers)))
+        log.close()
+        for place, found in copies.items():
+            assert len(found) == 1, f"{place}: {len(found)} different publications"
+        entries = self.entries()
+        assert len({e.key for e in entries}) == len(entries)
+        seen: set[bytes] = set()
+        for entry in entries:
+            part = read(entry.body)
+            assert isinstance(part, Release | SealedState)
+            assert part.seal_id == entry.seal_id
+            for layer in part.layers:
+                assert layer.lineage not in seen, "one creation noise was published twice"
+                seen.add(layer.lineage)
+        return entries
+
+    def check_exact(self, windows: Iterable[int] | None = None) -> None:
+        """At epsilon 30: every window's cumulative histogram over all partitions is that of what was sent."""
+        published: dict[int, list[Release]] = defaultdict(list)
+        for entry in self.check_publications():
+            part = read(entry.body)
+            assert isinstance(part, Release)
+            published[entry.window[0]].append(part)
+        for start in sorted(self.truth if windows is None else windows):
+            counts = np.array(list(self.truth[start].values()) or [0])
+            parts = published[start]
+            assert parts, f"window {start} was not published"
+            edges = parts[0].edges
+            expected = [(counts >= edge).sum() if edge > 0 else None for edge in edges.tolist()]
+            got = np.sum([part.values for part in parts], axis=0)
+            for edge, want, have in zip(edges.tolist(), expected, got.tolist(), strict=True):
+                assert want is None or want == have, (
+                    f"window {start}: items seen at least {edge} times: {have}, not {want}"
+                )
+
+    def residuals(self, size: int, windows: Iterable[int]) -> np.ndarray:
+        """With published states of a closed domain of ids: state minus truth, of every slot of every partition."""
+        wanted, rest = set(windows), []
+        plan = self.config.sketches[0]
+        for entry in self.check_publications():
+            if entry.window[0] not in wanted:
+                continue
+            part = read(entry.body)
+            assert isinstance(part, SealedState)
+            mask = kept(plan.spec.domain, "murmur2", self.partitions, entry.partition)
+            ids = np.flatnonzero(mask)
+            truth = np.array([self.truth[entry.window[0]][int(i)] for i in ids])
+            assert part.state.size == ids.size
+            rest.append(part.state.astype(np.int64) - truth)
+        return np.concatenate(rest)
+
+    def live_manifests(self) -> dict[int, int]:
+        """Committed manifests by partition that are still in the state topic and in no committed pointer: must be 0."""
+        from sketchstream_connectors.kafka.blobs import Reader
+        from sketchstream_connectors.kafka.pointer import Pointer
+
+        reader = Reader(self.connection, self.topic, self.names.state)
+        pointers = {}
+        for p in range(self.partitions):
+            committed = reader.committed(p)
+            assert committed is not None
+            pointers[p] = Pointer.from_text(committed.metadata)
+        reader.close()
+        log, manifests = Log(self.connection, self.names.state), defaultdict(list)
+        for record in log.advance():
+            if record.key[10:11] == b"m":
+                manifests[record.partition].append(record.key[11:])
+        log.close()
+        return {p: sum(name == pointers[p].snapshot_id for name in set(manifests[p])) for p in pointers}
+
+
+def wait_forgotten(connection: Connection, timeout_s: float = 60) -> None:
+    """Until the group has no members."""
+    deadline = time.monotonic() + timeout_s
+    while connection.admin.ask_group(connection.group)["members"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+class Load:
+    """Sends JSON events, in event-time order, and remembers what was acknowledged. librdkafka's client, murmur2."""
+
+    def __init__(self, app: App) -> None:
+        from confluent_kafka import Producer
+        from kafka.partitioner.default import murmur2
+
+        self._app = app
+        self._murmur2 = murmur2
+        self._places: dict[object, int] = {}
+        self._failed = 0
+        self._producer = Producer(
+            {
+                "bootstrap.servers": app.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "message.timeout.ms": 120_000,
+                "queue.buffering.max.messages": 500_000,
+                "log_level": 0,
+            }
+        )
+
+    def place(self, item: object) -> int:
+        """Partition of an item, as Java's default partitioner says."""
+        if item not in self._places:
+            key = str(item).encode()
+            self._places[item] = (self._murmur2(key) & 0x7FFFFFFF) % self._app.partitions
+        return self._places[item]
+
+    def send(self, item: object, ts: int, *, partition: int | None = None, count: bool = True) -> None:
+        value = b'{"u":%s,"ts":%d}' % (json.dumps(item).encode(), ts)
+        place = self.place(item) if partition is None else partition
+        while True:
+            try:
+                self._producer.produce(
+                    self._app.topic, value, str(item).encode(), place, on_delivery=self._delivered, timestamp=max(ts, 0)
+                )
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+        self._producer.poll(0)
+        if count:
+            self._app.truth[ts - ts % MINUTE][item] += 1
+
+    def _delivered(self, error: object, _message: object) -> None:
+        self._failed += error is not None
+
+    def close_windows(self, ts: int) -> None:
+        """One record on every partition that moves its watermark to `ts`; null items: they are counted nowhere."""
+        for p in range(self._app.partitions):
+            self.send(None, ts, partition=p, count=False)
+        self.flush()
+
+    def flush(self) -> None:
+        assert self._producer.flush(120) == 0
+        assert self._failed == 0

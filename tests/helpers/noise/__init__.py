@@ -1,0 +1,1 @@
+"""What tests of noise share: sources of words, the replay oracle, independent samplers."""
