@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import mpmath
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "noise"))
 
 mpmath.mp.dps = 60
 

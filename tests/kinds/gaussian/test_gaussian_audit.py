@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from noise_streams import Seeded
 
 import sketchstream as ss
+from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian import GaussianSpec, add_layer, released_state
 from sketchstream.kinds.gaussian.audit import epsilon_lower_bound, intruded, neighbours, sealed, statistics

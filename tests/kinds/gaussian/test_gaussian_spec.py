@@ -8,9 +8,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from noise_streams import Seeded
 
 import sketchstream as ss
+from helpers.noise.words import Seeded
 from sketchstream.errors import DomainError, MergeError, SpecError
 from sketchstream.kinds.gaussian import (
     GaussianSpec,

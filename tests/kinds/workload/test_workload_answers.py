@@ -9,8 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from workload_sources import Seeded
 
+from helpers.noise.words import Seeded
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.workload import (
     Columns,

@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy.stats import chi2
-from workload_sources import Seeded
 
+from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian import verify_discrete
 from sketchstream.kinds.workload import WorkloadSpec, add_noise

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from workload_sources import Seeded
 
+from helpers.noise.words import Seeded
 from sketchstream.errors import DomainError, SpecError, WeightError
 from sketchstream.kinds.workload import Columns, Strategy, Workload, WorkloadSpec, add_noise, check_events, drop_events
 from sketchstream.kinds.workload.strategy import from_matrix
