@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from sketchstream import charts, report
+from sketchstream import charts, kinds, report
 from sketchstream.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from sketchstream.privacy.ledger import Ledger
     from sketchstream.published import Release, SealedState, Stack
     from sketchstream.sketch import Sketch
-    from sketchstream.spec import ProfileSpec
 
 ROWS: Final = 20
 """Rows of a ledger that a card shows."""
@@ -35,14 +34,14 @@ def release(found: Release) -> str:
     return report.card(
         "Release at seal" if found.final else "Release, the sketch stayed open",
         tables=[_facts(rows)],
-        charts=drawn(lambda: [_published_chart(found)]),
-        note=f"{found.guarantee().summary} .profile() takes noise and collisions out of these numbers.",
+        charts=drawn(lambda: [_published_chart(found)]) if found.kind.answer == "profile" else [],
+        note=f"{found.guarantee().summary} .{found.kind.answer}() takes noise and collisions out of these numbers.",
     )
 
 
 def stack(found: Stack) -> str:
     """A stack: the parameters of its parts."""
-    rows = [("parts", f"{len(found.parts):,}"), *_spec_rows(found.spec, found.slots)]
+    rows = [("parts", f"{len(found.parts):,}"), *kinds.of(found.spec).facts(found.spec, found.slots)]
     return report.card("Stack", tables=[_facts(rows)], note=found.guarantee().summary)
 
 
@@ -92,7 +91,7 @@ def _facts(rows: Iterable[tuple[str, str]]) -> report.Table:
 
 def _sketch_rows(found: Sketch | SealedState | Release) -> list[tuple[str, str]]:
     """What the header of a sketch says in public."""
-    rows = _spec_rows(found.spec, found.slots)
+    rows = kinds.of(found.spec).facts(found.spec, found.slots)
     rows.append(("noise layers", f"{len(found.layers)}"))
     origin = found.origin
     if origin.name:
@@ -102,22 +101,6 @@ def _sketch_rows(found: Sketch | SealedState | Release) -> list[tuple[str, str]]
         rows.append(("window (UTC)", f"{start} to {end}"))
     if origin.partition is not None:
         rows.append(("partition", str(origin.partition)))
-    return rows
-
-
-def _spec_rows(spec: ProfileSpec, slots: int) -> list[tuple[str, str]]:
-    """A spec as rows."""
-    levels = f" in {spec.levels} levels" if spec.levels > 1 else ""
-    rows = [
-        ("protected unit", f"one {spec.unit}"),
-        ("epsilon of the state", str(spec.epsilon)),
-        ("epsilon of the publication at seal", str(spec.epsilon_publish)),
-        ("published at seal", spec.publish),
-        ("domain", f"{spec.domain.to_dict()['kind']}, {slots:,} slots{levels}"),
-        ("largest count that is resolved", f"{spec.max_count:,}"),
-    ]
-    if spec.modulus is not None:
-        rows.append(("modulus", str(spec.modulus)))
     return rows
 
 

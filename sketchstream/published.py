@@ -19,20 +19,26 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.components import TOTAL, Counter, find, read_counters, summed
+from sketchstream import kinds
+from sketchstream.components import Counter, find, read_counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError
-from sketchstream.kinds.profile import mechanism as kind
-from sketchstream.spec import Form, OpenDomain, ProfileSpec, Publish, whole
+from sketchstream.spec import Publish, whole
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate import About
-    from sketchstream.kinds.profile.estimate.observed import Observed
+    from sketchstream.kinds.interface import AnyLedger, Kind, Spec
     from sketchstream.kinds.profile.estimate.result import Profile
-    from sketchstream.privacy.guarantee import Guarantee
-    from sketchstream.privacy.ledger import Ledger
 
 Method = Literal["likelihood", "circulant", "inverse", "monotone"]
 Norm = Literal[1, 2] | float
+
+
+LAWS = ("discrete-laplace", "randomized-response", "discrete-gaussian")
+"""Laws of layers."""
+
+
+def parameter_name(law: str) -> str:
+    """How a header calls the parameter of a law."""
+    return "sigma2" if law == "discrete-gaussian" else "epsilon"
 
 
 @dataclass(frozen=True)
@@ -40,27 +46,28 @@ class Layer:
     """One independent noise vector that was summed into a state.
 
     Args:
-        law: "discrete-laplace" or "randomized-response".
-        epsilon: parameter of the law, epsilon / max_weight.
+        law: its name, such as "discrete-laplace".
+        parameter: of the law: epsilon of discrete Laplace noise and of randomized response, sigma^2 of discrete
+            Gaussian noise; that of the slots, where a sketch has other components.
         lineage: 16 random bytes; two states that share one descend from the same noise.
     """
 
     law: str
-    epsilon: Fraction
+    parameter: Fraction
     lineage: bytes = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a header."""
-        return {"law": self.law, "epsilon": str(self.epsilon), "lineage": self.lineage}
+        return {"law": self.law, parameter_name(self.law): str(self.parameter), "lineage": self.lineage}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Layer:
         """The layer that `to_dict` described."""
         law, lineage = data["law"], data["lineage"]
-        if law not in kind.LAWS.values() or not isinstance(lineage, bytes) or len(lineage) != 16:
+        if law not in LAWS or not isinstance(lineage, bytes) or len(lineage) != 16:
             msg = "a noise layer of this file is not one that this version knows"
             raise FormatError(msg)
-        return cls(law, Fraction(data["epsilon"]), lineage)
+        return cls(law, Fraction(data[parameter_name(law)]), lineage)
 
 
 @dataclass(frozen=True)
@@ -138,24 +145,30 @@ def partition_counts(origins: Iterable[Origin]) -> int:
 
 def canonical_law(layers: Iterable[Layer]) -> tuple[tuple[str, Fraction], ...]:
     """The laws of a list of layers, in an order that does not depend on how they came together."""
-    return tuple(sorted((layer.law, layer.epsilon) for layer in layers))
+    return tuple(sorted((layer.law, layer.parameter) for layer in layers))
 
 
 class _Published:
     """What releases, sealed states and stacks have in common."""
 
-    spec: ProfileSpec
+    spec: Any
 
-    def observed(self) -> list[Observed]:
-        """The published counts as the estimators take them, parts of equal noise added up."""
-        raise NotImplementedError
+    @property
+    def kind(self) -> Kind[Any]:
+        """What kind of sketch it is."""
+        return kinds.of(self.spec)
+
+    def _whole(self) -> Published:
+        """Itself, as one of the classes that may be published."""
+        assert isinstance(self, (Release, SealedState, Stack))
+        return self
 
     @property
     def repartitioned(self) -> bool:
         """Whether partitions were added or removed inside the window."""
         return False
 
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> Any:
         """What is protected, and how much, in words and numbers."""
         raise NotImplementedError
 
@@ -196,43 +209,33 @@ class _Published:
             SpecError: max_count beyond the spec's.
             EstimateError: the method does not apply to what was published.
         """
-        from sketchstream.kinds.profile import estimate
+        found: Profile = self.kind.profile(self._whole(), method=method, max_count=max_count, norm=norm, beta=beta)
+        return found
 
-        limit = self.spec.max_count
-        return estimate.reconstruct(
-            self.observed(),
-            method=method,
-            max_count=limit if max_count is None else whole(max_count, "max_count", 1, limit),
-            norm=norm,
-            beta=beta,
-            guarantee=self.guarantee().to_dict(),
-            about=self._about(),
-        )
+    def estimate(self, method: str = "auto", **options: Any) -> Any:
+        """Answers with standard errors and intervals, for the kinds that give estimates.
 
-    def _about(self) -> About:
-        """What the profile says of the whole sketch: promised epsilons, not the slots' shares; the noisy total."""
-        from sketchstream.kinds.profile.estimate import About
+        Args:
+            method: of the kind; "auto" is the best that it has.
+            options: further ones of the kind.
 
-        parts: tuple[Any, ...] = self.parts if isinstance(self, Stack) else (self,)
-        total = find(summed([part.counters for part in parts]), TOTAL)
-        return About(
-            epsilon=max(kind.promised_epsilon(part.spec, layer.epsilon) for part in parts for layer in part.layers),
-            cost=max((part.cost for part in parts if isinstance(part, Release)), default=None),
-            total=None if total is None else (total.value, tuple(draw.parameter for draw in total.noise)),
-            signed=any(part.spec.counted for part in parts),
-        )
+        Raises:
+            EstimateError: the kind answers otherwise, or the method does not apply to what was published.
+        """
+        return self.kind.estimate(self._whole(), method=method, **options)
 
 
 @dataclass(frozen=True, eq=False)
 class Release(_Published):
-    """A noisy histogram of a sketch's counters: what `release` and `seal` publish.
+    """A noisy view of a sketch's counters: what `release` publishes, and `seal` where the spec says so.
 
     Args:
         spec: of the sketch.
         layers: noise layers in its state.
         slots: counters in all levels, d.
-        noised: (levels, B) int64 at `edges`, raw: noise included, not clipped, not sorted.
-        cost: epsilon of this publication.
+        noised: what was published, raw: noise included, not clipped, not sorted. Kind "profile": (levels, B) int64, a
+            histogram of the counters at `spec.edges`.
+        cost: of this publication, in the measure of the ledger.
         seal_id: 16 random bytes that name this publication.
         final: True for the publication at seal.
         origin: where the sketch belongs.
@@ -241,7 +244,7 @@ class Release(_Published):
         counters: those beside the slots, noisy.
     """
 
-    spec: ProfileSpec
+    spec: Any
     layers: tuple[Layer, ...]
     slots: int
     noised: npt.NDArray[np.int64] = field(repr=False)
@@ -250,58 +253,44 @@ class Release(_Published):
     final: bool
     origin: Origin
     key_id: bytes | None
-    ledger: Ledger = field(repr=False)
+    ledger: AnyLedger = field(repr=False)
     counters: tuple[Counter, ...] = ()
 
     @property
-    def form(self) -> Form:
-        """`cumulative` or `bins`."""
-        return self.spec.form
+    def form(self) -> str:
+        """Kind "profile": `cumulative` or `bins`."""
+        form: str = self.spec.form
+        return form
 
     @property
     def edges(self) -> npt.NDArray[np.int64]:
-        """(B,) int64, see `ProfileSpec.edges`."""
-        return self.spec.edges
+        """Kind "profile": (B,) int64, see `ProfileSpec.edges`."""
+        edges: npt.NDArray[np.int64] = self.spec.edges
+        return edges
 
     @property
     def values(self) -> npt.NDArray[np.int64]:
-        """(B,) int64, or (levels, B) in an open domain with several levels."""
-        return self.noised[0] if self.spec.levels == 1 else self.noised
+        """`noised`, without the axis of levels where there is one level."""
+        return self.noised[0] if self.noised.ndim > 1 and len(self.noised) == 1 else self.noised
+
+    @property
+    def layers_law(self) -> tuple[tuple[str, Fraction], ...]:
+        """The laws of its layers."""
+        return canonical_law(self.layers)
 
     @property
     def repartitioned(self) -> bool:
         """Whether partitions were added or removed inside the window."""
         return self.origin.repartitioned
 
-    @property
-    def slots_cost(self) -> Fraction:
-        """The histogram's part of the cost; the counters beside the slots have the rest."""
-        return self.cost * self.spec.slots_share
-
     @cached_property
     def digest(self) -> bytes:
         """Of the published numbers; seeds deterministic post-processing."""
         return hashlib.blake2b(self.noised.tobytes() + self.seal_id, digest_size=16).digest()
 
-    def observed(self) -> list[Observed]:
-        """One histogram."""
-        return [
-            kind.observed_release(
-                self.spec,
-                canonical_law(self.layers),
-                self.slots,
-                self.noised,
-                self.slots_cost,
-                parts=1,
-                digest=self.digest,
-            )
-        ]
-
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> Any:
         """What is protected, and how much, in words and numbers."""
-        from sketchstream.privacy.guarantee import Guarantee
-
-        return Guarantee.of(self.spec, self.ledger)
+        return self.kind.guarantee(self.spec, self.ledger)
 
     def _repr_html_(self) -> str:
         """For notebooks: the published counters, with the noise still in them."""
@@ -319,8 +308,7 @@ class Release(_Published):
         return {
             "kind": "release",
             **_common_fields(self),
-            "form": self.form,
-            "edges_version": 1,
+            **self.kind.view_header(self.spec),
             "cost": str(self.cost),
             "seal_id": self.seal_id,
             "final": self.final,
@@ -329,17 +317,10 @@ class Release(_Published):
     @classmethod
     def from_header(cls, header: Mapping[str, Any], body: npt.NDArray[Any]) -> Self:
         """The release that a verified header and body describe."""
-        from sketchstream.privacy.ledger import Ledger
-
-        spec = ProfileSpec.from_dict(header["spec"])
-        if header["form"] != spec.form or header["edges_version"] != 1:
-            msg = "the histogram's edges follow a rule that this version does not know"
-            raise FormatError(msg)
-        if body.dtype != np.int64 or body.shape != (spec.levels, spec.edges.size):
-            msg = f"expected {spec.levels} x {spec.edges.size} counts, found another shape"
-            raise FormatError(msg)
+        spec, kind = _spec_of(header)
+        kind.require_view(spec, header, body)
         layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
-        ledger = Ledger.from_dict(header["ledger"])
+        ledger = kind.read_ledger(spec, header["ledger"])
         final, cost = bool(header["final"]), Fraction(header["cost"])
         counters = read_counters(kind.components(spec)[1:], header.get("counters", ()), final=final)
         require_accounted(spec, layers, ledger, counters, sealed=final, cost=cost)
@@ -367,13 +348,13 @@ class SealedState(_Published):
         state: (slots,) integers of `spec.dtype`.
     """
 
-    spec: ProfileSpec
+    spec: Any
     layers: tuple[Layer, ...]
     state: npt.NDArray[Any] = field(repr=False)
     seal_id: bytes
     origin: Origin
     key_id: bytes | None
-    ledger: Ledger = field(repr=False)
+    ledger: AnyLedger = field(repr=False)
     counters: tuple[Counter, ...] = ()
 
     @property
@@ -391,15 +372,14 @@ class SealedState(_Published):
         """Of the published numbers; seeds deterministic post-processing."""
         return hashlib.blake2b(self.state.data, digest_size=16).digest()
 
-    def observed(self) -> list[Observed]:
-        """One histogram."""
-        return [kind.observed_state(self.spec, canonical_law(self.layers), [self.state], self.digest)]
+    @property
+    def layers_law(self) -> tuple[tuple[str, Fraction], ...]:
+        """The laws of its layers."""
+        return canonical_law(self.layers)
 
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> Any:
         """What is protected, and how much, in words and numbers."""
-        from sketchstream.privacy.guarantee import Guarantee
-
-        return Guarantee.of(self.spec, self.ledger)
+        return self.kind.guarantee(self.spec, self.ledger)
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -417,14 +397,10 @@ class SealedState(_Published):
     @classmethod
     def from_header(cls, header: Mapping[str, Any], body: npt.NDArray[Any]) -> Self:
         """The state that a verified header and body describe."""
-        from sketchstream.privacy.ledger import Ledger
-
-        spec = ProfileSpec.from_dict(header["spec"])
-        if body.dtype != spec.dtype or body.shape != (header["slots"],) or body.size % spec.levels:
-            msg = "the counters do not have the type or number that their header says"
-            raise FormatError(msg)
+        spec, kind = _spec_of(header)
+        kind.require_state(spec, header["slots"], body)
         layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
-        ledger = Ledger.from_dict(header["ledger"])
+        ledger = kind.read_ledger(spec, header["ledger"])
         counters = read_counters(kind.components(spec)[1:], header.get("counters", ()), final=True)
         require_accounted(spec, layers, ledger, counters, sealed=True)
         return cls(
@@ -450,7 +426,7 @@ class Stack(_Published):
     parts: tuple[Release | SealedState, ...]
 
     @property
-    def spec(self) -> ProfileSpec:  # type: ignore[override]
+    def spec(self) -> Any:
         """Of the first part; the parts agree in everything that results depend on."""
         return self.parts[0].spec
 
@@ -474,43 +450,16 @@ class Stack(_Published):
         """Those that all parts have, added up: noise adds too."""
         return summed([part.counters for part in self.parts])
 
-    def observed(self) -> list[Observed]:
-        """One histogram for each combination of noise layers, costs and, in open domains, numbers of items a slot."""
-        groups: dict[Any, list[Any]] = {}
-        for part in self.parts:
-            cost = part.slots_cost if isinstance(part, Release) else None
-            # levels of parts with different numbers of slots collide at different rates
-            crowd = part.slots if isinstance(part.spec.domain, OpenDomain) else None
-            groups.setdefault((canonical_law(part.layers), cost, crowd), []).append(part)
-        out = []
-        for (law, cost, crowd), parts in groups.items():
-            if crowd is None or len(parts) == 1:
-                out.append(self._added(law, cost, parts))
-                continue
-            from sketchstream.kinds.profile.estimate.open_domain.collisions import alike
-
-            for chosen in alike([self._added(law, cost, [part]) for part in parts]):
-                out.append(self._added(law, cost, [parts[i] for i in chosen]))
-        return out
-
-    def _added(self, law: Any, cost: Fraction | None, parts: Sequence[Any]) -> Observed:
-        """Parts with equal noise as one histogram."""
-        digest = hashlib.blake2b(b"".join(sorted(part.digest for part in parts)), digest_size=16).digest()
-        if cost is None:
-            return kind.observed_state(self.spec, law, [part.state for part in parts], digest)
-        noised = np.sum([part.noised for part in parts], axis=0)
-        slots = sum(part.slots for part in parts)
-        return kind.observed_release(self.spec, law, slots, noised, cost, parts=len(parts), digest=digest)
-
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> Any:
         """What is protected, and how much, in words and numbers: that of the worst part.
 
         Where partitions were added inside the window an item may lie in several parts, and pays so many times.
         """
-        from sketchstream.privacy.guarantee import Context, Guarantee
+        from sketchstream.privacy.guarantee import Context
 
-        worst = max(self.parts, key=lambda part: part.ledger.loss())
-        return Guarantee.of(worst.spec, worst.ledger, Context(counts=partition_counts(p.origin for p in self.parts)))
+        worst = max(self.parts, key=lambda part: self.kind.order(part.ledger))
+        around = Context(counts=partition_counts(p.origin for p in self.parts))
+        return self.kind.guarantee(worst.spec, worst.ledger, around)
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -567,6 +516,12 @@ def _common_fields(part: Release | SealedState) -> dict[str, Any]:
     return fields if part.key_id is None else {**fields, "key_id": part.key_id}
 
 
+def _spec_of(header: Mapping[str, Any]) -> tuple[Any, Kind[Any]]:
+    """The spec of a header, and its kind."""
+    found = kinds.named(header["spec"].get("kind"))
+    return found.read_spec(header["spec"]), found
+
+
 def _identifier(value: object) -> bytes:
     """`value` if it is a 16-byte identifier."""
     if not isinstance(value, bytes) or len(value) != 16:
@@ -615,7 +570,7 @@ def well_formed() -> Iterator[None]:
         raise FormatError(msg) from None
 
 
-def require_same(specs: Sequence[ProfileSpec], key_ids: Sequence[bytes | None], *, what: str) -> None:
+def require_same(specs: Sequence[Spec], key_ids: Sequence[bytes | None], *, what: str) -> None:
     """Refuse sketches whose spec or hash key differ, naming every field that does."""
     first, wrong = specs[0].to_dict(), set()
     for spec in specs[1:]:
@@ -630,9 +585,9 @@ def require_same(specs: Sequence[ProfileSpec], key_ids: Sequence[bytes | None], 
 
 
 def require_accounted(
-    spec: ProfileSpec,
+    spec: Any,
     layers: Sequence[Layer],
-    ledger: Ledger,
+    ledger: AnyLedger,
     counters: Sequence[Counter],
     *,
     sealed: bool,
@@ -651,10 +606,11 @@ def require_accounted(
     Raises:
         FormatError: the ledger speaks of other noise, another unit or weight, or another stage of life.
     """
-    held = [(layer.law, kind.promised_epsilon(spec, layer.epsilon), layer.lineage) for layer in layers]
+    kind = kinds.of(spec)
+    held = [(layer.law, kind.cost(spec, layer.parameter), layer.lineage) for layer in layers]
     noted = [(entry.law, entry.cost, entry.lineage) for entry in ledger.layers]
     drawn = [entry.cost for entry in ledger.layers] + ([] if cost is None else [cost])
-    wrong = held != noted or any(law != kind.LAWS[spec.unit] for law, _, _ in held)
+    wrong = held != noted or any(law != kind.law(spec) for law, _, _ in held)
     for component in kind.components(spec)[1:]:
         counter = find(counters, component.name)
         if counter is not None and component.own is None:
@@ -667,7 +623,7 @@ def require_accounted(
             "written by a sketch and are not used; take an undamaged copy"
         )
         raise FormatError(msg)
-    if (ledger.unit, ledger.max_weight, ledger.sealed) != (spec.unit, spec.max_weight, sealed):
+    if (ledger.unit, ledger.max_weight, ledger.sealed) != (spec.unit, kind.unit_weight(spec), sealed):
         msg = "the ledger in these bytes is that of another sketch; take an undamaged copy"
         raise FormatError(msg)
 
@@ -710,18 +666,6 @@ def stack(parts: Sequence[object]) -> Stack:
     if len({type(part) for part in flat}) > 1:
         msg = "a stack holds either Releases or SealedStates, not both"
         raise MergeError(msg, ["publish"])
-    require_same([_comparable(part.spec) for part in flat], [part.key_id for part in flat], what="stacked")
+    require_same([part.kind.comparable(part.spec) for part in flat], [part.key_id for part in flat], what="stacked")
     require_distinct([part.layers for part in flat], [part.seal_id for part in flat], what="stacked")
     return Stack(tuple(flat))
-
-
-def _comparable(spec: ProfileSpec) -> ProfileSpec:
-    """`spec` with what parts of a stack need not share set to one value: epsilons, and what is beside the slots."""
-    import copy
-
-    twin = copy.copy(spec)
-    for name in ("epsilon", "epsilon_publish"):
-        object.__setattr__(twin, name, Fraction(1))
-    for name, value in (("total_share", Fraction(0)), ("counted", False), ("epsilon_records", Fraction(0))):
-        object.__setattr__(twin, name, value)
-    return twin

@@ -21,9 +21,9 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import kinds
 from sketchstream.components import Counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError
-from sketchstream.kinds.profile import mechanism as kind
 from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
     Layer,
@@ -35,14 +35,13 @@ from sketchstream.published import (
     require_same,
     well_formed,
 )
-from sketchstream.spec import Epsilon, Item, ProfileSpec, exact_epsilon, require_spec, whole
+from sketchstream.spec import Epsilon, Item, whole
 
 if TYPE_CHECKING:
     from sketchstream import wire
     from sketchstream.domains import Index
     from sketchstream.hashing import Key
-    from sketchstream.privacy.guarantee import Guarantee
-    from sketchstream.privacy.ledger import LayerEntry, Ledger
+    from sketchstream.kinds.interface import AnyLedger, Kind, Spec
 
 _INT = 0
 Keep = npt.NDArray[np.bool_]
@@ -77,7 +76,7 @@ class _Content(NamedTuple):
     state: npt.NDArray[Any] | None
     counters: Counters
     layers: tuple[Layer, ...]
-    ledger: Ledger
+    ledger: AnyLedger
 
 
 class Sketch:
@@ -91,20 +90,21 @@ class Sketch:
     nothing over one; `update(threads=2)` does.
     """
 
-    __slots__ = ("_content", "_home", "_index", "_turn", "key", "origin", "spec")
+    __slots__ = ("_content", "_home", "_index", "_turn", "key", "kind", "origin", "spec")
 
     def __init__(
         self,
-        spec: ProfileSpec,
+        spec: Any,
         key: Key | None,
         index: Index,
         state: npt.NDArray[Any],
         counters: Counters,
         layers: tuple[Layer, ...],
-        ledger: Ledger,
+        ledger: AnyLedger,
         origin: Origin,
     ) -> None:
         self.spec = spec
+        self.kind: Kind[Any] = kinds.of(spec)
         self.key = key
         self._home = process()
         self._turn = RLock()
@@ -115,44 +115,40 @@ class Sketch:
     @classmethod
     def create(
         cls,
-        spec: ProfileSpec,
+        spec: Spec,
         key: Key | None = None,
         *,
         origin: Origin = Origin(),  # noqa: B008 - frozen
         keep: Keep | None = None,
         max_epsilon: Epsilon | None = None,
+        max_delta: Epsilon | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Self:
         """Draw the noise and return an empty sketch.
 
         Args:
-            spec: what the sketch is.
+            spec: what the sketch is; its type decides the kind of sketch.
             key: secret hash key; needed unless the domain is ClosedDomain(size=) without sampling.
             origin: where in a deployment it belongs.
             keep: (size,) bool, closed domains only: the items that have a slot here; others are outside the domain.
             max_epsilon: budget: releases that would take the loss above it are refused.
+            max_delta: of that budget, for the kinds whose losses have a delta.
             progress: told from time to time how many slots have their noise.
 
         Raises:
             KeyMismatchError: the spec needs a key.
             BudgetError: the promised publication alone exceeds the budget.
         """
-        from sketchstream.privacy.ledger import Ledger, Promise
-
-        require_spec(spec)
+        kind = kinds.of(spec)
         if key is not None:
             _require_key(key)
         index = _index(spec, key, keep)
-        budget = None if max_epsilon is None else exact_epsilon(max_epsilon, "max_epsilon")
-        layer = _new_layer(spec, spec.epsilon)
-        promise = Promise.of(spec.publish, spec.epsilon_publish, spec.intrusion)
-        ledger = Ledger.create(spec.unit, spec.max_weight, _entry(spec, layer), promise, budget)
+        cost = kind.creation_cost(spec)
+        layer = _new_layer(spec, cost)
+        ledger = kind.ledger(spec, layer.lineage, max_epsilon, max_delta)
         state = np.zeros(index.slots, spec.dtype)
-        if progress is None:
-            kind.add_noise(spec, state, spec.epsilon)
-        else:
-            kind.add_noise(spec, state, spec.epsilon, progress)
-        counters = Counters.create(kind.components(spec)[1:], spec.epsilon)
+        kind.draw(spec, state, cost, progress)
+        counters = Counters.create(kind.components(spec)[1:], cost)
         return cls(spec, key, index, state, counters, (layer,), ledger, origin)
 
     def __repr__(self) -> str:
@@ -181,7 +177,7 @@ class Sketch:
         return self._content.layers
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> AnyLedger:
         """History of layers and views, and what it costs."""
         return self._content.ledger
 
@@ -213,15 +209,15 @@ class Sketch:
         """
         from sketchstream.items import Items
 
-        self._index.apply(
+        self.kind.update(
+            self.spec,
+            self._index,
             self._open_state("update"),
             Items.of(items),
             weights,
-            max_weight=self.spec.max_weight,
-            modulus=self.spec.modulus,
+            counters=self._content.counters.moved(),
             threads=threads,
             invalid=invalid,
-            counters=self._content.counters.moved(),
         )
 
     def outside(self, items: object) -> int:
@@ -251,32 +247,35 @@ class Sketch:
         self._content.counters.admit(whole(records, "records", 0, (1 << 63) - 1))
 
     @_in_turn
-    def release(self, epsilon: Epsilon) -> Release:
-        """Publish a noisy histogram of the counters; the sketch stays open.
+    def release(self, epsilon: Epsilon, delta: Epsilon | None = None) -> Release:
+        """Publish a noisy view of the counters (kind "profile": their histogram); the sketch stays open.
 
         Args:
             epsilon: cost, charged to `ledger` before anything is drawn. Events still to come pay it too.
+            delta: of that cost, for the kinds whose losses have one.
 
         Raises:
             BudgetError: the loss, promised publication included, would exceed the budget.
         """
         state = self._open_state("release")
-        cost = exact_epsilon(epsilon, "epsilon of a release")
+        cost = self.kind.asked_cost(self.spec, epsilon, delta)
         charged = self.ledger.charge_release(cost)
         self._content = self._content._replace(ledger=charged)
         return self._publish(state, cost, charged, final=False)
 
     @_in_turn
-    def refresh(self, epsilon: Epsilon | None = None) -> None:
+    def refresh(self, epsilon: Epsilon | None = None, delta: Epsilon | None = None) -> None:
         """Add a fresh layer of noise after a known look at the state, so that a later look is protected again.
 
         Args:
-            epsilon: of the new layer (default: the spec's).
+            epsilon: of the new layer (default: as at creation).
+            delta: of the new layer, for the kinds whose losses have one.
         """
         state = self._open_state("refresh")
-        exact = self.spec.epsilon if epsilon is None else exact_epsilon(epsilon)
+        kind = self.kind
+        exact = kind.creation_cost(self.spec) if epsilon is None else kind.asked_cost(self.spec, epsilon, delta)
         layer = _new_layer(self.spec, exact)
-        ledger = self.ledger.record_look().add_layer(_entry(self.spec, layer))
+        ledger = self.ledger.record_look().add_layer(kind.entry(self.spec, layer.lineage, exact))
         before = self._content.counters
         counters = before.refreshed(exact)
         fresh = _with_noise(self.spec, state, exact)
@@ -294,19 +293,20 @@ class Sketch:
         state = self._open_state("seal")
         spec, layers = self.spec, self.layers
         sealed: Release | SealedState
-        if spec.publish == "histogram":
+        promise = self.kind.promise(spec)
+        if promise.kind == "histogram":
+            assert promise.cost is not None
             ledger = self.ledger.charge_publication()
-            sealed = self._publish(state, spec.epsilon_publish, ledger, final=True)
+            sealed = self._publish(state, promise.cost, ledger, final=True)
         else:
-            shown, cost = state, None
-            if spec.intrusion:
-                fresh = _new_layer(spec, spec.epsilon_publish)
-                ledger = self.ledger.charge_publication(fresh.lineage, fresh.law)
-                layers = (*layers, fresh)
-                cost = spec.epsilon_publish
-                shown = _with_noise(spec, state, cost)
-            else:
+            shown, cost = state, promise.cost
+            if cost is None:
                 ledger = self.ledger.charge_publication()
+            else:
+                fresh = _new_layer(spec, cost)
+                ledger = self.ledger.charge_publication(fresh.lineage)
+                layers = (*layers, fresh)
+                shown = _with_noise(spec, state, cost)
             sealed = SealedState(
                 spec=spec,
                 layers=layers,
@@ -354,18 +354,16 @@ class Sketch:
         if fresh.any():
             added = np.zeros(int(np.count_nonzero(fresh)), self.spec.dtype)
             for layer in self.layers:
-                kind.add_noise(self.spec, added, kind.promised_epsilon(self.spec, layer.epsilon))
+                self.kind.draw(self.spec, added, self.kind.cost(self.spec, layer.parameter))
             state[fresh] = added
         # An interrupt between these two leaves an index that does not fit the state: every later update is refused.
         self._content = self._content._replace(state=state)
         self._index = index
         old.fill(0)
 
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> Any:
         """What is protected, and how much, in words and numbers."""
-        from sketchstream.privacy.guarantee import Guarantee
-
-        return Guarantee.of(self.spec, self.ledger)
+        return self.kind.guarantee(self.spec, self.ledger)
 
     def profile(self, *_: object, **__: object) -> NoReturn:
         """Refused: an open sketch has no profile.
@@ -373,9 +371,22 @@ class Sketch:
         Raises:
             SealedError: always; says what to do.
         """
+        self._refuse_answers("profile")
+
+    def estimate(self, *_: object, **__: object) -> NoReturn:
+        """Refused: an open sketch has no estimates.
+
+        Raises:
+            SealedError: always; says what to do.
+        """
+        self._refuse_answers("estimate")
+
+    @staticmethod
+    def _refuse_answers(what: str) -> NoReturn:
+        """Say what has answers instead."""
         msg = (
-            "an open sketch has no profile, only what it publishes: seal or release first; seal().profile() ends the "
-            "sketch, release(epsilon).profile() is a look that costs epsilon"
+            f"an open sketch has no {what}, only what it publishes: seal or release first; seal().{what}() ends the "
+            f"sketch, release(epsilon).{what}() is a look that costs epsilon"
         )
         raise SealedError(msg)
 
@@ -454,9 +465,7 @@ class Sketch:
         return header
 
     @classmethod
-    def from_bytes(
-        cls, data: bytes, key: Key | None = None, *, spec: ProfileSpec | None = None, keep: Keep | None = None
-    ) -> Self:
+    def from_bytes(cls, data: bytes, key: Key | None = None, *, spec: Any = None, keep: Keep | None = None) -> Self:
         """The open sketch that `to_bytes` wrote.
 
         Args:
@@ -470,7 +479,6 @@ class Sketch:
             KeyMismatchError: another key.
         """
         from sketchstream import wire
-        from sketchstream.privacy.ledger import Ledger
 
         if key is not None:
             _require_key(key)
@@ -480,7 +488,8 @@ class Sketch:
             raise SealedError(msg)
         with well_formed():
             items = header.get("items")
-            own = ProfileSpec.from_dict(header["spec"], None if items is None else _unpacked_items(items))
+            own = kinds.read_spec(header["spec"], None if items is None else _unpacked_items(items))
+            kind = kinds.of(own)
             if spec is not None:
                 if spec.fingerprint != own.fingerprint:
                     msg = "the sketch was made with another spec"
@@ -497,7 +506,7 @@ class Sketch:
                 msg = f"expected {index.slots} counters of {own.dtype}, found another number or type"
                 raise FormatError(msg)
             layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
-            ledger = Ledger.from_dict(header["ledger"])
+            ledger = kind.read_ledger(own, header["ledger"])
             counters = Counters.from_list(kind.components(own)[1:], header.get("counters", ()))
             require_accounted(own, layers, ledger, counters.as_they_are(), sealed=False)
             return cls(own, key, index, body, counters, layers, ledger, Origin.from_dict(header))
@@ -514,13 +523,13 @@ class Sketch:
         require_home(self._home, step)
         return self._state
 
-    def _publish(self, state: npt.NDArray[Any], cost: Fraction, charged: Ledger, *, final: bool) -> Release:
-        """Draw one noisy histogram of the counters; `charged` has its cost."""
+    def _publish(self, state: npt.NDArray[Any], cost: Fraction, charged: AnyLedger, *, final: bool) -> Release:
+        """Draw one noisy view of the counters; `charged` has its cost."""
         return Release(
             spec=self.spec,
             layers=self.layers,
             slots=self.slots,
-            noised=kind.noised_counts(self.spec, state, cost),
+            noised=self.kind.view(self.spec, state, cost),
             cost=cost,
             seal_id=secrets.token_bytes(16),
             final=final,
@@ -540,21 +549,12 @@ def _require_key(key: object) -> None:
         raise KeyMismatchError(msg)
 
 
-def _index(spec: ProfileSpec, key: Key | None, keep: Keep | None) -> Index:
+def _index(spec: Spec, key: Key | None, keep: Keep | None) -> Index:
     """Where items go; a key is asked for exactly when it matters."""
-    from sketchstream.domains import Index
-
     if spec.needs_key and key is None:
         msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file"
         raise KeyMismatchError(msg)
-    return Index.build(spec.domain, key if spec.needs_key else None, keep)
-
-
-def _entry(spec: ProfileSpec, layer: Layer) -> LayerEntry:
-    """The ledger's account of a layer: epsilon of the whole sketch, for an event of full weight."""
-    from sketchstream.privacy.ledger import LayerEntry
-
-    return LayerEntry(layer.lineage, layer.law, kind.promised_epsilon(spec, layer.epsilon), spec.max_weight)
+    return kinds.of(spec).index(spec, key, keep)
 
 
 def _packed_items(items: Sequence[Item]) -> bytes:
@@ -570,16 +570,17 @@ def _unpacked_items(data: bytes) -> list[Item]:
     return [int(item[1]) if isinstance(item, list) and item[0] == _INT else item for item in plain]
 
 
-def _new_layer(spec: ProfileSpec, epsilon: Fraction) -> Layer:
+def _new_layer(spec: Spec, cost: Fraction) -> Layer:
     """A layer's public description; its lineage comes from the operating system, not from the noise stream."""
-    return Layer(kind.LAWS[spec.unit], kind.effective_epsilon(spec, epsilon), secrets.token_bytes(16))
+    kind = kinds.of(spec)
+    return Layer(kind.law(spec), kind.parameter(spec, cost), secrets.token_bytes(16))
 
 
-def _with_noise(spec: ProfileSpec, state: npt.NDArray[Any], epsilon: Fraction) -> npt.NDArray[Any]:
+def _with_noise(spec: Spec, state: npt.NDArray[Any], cost: Fraction) -> npt.NDArray[Any]:
     """A copy of the state under one more layer of noise. The state itself stays as it is until the copy replaces it."""
     fresh = state.copy()
     try:
-        kind.add_noise(spec, fresh, epsilon)
+        kinds.of(spec).draw(spec, fresh, cost)
     except BaseException:
         fresh.fill(0)
         raise
@@ -612,7 +613,7 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
     if all(isinstance(part, SealedState) for part in parts):
         sealed: list[SealedState] = list(parts)  # type: ignore[arg-type]
         _require_mergeable(sealed)
-        state = _sum(sealed[0].spec, [part.state for part in sealed])
+        state = kinds.of(sealed[0].spec).add(sealed[0].spec, [part.state for part in sealed])
         state.flags.writeable = False
         return SealedState(
             spec=sealed[0].spec,
@@ -647,7 +648,7 @@ def _merge_open(sketches: list[Sketch]) -> Sketch:
         first.spec,
         first.key,
         first._index,
-        _sum(first.spec, states),
+        first.kind.add(first.spec, states),
         Counters.merge([part._content.counters for part in sketches]),
         tuple(layer for part in sketches for layer in part.layers),
         _merged_ledger([part.ledger for part in sketches]),
@@ -671,26 +672,9 @@ def _require_mergeable(parts: Sequence[SealedState] | Sequence[Sketch]) -> None:
     require_distinct([part.layers for part in parts], seal_ids, what="merged")
 
 
-def _sum(spec: ProfileSpec, states: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """The states' sum, wrapping; modulo p for unit "item"."""
-    total = states[0].copy()
-    for state in states[1:]:
-        if spec.modulus is None:
-            np.add(total, state, out=total)
-        else:
-            # two residues below 2^15 may exceed int16: step down by p first where they would, without leaving the type
-            room = np.int16(spec.modulus - 1) - state
-            over = total > room
-            np.add(total, state, out=total, where=~over)
-            np.subtract(total, room, out=total, where=over)
-            np.subtract(total, np.int16(1), out=total, where=over)
-    return total
-
-
-def _merged_ledger(ledgers: Sequence[Ledger]) -> Ledger:
-    from sketchstream.privacy.ledger import Ledger
-
-    return Ledger.merge(ledgers)
+def _merged_ledger(ledgers: Sequence[AnyLedger]) -> AnyLedger:
+    """The ledger of merged states; all parts have one spec, so one measure."""
+    return type(ledgers[0]).merge(ledgers)
 
 
 def _common_origin(origins: Sequence[Origin]) -> Origin:

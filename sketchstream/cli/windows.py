@@ -125,7 +125,6 @@ class Windows:
     def profile(self, window: SealedWindow, reconstruct: Callable[[Published], Profile]) -> Profile:
         """A window's profile, whose guarantee knows the deployment: other sketches, windows, partitions."""
         from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
-        from sketchstream.privacy.guarantee import Guarantee
 
         profile = reconstruct(self.result(window))
         if window.whole and window.known_zeros and self.config.input.partitioned_by != "none":
@@ -139,7 +138,7 @@ class Windows:
         known = {one.name for one in published}
         planned = (one for one in around.beside if one.name not in known)
         around = replace(around, beside=(*published, *planned))
-        profile.guarantee = Guarantee.of(window.parts[0].spec, worst, around).to_dict()
+        profile.guarantee = window.parts[0].kind.guarantee(window.parts[0].spec, worst, around).to_dict()
         return profile
 
     def _records(self, window: SealedWindow) -> Sequence[Record]:
@@ -261,7 +260,7 @@ def gain(state: SealedState) -> float:
     """How far the inversion of this state's noise can stretch an error: at the worst frequency, over all layers."""
     from sketchstream.kinds.profile.estimate import laws
 
-    epsilons = [float(layer.epsilon) for layer in state.layers]
+    epsilons = [float(layer.parameter) for layer in state.layers]
     if state.spec.modulus is not None:
         return 1 / laws.response_eigenvalue(epsilons, state.spec.modulus)
     return laws.gain(epsilons)

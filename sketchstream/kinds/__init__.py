@@ -1,1 +1,86 @@
-"""Kinds of sketch: one file or package each, with its transform, its noise and its way back to answers."""
+"""The kinds of sketches: one package each, and the registry by which the engine finds them.
+
+In: a spec, or the name of a kind. Out: its `Kind`. Touches: nothing. A kind's package is imported when a sketch of it
+is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sketchstream.kinds.interface import Kind
+    from sketchstream.spec import Item
+
+_HOMES = {
+    "profile": "sketchstream.kinds.profile.kind",
+}
+"""Module of each kind; its `KIND` is the kind."""
+_LOADED: dict[str, Kind[Any]] = {}
+
+
+def names() -> tuple[str, ...]:
+    """Names of all kinds."""
+    return tuple({**dict.fromkeys(_HOMES), **dict.fromkeys(_LOADED)})
+
+
+def named(name: object) -> Kind[Any]:
+    """The kind of that name.
+
+    Raises:
+        SpecError: there is none.
+    """
+    if isinstance(name, str):
+        if name in _LOADED:
+            return _LOADED[name]
+        if name in _HOMES:
+            found: Kind[Any] = import_module(_HOMES[name]).KIND
+            return _LOADED.setdefault(name, found)
+    msg = f"there is no kind of sketch {name!r:.40}; this version knows {', '.join(names())}"
+    raise SpecError(msg)
+
+
+def of(spec: object) -> Kind[Any]:
+    """The kind of a spec.
+
+    Raises:
+        SpecError: this is no spec.
+    """
+    name = getattr(type(spec), "kind", None)
+    if not isinstance(name, str):
+        msg = f"spec must be one of a kind of sketch, such as ProfileSpec, found {type(spec).__name__}"
+        raise SpecError(msg)
+    return named(name)
+
+
+def read_spec(data: Mapping[str, Any], items: Sequence[Item] | None = None) -> Any:
+    """The spec, of whatever kind, that its `to_dict` described.
+
+    Args:
+        data: what `to_dict` gave.
+        items: of a listed domain.
+
+    Raises:
+        SpecError: these data describe no spec that this version knows.
+    """
+    return named(data.get("kind")).read_spec(data, items)
+
+
+def register(kind: Kind[Any]) -> None:
+    """Add a kind that is not part of this package; the command line and bytes know it from then on.
+
+    Args:
+        kind: whose name is not taken.
+
+    Raises:
+        SpecError: the name is taken.
+    """
+    if kind.name in _HOMES or _LOADED.get(kind.name, kind) is not kind:
+        msg = f"there is a kind of sketch {kind.name!r} already; choose another name"
+        raise SpecError(msg)
+    _LOADED[kind.name] = kind

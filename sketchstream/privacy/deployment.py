@@ -94,9 +94,8 @@ class Record:
         """The record of a published object."""
         origin = published.origin
         counts = origin.partition_counts
-        return cls(
-            origin.name, origin.revision, origin.window, origin.partition, counts, published.ledger, published.seal_id
-        )
+        ledger: Any = published.ledger
+        return cls(origin.name, origin.revision, origin.window, origin.partition, counts, ledger, published.seal_id)
 
     @property
     def place(self) -> tuple[str, int, Window | None, int | None]:

@@ -98,7 +98,7 @@ class OpenWindow:
     @property
     def n_bytes(self) -> int:
         """Memory of its counters."""
-        return self.sketch.slots * self.sketch.spec.dtype.itemsize
+        return self.sketch.slots * int(self.sketch.spec.dtype.itemsize)
 
 
 @dataclass

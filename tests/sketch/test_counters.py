@@ -190,7 +190,7 @@ def test_specs_of_version_1_keep_their_bytes_and_fingerprints() -> None:
     assert read.total_share == 0
     sketch = Sketch.create(read)
     assert wire.version_of(sketch.to_bytes()) == 1
-    assert sketch.layers[0].epsilon == F(1, 3)
+    assert sketch.layers[0].parameter == F(1, 3)
     assert wire.version_of(sketch.seal().to_bytes()) == 1
 
 

@@ -211,7 +211,9 @@ def test_merge_refuses_itself_descendants_other_specs_and_histograms() -> None:
 def test_parts_with_other_epsilons_may_be_stacked() -> None:
     specs = [ss.ProfileSpec(epsilon=e, domain=ss.ClosedDomain(size=50)) for e in ("1", "2")]
     stacked = ss.stack([sealed(spec, [1]) for spec in specs])
-    assert len(stacked.observed()) == 2
+    from sketchstream.kinds.profile.kind import observed
+
+    assert len(observed(stacked)) == 2
 
 
 def test_refresh_adds_a_layer_that_protects_against_a_second_look() -> None:
@@ -219,7 +221,7 @@ def test_refresh_adds_a_layer_that_protects_against_a_second_look() -> None:
         ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=50), publish="state", intrusion=False)
     )
     sketch.refresh("1/2")
-    assert [layer.epsilon for layer in sketch.layers] == [Fraction(39, 40), Fraction(39, 80)]
+    assert [layer.parameter for layer in sketch.layers] == [Fraction(39, 40), Fraction(39, 80)]
     assert [layer.cost for layer in sketch.ledger.layers] == [1, Fraction(1, 2)]
 
 

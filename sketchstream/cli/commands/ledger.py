@@ -96,17 +96,19 @@ def _explain(columns: Mapping[str, str]) -> None:
 
 def _of_file(file: Path, form: show.Format) -> None:
     """The ledger of one sketch, or of each part of a stack."""
+    from sketchstream import kinds
     from sketchstream.cli import sketches
-    from sketchstream.privacy import ledger
     from sketchstream.published import Stack
 
     header = sketches.read_header(file)
     if header["kind"] == "stack":
         published = sketches.read_published(file, "ledger")
         assert isinstance(published, Stack)
-        ledgers = [part.ledger for part in published.parts]
+        kind, ledgers = published.kind, [part.ledger for part in published.parts]
     else:
-        ledgers = [ledger.Ledger.from_dict(header["ledger"])]
+        spec = kinds.read_spec(header["spec"])
+        kind = kinds.of(spec)
+        ledgers = [kind.read_ledger(spec, header["ledger"])]
     if form == "table":
         click.echo("\n\n".join(str(one) for one in ledgers))
         _explain(ONE)
@@ -120,15 +122,11 @@ def _of_file(file: Path, form: show.Format) -> None:
     if form == "csv":
         click.echo(show.as_csv(columns, [[row[column] for column in columns] for row in rows]))
         return
-    worst = max(ledgers, key=lambda one: one.loss())
+    worst = max(ledgers, key=kind.order)
     facts = {
         "unit": worst.unit,
         "sealed": worst.sealed,
-        "loss": ledger.show(worst.loss()),
-        "loss_with_intrusion": ledger.show(worst.loss(intrusion=True)),
-        "loss_zcdp": ledger.show(worst.zcdp()),
-        "budget": None if worst.budget is None else str(worst.budget),
-        "affordable": None if worst.budget is None else ledger.show(worst.affordable()),
+        **kind.losses(worst),
         "history": rows,
     }
     click.echo(show.as_json(facts))

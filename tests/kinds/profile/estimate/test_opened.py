@@ -22,6 +22,7 @@ from sketchstream.kinds.profile.estimate.open_domain.collisions import (
     read_part,
 )
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.kind import observed
 
 RUNS = 300
 NONE = np.zeros(0, dtype=np.int64)
@@ -171,7 +172,7 @@ def test_a_stack_of_unequal_parts_counts_each_by_its_own_load():
         parts.append(sketch.seal())
         start += size
     stacked = ss.stack(parts)
-    assert [one.parts for one in stacked.observed()] == [1, 1, 1, 1]
+    assert [one.parts for one in observed(stacked)] == [1, 1, 1, 1]
     distinct = stacked.profile(max_count=12).interval("distinct", 0.9999)  # the key is drawn anew in each run
     assert distinct.low <= 30_000 <= distinct.high
     assert distinct.high <= 33_000
@@ -229,7 +230,7 @@ def test_many_thrown_items_fall_as_hashed_ones_do():
     spec = ss.ProfileSpec(epsilon="30", domain=domain, publish="state", intrusion=False)  # no noise to speak of
     sketch = ss.Sketch.create(spec, ss.Key.generate())
     sketch.update(np.repeat(np.arange(counts.size), counts))
-    (state,) = sketch.seal().observed()
+    (state,) = observed(sketch.seal())
     assert sum(int(level.sum()) for level in fast) == state.edges @ state.values.sum(axis=0) == counts.sum()
     for share, level, row in zip(domain.level_shares(), fast, state.values, strict=True):
         load = counts.size * share / level.size

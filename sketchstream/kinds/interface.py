@@ -1,0 +1,421 @@
+"""The seam between the engine and the kinds of sketches: what a kind must say and do.
+
+In: specs, states, batches of items, published objects. Out: one `Kind` for each kind of sketch. Touches: nothing; a
+kind's methods touch the states they are given and, through `sketchstream.noise`, entropy.
+
+A kind is everything that differs between sketches; the engine (`Sketch`, `Release`, bytes, ledger, worker, store,
+query, command line) is everything that does not. The engine asks `sketchstream.kinds.of(spec)` and never names a kind.
+A kind is added by one package under `kinds/` and one line in the registry, `kinds/__init__.py`.
+
+Laws, which `tests/kinds/conformance.py` checks for every kind:
+
+    1. A spec is frozen, validated once, and the same after `read_spec(spec.to_dict())`; equal specs have equal
+       fingerprints and unequal specs unequal ones. `to_dict()["kind"]` is the name of the kind.
+    2. `parameter` and `cost` are inverse: `cost(spec, parameter(spec, c)) == c`, exactly. Costs are in the measure in
+       which the kind's ledger adds (epsilon of pure differential privacy, mu^2 of Gaussian noise).
+    3. `draw` adds one independent vector of exact noise of the law that `parameter` names to every counter, and nothing
+       else. It is called before the first event, and what it does is independent of the state.
+    4. `update` is linear and commutative: the state after a batch is the state before it plus (in the group of the
+       kind) a function of the batch alone. Batches may be cut and ordered in any way. It never branches on, or fails
+       because of, the value of a counter.
+    5. An event outside the domain, or with an invalid weight, is an error that leaves the state as it was
+       (`invalid="error"`), or no event at all ("noop"); that is decided from the event alone.
+    6. `add` is the sum of that group: sketches of two halves of a stream, added, hold the stream.
+    7. One protected unit moves component i of the state by at most `components(spec)[i].sensitivity`, in the norm of
+       its law.
+    8. `view` reads the state and leaves it as it is; what it returns has fresh noise of the given cost.
+    9. `answer` is a function of what was published alone: it needs no key, no state, and no entropy.
+    10. The ledger that `ledger` begins accounts for exactly the noise that `draw`, `view` and the counters draw; bytes
+        whose ledger does not account for their noise are refused.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import EstimateError, SpecError
+
+if TYPE_CHECKING:
+    from sketchstream.batch import Invalid
+    from sketchstream.components import Component
+    from sketchstream.domains import Index
+    from sketchstream.hashing import Key
+    from sketchstream.items import Items
+    from sketchstream.privacy.guarantee import Context
+    from sketchstream.privacy.history import Gap, LayerEntry, Loss
+    from sketchstream.privacy.sketch_history import Promise
+    from sketchstream.published import Published
+    from sketchstream.spec import Domain, Epsilon, Item
+
+State = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+Progress = Callable[[int], None]
+Part = "Release | SealedState"
+
+
+class Spec(Protocol):
+    """What the engine reads of any spec. A spec is frozen, and everything in it is public."""
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind."""
+
+    @property
+    def unit(self) -> Literal["event", "item"]:
+        """What is protected."""
+
+    @property
+    def domain(self) -> Domain:
+        """Which items there are."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of one counter in memory."""
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a hash key decides where an item goes."""
+
+    @property
+    def no_privacy(self) -> bool:
+        """Whether an epsilon is so large that results must say NO PRIVACY."""
+
+    @property
+    def fingerprint(self) -> bytes:
+        """16 bytes that are equal exactly for equal specs."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, canonical: equal specs give equal dictionaries; `kind` among them."""
+
+
+class AnyLoss(Protocol):
+    """A loss, in whatever measure: losses of sketches and windows add."""
+
+    def __add__(self, other: Any) -> Any:
+        """Both losses."""
+
+
+class AnyLedger(Protocol):
+    """What the engine asks of a sketch's ledger, whatever its measure (`sketchstream.privacy`)."""
+
+    @property
+    def unit(self) -> str:
+        """What is protected."""
+
+    @property
+    def max_weight(self) -> int:
+        """Largest absolute weight of one event, where costs are those of a unit of weight; else 1."""
+
+    @property
+    def layers(self) -> tuple[LayerEntry, ...]:
+        """All layers, those of merged parts first."""
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the state is gone."""
+
+    @property
+    def copies(self) -> int:
+        """Copies of the open state that were noted."""
+
+    def charge_release(self, cost: Fraction) -> Self:
+        """The ledger after a release of this cost.
+
+        Raises:
+            BudgetError: the budget does not allow it.
+        """
+
+    def charge_publication(self, lineage: bytes = b"") -> Self:
+        """The ledger after the seal."""
+
+    def record_look(self) -> Self:
+        """The ledger after somebody saw the open state."""
+
+    def record_copy(self) -> Self:
+        """The ledger after a copy of the open state was written."""
+
+    def add_layer(self, layer: LayerEntry) -> Self:
+        """The ledger after fresh noise was added to the state."""
+
+    def published(self) -> Self:
+        """What the header of a published object may say."""
+
+    def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Any:
+        """The most that any protected unit loses, promised publication included."""
+
+    def loss_by_gap(self) -> list[Gap]:
+        """What an event loses by the place in the history at which it was applied."""
+
+    def rows(self) -> list[dict[str, str]]:
+        """The history as a table."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for headers."""
+
+    @classmethod
+    def merge(cls, ledgers: Sequence[Self]) -> Self:
+        """The ledger of merged states."""
+
+
+class Statement(Protocol):
+    """What is protected and how much, for people and as data."""
+
+    @property
+    def unit(self) -> str:
+        """What is protected."""
+
+    @property
+    def no_privacy(self) -> bool:
+        """Whether an epsilon is so large that it protects nobody."""
+
+    @property
+    def summary(self) -> str:
+        """The statement in one sentence."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+
+
+S = TypeVar("S", bound=Spec)
+
+
+class Kind(ABC, Generic[S]):
+    """One kind of sketch. Stateless: one object for all sketches of the kind. The module's docstring has the laws."""
+
+    name: ClassVar[str]
+    """Of the kind, in specs, bytes and configuration files."""
+    answer: ClassVar[Literal["profile", "estimate"]] = "estimate"
+    """The method of published objects that answers."""
+    carries: ClassVar[tuple[str, ...]] = ("item", "weight")
+    """What a record may carry for this kind."""
+    spec_type: type[S]
+    """Class of its specs."""
+
+    # What it is.
+
+    @abstractmethod
+    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> S:
+        """The spec that `to_dict` described.
+
+        Args:
+            data: what `to_dict` gave.
+            items: of a listed domain, whose dictionary has only their digest.
+
+        Raises:
+            SpecError: these data describe no spec of this kind.
+        """
+
+    @abstractmethod
+    def comparable(self, spec: S) -> S:
+        """The spec with what parts of a stack need not share set to one value."""
+
+    def facts(self, spec: S, slots: int) -> list[tuple[str, str]]:
+        """Public parameters as rows of (name, value), for people."""
+        return [
+            (name, str(value))
+            for name, value in spec.to_dict().items()
+            if not isinstance(value, (dict, list, bytes)) and name != "kind"
+        ] + [("slots", f"{slots:,}")]
+
+    # What its noise costs.
+
+    @abstractmethod
+    def law(self, spec: S) -> str:
+        """Name of the law of a layer."""
+
+    @abstractmethod
+    def creation_cost(self, spec: S) -> Fraction:
+        """Cost of the layer that is drawn at creation."""
+
+    @abstractmethod
+    def asked_cost(self, spec: S, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
+        """Cost of a release, or of a fresh layer, that was asked for in these terms.
+
+        Raises:
+            SpecError: such a promise does not exist for this kind.
+        """
+
+    @abstractmethod
+    def parameter(self, spec: S, cost: Fraction) -> Fraction:
+        """Parameter of the law of the slots' noise, where the whole sketch gets noise of this cost."""
+
+    @abstractmethod
+    def cost(self, spec: S, parameter: Fraction) -> Fraction:
+        """Cost of a layer whose law has this parameter in the slots."""
+
+    @abstractmethod
+    def components(self, spec: S) -> tuple[Component, ...]:
+        """The slots, then the counters beside them."""
+
+    @abstractmethod
+    def promise(self, spec: S) -> Promise:
+        """What `seal` will publish."""
+
+    @abstractmethod
+    def ledger(
+        self, spec: S, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
+    ) -> AnyLedger:
+        """The ledger that a sketch of this spec begins with.
+
+        Args:
+            spec: of the sketch.
+            lineage: of its creation layer; empty for a sketch that is only planned.
+            epsilon: budget, if there is one.
+            delta: of that budget, where the kind's losses have one.
+
+        Raises:
+            BudgetError: the promised publication alone exceeds the budget.
+        """
+
+    @abstractmethod
+    def entry(self, spec: S, lineage: bytes, cost: Fraction) -> LayerEntry:
+        """The ledger's account of a layer."""
+
+    @abstractmethod
+    def read_ledger(self, spec: S, data: Mapping[str, Any]) -> AnyLedger:
+        """The ledger that its `to_dict` described.
+
+        Raises:
+            FormatError: these data describe no ledger of this kind.
+        """
+
+    def order(self, ledger: AnyLedger) -> Any:
+        """A number that grows with the loss of a sealed sketch: which of several parts is the worst."""
+        return ledger.loss()
+
+    @abstractmethod
+    def losses(self, ledger: AnyLedger) -> dict[str, Any]:
+        """What a ledger adds up to, as plain data: `loss`, `loss_with_intrusion`, `budget`, and what the kind has."""
+
+    @abstractmethod
+    def unit_weight(self, spec: S) -> int:
+        """`max_weight` of the ledgers of this spec."""
+
+    @abstractmethod
+    def guarantee(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
+        """What is protected, and how much (a `Statement`)."""
+
+    # What it does.
+
+    def index(self, spec: S, key: Key | None, keep: Mask | None) -> Index:
+        """Where items go.
+
+        Args:
+            spec: of the sketch.
+            key: the secret hash key, where the spec needs one.
+            keep: (size,) bool, closed domains: the items that have slots here.
+        """
+        from sketchstream.domains import Index
+
+        return Index.build(spec.domain, key if spec.needs_key else None, keep)
+
+    @abstractmethod
+    def draw(self, spec: S, state: State, cost: Fraction, progress: Progress | None = None) -> None:
+        """Add one independent layer of exact noise to every counter, in place.
+
+        Args:
+            spec: of the sketch.
+            state: (slots,) integers of `spec.dtype`.
+            cost: of the layer.
+            progress: told how many counters have their noise.
+        """
+
+    @abstractmethod
+    def update(
+        self,
+        spec: S,
+        index: Index,
+        state: State,
+        items: Items,
+        weights: object,
+        *,
+        counters: npt.NDArray[np.int64],
+        threads: int,
+        invalid: Invalid,
+    ) -> None:
+        """Apply one batch of events to the state, in place.
+
+        Args:
+            spec: of the sketch.
+            index: that `index` made.
+            state: (slots,) integers of `spec.dtype`.
+            items: n items.
+            weights: (n,) weights, or None for ones.
+            counters: values of the counters beside the slots that updates move, changed in place.
+            threads: 1 or 2.
+            invalid: "error", "skip" or "noop" (law 5).
+
+        Raises:
+            ItemError, WeightError, DomainError: nothing of the batch was applied.
+        """
+
+    @abstractmethod
+    def add(self, spec: S, states: Sequence[State]) -> State:
+        """The sum of states of one spec, in a new array."""
+
+    # What it publishes.
+
+    @abstractmethod
+    def view(self, spec: S, state: State, cost: Fraction) -> npt.NDArray[Any]:
+        """What a release of this cost shows of the state, fresh noise included."""
+
+    def view_header(self, spec: S) -> dict[str, Any]:
+        """Further header fields of a release."""
+        del spec
+        return {}
+
+    @abstractmethod
+    def require_view(self, spec: S, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
+        """Refuse a body that `view` of this spec does not return.
+
+        Raises:
+            FormatError: another shape, type or rule.
+        """
+
+    def require_state(self, spec: S, slots: int, body: npt.NDArray[Any]) -> None:
+        """Refuse a body that is no state of this spec.
+
+        Raises:
+            FormatError: another shape or type.
+        """
+        from sketchstream.errors import FormatError
+
+        if body.dtype != spec.dtype or body.shape != (slots,):
+            msg = "the counters do not have the type or number that their header says"
+            raise FormatError(msg)
+
+    # What it answers.
+
+    def profile(self, published: Published, **options: Any) -> Any:
+        """The profile, for kinds that have one."""
+        del published, options
+        raise self._answers("profile")
+
+    def estimate(self, published: Published, **options: Any) -> Any:
+        """The answers, for kinds that give estimates."""
+        del published, options
+        raise self._answers("estimate")
+
+    def planned_loss(self, spec: S) -> Loss | Any:
+        """The loss of a sketch of this spec that is sealed and never looked at otherwise."""
+        return self.ledger(spec, b"").loss()
+
+    def _answers(self, asked: str) -> EstimateError:
+        """What to do instead."""
+        return EstimateError(f"a sketch of kind {self.name!r} has no {asked}: ask it for .{self.answer}()")
+
+    def refuse_delta(self, delta: Epsilon | None) -> None:
+        """For kinds of pure differential privacy.
+
+        Raises:
+            SpecError: a delta was given.
+        """
+        if delta is not None:
+            msg = f"kind {self.name!r} is differentially private with delta = 0: leave delta out"
+            raise SpecError(msg)

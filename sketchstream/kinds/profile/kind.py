@@ -1,0 +1,306 @@
+"""The kind `profile` as the engine sees it.
+
+In: what the engine asks of a kind. Out: answers from the mechanism (noise, histograms) and the estimators. Touches: the
+states it is given, and entropy through `mechanism`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.components import TOTAL, Component, find, summed
+from sketchstream.errors import FormatError
+from sketchstream.kinds.interface import AnyLedger, Kind, Progress, State
+from sketchstream.kinds.profile import mechanism
+from sketchstream.privacy.guarantee import Context, Guarantee
+from sketchstream.privacy.history import LayerEntry
+from sketchstream.privacy.ledger import Ledger
+from sketchstream.privacy.sketch_history import Promise, show
+from sketchstream.spec import Epsilon, Item, OpenDomain, ProfileSpec, exact_epsilon, whole
+
+if TYPE_CHECKING:
+    from sketchstream.batch import Invalid
+    from sketchstream.domains import Index
+    from sketchstream.items import Items
+    from sketchstream.kinds.profile.estimate import About
+    from sketchstream.kinds.profile.estimate.observed import Observed
+    from sketchstream.published import Published, Release, SealedState, Stack
+
+EDGES_VERSION = 1
+"""Rule by which the edges of a published histogram follow from the spec."""
+
+
+class ProfileKind(Kind[ProfileSpec]):
+    """Noisy counters, one for each slot; answers are profiles: how many items occurred exactly t times."""
+
+    name = "profile"
+    answer = "profile"
+    spec_type = ProfileSpec
+
+    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProfileSpec:
+        """See `ProfileSpec.from_dict`."""
+        return ProfileSpec.from_dict(data, items)
+
+    def comparable(self, spec: ProfileSpec) -> ProfileSpec:
+        """Epsilons, and what is beside the slots, may differ between parts."""
+        import copy
+
+        twin = copy.copy(spec)
+        for name in ("epsilon", "epsilon_publish"):
+            object.__setattr__(twin, name, Fraction(1))
+        for name, value in (("total_share", Fraction(0)), ("counted", False), ("epsilon_records", Fraction(0))):
+            object.__setattr__(twin, name, value)
+        return twin
+
+    def facts(self, spec: ProfileSpec, slots: int) -> list[tuple[str, str]]:
+        """Public parameters in words."""
+        levels = f" in {spec.levels} levels" if spec.levels > 1 else ""
+        rows = [
+            ("protected unit", f"one {spec.unit}"),
+            ("epsilon of the state", str(spec.epsilon)),
+            ("epsilon of the publication at seal", str(spec.epsilon_publish)),
+            ("published at seal", spec.publish),
+            ("domain", f"{spec.domain.to_dict()['kind']}, {slots:,} slots{levels}"),
+            ("largest count that is resolved", f"{spec.max_count:,}"),
+        ]
+        if spec.modulus is not None:
+            rows.append(("modulus", str(spec.modulus)))
+        return rows
+
+    # What its noise costs.
+
+    def law(self, spec: ProfileSpec) -> str:
+        """Discrete Laplace noise of an event, randomized response of an item."""
+        return mechanism.LAWS[spec.unit]
+
+    def creation_cost(self, spec: ProfileSpec) -> Fraction:
+        """Its epsilon."""
+        return spec.epsilon
+
+    def asked_cost(self, spec: ProfileSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
+        """The epsilon that was asked for."""
+        del spec
+        self.refuse_delta(delta)
+        return exact_epsilon(epsilon, "epsilon of a release")
+
+    def parameter(self, spec: ProfileSpec, cost: Fraction) -> Fraction:
+        """The slots' share of epsilon, over max_weight."""
+        return mechanism.effective_epsilon(spec, cost)
+
+    def cost(self, spec: ProfileSpec, parameter: Fraction) -> Fraction:
+        """The epsilon of the whole sketch."""
+        return mechanism.promised_epsilon(spec, parameter)
+
+    def components(self, spec: ProfileSpec) -> tuple[Component, ...]:
+        """The slots, then the total, the events counted, the records admitted."""
+        return mechanism.components(spec)
+
+    def promise(self, spec: ProfileSpec) -> Promise:
+        """A histogram, or the state."""
+        return Promise.of(spec.publish, spec.epsilon_publish, spec.intrusion)
+
+    def ledger(
+        self, spec: ProfileSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
+    ) -> Ledger:
+        """A ledger of pure epsilon."""
+        self.refuse_delta(delta)
+        budget = None if epsilon is None else exact_epsilon(epsilon, "max_epsilon")
+        first = self.entry(spec, lineage, spec.epsilon)
+        return Ledger.create(spec.unit, spec.max_weight, first, self.promise(spec), budget)
+
+    def entry(self, spec: ProfileSpec, lineage: bytes, cost: Fraction) -> LayerEntry:
+        """Epsilon of the whole sketch, for an event of full weight."""
+        return LayerEntry(lineage, self.law(spec), cost, spec.max_weight)
+
+    def read_ledger(self, spec: ProfileSpec, data: Mapping[str, Any]) -> Ledger:
+        """A ledger of pure epsilon."""
+        del spec
+        return Ledger.from_dict(data)
+
+    def losses(self, ledger: AnyLedger) -> dict[str, Any]:
+        """Pure epsilons, and rho of zCDP."""
+        assert isinstance(ledger, Ledger)
+        return {
+            "loss": show(ledger.loss()),
+            "loss_with_intrusion": show(ledger.loss(intrusion=True)),
+            "loss_zcdp": show(ledger.zcdp()),
+            "budget": None if ledger.budget is None else str(ledger.budget),
+            "affordable": None if ledger.budget is None else show(ledger.affordable()),
+        }
+
+    def unit_weight(self, spec: ProfileSpec) -> int:
+        """Costs are those of an event of full weight."""
+        return spec.max_weight
+
+    def guarantee(self, spec: ProfileSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
+        """In pure epsilons."""
+        assert isinstance(ledger, Ledger)
+        return Guarantee.of(spec, ledger, context)
+
+    # What it does.
+
+    def draw(self, spec: ProfileSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
+        """Discrete Laplace noise, or randomized response."""
+        if progress is None:
+            mechanism.add_noise(spec, state, cost)
+        else:
+            mechanism.add_noise(spec, state, cost, progress)
+
+    def update(
+        self,
+        spec: ProfileSpec,
+        index: Index,
+        state: State,
+        items: Items,
+        weights: object,
+        *,
+        counters: npt.NDArray[np.int64],
+        threads: int,
+        invalid: Invalid,
+    ) -> None:
+        """Add each weight to the slot of its item, wrapping, or modulo p."""
+        index.apply(
+            state,
+            items,
+            weights,
+            max_weight=spec.max_weight,
+            modulus=spec.modulus,
+            threads=threads,
+            invalid=invalid,
+            counters=counters,
+        )
+
+    def add(self, spec: ProfileSpec, states: Sequence[State]) -> State:
+        """Wrapping; modulo p for unit "item"."""
+        total: State = states[0].copy()
+        for state in states[1:]:
+            if spec.modulus is None:
+                np.add(total, state, out=total)
+            else:
+                # two residues below 2^15 may exceed int16: step down by p first where they would, within the type
+                room = np.int16(spec.modulus - 1) - state
+                over = total > room
+                np.add(total, state, out=total, where=~over)
+                np.subtract(total, room, out=total, where=over)
+                np.subtract(total, np.int16(1), out=total, where=over)
+        return total
+
+    # What it publishes.
+
+    def view(self, spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
+        """(levels, B) noisy histogram of the counters."""
+        return mechanism.noised_counts(spec, state, cost)
+
+    def view_header(self, spec: ProfileSpec) -> dict[str, Any]:
+        """Form and edges of the histogram."""
+        return {"form": spec.form, "edges_version": EDGES_VERSION}
+
+    def require_view(self, spec: ProfileSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
+        """Edges of a known rule, one count for each of them and each level."""
+        if header["form"] != spec.form or header["edges_version"] != EDGES_VERSION:
+            msg = "the histogram's edges follow a rule that this version does not know"
+            raise FormatError(msg)
+        if body.dtype != np.int64 or body.shape != (spec.levels, spec.edges.size):
+            msg = f"expected {spec.levels} x {spec.edges.size} counts, found another shape"
+            raise FormatError(msg)
+
+    def require_state(self, spec: ProfileSpec, slots: int, body: npt.NDArray[Any]) -> None:
+        """As many slots in each level."""
+        super().require_state(spec, slots, body)
+        if body.size % spec.levels:
+            msg = "the counters do not have the type or number that their header says"
+            raise FormatError(msg)
+
+    # What it answers.
+
+    def profile(self, published: Published, **options: Any) -> Any:
+        """See `sketchstream.published.Release.profile`."""
+        from sketchstream.kinds.profile import estimate
+
+        limit = published.spec.max_count
+        wanted = options.pop("max_count", None)
+        return estimate.reconstruct(
+            observed(published),
+            max_count=limit if wanted is None else whole(wanted, "max_count", 1, limit),
+            guarantee=published.guarantee().to_dict(),
+            about=about(published),
+            **options,
+        )
+
+
+def observed(published: Published) -> list[Observed]:
+    """The published counts as the estimators take them, parts of equal noise added up."""
+    parts: Sequence[Release | SealedState] | None = getattr(published, "parts", None)
+    if parts is not None:
+        return _stacked(published)  # type: ignore[arg-type]
+    return [_added(published.spec, published.layers_law, slots_cost(published), [published], published.digest)]  # type: ignore[union-attr]
+
+
+def slots_cost(part: Release | SealedState | Any) -> Fraction | None:
+    """The histogram's part of what a release cost, the counters beside the slots having the rest; None for a state."""
+    cost: Fraction | None = getattr(part, "cost", None)
+    return None if cost is None else cost * part.spec.slots_share
+
+
+def about(published: Published) -> About:
+    """What the profile says of the whole sketch: promised epsilons, not the slots' shares; the noisy total."""
+    from sketchstream.kinds.profile.estimate import About
+
+    parts: Sequence[Any] = getattr(published, "parts", (published,))
+    total = find(summed([part.counters for part in parts]), TOTAL)
+    costs = [cost for part in parts if (cost := getattr(part, "cost", None)) is not None]
+    return About(
+        epsilon=max(mechanism.promised_epsilon(part.spec, layer.parameter) for part in parts for layer in part.layers),
+        cost=max(costs, default=None),
+        total=None if total is None else (total.value, tuple(draw.parameter for draw in total.noise)),
+        signed=any(part.spec.counted for part in parts),
+    )
+
+
+def _stacked(stack: Stack) -> list[Observed]:
+    """One histogram for each combination of noise layers, costs and, in open domains, numbers of items a slot."""
+    groups: dict[Any, list[Any]] = {}
+    for part in stack.parts:
+        # levels of parts with different numbers of slots collide at different rates
+        crowd = part.slots if isinstance(part.spec.domain, OpenDomain) else None
+        groups.setdefault((part.layers_law, slots_cost(part), crowd), []).append(part)
+    out = []
+    for (law, cost, crowd), parts in groups.items():
+        if crowd is None or len(parts) == 1:
+            out.append(_added(stack.spec, law, cost, parts, _digest(parts)))
+            continue
+        from sketchstream.kinds.profile.estimate.open_domain.collisions import alike
+
+        for chosen in alike([_added(stack.spec, law, cost, [part], _digest([part])) for part in parts]):
+            some = [parts[i] for i in chosen]
+            out.append(_added(stack.spec, law, cost, some, _digest(some)))
+    return out
+
+
+def _digest(parts: Sequence[Release | SealedState]) -> bytes:
+    """Of what parts of a stack published, in any order."""
+    return hashlib.blake2b(b"".join(sorted(part.digest for part in parts)), digest_size=16).digest()
+
+
+def _added(
+    spec: ProfileSpec,
+    law: tuple[tuple[str, Fraction], ...],
+    cost: Fraction | None,
+    parts: Sequence[Any],
+    digest: bytes,
+) -> Observed:
+    """Parts with equal noise as one histogram."""
+    if cost is None:
+        return mechanism.observed_state(spec, law, [part.state for part in parts], digest)
+    noised = parts[0].noised if len(parts) == 1 else np.sum([part.noised for part in parts], axis=0)
+    slots = sum(part.slots for part in parts)
+    return mechanism.observed_release(spec, law, slots, noised, cost, parts=len(parts), digest=digest)
+
+
+KIND: Final = ProfileKind()
