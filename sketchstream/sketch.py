@@ -39,9 +39,8 @@ from sketchstream.spec import Epsilon, Item, whole
 
 if TYPE_CHECKING:
     from sketchstream import wire
-    from sketchstream.domains import Index
     from sketchstream.hashing import Key
-    from sketchstream.kinds.interface import AnyLedger, Kind, Spec
+    from sketchstream.kinds.interface import AnyLedger, Kind, Places, Spec
 
 _INT = 0
 Keep = npt.NDArray[np.bool_]
@@ -96,7 +95,7 @@ class Sketch:
         self,
         spec: Any,
         key: Key | None,
-        index: Index,
+        index: Places,
         state: npt.NDArray[Any],
         counters: Counters,
         layers: tuple[Layer, ...],
@@ -549,7 +548,7 @@ def _require_key(key: object) -> None:
         raise KeyMismatchError(msg)
 
 
-def _index(spec: Spec, key: Key | None, keep: Keep | None) -> Index:
+def _index(spec: Spec, key: Key | None, keep: Keep | None) -> Places:
     """Where items go; a key is asked for exactly when it matters."""
     if spec.needs_key and key is None:
         msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file"

@@ -44,7 +44,6 @@ from sketchstream.errors import EstimateError, SpecError
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
     from sketchstream.components import Component
-    from sketchstream.domains import Index
     from sketchstream.hashing import Key
     from sketchstream.items import Items
     from sketchstream.privacy.guarantee import Context
@@ -94,11 +93,15 @@ class Spec(Protocol):
         """Plain data, canonical: equal specs give equal dictionaries; `kind` among them."""
 
 
-class AnyLoss(Protocol):
-    """A loss, in whatever measure: losses of sketches and windows add."""
+class Places(Protocol):
+    """Where items go."""
 
-    def __add__(self, other: Any) -> Any:
-        """Both losses."""
+    @property
+    def slots(self) -> int:
+        """Counters of a sketch."""
+
+    def locate(self, items: Items) -> npt.NDArray[np.int64]:
+        """(n,) slot of each item; -1 outside the domain, -2 inside but not sampled."""
 
 
 class AnyLedger(Protocol):
@@ -303,7 +306,7 @@ class Kind(ABC, Generic[S]):
 
     # What it does.
 
-    def index(self, spec: S, key: Key | None, keep: Mask | None) -> Index:
+    def index(self, spec: S, key: Key | None, keep: Mask | None) -> Places:
         """Where items go.
 
         Args:
@@ -330,7 +333,7 @@ class Kind(ABC, Generic[S]):
     def update(
         self,
         spec: S,
-        index: Index,
+        index: Any,
         state: State,
         items: Items,
         weights: object,
@@ -343,7 +346,7 @@ class Kind(ABC, Generic[S]):
 
         Args:
             spec: of the sketch.
-            index: that `index` made.
+            index: what `index` made.
             state: (slots,) integers of `spec.dtype`.
             items: n items.
             weights: (n,) weights, or None for ones.

@@ -1,0 +1,253 @@
+"""The laws of `sketchstream.kinds.interface`, as checks that every kind passes.
+
+A kind's tests make a `Case` of it and pass it to `check`, or to each of `CHECKS` by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sketchstream as ss
+from sketchstream import kinds, wire
+from sketchstream.components import Counters
+from sketchstream.errors import DomainError, FormatError, MergeError, SealedError, SpecError, WeightError
+from sketchstream.items import Items
+from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
+
+
+@dataclass(frozen=True)
+class Case:
+    """One spec of a kind, and events for it.
+
+    Args:
+        spec: with little noise to speak of does no harm, but privacy that is usual.
+        other: another spec of the same kind.
+        items: valid items, at least 20.
+        weights: one for each, or None.
+        outside: an item outside the domain, or None where there is none.
+        bad_weight: a weight that is no event, or None where any weight is one.
+        asked: arguments of `release`.
+        options: arguments of the answering method.
+    """
+
+    spec: Any
+    other: Any
+    items: Sequence[Any]
+    weights: Sequence[Any] | None = None
+    outside: Any = None
+    bad_weight: Any = None
+    asked: tuple[Any, ...] = ("1",)
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def kind(self) -> Any:
+        return kinds.of(self.spec)
+
+    def sketch(self) -> Any:
+        return ss.Sketch.create(self.spec, KEY if self.spec.needs_key else None)
+
+    def update(self, sketch: Any, chosen: slice = slice(None)) -> None:
+        sketch.update(list(self.items[chosen]), None if self.weights is None else list(self.weights[chosen]))
+
+
+KEY = ss.Key.from_bytes(bytes(range(32))) if hasattr(ss.Key, "from_bytes") else ss.Key.generate()
+
+
+def specs_survive(case: Case) -> None:
+    """Law 1."""
+    for spec in (case.spec, case.other):
+        data = json.loads(json.dumps(spec.to_dict(), default=bytes.hex))
+        assert data["kind"] == spec.kind == case.kind.name
+        items = getattr(spec.domain, "items", None)
+        again = kinds.read_spec(spec.to_dict(), items)
+        assert again.to_dict() == spec.to_dict()
+        assert again.fingerprint == spec.fingerprint
+        assert len(spec.fingerprint) == 16
+    assert case.spec.fingerprint != case.other.fingerprint
+    assert case.spec.unit in ("event", "item")
+    with pytest.raises((AttributeError, TypeError)):
+        case.spec.epsilon = Fraction(2)
+    with pytest.raises(SpecError):
+        kinds.read_spec({**case.spec.to_dict(), "kind": "no such kind"})
+    assert case.kind.facts(case.spec, 7)
+
+
+def costs_are_exact(case: Case) -> None:
+    """Law 2."""
+    kind, spec = case.kind, case.spec
+    for cost in (kind.creation_cost(spec), kind.asked_cost(spec, *(*case.asked, None)[:2]), Fraction(3, 7)):
+        parameter = kind.parameter(spec, cost)
+        assert isinstance(parameter, Fraction)
+        assert kind.cost(spec, parameter) == cost
+    components = kind.components(spec)
+    assert components[0].name == "slots"
+    assert sum(one.share for one in components) == 1
+    assert components[0].parameter(Fraction(1)) > 0
+
+
+def noise_follows_its_law(case: Case) -> None:
+    """Law 3: what creation draws is the law that the layer names; twice the scale is refused."""
+    kind, spec = case.kind, case.spec
+    (layer,) = case.sketch().layers
+    assert (layer.law, layer.parameter) == (kind.law(spec), kind.parameter(spec, kind.creation_cost(spec)))
+    if layer.law not in ("discrete-laplace", "discrete-gaussian"):
+        return
+    law = {"discrete-laplace": DiscreteLaplace, "discrete-gaussian": DiscreteGaussian}
+    slots, parts = case.sketch().slots, []
+    for _ in range(min(400, -(-40_000 // slots))):
+        parts.append(np.zeros(slots, spec.dtype))
+        kind.draw(spec, parts[-1], kind.creation_cost(spec))
+    right = law[layer.law](layer.parameter)
+    wrong = law[layer.law](layer.parameter * 4)
+    samples = np.concatenate(parts).astype(np.int64)
+    assert min(check.p_value for check in battery(samples, right)) > 1e-7
+    assert min(check.p_value for check in battery(samples, wrong)) < 1e-7
+
+
+def updates_are_linear(case: Case) -> None:
+    """Laws 4 and 6: any order, any batches; sums of parts are the whole."""
+    kind, spec = case.kind, case.spec
+    index = kind.index(spec, KEY if spec.needs_key else None, None)
+
+    def applied(start: Any, *chosen: np.ndarray) -> Any:
+        state = start.copy()
+        counters = Counters.create(kind.components(spec)[1:], kind.creation_cost(spec)).moved()
+        for places in chosen:
+            items = Items.of([case.items[i] for i in places])
+            weights = None if case.weights is None else [case.weights[i] for i in places]
+            kind.update(spec, index, state, items, weights, counters=counters, threads=1, invalid="error")
+        return state
+
+    n = len(case.items)
+    empty = np.zeros(index.slots, spec.dtype)
+    order = np.random.default_rng(5).permutation(n)
+    whole = applied(empty, np.arange(n))
+    assert (applied(empty, order) == whole).all()
+    assert (applied(empty, *np.array_split(order, 4)) == whole).all()
+    assert (kind.add(spec, [applied(empty, order[: n // 2]), applied(empty, order[n // 2 :])]) == whole).all()
+    noisy = empty.copy()
+    kind.draw(spec, noisy, kind.creation_cost(spec))
+    assert (applied(noisy, np.arange(n)) == kind.add(spec, [noisy, whole])).all()
+    assert (whole != empty).any()
+
+
+def bad_events_are_refused_or_nothing(case: Case) -> None:
+    """Law 5."""
+    good = list(case.items[:3])
+    given = [1, 1, 1] if case.weights is None else list(case.weights[:3])
+    batches = []
+    if case.outside is not None:
+        batches.append(([*good, case.outside], [*given, given[0]]))
+    if case.bad_weight is not None:
+        batches.append(([*good, good[0]], [*given, case.bad_weight]))
+    for items, weights in batches:
+        sketch = case.sketch()
+        before = sketch._state.copy()
+        with pytest.raises((DomainError, WeightError)) as caught:
+            sketch.update(items, weights)
+        assert "position 3" in str(caught.value)
+        assert (sketch._state == before).all()
+        twin = case.sketch()
+        twin._state[:] = before
+        sketch.update(items, weights, invalid="noop")
+        twin.update(good, given)
+        assert (sketch._state == twin._state).all()
+
+
+def views_leave_the_state(case: Case) -> None:
+    """Law 8, and what is published can be read again."""
+    sketch = case.sketch()
+    case.update(sketch)
+    before = sketch._state.copy()
+    first, second = sketch.release(*case.asked), sketch.release(*case.asked)
+    assert (sketch._state == before).all()
+    assert first.noised.shape == second.noised.shape
+    assert first.seal_id != second.seal_id
+    again = ss.load(first.to_bytes())
+    assert again.to_bytes() == first.to_bytes()
+    assert again.cost == first.cost == case.kind.asked_cost(case.spec, *(*case.asked, None)[:2])
+
+
+def lives_are_accounted_for(case: Case) -> None:
+    """Law 10: create, update, store, look, refresh, seal; the ledger has every draw, and altered bytes are refused."""
+    sketch = case.sketch()
+    case.update(sketch, slice(0, 10))
+    data = sketch.to_bytes()
+    again = ss.Sketch.from_bytes(data, sketch.key)
+    assert (again._state == sketch._state).all()
+    assert again.layers == sketch.layers
+    case.update(again, slice(10, None))
+    again.refresh()
+    assert len(again.layers) == len(again.ledger.layers) == 2
+    again.release(*case.asked)
+    assert again.guarantee().to_dict()["unit"] == case.spec.unit
+    loss = case.kind.order(again.ledger)
+    assert loss >= case.kind.order(sketch.ledger)
+    sealed = again.seal()
+    assert again.closed
+    with pytest.raises(SealedError):
+        case.update(again)
+    read = ss.load(sealed.to_bytes())
+    assert read.to_bytes() == sealed.to_bytes()
+    assert read.ledger.sealed
+    assert read.guarantee().summary
+    header, body = wire.unpack(sealed.to_bytes())
+    header = {name: value for name, value in header.items() if name not in ("format", "codec", "body")}
+    header["layers"] = header["layers"][:1]
+    with pytest.raises(FormatError):
+        type(read).from_header(header, body)
+
+
+def published_states_merge_and_stack(case: Case) -> None:
+    """States of disjoint streams merge where states are published; publications stack; no sketch with itself."""
+    parts = [case.sketch() for _ in range(3)]
+    for number, part in enumerate(parts):
+        case.update(part, slice(number, None, 3))
+    merged = ss.merge(parts[:2])
+    assert len(merged.layers) == 2
+    assert all(part.closed for part in parts[:2])
+    sealed = [merged.seal(), parts[2].seal()]
+    stacked = ss.stack(sealed)
+    assert stacked.slots == sum(part.slots for part in sealed)
+    assert ss.load(stacked.to_bytes()).to_bytes() == stacked.to_bytes()
+    with pytest.raises(MergeError):
+        ss.stack([sealed[0], sealed[0]])
+    stranger = ss.Sketch.create(case.other, KEY if case.other.needs_key else None)
+    with pytest.raises(MergeError):
+        ss.merge([case.sketch(), stranger])
+
+
+def answers_come_from_what_was_published(case: Case) -> None:
+    """Law 9: the same from the bytes; the other method and open sketches are refused."""
+    sketch = case.sketch()
+    case.update(sketch)
+    with pytest.raises(SealedError):
+        getattr(sketch, case.kind.answer)()
+    sealed = sketch.seal()
+    options = dict(case.options)
+    said = getattr(sealed, case.kind.answer)(**options)
+    again = getattr(ss.load(sealed.to_bytes()), case.kind.answer)(**options)
+    assert json.dumps(said.to_dict(), default=str) == json.dumps(again.to_dict(), default=str)
+    refused = "estimate" if case.kind.answer == "profile" else "profile"
+    with pytest.raises(ss.EstimateError, match=case.kind.answer):
+        getattr(sealed, refused)()
+
+
+CHECKS: tuple[Callable[[Case], None], ...] = (
+    specs_survive,
+    costs_are_exact,
+    noise_follows_its_law,
+    updates_are_linear,
+    bad_events_are_refused_or_nothing,
+    views_leave_the_state,
+    lives_are_accounted_for,
+    published_states_merge_and_stack,
+    answers_come_from_what_was_published,
+)

@@ -1,0 +1,75 @@
+"""Every kind obeys the laws of the seam, and so does one that the package does not know."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import sketchstream as ss
+from sketchstream import kinds
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from conformance import CHECKS, Case
+from tally import KIND, TallySpec
+
+LIST = [f"item {i}" for i in range(30)]
+STATE = {"publish": "state", "intrusion": True}
+CASES = {
+    "profile": Case(
+        ss.ProfileSpec("1", domain=ss.ClosedDomain(size=400), max_weight=3, **STATE),
+        ss.ProfileSpec("1/2", domain=ss.ClosedDomain(size=400), max_weight=3, **STATE),
+        items=list(range(0, 300, 4)),
+        weights=[1, 2, 3] * 25,
+        outside=400,
+        bad_weight=4,
+    ),
+    "profile, open": Case(
+        ss.ProfileSpec("1", domain=ss.OpenDomain(slots=1024, levels=2), **STATE),
+        ss.ProfileSpec("1", domain=ss.OpenDomain(slots=2048, levels=2), **STATE),
+        items=LIST,
+        bad_weight=2,
+    ),
+    "profile, items": Case(
+        ss.ProfileSpec("1", "item", ss.ClosedDomain(items=LIST), modulus=16, **STATE),
+        ss.ProfileSpec("1", "item", ss.ClosedDomain(items=LIST), modulus=8, **STATE),
+        items=LIST,
+        outside="stranger",
+    ),
+    "tally": Case(
+        TallySpec("1", ss.ClosedDomain(items=LIST)),
+        TallySpec("2", ss.ClosedDomain(items=LIST)),
+        items=LIST,
+        outside="stranger",
+        bad_weight=2,
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The toy kind, for one test."""
+    monkeypatch.setattr(kinds, "_LOADED", dict(kinds._LOADED))
+    kinds.register(KIND)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_kind_obeys_the_laws(case: Case, check: Callable[[Case], None]) -> None:
+    check(case)
+
+
+def test_a_name_is_taken_once() -> None:
+    kinds.register(KIND)  # the same again is nothing new
+
+    class Other(type(KIND)):
+        """Of the same name."""
+
+    with pytest.raises(ss.SpecError, match="already"):
+        kinds.register(Other())
+    assert kinds.names() == ("profile", "tally")
+    with pytest.raises(ss.SpecError, match="found int"):
+        ss.Sketch.create(3)
