@@ -87,10 +87,10 @@ def test_whole_numbers_of_numpy_are_numbers() -> None:
         (lambda: ss.ClosedDomain(items={"a", "b"}), SpecError, "whose order never changes, found set"),
         (lambda: ss.ClosedDomain(items=[]), SpecError, "must not be empty"),
         (lambda: ss.ClosedDomain(items=[1, 2**63]), SpecError, "position 1 as str"),
-        (lambda: ss.Sketch.create({"epsilon": 1}), SpecError, "one of a kind of sketch, such as ProfileSpec, found dict"),
+        (
             lambda: ss.Sketch.create({"epsilon": 1}),
             SpecError,
-            "spec must be one of a kind of sketch, such as ProfileSpec, found dict",
+            "one of a kind of sketch, such as ProfileSpec, found dict",
         ),
         (lambda: ss.Sketch.create(OPEN, "key"), KeyMismatchError, r"Key\.load\(path\), found str"),
         (lambda: ss.Sketch.create(OPEN), KeyMismatchError, "needs a hash key"),
