@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from sketchstream import charts, kinds, report
+from sketchstream import charts, report
 from sketchstream.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def release(found: Release) -> str:
 
 def stack(found: Stack) -> str:
     """A stack: the parameters of its parts."""
-    rows = [("parts", f"{len(found.parts):,}"), *kinds.of(found.spec).facts(found.spec, found.slots)]
+    rows = [("parts", f"{len(found.parts):,}"), *found.kind.facts(found.spec, found.slots)]
     return report.card("Stack", tables=[_facts(rows)], note=found.guarantee().summary)
 
 
@@ -91,7 +91,7 @@ def _facts(rows: Iterable[tuple[str, str]]) -> report.Table:
 
 def _sketch_rows(found: Sketch | SealedState | Release) -> list[tuple[str, str]]:
     """What the header of a sketch says in public."""
-    rows = kinds.of(found.spec).facts(found.spec, found.slots)
+    rows = found.kind.facts(found.spec, found.slots)
     rows.append(("noise layers", f"{len(found.layers)}"))
     origin = found.origin
     if origin.name:
