@@ -7,7 +7,7 @@ A kind is everything that differs between sketches; the engine (`Sketch`, `Relea
 query, command line) is everything that does not. The engine asks `sketchstream.kinds.of(spec)` and never names a kind.
 A kind is added by one package under `kinds/` and one line in the registry, `kinds/__init__.py`.
 
-Laws, which `tests/kinds/conformance.py` checks for every kind:
+Laws, which `tests/helpers/conformance.py` checks for every kind:
 
     1. A spec is frozen, validated once, and the same after `read_spec(spec.to_dict())`; equal specs have equal
        fingerprints and unequal specs unequal ones. `to_dict()["kind"]` is the name of the kind.

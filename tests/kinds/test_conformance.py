@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 import sketchstream as ss
+from helpers.conformance import CHECKS, Case
+from helpers.tally import KIND, TallySpec
 from sketchstream import kinds
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from conformance import CHECKS, Case
-from tally import KIND, TallySpec
 
 LIST = [f"item {i}" for i in range(30)]
 STATE = {"publish": "state", "intrusion": True}
