@@ -27,9 +27,10 @@ from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain, ProfileSpec
 from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.interfaces import Assigned, Chunk, Fresh, Restored, Snapshot, SourceEvent
-from sketchstream.stream.partition import PartitionState, Rules
+from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.quorum import Quorum, Watermark
+from sketchstream.stream.rules import Rules
 from sketchstream.stream.windows import Calendar, Width
 from sketchstream.stream.worker import Settings, Worker
 from sketchstream.testing.memory import MemoryPublisher
@@ -190,7 +191,7 @@ def memory(partitions: int, windows: int, slots: int) -> None:
     began = time.perf_counter()
     while time.perf_counter() - began < 15 or worker.metrics.counters["snapshots"] < 4 * partitions:
         worker.step(0.0)
-    states = sum(slot.state.state_bytes for slot in worker._slots.values() if slot.state is not None)
+    states = sum(slot.state.state_bytes for slot in worker._partitions.values() if slot.state is not None)
     used = resident_bytes(peak=True) - before
     opened = worker.progress()
     print(
@@ -210,7 +211,7 @@ def stall(slots: int, rounds: int, limit_ms: float) -> None:
     for number in range(rounds):
         state.apply(Chunk(0, 1000 * number, 1000 * (number + 1), np.arange(1000), None, batch))
         began = time.perf_counter()
-        snapshot = state.capture(None, buffers)
+        snapshot = state.capture(buffers)
         times.append(time.perf_counter() - began)
         began = time.perf_counter()
         size = sum(len(data) for data in snapshot.blobs.values())
@@ -296,7 +297,7 @@ def run_for(worker: Worker, every: float, seconds: float) -> tuple[float, float,
     records, saved = counters["records"], counters["snapshots"]
     began = last = time.perf_counter()
     longest = 0.0
-    while last - began < seconds or any(slot.job is not None for slot in worker._slots.values()):
+    while last - began < seconds or any(slot.job is not None for slot in worker._partitions.values()):
         if last - began >= seconds:
             worker.settings = replace(worker.settings, snapshot_every_s=NEVER)
         worker.step(0.0)

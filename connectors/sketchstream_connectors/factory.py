@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream.config.loader import Config
 from sketchstream.stream.metrics import Metrics
-from sketchstream.stream.partition import Rules
+from sketchstream.stream.rules import Rules
 from sketchstream.stream.sampling import Wanted
 from sketchstream.stream.worker import Progress, Settings, Worker
 from sketchstream_connectors.files.publisher import DirectoryPublisher

@@ -1,6 +1,6 @@
 """What a worker says about what it counted, what it did not count, and which windows it left open.
 
-In: counters, slots. Out: lines for the log. Touches: nothing.
+In: counters, assigned partitions. Out: lines for the log. Touches: nothing.
 
 With `diagnostics = "off"` only numbers that depend on envelopes (times, partitions) are said, and that others exist.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from sketchstream.stream.assigned_partition import Slot
+from sketchstream.stream.assigned_partition import AssignedPartition
 from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.windows import NO_TIME, iso
 
@@ -52,23 +52,23 @@ def main_reason(metrics: Metrics) -> str | None:
     return f"more than half of all records are {name.replace('_', ' ')}: {ADVICE[name]}" if most else None
 
 
-def unsealed(slots: Collection[Slot], lateness_ms: int, *, bounded: bool) -> Iterator[str]:
+def unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *, bounded: bool) -> Iterator[str]:
     """Open windows, and what they wait for.
 
     Args:
-        slots: of the worker.
+        partitions: of the worker.
         lateness_ms: how long a window stays open behind the watermark.
         bounded: the input has an end, at which it could seal them.
     """
     opened: dict[str, dict[tuple[int, int], int]] = {}
-    for slot in slots:
-        if slot.state is None:
+    for one in partitions:
+        if one.state is None:
             continue
-        for track in slot.state.tracks.values():
+        for track in one.state.tracks.values():
             for window in track.windows.values():
                 marks = opened.setdefault(track.name, {})
                 place = (window.start, window.end)
-                marks[place] = min(slot.state.watermark, marks.get(place, slot.state.watermark))
+                marks[place] = min(one.state.watermark, marks.get(place, one.state.watermark))
     for name, windows in sorted(opened.items()):
         for (start, end), watermark in sorted(windows.items())[:SHOWN]:
             reached = "nowhere: input.quorum records must agree" if watermark == NO_TIME else iso(watermark)
@@ -81,10 +81,10 @@ def unsealed(slots: Collection[Slot], lateness_ms: int, *, bounded: bool) -> Ite
             yield f"{len(windows) - SHOWN} more windows of sketch {name} are open"
 
 
-def nothing_sealed(slots: Collection[Slot], metrics: Metrics, *, bounded: bool) -> str | None:
+def nothing_sealed(partitions: Collection[AssignedPartition], metrics: Metrics, *, bounded: bool) -> str | None:
     """Why no window was opened or sealed in this run; None where one was."""
     exact = metrics.exact()
-    states = [slot.state for slot in slots if slot.state is not None]
+    states = [one.state for one in partitions if one.state is not None]
     if exact["windows_sealed"] or any(state.open_windows for state in states):
         return None
     if not exact["records"]:

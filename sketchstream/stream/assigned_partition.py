@@ -1,146 +1,328 @@
-"""What a worker is made of: its settings, the partitions it holds, where it is.
+"""One partition that is assigned to a worker: its state, its job, its failures, what is due for it.
 
-In: configuration, clocks. Out: plain holders. Touches: nothing but the clocks.
+In: what happened to it, times. Out: its status, decisions. Touches: nothing; the manager acts.
+
+Only this file changes an assigned partition's fields; the worker and the manager call its methods.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sketchstream.errors import SketchstreamError
+from sketchstream.errors import DataLossError, SketchstreamError
 from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.settings import Settings
 
 Status = Literal["restoring", "running", "halted"]
+Due = Literal["nothing", "snapshot", "save", "rewrite"]
+"""`snapshot`: the partition only moved on, so it can wait; `save`: something waits for its commit."""
 
+MAX_OUTBOX_BYTES = 64 << 20
+"""Sealed bytes of one partition that wait for publication before it is paused."""
+MAX_REFUSED_BYTES = 16 << 20
+"""Bytes of refused records of one partition that wait for their topic before it is paused and committed."""
+STRANGE_ERRORS, STRANGE_S = 5, 60.0
+"""Errors of an unknown kind in a row after which a partition halts, and the seconds that they must go on for.
 
-class SystemClock:
-    """The machine's clocks."""
-
-    def now_ms(self) -> int:
-        """Wall clock."""
-        return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        """Never jumps."""
-        return time.monotonic()
+What a client raises while a broker comes back is not always an error of its own tree; that passes."""
+PRODUCERS_LEARN_S = 900.0
+"""Seconds within which producers place records by a new number of partitions: the clients' largest default."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How a worker runs; nothing here changes what is counted.
+class Job:
+    """What another thread does for a partition.
 
     Args:
-        snapshot_every_s: between snapshots of a partition that only moved on.
-        snapshot_bytes_per_s: most that snapshots write on average; where states are larger, they come less often.
-        publish_every_s: at least this long between two snapshots of a partition that has something to publish.
-        idle_ms: how long a partition is silent before its watermark follows the others; None: never.
-        idle_topic_ms: how far watermarks stay behind the clock while the whole topic is silent.
-        poll_s: longest wait for records.
-        threads: for commits and restores; 0 does them in the worker's thread.
-        fail_fast: raise DataLossError when a partition halts.
-        accept_loss: where records were trimmed before they were read, or the log was cut below what was read, go on
-            where it goes on, their windows marked; where the input was made again, begin a new revision with it.
-        close_at_end: seal every open window when a bounded input has ended.
-        refused_per_s: a partition that sends more refused records (late or dead letters) is slowed down.
-        refused_payload: whether refused records go with their key, value and headers, which are raw data.
-        stop_s: longest time for the last snapshots of a graceful stop.
-        give_up_after: failures of a partition in a row after which its error is raised (files: nobody else will mend
-            a full disk); None: tried again for ever.
-        report_every_s: between log lines that say how much was counted.
-        fits: whether the open windows of so many partitions, of so many of the input, fit into memory; None: always.
+        kind: which of the jobs of `IoTasks`.
+        future: of its result.
+        began: seconds of the monotonic clock.
+        n_bytes: of captured states that it holds.
     """
 
-    snapshot_every_s: float = 30.0
-    snapshot_bytes_per_s: float = 16.0 * 2**20
-    publish_every_s: float = 0.5
-    idle_ms: int | None = 600_000
-    idle_topic_ms: int = 3_600_000
-    poll_s: float = 0.5
-    threads: int = 2
-    fail_fast: bool = False
-    accept_loss: bool = False
-    close_at_end: bool = False
-    refused_per_s: float = 1000.0
-    refused_payload: bool = False
-    stop_s: float = 20.0
-    give_up_after: int | None = None
-    report_every_s: float = 60.0
-    fits: Callable[[int, int], bool] | None = None
+    kind: Literal["take", "commit", "publish"]
+    future: Future[Any] = field(repr=False)
+    began: float
+    n_bytes: int = 0
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self.future.done()
 
 
 @dataclass
-class Slot:
-    """One assigned partition."""
+class Failures:
+    """What went wrong with a partition since it last went well.
 
-    partition: int
-    status: Status = "restoring"
-    state: PartitionState | None = None
-    reason: str = "taking"
-    job: Future[Any] | None = None
-    job_kind: str = ""
-    job_began: float = 0.0
-    job_bytes: int = 0
-    saved_at: float = 0.0
-    rewrite_at: float | None = None
-    rewriting: bool = False
-    retry_at: float = 0.0
-    failures: int = 0
+    Args:
+        count: failures in a row.
+        strange: errors of an unknown kind in a row.
+        strange_since: when the first of those came, seconds.
+        error: the last one.
+        dropped_poll: number of the poll after which the state was dropped last; -1: it never was.
+        dropped_s: when that was, seconds.
+        retry_at: when the partition may be taken again, seconds.
+    """
+
+    count: int = 0
     strange: int = 0
     strange_since: float = 0.0
     error: BaseException | None = field(default=None, repr=False)
-    dropped_at: int = -1
+    dropped_poll: int = -1
     dropped_s: float = 0.0
-    publish_at: float = 0.0
-    publish_error: SketchstreamError | None = None
-    grown_at: float | None = None
-    lag: int | None = None
-    tokens: float = 0.0
-    tokens_at: float = 0.0
-    refused_bytes: int = 0
-    throttled: bool = False
-    ended: bool = False
+    retry_at: float = 0.0
+
+    def clear(self) -> None:
+        """Something succeeded: a failure from here on is the first one."""
+        self.count = self.strange = 0
+
+    def judge(self, partition: int, error: BaseException, now: float) -> Verdict:
+        """What an error means for its partition."""
+        if isinstance(error, SketchstreamError):
+            self.strange, self.strange_since = 0, 0.0
+            return Verdict(isinstance(error, DataLossError), str(error))
+        self.strange_since = self.strange_since if self.strange else now
+        self.strange += 1
+        text = type(error).__name__
+        if self.strange < STRANGE_ERRORS or now - self.strange_since < STRANGE_S:
+            return Verdict(False, text)
+        return Verdict(True, f"partition {partition}: {text}, {self.strange} times in a row")
 
 
-class Inline(Executor):
-    """Runs jobs at once, in the caller's thread: for files, tests and the driver."""
+@dataclass(frozen=True)
+class Verdict:
+    """What an error means for its partition.
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run now."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
+    Args:
+        halts: it is not tried again.
+        text: why; never the text of an error that is not ours, which may hold data.
+    """
+
+    halts: bool
+    text: str
 
 
 @dataclass
-class Progress:
-    """Where a worker is, for a status line."""
+class Refusals:
+    """How many refused records a partition may still send, and how much of them waits.
 
-    records: int = 0
-    updates: int = field(default=0, repr=False)
-    bytes: int = 0
-    sealed: int = 0
-    seconds: float = 0.0
-    lag: int | None = None
-    running: int = 0
-    restoring: int = 0
-    halted: int = 0
-    late: int = 0
+    Args:
+        tokens: records; negative while more were sent than the rate allows.
+        tokens_at: when they were counted, seconds.
+        n_bytes: of records that wait for their commit.
+    """
 
-    def line(self) -> str:
-        """One line for people."""
-        rate = self.records / self.seconds if self.seconds > 0 else 0.0
-        parts = [f"{self.records:,} records", f"{rate:,.0f}/s", f"{self.sealed} windows sealed"]
-        if self.lag is not None:
-            parts.append(f"lag {self.lag:,}")
-        if self.restoring:
-            parts.append(f"{self.restoring} restoring")
-        if self.halted:
-            parts.append(f"{self.halted} HALTED")
-        return ", ".join(parts)
+    tokens: float = 0.0
+    tokens_at: float = 0.0
+    n_bytes: int = 0
+
+    def refill(self, now: float, per_second: float) -> None:
+        """Allow up to one second's rate, as time passes."""
+        self.tokens = min(per_second, self.tokens + (now - self.tokens_at) * per_second)
+        self.tokens_at = now
+
+
+class AssignedPartition:
+    """One assigned partition.
+
+    A partition is `restoring` (the store is taking it), `running`, or `halted` (paused, its state dropped; `reason`
+    says what to do).
+
+    Args:
+        partition: of the input.
+        now: seconds of the monotonic clock.
+    """
+
+    def __init__(self, partition: int, now: float) -> None:
+        self.partition = partition
+        self.status: Status = "restoring"
+        self.reason = "taking"
+        self.state: PartitionState | None = None
+        self.job: Job | None = None
+        self.failures = Failures()
+        self.refusals = Refusals(tokens_at=now)
+        self.throttled = False
+        self.lag: int | None = None
+        self.ended = False
+        self.saved_at = 0.0
+        self.rewriting = False
+        self.publish_error: SketchstreamError | None = None
+        self._rewrite_at: float | None = None
+        self._publish_at = 0.0
+        self._ask_ends_at: float | None = None
+
+    def __repr__(self) -> str:
+        """Number, status and state, which shows no more than positions."""
+        return f"<AssignedPartition {self.partition} {self.status} {self.state!r}>"
+
+    # ---------------------------------------------------------------------------------------------- its status
+
+    def take(self) -> None:
+        """The store is asked for it."""
+        self.status, self.reason = "restoring", "taking"
+
+    def wait(self, until: float, reason: str | None = None) -> None:
+        """It is not taken before a time, seconds."""
+        self.failures.retry_at = until
+        self.reason = self.reason if reason is None else reason
+
+    def begin(self, state: PartitionState) -> None:
+        """A fresh state, which is committed before the first record is read."""
+        self.state, self.reason = state, "first snapshot"
+
+    def run(self, now: float, rewrite_at: float | None) -> None:
+        """Its state is durable: it is read on."""
+        self.status, self.reason, self.failures.error = "running", "", None
+        self.saved_at = now
+        self._rewrite_at, self.rewriting = rewrite_at, False
+        self.ended, self._ask_ends_at = False, None
+
+    def go_on_elsewhere(self) -> None:
+        """Records were lost; its state knows, and is committed before anything more is read."""
+        self.status, self.reason = "restoring", "going on where the log goes on"
+
+    def end(self) -> None:
+        """A bounded input has been read to its end."""
+        self.ended = True
+
+    def note_end(self, end: int | None) -> None:
+        """The end of its log, None: not known; how far the state is behind it is its lag."""
+        self.lag = None if self.state is None or end is None else max(0, end - self.state.position)
+
+    def drop(self) -> None:
+        """Its state is gone, and with it what it refused."""
+        self.state = None
+        self.refusals.n_bytes = 0
+
+    def fail(self, error: BaseException, reason: str, polls: int, now: float) -> None:
+        """Its state was dropped because of an error; it is taken again later."""
+        failures = self.failures
+        failures.count += 1
+        failures.error = error
+        failures.dropped_poll, failures.dropped_s = polls, now
+        failures.retry_at = now + pause_s(failures.count)
+        self.status, self.reason = "restoring", reason
+
+    def halt(self, reason: str) -> None:
+        """Nothing more of it is read: a person has to decide."""
+        self.drop()
+        self.status, self.reason = "halted", reason
+
+    # ------------------------------------------------------------------------------------------------- its job
+
+    def start(self, job: Job) -> None:
+        """Another thread works for it."""
+        self.job = job
+
+    def take_job(self) -> Job | None:
+        """Its job, which is not its own any more."""
+        job, self.job = self.job, None
+        return job
+
+    def saving(self, now: float) -> None:
+        """A snapshot was captured, or what an earlier one holds is published, at a time, seconds."""
+        self.saved_at = now
+
+    def captured(self) -> None:
+        """The commit that starts now waits for what was refused."""
+        self.refusals.n_bytes = 0
+
+    def committed(self, rewrite_at: float | None) -> None:
+        """A snapshot is durable. One that nothing had changed for is not repeated."""
+        if not self.rewriting:
+            self._rewrite_at = rewrite_at
+        self.rewriting = False
+
+    def rewrite(self) -> None:
+        """Ask its state for a snapshot once more, so that what the last one superseded leaves the disk."""
+        assert self.state is not None
+        self.rewriting, self._rewrite_at = not self.state.changed(), None
+        self.state.touch()
+
+    def published(self, error: SketchstreamError | None, now: float) -> None:
+        """What was committed is published, or could not be, and is tried again a second later."""
+        self.publish_error = error
+        if error is not None:
+            self._publish_at = now + 1.0
+
+    # --------------------------------------------------------------------------------------------- what is due
+
+    def due(self, now: float, settings: Settings) -> Due:
+        """What a running partition without a job should do now."""
+        assert self.state is not None
+        if self._rewrite_at is not None and now >= self._rewrite_at:
+            return "rewrite"
+        if self.refusals.n_bytes > MAX_REFUSED_BYTES:
+            return "save"
+        waited = now - self.saved_at
+        if self.state.to_publish and waited >= settings.publish_every_s and now >= self._publish_at:
+            return "save"
+        return "snapshot" if self.state.changed() and waited >= settings.snapshot_every_s else "nothing"
+
+    def takes_again(self, now: float, polls: int, *, member: bool) -> bool:
+        """Whether a dropped partition may be taken.
+
+        Args:
+            now: seconds.
+            polls: how many there were.
+            member: the group has answered since the drop that we are one of its members. A zombie that took a
+                partition would fence its present owner.
+        """
+        failures = self.failures
+        return self.state is None and polls > failures.dropped_poll and now >= failures.retry_at and member
+
+    @property
+    def dropped_s(self) -> float | None:
+        """When its state was dropped last, seconds; None: it never was."""
+        return None if self.failures.dropped_poll < 0 else self.failures.dropped_s
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits for publication, or for the topics of refused records, that nothing more is read."""
+        outbox = 0 if self.state is None else self.state.outbox_bytes
+        return outbox > MAX_OUTBOX_BYTES or self.refusals.n_bytes > MAX_REFUSED_BYTES
+
+    def refuse(self, records: int, n_bytes: int, now: float, per_second: float) -> bool:
+        """Count refused records that were sent; whether the partition must be slowed down."""
+        self.refusals.n_bytes += n_bytes
+        if not records:
+            return False
+        self.refusals.refill(now, per_second)
+        self.refusals.tokens -= records
+        return self.refusals.tokens < -per_second
+
+    def slow_down(self) -> bool:
+        """Read nothing more of it for now; False: that was so already."""
+        slowed, self.throttled = not self.throttled, True
+        return slowed
+
+    def speed_up(self, now: float, per_second: float) -> bool:
+        """Whether a partition that was slowed down may be read again, from now on."""
+        if not self.throttled:
+            return False
+        self.refusals.refill(now, per_second)
+        self.throttled = self.refusals.tokens < 0 or self.full
+        return not self.throttled
+
+    def asks_for_end(self, now: float) -> bool:
+        """Whether the end of its log settles now which records former partition counts may have placed.
+
+        Once producers have heard of new partitions, records to come are placed by the new count; what they wrote
+        until then is below the high watermark that is asked for.
+        """
+        if self.state is None or not self.state.unsettled:
+            self._ask_ends_at = None
+            return False
+        if self._ask_ends_at is None:
+            self._ask_ends_at = now + PRODUCERS_LEARN_S
+        if now < self._ask_ends_at:
+            return False
+        self._ask_ends_at = now + 1.0  # the next question, if nobody answers this one
+        return True
+
+
+def pause_s(failures: int) -> float:
+    """How long a partition waits after so many failures in a row, seconds."""
+    return float(min(5.0, 0.1 * 2 ** min(failures - 1, 6)))

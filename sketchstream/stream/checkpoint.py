@@ -6,7 +6,6 @@ Source: design.md 7; notes/kafka_faults.md 16, 17.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,9 @@ from sketchstream.spec import ClosedDomain, ProfileSpec
 from sketchstream.stream import window_ranges
 from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.interfaces import Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
-from sketchstream.stream.sketch_state import OpenWindow, Outgoing, Rules, Track
+from sketchstream.stream.outbox import Outgoing, new_name
+from sketchstream.stream.partition_counts import PartitionCounts
+from sketchstream.stream.sketch_state import OpenWindow, Track
 from sketchstream.stream.window_ranges import Mark
 from sketchstream.stream.windows import NO_TIME
 from sketchstream.wire import Unfinished
@@ -107,7 +108,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
             "windows": windows,
         }
     outbox: list[Plain] = []
-    for one in state._outbox:
+    for one in state.waiting.entries:
         if one.saved:
             keep.add(one.blob)
         else:
@@ -124,8 +125,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
                 "blob": one.blob,
             }
         )
-    state._frontiers.update(state._pending_frontiers)
-    state._pending_frontiers.clear()
+    state.waiting.capture()
     manifest: dict[str, Plain] = {
         "format": MANIFEST_FORMAT,
         "partition": state.partition,
@@ -135,7 +135,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
         "votes": state._watermark.fields(),
         "newest": state.newest,
         "partitions": state.partitions,
-        "former_counts": [[count, until] for count, until in state.former_counts.items()],
+        "former_counts": [[count, until] for count, until in state.counts.former.items()],
         "partial": state._partial,
         "fingerprint": state.rules.fingerprint,
         "begins": state.begins,
@@ -143,7 +143,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
         "former_specs": {name: spec.to_dict() for name, spec in state.former_specs.items()},
         "sketches": sketches,
         "outbox": outbox,
-        "frontiers": [_frontier_fields(frontier) for frontier in state._frontiers.values()],
+        "frontiers": [_frontier_fields(frontier) for frontier in state.waiting.frontiers.values()],
     }
     rewound, state._rewound, state._changed = state._rewound, False, False
     held = Blobs(blobs, buffers)
@@ -173,24 +173,19 @@ def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple
     return {name: sorted(bounds) for name, bounds in found.items()}
 
 
-def read(
-    rules: Rules, partition: int, restored: Restored, partitions: int, peers: Sequence[Peer] = ()
-) -> PartitionState:
-    """The state that a snapshot holds.
+def read(state: PartitionState, restored: Restored, peers: Sequence[Peer] = ()) -> None:
+    """Fill a new state with what a snapshot holds.
 
     Args:
-        rules: of the worker, perhaps with other sketches than the snapshot's: open windows finish under the spec
-            they began with, new sketches begin with the next window.
-        partition: of the input.
+        state: of the partition, at the snapshot's position, otherwise fresh. Its rules may have other sketches than
+            the snapshot's: open windows finish under the spec they began with, new sketches begin with the next window.
         restored: from the store.
-        partitions: of the input now.
         peers: snapshots of all partitions, for a change of the configuration.
 
     Raises:
         DataLossError: the snapshot cannot be used; the message says why and what to do.
     """
-    from sketchstream.stream.partition import PartitionState
-
+    rules, partition = state.rules, state.partition
     manifest = restored.manifest
     with _Usable(partition):
         if manifest["format"] not in (1, MANIFEST_FORMAT):
@@ -202,13 +197,12 @@ def read(
         if manifest["partition"] != partition or manifest["position"] != restored.position:
             msg = f"partition {partition}: its snapshot belongs to another partition or position"
             raise DataLossError(msg)
-        state = PartitionState(
-            rules, partition, restored.position, _int(manifest["partitions"]), _int(manifest["revision"])
-        )
+        state.counts = PartitionCounts(_int(manifest["partitions"]))
+        state.revision = _int(manifest["revision"])
         votes = manifest.get("votes")
         state._watermark.restore(_int(manifest["watermark"]), None if votes is None else _table(votes))
         state.newest = _int(manifest.get("newest", state.watermark))  # older snapshots: no time is beyond the watermark
-        state.former_counts = _former_counts(manifest.get("former_counts", []))
+        state.counts.restore(_former_counts(manifest.get("former_counts", [])))
         _restore_specs(state, manifest, peers)
         saved = _table(manifest["sketches"])
         for name, fields in saved.items():
@@ -223,10 +217,8 @@ def read(
             _restore_outgoing(state, one, restored.blobs)
         for one in _tables(manifest["frontiers"]):
             frontier = _frontier(one)
-            state._frontiers[frontier.sketch] = frontier
-    state._changed = bool(state._pending_frontiers)
-    state.set_partitions(partitions)
-    return state
+            state.waiting.frontiers[frontier.sketch] = frontier
+    state._changed = bool(state.waiting.pending)
 
 
 def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
@@ -255,10 +247,10 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
             msg = f"partition {state.partition}: a blob of sketch {name!r} belongs to another window"
             raise DataLossError(msg)
         window = OpenWindow(start, end, sketch, counts, one["blob"], dirty=False, slots_for=slots_for)
-        state._fit_slots(window, counts)
+        state.slots.fit(window, counts)
         track.windows[start] = window
     state.tracks[name] = track
-    state._odd[name] = not track.aligned()
+    track.irregular = not track.aligned()
     if fields["retired"] and track.plan is not None:
         _begin(state, track.plan)
 
@@ -317,7 +309,7 @@ def _restore_sketch(state: PartitionState, track: Track, data: bytes, slots_for:
     same = plan is not None and ProfileSpec.from_dict(header["spec"]).fingerprint == plan.spec.fingerprint
     if same:
         assert plan is not None
-        return Sketch.from_bytes(data, key, spec=plan.spec, keep=state._keep(plan.spec, slots_for))
+        return Sketch.from_bytes(data, key, spec=plan.spec, keep=state.slots.keep(plan.spec, slots_for))
     old = _spec(header["spec"], plan)
     if old is None:
         msg = (
@@ -325,7 +317,7 @@ def _restore_sketch(state: PartitionState, track: Track, data: bytes, slots_for:
             "the former items_file back until they have closed, or give the new list to a sketch of another name"
         )
         raise DataLossError(msg)
-    return Sketch.from_bytes(data, key, spec=old, keep=state._keep(old, slots_for))
+    return Sketch.from_bytes(data, key, spec=old, keep=state.slots.keep(old, slots_for))
 
 
 def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
@@ -337,7 +329,7 @@ def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapp
         seal_id=bytes(fields["seal_id"]),
         body=blobs[fields["blob"]],
     )
-    state._outbox.append(Outgoing(entry, str(fields["blob"]), saved=True))
+    state.waiting.entries.append(Outgoing(entry, str(fields["blob"]), saved=True))
 
 
 def _begin(state: PartitionState, plan: SketchPlan) -> None:
@@ -426,11 +418,6 @@ def mark_diverged(manifest: dict[str, Any]) -> None:
         if ends:
             mark = _mark(track, "diverged").stretched(track["through"], max(ends))
             track.update(_mark_fields("diverged", mark))
-
-
-def new_name() -> str:
-    """A name that no blob ever had."""
-    return secrets.token_hex(16)
 
 
 def _int(value: object) -> int:

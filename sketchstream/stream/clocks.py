@@ -1,7 +1,7 @@
 """The worker's clock and the brokers': what time it is at least, what time it is at most, and how far they are apart.
 
-In: a clock, the store that hears the brokers' time with each commit. Out: times in ms, the skew, log lines. Touches:
-nothing.
+In: a clock, the store that hears the brokers' time with each commit. Out: times in ms, the skew, log lines.
+Touches: the machine's clocks.
 
 A clock refuses a record or halts a partition; it never decides which window holds a record.
 """
@@ -9,6 +9,7 @@ A clock refuses a record or halts a partition; it never decides which window hol
 from __future__ import annotations
 
 import logging
+import time
 
 from sketchstream.stream.interfaces import Clock, StateStore
 
@@ -16,6 +17,18 @@ log = logging.getLogger("sketchstream.worker")
 
 SKEWED_MS = 60_000
 """Difference of the two clocks that is reported."""
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Never jumps."""
+        return time.monotonic()
 
 
 class Clocks:

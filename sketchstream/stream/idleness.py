@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from sketchstream.stream.assigned_partition import Slot
+from sketchstream.stream.assigned_partition import AssignedPartition
 from sketchstream.stream.interfaces import Frontier, Publisher, Source
 from sketchstream.stream.windows import NO_TIME
 
@@ -20,7 +20,7 @@ LOOK_S = 10.0
 """Longest time between two looks at the ends of the log."""
 
 
-class Silence:
+class IdlePartitions:
     """What is known of the topic's partitions over time.
 
     Args:
@@ -39,14 +39,14 @@ class Silence:
         self._ends: dict[int, tuple[int, float]] = {}
 
     def watermarks(
-        self, slots: Collection[Slot], source: Source, publisher: Publisher, now: float, now_ms: int
-    ) -> Iterator[tuple[Slot, int, int]]:
+        self, partitions: Collection[AssignedPartition], source: Source, publisher: Publisher, now: float, now_ms: int
+    ) -> Iterator[tuple[AssignedPartition, int, int]]:
         """Silent partitions, the ends of their logs, and the watermarks that hold from there on.
 
         Looks again after a tenth of the idle time only.
 
         Args:
-            slots: partitions that are ours; their lag is noted.
+            partitions: those that are ours; their lag is noted.
             source: whose high watermarks are asked for.
             publisher: knows how far other partitions have published.
             now: a clock that never jumps, seconds.
@@ -56,34 +56,34 @@ class Silence:
         if now - self._looked_at < min(max(idle_s / 10, 0.2), LOOK_S):
             return
         self._looked_at = now
-        if not any(slot.status == "running" for slot in slots):
+        if not any(one.status == "running" for one in partitions):
             return
-        self._look(slots, source, now)
+        self._look(partitions, source, now)
         if self._idle_ms is None:
             return
         count = source.partition_count()
         silent = {partition for partition, (_, since) in self._ends.items() if now - since >= idle_s}
-        ours = [slot for slot in slots if slot.partition in silent and slot.status == "running"]
+        ours = [one for one in partitions if one.partition in silent and one.status == "running"]
         if silent.issuperset(range(count)):
             # when records come again, they may come to one partition before another
             self._woke_at = now
-            for slot in ours:
-                yield slot, self._ends[slot.partition][0], now_ms - self._idle_topic_ms
+            for one in ours:
+                yield one, self._ends[one.partition][0], now_ms - self._idle_topic_ms
             return
-        ours = [slot for slot in ours if now - self._woke_at >= idle_s]
+        ours = [one for one in ours if now - self._woke_at >= idle_s]
         if not ours:
             return
         frontiers = publisher.frontiers()
         active = [partition for partition in range(count) if partition not in silent]
-        for slot in ours:
-            revision = 0 if slot.state is None else slot.state.revision
+        for one in ours:
+            revision = 0 if one.state is None else one.state.revision
             reached = _lower_median(frontiers, active, revision)
             if reached != NO_TIME:
                 # a partition that has published through t had a watermark of t + lateness
                 watermark = min(now_ms - self._idle_ms, reached + self._lateness_ms)
-                yield slot, self._ends[slot.partition][0], watermark
+                yield one, self._ends[one.partition][0], watermark
 
-    def _look(self, slots: Collection[Slot], source: Source, now: float) -> None:
+    def _look(self, partitions: Collection[AssignedPartition], source: Source, now: float) -> None:
         """Note the ends of the log, since when they have been there, and lags."""
         ends = source.high_watermarks()
         for partition, end in ends.items():
@@ -91,9 +91,8 @@ class Silence:
                 self._ends[partition] = (end, now)
         for gone in self._ends.keys() - ends.keys():
             del self._ends[gone]
-        for slot in slots:
-            last = ends.get(slot.partition)
-            slot.lag = None if slot.state is None or last is None else max(0, last - slot.state.position)
+        for one in partitions:
+            one.note_end(ends.get(one.partition))
 
 
 def _lower_median(frontiers: Mapping[tuple[str, int, int], Frontier], partitions: list[int], revision: int) -> int:

@@ -6,13 +6,17 @@ Touches: its ports; never a state that the worker is counting into.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
 from sketchstream.stream.checkpoint import boundary
 from sketchstream.stream.interfaces import Clock, Fresh, Frontier, Publisher, SealedEntry, Sink, Snapshot, StateStore
-from sketchstream.stream.partition import PartitionState, Rules
+from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.rules import Rules
 from sketchstream.stream.windows import NO_TIME
 
 Outbox = tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]
@@ -39,7 +43,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Jobs:
+class IoTasks:
     """Jobs of one worker; each may raise whatever its ports raise."""
 
     rules: Rules
@@ -98,3 +102,16 @@ class Jobs:
         except SketchstreamError as error:
             return Done(outbox, error)
         return Done(outbox, None)
+
+
+class Inline(Executor):
+    """Runs jobs at once, in the caller's thread: for files, tests and the driver."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run now."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future

@@ -2,7 +2,9 @@
 
 In: chunks of one partition, in order. Out: outcomes for counters and sinks, snapshots, sealed entries, frontiers.
 Touches: its own sketches; entropy when a window opens or is sealed. No clock, no file, no network.
-Source: notes/kafka_faults.md 7, 8, 17; design.md 7.
+
+Where a fresh partition count of the input is needed, `applying`, `sealing` and `capturing` stop and say so, and go on
+with the answer; whoever runs them asks the cluster.
 
 Laws (tests/stream/test_partition.py):
 1. However a record sequence is cut into chunks, the same windows get the same events, the same records are late.
@@ -13,11 +15,10 @@ Laws (tests/stream/test_partition.py):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from sketchstream.errors import BrokerError
 from sketchstream.items import Items
@@ -26,28 +27,18 @@ from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, ProfileSpec
 from sketchstream.stream import checkpoint
 from sketchstream.stream.buffers import Buffers
-from sketchstream.stream.interfaces import Chunk, Decoded, Frontier, Peer, Restored, SealedEntry, Snapshot
-from sketchstream.stream.partitioner import belongs, kept
+from sketchstream.stream.domain_slots import DomainSlots
+from sketchstream.stream.interfaces import Chunk, Frontier, Peer, Restored, SealedEntry, Snapshot
+from sketchstream.stream.outbox import Outbox
+from sketchstream.stream.outcome import NO_INTS, Ints, Mask, Outcome
+from sketchstream.stream.partition_counts import CountNeeded, PartitionCounts, Steps, unanswered
+from sketchstream.stream.partitioner import belongs
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.quorum import Watermark
-from sketchstream.stream.sketch_state import (
-    NO_INTS,
-    Admitted,
-    Ints,
-    Mask,
-    OpenWindow,
-    Outcome,
-    Outgoing,
-    Rules,
-    Track,
-    fitted,
-)
+from sketchstream.stream.rules import Rules
+from sketchstream.stream.sketch_state import OpenWindow, Track
+from sketchstream.stream.window_cover import Admitted, covering
 from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME
-
-__all__ = ["Outcome", "PartitionState", "Rules"]
-
-MANY_WINDOWS = 64
-"""Windows of one chunk beyond which they are found by sorting."""
 
 
 class PartitionState:
@@ -65,27 +56,20 @@ class PartitionState:
         self.rules = rules
         self.partition = partition
         self.position = position
-        self.partitions = partitions
+        self.counts = PartitionCounts(partitions)
+        self.slots = DomainSlots(rules, partition)
         self.revision = revision
         self.newest = NO_TIME
         self._watermark = Watermark(rules.quorum, rules.lateness_ms)
         self._advances: dict[int, int] = {}
         self.tracks: dict[str, Track] = {plan.name: Track(plan.name, plan) for plan in rules.sketches}
-        self._outbox: list[Outgoing] = []
-        self._frontiers: dict[str, Frontier] = {}
-        self._pending_frontiers: dict[str, Frontier] = {}
+        self.waiting = Outbox()
         self._partial = False
         self._rewound = False
-        self.former_counts: dict[int, int | None] = {}
         self.begins = NO_TIME
         self.former_specs: dict[str, ProfileSpec] = {}
-        self._count_now: Callable[[], int] | None = None
-        self._asked: int | None = None
-        self._count_for_items: Callable[[], int] | None = None
-        self._asked_for_items: int | None = None
+        self._answers: dict[CountNeeded, int | None] = {}
         self._changed = True
-        self._masks: dict[tuple[bytes, tuple[int, ...]], Mask] = {}
-        self._odd = dict.fromkeys(self.tracks, False)
 
     def __repr__(self) -> str:
         """Positions and numbers of windows."""
@@ -137,56 +121,48 @@ class PartitionState:
     def set_partitions(self, partitions: int) -> None:
         """Partitions of the input now; open windows remember every number that was valid since they opened.
 
-        A smaller number is older news: a topic never loses partitions. The former number stays valid for windows that
-        open later too, until `settle_counts`: records that wait in the log were placed by it, and producers learn of
-        new partitions minutes later.
+        A smaller number is older news; see `PartitionCounts.grow`.
         """
-        if partitions <= self.partitions:
+        former = self.partitions
+        if not self.counts.grow(partitions):
             return
-        self.former_counts[self.partitions] = None
         for track in self.tracks.values():
-            track.grown_from, track.grown_through = self.partitions, track.through
+            track.grown_from, track.grown_through = former, track.through
             for window in track.windows.values():
                 window.counts = (*window.counts, partitions)
-                self._fit_slots(window, window.counts)
-        self.partitions = partitions
+                self.slots.fit(window, window.counts)
         self._changed = True
 
     @property
+    def partitions(self) -> int:
+        """Partitions of the input now, as far as they were told."""
+        return self.counts.now
+
+    @property
     def unsettled(self) -> bool:
-        """Whether it is not known yet up to which position records may be placed by a former number of partitions."""
-        return None in self.former_counts.values()
+        """Whether records from here on may still be placed by a former number of partitions."""
+        return self.counts.unsettled
 
     def settle_counts(self, position: int) -> None:
         """Records from `position` on are placed by the present number of partitions only."""
-        self.former_counts = {
-            count: position if until is None else until for count, until in self.former_counts.items()
-        }
+        self.counts.settle(position)
         self._changed = True
 
-    def _counts(self) -> tuple[int, ...]:
-        """Partition counts by which records from the present position on may be placed, ascending."""
-        former = [n for n, until in self.former_counts.items() if until is None or self.position < until]
-        return (*sorted(former), self.partitions)
+    def apply(self, chunk: Chunk, *, clock_ms: int | None = None) -> Outcome:
+        """`applying` where nobody can be asked for partitions: the count is what `set_partitions` said last."""
+        return unanswered(self.applying(chunk, clock_ms=clock_ms))
 
-    def apply(
-        self,
-        chunk: Chunk,
-        count_now: Callable[[], int] | None = None,
-        count_for_items: Callable[[], int] | None = None,
-        *,
-        clock_ms: int | None = None,
-    ) -> Outcome:
+    def applying(self, chunk: Chunk, *, clock_ms: int | None = None) -> Steps[Outcome]:
         """Count the records of a chunk that starts at `position`, seal what they close, and move on behind them.
 
         Args:
             chunk: of this partition.
-            count_now: asks for the input's partition count before anything is sealed, because partitions may have
-                been added since the worker last heard of it.
-            count_for_items: asks for it when a misplaced item is met (default: `count_now`). The two answers are kept
-                apart: when the number that is remembered was asked for must not depend on a payload.
             clock_ms: records more than `max_ahead_ms` beyond it are refused as future; None: none are. It decides
                 nothing else, and no record with a right clock is near it.
+
+        Asks for the partition count, at most once for each reason, before the first window is sealed, because
+        partitions may have been added since the worker last heard of it, and when a misplaced item is met. A
+        computation that is not run to its end leaves a state that must be dropped.
 
         Raises:
             ValueError: the chunk starts elsewhere; nothing was applied, the source must seek.
@@ -196,8 +172,7 @@ class PartitionState:
             raise ValueError(msg)
         from sketchstream.stream import kernels
 
-        self._count_now, self._asked = count_now, None
-        self._count_for_items, self._asked_for_items = count_for_items or count_now, None
+        self._answers.clear()
         decoded = chunk.decoded
         times = decoded.times
         outcome = Outcome(records=times.size, late={})
@@ -216,34 +191,31 @@ class PartitionState:
                 self._note_partial(max(known, int(times[np.argmax(judged.verdict == kernels.ADMITTED)])))
                 self.newest = max(self.newest, judged.high)
                 for track in self.tracks.values():
-                    self._count(track, whole, outcome)
-            outcome.sealed += self._seal()
-            self._refused(decoded, judged.verdict, late, outcome)
+                    yield from self._count(track, whole, outcome)
+            outcome.sealed += yield from self._seal()
+            outcome.note_refused(decoded, judged.verdict, late)
         elif advances:
             for _, watermark in advances:
                 self._watermark.advance(watermark)
-            outcome.sealed += self._seal()
+            outcome.sealed += yield from self._seal()
         self.position = chunk.next_position
-        if self.former_counts:
-            self.former_counts = {
-                n: until for n, until in self.former_counts.items() if until is None or self.position < until
-            }
+        self.counts.passed(self.position)
         self._changed = True
         return outcome
 
-    def _count(self, track: Track, whole: Admitted, outcome: Outcome) -> None:
+    def _count(self, track: Track, whole: Admitted, outcome: Outcome) -> Steps[None]:
         """The records of a chunk into the windows of one sketch."""
         from sketchstream.stream import kernels
 
         low, high = whole.low, whole.high
-        starts, ends = self._windows(track, whole)
+        starts, ends = covering(track, whole)
         if len(starts) == 1:
             only = int(ends[0])
             if only + self.rules.lateness_ms > whole.mark and only > track.through and starts[0] <= low and high < only:
                 window = self._open(track, int(starts[0]), only)
                 if window is not None:
                     window.sketch.admit(int(np.count_nonzero(whole.verdict == kernels.ADMITTED)))
-                    self._update(window, whole.items, whole.weights, whole.good, outcome)
+                    yield from self._update(window, whole.items, whole.weights, whole.good, outcome)
                 return
         places = np.empty(whole.times.size, np.int32)
         used = np.zeros(len(starts), np.bool_)
@@ -267,37 +239,11 @@ class PartitionState:
                 NO_INTS if record is None else record, record is not None, whole.decoded.valid, places, index, chosen
             )
             if n:
-                self._update(window, whole.items, whole.weights, chosen, outcome)
+                yield from self._update(window, whole.items, whole.weights, chosen, outcome)
             if window.end + self.rules.lateness_ms <= whole.mark:
-                self._ask_partitions()
+                yield from self._ask_partitions()
                 self._seal_window(track, window)
                 outcome.sealed += 1
-
-    def _windows(self, track: Track, whole: Admitted) -> tuple[Ints, Ints]:
-        """Ascending, disjoint windows that cover the admitted times of a chunk."""
-        last = track.last
-        if last is not None and last.start <= whole.low and whole.high < last.end:
-            return np.array([last.start], np.int64), np.array([last.end], np.int64)
-        if track.plan is None:  # the sketch is no longer configured: its windows are finished, no new ones made
-            pairs = sorted((window.start, window.end) for window in track.windows.values())
-            return self._around(pairs)
-        from sketchstream.stream import kernels
-
-        calendar = track.plan.calendar
-        admitted = whole.times[whole.verdict == 0]
-        starts = calendar.starts(admitted)
-        begins = np.empty(MANY_WINDOWS, np.int64)
-        n = kernels.distinct(starts, begins)
-        begins = np.unique(starts) if n < 0 else np.sort(begins[:n])
-        pairs = [(int(start), calendar.end(int(start))) for start in begins]
-        if self._odd[track.name]:
-            pairs = fitted(pairs, [(one.start, one.end) for one in track.windows.values()], admitted)
-        return np.array([a for a, _ in pairs], np.int64), np.array([b for _, b in pairs], np.int64)
-
-    def _around(self, pairs: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
-        """Open windows of a removed sketch, with fillers between them; `_open` makes nothing of fillers."""
-        edges = sorted({EARLIEST_MS, LATEST_MS, *(edge for pair in pairs for edge in pair)})
-        return np.array(edges[:-1], np.int64), np.array(edges[1:], np.int64)
 
     def _open(self, track: Track, start: int, end: int) -> OpenWindow | None:
         """The open window at `start`, made now if need be; None where no sketch is kept for it."""
@@ -305,9 +251,9 @@ class PartitionState:
         if window is None:
             if track.plan is None:
                 return None
-            counts = self._counts()
+            counts = self.counts.valid(self.position)
             spec = self._spec(track.plan, start)
-            keep = self._keep(spec, counts)
+            keep = self.slots.keep(spec, counts)
             if keep is not None and not keep.any():
                 return None  # a public fact: the partitioner sends no item of the list here
             origin = Origin(
@@ -342,7 +288,7 @@ class PartitionState:
 
     def _update(
         self, window: OpenWindow, items: Items, weights: Ints | None, chosen: Mask | None, outcome: Outcome
-    ) -> None:
+    ) -> Steps[None]:
         """Valid occurrences into one sketch; misplaced ones are no-ops."""
         if chosen is not None:
             if not chosen.any():
@@ -352,13 +298,13 @@ class PartitionState:
         if self.rules.partitioner is not None:
             here = belongs(items, self.rules.partitioner, window.counts, self.partition)
             n_away = len(items) - int(np.count_nonzero(here))
-            asked = self._ask_for_items() if n_away else None
+            asked = (yield from self._ask(CountNeeded.ITEMS)) if n_away else None
             if asked is not None and asked > window.counts[-1]:
                 # for these items only: what is remembered must not depend on a payload
                 counts = (*window.counts, asked)
                 here = belongs(items, self.rules.partitioner, counts, self.partition)
                 if len(items) - int(np.count_nonzero(here)) < n_away:
-                    self._fit_slots(window, counts)
+                    self.slots.fit(window, counts)
                 n_away = len(items) - int(np.count_nonzero(here))
             if n_away:
                 outcome.misplaced += n_away
@@ -368,67 +314,17 @@ class PartitionState:
             window.sketch.update(items, weights, invalid="noop")
             outcome.updates += len(items)
 
-    def _ask(self) -> int | None:
-        """The partition count as it is now, asked for once a chunk; None where nobody can be asked."""
-        if self._asked is None and self._count_now is not None:
-            self._asked = self._count_now()
-        return self._asked
+    def _ask(self, needed: CountNeeded) -> Steps[int | None]:
+        """The partition count as it is now, asked for once for each reason; None where nobody can be asked."""
+        if self._answers.get(needed) is None:
+            self._answers[needed] = yield needed
+        return self._answers[needed]
 
-    def _ask_for_items(self) -> int | None:
-        """The same because of a misplaced item; the answer is for such items of this chunk only."""
-        if self._asked_for_items is None and self._count_for_items is not None:
-            self._asked_for_items = self._count_for_items()
-        return self._asked_for_items
-
-    def _ask_partitions(self) -> None:
+    def _ask_partitions(self) -> Steps[None]:
         """Before a window is sealed, take in partitions that were added meanwhile: it would not say so otherwise."""
-        asked = self._ask()
-        if asked is not None:
-            self.set_partitions(asked)
-
-    def _refused(self, decoded: Decoded, verdict: npt.NDArray[np.uint8], late: Mask, outcome: Outcome) -> None:
-        """Which records go to sinks, and the exact counters of payloads."""
-        from sketchstream.stream import kernels
-
-        null = decoded.null
-        outcome.nulls = int(np.count_nonzero(null))
-        wrong = ~decoded.valid
-        n_wrong = int(np.count_nonzero(wrong))
-        if n_wrong:
-            usable = np.zeros(null.size, np.bool_)
-            if decoded.record is None:
-                usable = ~wrong
-                outcome.invalid = int(np.count_nonzero(wrong & ~null))
-            else:
-                usable[decoded.record[~wrong]] = True
-                usable[np.setdiff1d(np.arange(null.size), decoded.record)] = True  # empty records hold nothing wrong
-                outcome.invalid = int(np.count_nonzero(wrong & ~null[decoded.record]))
-            outcome.undecodable_records = np.flatnonzero(~usable & ~null)
-        if outcome.future:
-            outcome.future_records = np.flatnonzero(verdict == kernels.FUTURE)
-        if outcome.unreadable_times:
-            lost = (verdict == kernels.UNREADABLE) & ~null
-            lost[outcome.undecodable_records] = False
-            outcome.time_records = np.flatnonzero(lost)
-        if outcome.late:
-            outcome.late_records = np.flatnonzero(late)
-
-    def _keep(self, spec: ProfileSpec, counts: tuple[int, ...]) -> Mask | None:
-        """Items that have slots here under these partition counts, for closed domains under a known partitioner."""
-        if self.rules.partitioner is None or not isinstance(spec.domain, ClosedDomain):
-            return None
-        name = (spec.fingerprint, counts)
-        if name not in self._masks:
-            self._masks[name] = kept(spec.domain, self.rules.partitioner, counts, self.partition)
-        return self._masks[name]
-
-    def _fit_slots(self, window: OpenWindow, counts: tuple[int, ...]) -> None:
-        """Give the items that belong here under these partition counts a slot, and no others: closed domains only."""
-        keep = self._keep(window.sketch.spec, counts) if window.slots_for != counts else None
-        if keep is not None:
-            window.sketch.change_slots(keep)
-            window.dirty = True
-        window.slots_for = counts
+        count = yield from self._ask(CountNeeded.SEAL)
+        if count is not None:
+            self.set_partitions(count)
 
     def skip(self, position: int) -> None:
         """Go on at a later position: the records between are lost, see `lack`.
@@ -522,12 +418,12 @@ class PartitionState:
     @property
     def outbox_bytes(self) -> int:
         """Size of what is sealed and not yet published."""
-        return sum(len(one.entry.body) for one in self._outbox)
+        return self.waiting.n_bytes
 
     @property
     def to_publish(self) -> bool:
         """Whether sealed entries or frontiers wait for publication."""
-        return bool(self._outbox or self._pending_frontiers or self._frontiers)
+        return not self.waiting.empty
 
     @property
     def state_bytes(self) -> int:
@@ -539,7 +435,7 @@ class PartitionState:
         """How much a capture would copy."""
         windows = [window for track in self.tracks.values() for window in track.windows.values()]
         copied = sum(window.n_bytes for window in windows if window.dirty or window.blob is None)
-        return copied + sum(len(one.entry.body) for one in self._outbox if not one.saved)
+        return copied + self.waiting.unsaved_bytes
 
     def _open_windows(self) -> Iterator[OpenWindow]:
         """Open windows of all sketches."""
@@ -550,17 +446,22 @@ class PartitionState:
         """How many windows are open, over all sketches."""
         return sum(len(track.windows) for track in self.tracks.values())
 
-    def seal(self, count_now: Callable[[], int] | None = None, *, everything: bool = False) -> int:
+    def seal(self, *, everything: bool = False) -> int:
+        """`sealing` where nobody can be asked for partitions."""
+        return unanswered(self.sealing(everything=everything))
+
+    def sealing(self, *, everything: bool = False) -> Steps[int]:
         """Seal what the watermark has passed; returns how many windows went to the outbox.
 
+        Asks for the partition count before the first window is sealed.
+
         Args:
-            count_now: see `apply`.
             everything: seal every open window: a bounded input has ended, and nothing more will come.
         """
-        self._count_now, self._asked = count_now, None
-        return self._seal(everything)
+        self._answers.clear()
+        return (yield from self._seal(everything))
 
-    def _seal(self, everything: bool = False) -> int:
+    def _seal(self, everything: bool = False) -> Steps[int]:
         n = 0
         for track in list(self.tracks.values()):
             through = self._target(track)
@@ -568,7 +469,7 @@ class PartitionState:
                 through = max(through, *(one.end for one in track.windows.values()))
             if through <= track.through:
                 continue
-            self._ask_partitions()
+            yield from self._ask_partitions()
             for start in sorted(track.windows):
                 window = track.windows[start]
                 if window.end <= through:
@@ -591,7 +492,7 @@ class PartitionState:
         if window.slots_for[-1] > window.counts[-1]:
             msg = f"partition {self.partition}: brokers disagree on how many partitions the input has"
             raise BrokerError(msg)
-        self._fit_slots(window, window.counts)
+        self.slots.fit(window, window.counts)
         sketch = window.sketch
         if sketch.origin.partitions:
             sketch.origin = replace(sketch.origin, partitions=window.counts)
@@ -606,7 +507,7 @@ class PartitionState:
             seal_id=sealed.seal_id,
             body=sealed.to_bytes(),
         )
-        self._outbox.append(Outgoing(entry, checkpoint.new_name()))
+        self.waiting.put(entry)
         del track.windows[window.start]
         track.reached = max(track.reached, window.end)
         if track.last is window:
@@ -616,19 +517,21 @@ class PartitionState:
         """A new frontier for a sketch whose sealed-through or partition count moved."""
         track.sequence += 1
         track.announced = self.partitions
-        self._pending_frontiers[track.name] = Frontier(
-            sketch=track.name,
-            revision=self.revision,
-            partition=self.partition,
-            published_through=track.through,
-            partitions=self.partitions,
-            sequence=track.sequence,
-            partial=track.partial,
-            diverged=track.diverged,
-            grown_from=track.grown_from,
-            grown_through=track.grown_through,
-            late=track.late.value if track.late.draws else None,
-            late_draws=track.late.draws,
+        self.waiting.announce(
+            Frontier(
+                sketch=track.name,
+                revision=self.revision,
+                partition=self.partition,
+                published_through=track.through,
+                partitions=self.partitions,
+                sequence=track.sequence,
+                partial=track.partial,
+                diverged=track.diverged,
+                grown_from=track.grown_from,
+                grown_through=track.grown_through,
+                late=track.late.value if track.late.draws else None,
+                late_draws=track.late.draws,
+            )
         )
         track.late.draw()
 
@@ -649,29 +552,28 @@ class PartitionState:
 
     def outbox(self) -> tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]:
         """What the last capture holds for publication: entries, then the frontiers that cover them."""
-        return tuple(one.entry for one in self._outbox if one.saved), tuple(self._frontiers.values())
+        return self.waiting.captured()
 
     def published(self, entries: Iterable[SealedEntry], frontiers: Iterable[Frontier]) -> None:
         """These are out for good; the next snapshot need not hold them."""
-        gone = {entry.seal_id for entry in entries}
-        if gone:
-            self._outbox = [one for one in self._outbox if one.entry.seal_id not in gone]
-            self._changed = True
-        for frontier in frontiers:
-            if self._frontiers.get(frontier.sketch) == frontier:
-                del self._frontiers[frontier.sketch]
-                self._changed = True
+        self._changed |= self.waiting.published(entries, frontiers)
 
-    def capture(self, count_now: Callable[[], int] | None = None, buffers: Buffers | None = None) -> Snapshot:
+    def capture(self, buffers: Buffers | None = None) -> Snapshot:
+        """`capturing` where nobody can be asked for partitions."""
+        return unanswered(self.capturing(buffers))
+
+    def capturing(self, buffers: Buffers | None = None) -> Steps[Snapshot]:
         """A complete copy for the store, as of now. What is due is sealed first. The caller commits it or drops us.
 
+        Asks for the partition count before the first window is sealed, and where a domain is closed.
+
         Args:
-            count_now: see `apply`.
             buffers: memory for the copies of open states; None: fresh memory.
         """
-        self.seal(count_now)
+        yield from self.sealing()
         if any(isinstance(window.sketch.spec.domain, ClosedDomain) for window in self._open_windows()):
-            self._ask_partitions()  # the size of what is written then never tells that a misplaced item made us ask
+            # the size of what is written then never tells that a misplaced item made us ask
+            yield from self._ask_partitions()
         for track in self.tracks.values():
             if track.plan is not None and track.announced not in (NO_TIME, self.partitions):
                 self._announce(track)
@@ -681,8 +583,7 @@ class PartitionState:
         """Nothing of earlier snapshots is stored any more: the next one brings every window and entry."""
         for window in self._open_windows():
             window.dirty = True
-        for one in self._outbox:
-            one.saved = False
+        self.waiting.store_all()
         self._changed = True
 
     @classmethod
@@ -702,4 +603,7 @@ class PartitionState:
         Raises:
             DataLossError: the snapshot cannot be used; the message says why and what to do.
         """
-        return checkpoint.read(rules, partition, restored, partitions, peers)
+        state = cls(rules, partition, restored.position, partitions)
+        checkpoint.read(state, restored, peers)
+        state.set_partitions(partitions)
+        return state

@@ -1,7 +1,7 @@
 """The life of a worker's partitions: taken, read, saved, in trouble, dropped, halted.
 
-In: what the source says of partitions, states that want to be saved. Out: slots with states. Touches: the source
-(pause, seek, resume), the store (drop), the worker's threads.
+In: what the source says of partitions, states that want to be saved. Out: assigned partitions with states.
+Touches: the source (pause, seek, resume), the store (drop), the worker's threads.
 
 Whatever goes wrong with a partition drops its state, lets one poll pass, and takes it again from what is committed.
 """
@@ -10,31 +10,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from typing import Any
+from concurrent.futures import Executor
+from typing import Literal
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError, SnapshotsGoneError
-from sketchstream.stream import policy
-from sketchstream.stream.assigned_partition import Settings, Slot
+from sketchstream.stream.assigned_partition import AssignedPartition, Job
 from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.interfaces import Clock, Fresh, PartitionError, Source
-from sketchstream.stream.io_tasks import Done, Jobs
+from sketchstream.stream.io_tasks import Done, IoTasks
 from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.partition_counts import CountNeeded, Result, Steps, answered
+from sketchstream.stream.settings import Settings
 from sketchstream.stream.windows import iso
 
 log = logging.getLogger("sketchstream.worker")
 
-PRODUCERS_LEARN_S = 900.0
-"""Seconds within which producers place records by a new number of partitions: the clients' largest default."""
 
-
-class Lives:
+class PartitionManager:
     """The partitions of one worker. Every method is called from the worker's own thread.
 
     Args:
         source: of records.
-        jobs: what is done for a partition in another thread.
+        tasks: what is done for a partition in another thread.
         executor: where that is.
         clock: the machine's, or a test's.
         settings: of the worker.
@@ -42,90 +40,87 @@ class Lives:
     """
 
     def __init__(
-        self, source: Source, jobs: Jobs, executor: Executor, clock: Clock, settings: Settings, metrics: Metrics
+        self, source: Source, tasks: IoTasks, executor: Executor, clock: Clock, settings: Settings, metrics: Metrics
     ) -> None:
-        self.slots: dict[int, Slot] = {}
+        self.partitions: dict[int, AssignedPartition] = {}
         self.polls = 0
         self._source = source
-        self._jobs = jobs
+        self._tasks = tasks
         self._executor = executor
         self._clock = clock
         self._settings = settings
         self._metrics = metrics
-        self._counted: dict[str, tuple[int, int]] = {}
+        self._counted: dict[CountNeeded, tuple[int, int]] = {}
         self._unanswered: tuple[int, SketchstreamError] = (-1, SketchstreamError())
-        self._leftover: dict[int, Future[Any]] = {}
+        self._leftover: dict[int, Job] = {}
         self._paid_until = float("-inf")
         self._buffers = Buffers()
 
     def assign(self, partitions: tuple[int, ...]) -> None:
         """These partitions are ours: the store takes them before anything of them is read."""
         for partition in partitions:
-            if partition in self.slots:
+            if partition in self.partitions:
                 continue
             self._source.pause(partition)
-            slot = self.slots[partition] = Slot(partition, tokens_at=self._clock.monotonic())
-            self.take(slot)
+            one = self.partitions[partition] = AssignedPartition(partition, self._clock.monotonic())
+            self.take(one)
 
     def revoke(self, partitions: tuple[int, ...]) -> None:
         """These are not ours any more: their states are dropped."""
         for partition in partitions:
-            slot = self.slots.pop(partition, None)
-            if slot is None:
+            one = self.partitions.pop(partition, None)
+            if one is None:
                 continue
-            slot.state = None
-            self._release(slot)
+            one.drop()
+            self._release(one)
             say(logging.INFO, "revoked", partition=partition)
 
-    def _release(self, slot: Slot) -> None:
+    def _release(self, one: AssignedPartition) -> None:
         """Let the store forget the partition; if a job of it is still in flight, once that has ended."""
-        slot.refused_bytes = 0
-        if self._jobs.sink is not None:
-            self._jobs.sink.forget(slot.partition)
-        job, slot.job = slot.job, None
+        if self._tasks.sink is not None:
+            self._tasks.sink.forget(one.partition)
+        job = one.take_job()
         if job is None or job.done():
-            self._jobs.store.drop(slot.partition)
+            self._tasks.store.drop(one.partition)
         else:
-            self._leftover[slot.partition] = job
+            self._leftover[one.partition] = job
 
-    def take(self, slot: Slot) -> None:
+    def take(self, one: AssignedPartition) -> None:
         """Ask the store for a partition and its state."""
-        slot.status = "restoring"
-        left = self._leftover.get(slot.partition)
+        left = self._leftover.get(one.partition)
         if left is not None:
             if not left.done():  # the store takes one call at a time for a partition
-                slot.retry_at = self._clock.monotonic() + 0.05
+                one.wait(self._clock.monotonic() + 0.05)
                 return
-            del self._leftover[slot.partition]
-            self._jobs.store.drop(slot.partition)
-        if not self._fits(slot):
+            del self._leftover[one.partition]
+            self._tasks.store.drop(one.partition)
+        if not self._fits(one):
             return
-        slot.reason = "taking"
-        self._start(slot, "take", self._jobs.take, slot.partition, self._source.partition_count())
+        one.take()
+        self._start(one, "take", self._tasks.take, one.partition, self._source.partition_count())
 
-    def _fits(self, slot: Slot) -> bool:
+    def _fits(self, one: AssignedPartition) -> bool:
         """Whether a partition's windows fit into memory beside those of the others; else it waits for another worker.
 
         The partitions of a worker that ends or is killed all move to others, who would be killed in their turn.
         """
         fits, of = self._settings.fits, self._source.partition_count()
-        held = [
-            one for one in self.slots.values() if one is not slot and (one.state is not None or one.job is not None)
-        ]
+        others = (other for other in self.partitions.values() if other is not one)
+        held = [other for other in others if other.state is not None or other.job is not None]
         if fits is None or fits(len(held) + 1, of):
             return True
         reason = f"the windows of {len(held) + 1} partitions do not fit into worker.memory_limit: start more workers"
-        if slot.reason != reason:
-            say(logging.ERROR, "no_memory", partition=slot.partition, reason=reason)
-        slot.reason, slot.retry_at = reason, self._clock.monotonic() + 1.0
+        if one.reason != reason:
+            say(logging.ERROR, "no_memory", partition=one.partition, reason=reason)
+        one.wait(self._clock.monotonic() + 1.0, reason)
         return False
 
-    def _taken(self, slot: Slot, found: PartitionState | Fresh, seconds: float) -> None:
+    def _taken(self, one: AssignedPartition, found: PartitionState | Fresh, seconds: float) -> None:
         if isinstance(found, Fresh):
-            beginning = found.position if found.position is not None else self._source.beginning(slot.partition)
+            beginning = found.position if found.position is not None else self._source.beginning(one.partition)
             state = PartitionState.fresh(
-                self._jobs.rules,
-                slot.partition,
+                self._tasks.rules,
+                one.partition,
                 beginning,
                 self._source.partition_count(),
                 revision=found.revision,
@@ -133,139 +128,138 @@ class Lives:
                 sealed_elsewhere=found.sealed_elsewhere,
                 peers=found.peers,
             )
-            slot.state = state
-            slot.reason = "first snapshot"
-            self.save(slot)  # before the first record: a crash must not look like a first start again
+            one.begin(state)
+            self.save(one)  # before the first record: a crash must not look like a first start again
             return
-        slot.state = found
+        one.begin(found)
         self._metrics.add("restores")
         self._metrics.observe("restore_seconds", seconds)
-        self._go(slot)
+        self._go(one)
 
-    def _go(self, slot: Slot) -> None:
+    def _go(self, one: AssignedPartition) -> None:
         """A partition has its state: read on."""
-        assert slot.state is not None
-        slot.status, slot.reason, slot.error = "running", "", None
-        slot.saved_at = self._clock.monotonic()
-        self._plan_rewrite(slot)
-        slot.ended, slot.grown_at = False, None
-        self._source.seek(slot.partition, slot.state.position)
-        if not slot.throttled:
-            self._source.resume(slot.partition)
+        assert one.state is not None
+        one.run(self._clock.monotonic(), self._rewrite_at())
+        self._source.seek(one.partition, one.state.position)
+        if not one.throttled:
+            self._source.resume(one.partition)
         say(
             logging.INFO,
             "running",
-            partition=slot.partition,
-            position=slot.state.position,
-            open_windows=slot.state.open_windows,
+            partition=one.partition,
+            position=one.state.position,
+            open_windows=one.state.open_windows,
         )
 
-    def trouble(self, slot: Slot, event: PartitionError) -> None:
+    def trouble(self, one: AssignedPartition, event: PartitionError) -> None:
         """The source cannot read a partition on: accept what was lost, where that is the policy, or let go of it."""
         if not self._settings.accept_loss:
-            self.fail(slot, event.error)
+            self.fail(one, event.error)
         elif event.anew:
-            self.fail(slot, BrokerError(f"partition {slot.partition}: the input was made again: taking it anew"))
-        elif not self.accept_loss(slot, event):
-            self.fail(slot, event.error)
+            self.fail(one, BrokerError(f"partition {one.partition}: the input was made again: taking it anew"))
+        elif not self.accept_loss(one, event):
+            self.fail(one, event.error)
 
-    def accept_loss(self, slot: Slot, event: PartitionError) -> bool:
+    def accept_loss(self, one: AssignedPartition, event: PartitionError) -> bool:
         """Whether a loss was accepted: committed with its windows marked, before anything more is read."""
-        state, position = slot.state, event.resume_at
-        if position is None or state is None or slot.status != "running" or position == state.position:
+        state, position = one.state, event.resume_at
+        if position is None or state is None or one.status != "running" or position == state.position:
             return False
-        self._source.pause(slot.partition)
-        self.wait(slot, self._clock.monotonic() + self._settings.stop_s)
-        if slot.state is not state:
+        self._source.pause(one.partition)
+        self.wait(one, self._clock.monotonic() + self._settings.stop_s)
+        if one.state is not state:
             return True  # a commit in flight failed: the state is taken again, and meets the gap again
-        if slot.job is not None:
+        if one.job is not None:
             return False
         lost = position - state.position
-        say(logging.WARNING, "loss_accepted", partition=slot.partition, position=position, offsets=lost)
+        say(logging.WARNING, "loss_accepted", partition=one.partition, position=position, offsets=lost)
         self._metrics.add("lost_offsets" if lost > 0 else "diverged_offsets", abs(lost))
         if lost > 0:
             state.skip(position)
         else:
             state.rewind(position)
-        slot.status, slot.reason = "restoring", "going on where the log goes on"
-        self.save(slot)
+        one.go_on_elsewhere()
+        self.save(one)
         return True
 
-    def fail(self, slot: Slot, error: BaseException) -> None:
+    def fail(self, one: AssignedPartition, error: BaseException) -> None:
         """Drop a partition's state; take it again later, or halt."""
-        slot.state = None
-        self._source.pause(slot.partition)
-        found = policy.verdict(slot, error, self._clock.monotonic())
-        slot.strange, slot.strange_since = found.strange, found.since
+        now = self._clock.monotonic()
+        one.drop()
+        self._source.pause(one.partition)
+        found = one.failures.judge(one.partition, error, now)
         if found.halts:
-            self.halt(slot, found.text)
+            self.halt(one, found.text)
             return
-        self._release(slot)
-        slot.failures += 1
-        if self._settings.give_up_after is not None and slot.failures > self._settings.give_up_after:
+        self._release(one)
+        one.fail(error, found.text, self.polls, now)
+        if self._settings.give_up_after is not None and one.failures.count > self._settings.give_up_after:
             raise error
-        slot.status, slot.reason, slot.error = "restoring", found.text, error
-        slot.dropped_at, slot.dropped_s = self.polls, self._clock.monotonic()
-        slot.retry_at = self._clock.monotonic() + policy.pause_s(slot.failures)
-        say(logging.WARNING, "dropped", partition=slot.partition, failures=slot.failures, reason=found.text)
+        say(logging.WARNING, "dropped", partition=one.partition, failures=one.failures.count, reason=found.text)
 
-    def halt(self, slot: Slot, reason: str) -> None:
+    def halt(self, one: AssignedPartition, reason: str) -> None:
         """Read nothing more of a partition: a person has to decide.
 
         Raises:
             DataLossError: `fail_fast` is set, or every partition of the input is halted.
         """
-        self._release(slot)
-        slot.state = None
-        slot.status, slot.reason = "halted", reason
-        say(logging.ERROR, "halted", partition=slot.partition, reason=reason)
-        everything = len(self.slots) == self._source.partition_count() and all(
-            one.status == "halted" for one in self.slots.values()
+        self._release(one)
+        one.halt(reason)
+        say(logging.ERROR, "halted", partition=one.partition, reason=reason)
+        everything = len(self.partitions) == self._source.partition_count() and all(
+            other.status == "halted" for other in self.partitions.values()
         )
         if self._settings.fail_fast or everything:
             raise DataLossError(reason)
 
-    def wait(self, slot: Slot, deadline: float) -> None:
+    def wait(self, one: AssignedPartition, deadline: float) -> None:
         """Wait for a partition's job, and take in what it brought."""
-        job = slot.job
+        job = one.job
         if job is None:
             return
         left = max(0.0, deadline - self._clock.monotonic())
         try:
-            job.exception(timeout=left)
+            job.future.exception(timeout=left)
         except TimeoutError:
             return
         self.collect()
 
-    def throttle(self, slot: Slot) -> None:
+    def throttle(self, one: AssignedPartition) -> None:
         """Read nothing of a partition until it may go on."""
-        if not slot.throttled:
-            slot.throttled = True
-            self._source.pause(slot.partition)
+        if one.slow_down():
+            self._source.pause(one.partition)
 
-    def _start(self, slot: Slot, kind: str, run: Callable[..., Any], *args: object) -> None:
-        slot.job_kind, slot.job_began = kind, self._clock.monotonic()
-        slot.job = self._executor.submit(run, *args)
+    def _start(
+        self,
+        one: AssignedPartition,
+        kind: Literal["take", "commit", "publish"],
+        run: Callable[..., object],
+        *arguments: object,
+        n_bytes: int = 0,
+    ) -> None:
+        """Let another thread work for a partition."""
+        began = self._clock.monotonic()
+        one.start(Job(kind, self._executor.submit(run, *arguments), began, n_bytes))
 
-    def save(self, slot: Slot) -> None:
+    def save(self, one: AssignedPartition) -> None:
         """Capture a partition and start its commit; or only its publication, if nothing else changed."""
-        state = slot.state
+        state = one.state
         assert state is not None
         began = self._clock.monotonic()
         if state.changed():
             try:
-                snapshot = state.capture(self.partitions_now, self._buffers)
+                snapshot = self.answer(state.capturing(self._buffers))
             except Exception as error:  # what was half sealed must go
-                self.fail(slot, error)
+                self.fail(one, error)
                 return
             self._metrics.observe("capture_seconds", self._clock.monotonic() - began)
-            slot.job_bytes = snapshot.blob_bytes
-            slot.refused_bytes = 0
-            self._paid_until = max(began, self._paid_until) + slot.job_bytes / self._settings.snapshot_bytes_per_s
-            self._start(slot, "commit", self._jobs.commit, slot.partition, snapshot, state.outbox())
+            size = snapshot.blob_bytes
+            one.captured()
+            self._paid_until = max(began, self._paid_until) + size / self._settings.snapshot_bytes_per_s
+            self._start(one, "commit", self._tasks.commit, one.partition, snapshot, state.outbox(), n_bytes=size)
         else:
-            self._start(slot, "publish", self._jobs.publish, slot.partition, state.outbox())
-        slot.saved_at = began
+            self._start(one, "publish", self._tasks.publish, one.partition, state.outbox())
+        one.saving(began)
 
     def paced(self, now: float) -> bool:
         """Whether what was written of snapshots lets another one begin: on average no more than the rate allowed."""
@@ -275,45 +269,42 @@ class Lives:
         """Take in what finished jobs brought."""
         for partition in [p for p, job in self._leftover.items() if job.done()]:
             del self._leftover[partition]
-            self._jobs.store.drop(partition)  # a take that ended after its revocation has opened it again
-        for slot in list(self.slots.values()):
-            job = slot.job
+            self._tasks.store.drop(partition)  # a take that ended after its revocation has opened it again
+        for one in list(self.partitions.values()):
+            job = one.job
             if job is None or not job.done():
                 continue
-            slot.job = None
-            error = job.exception()
+            one.take_job()
+            error = job.future.exception()
             if error is not None:
-                if slot.job_kind == "commit":
+                if job.kind == "commit":
                     self._metrics.add("commit_failures")
-                if isinstance(error, SnapshotsGoneError) and slot.state is not None:
-                    say(logging.ERROR, "snapshots_gone", partition=slot.partition, reason=str(error))
-                    slot.state.store_all()
-                    if slot.status == "restoring":  # its first snapshot
-                        self.fail(slot, error)
+                if isinstance(error, SnapshotsGoneError) and one.state is not None:
+                    say(logging.ERROR, "snapshots_gone", partition=one.partition, reason=str(error))
+                    one.state.store_all()
+                    if one.status == "restoring":  # its first snapshot
+                        self.fail(one, error)
                     continue
-                if slot.status != "halted":
-                    self.fail(slot, error)
+                if one.status != "halted":
+                    self.fail(one, error)
                 continue
-            result = job.result()
-            if slot.job_kind == "take":
-                if slot.status == "restoring":
-                    self._taken(slot, result, self._clock.monotonic() - slot.job_began)
-            elif slot.state is not None:
-                self._committed(slot, result)
+            result = job.future.result()
+            if job.kind == "take":
+                if one.status == "restoring":
+                    self._taken(one, result, self._clock.monotonic() - job.began)
+            elif one.state is not None:
+                self._ended(one, one.state, job, result)
 
-    def _committed(self, slot: Slot, done: Done) -> None:
-        state = slot.state
-        assert state is not None
-        slot.failures = slot.strange = 0
-        if slot.job_kind == "commit":
-            if not slot.rewriting:
-                self._plan_rewrite(slot)
-            slot.rewriting = False
+    def _ended(self, one: AssignedPartition, state: PartitionState, job: Job, done: Done) -> None:
+        """A snapshot is durable, if the job was to commit one, and what it holds is published or not."""
+        one.failures.clear()
+        if job.kind == "commit":
+            one.committed(self._rewrite_at())
             self._metrics.add("snapshots")
             self._metrics.add("snapshot_bytes", done.blob_bytes)
             self._metrics.observe("snapshot_seconds", done.seconds)
             state.postpone(done.begins)
-        slot.publish_error = done.error
+        one.published(done.error, self._clock.monotonic())
         if done.error is None:
             entries, frontiers = done.outbox
             state.published(entries, frontiers)
@@ -328,65 +319,52 @@ class Lives:
                     window=iso(entry.window[0]),
                 )
         elif isinstance(done.error, DataLossError):
-            self.fail(slot, done.error)
+            self.fail(one, done.error)
             return
         else:
             self._metrics.add("publish_failures")
-            slot.publish_at = self._clock.monotonic() + 1.0
-            say(logging.WARNING, "publish failed", partition=slot.partition, reason=str(done.error))
-        if slot.status == "restoring":
-            self._go(slot)
+            say(logging.WARNING, "publish failed", partition=one.partition, reason=str(done.error))
+        if one.status == "restoring":
+            self._go(one)
 
-    def _plan_rewrite(self, slot: Slot) -> None:
-        """A partition that falls silent now is committed once more later on; see `StateStore.rewrite_after_s`."""
-        after = self._jobs.store.rewrite_after_s
-        slot.rewrite_at = None if after is None else self._clock.monotonic() + after
-        slot.rewriting = False
+    def _rewrite_at(self) -> float | None:
+        """When a partition that falls silent now is committed once more; see `StateStore.rewrite_after_s`."""
+        after = self._tasks.store.rewrite_after_s
+        return None if after is None else self._clock.monotonic() + after
 
-    def partitions_now(self) -> int:
+    def answer(self, steps: Steps[Result]) -> Result:
+        """Run what a partition's state computes, asking the cluster for the partition counts that it needs.
+
+        Raises:
+            SketchstreamError: a count was needed, and nobody answered. The state must be dropped.
+        """
+        return answered(steps, self._count)
+
+    def _count(self, needed: CountNeeded) -> int:
         """Partitions of the input, asked of the cluster after the records that are being looked at were fetched.
 
-        Once a poll, whatever the answer is: where nobody answers, each partition would wait for that by itself, and
-        the group would miss this worker.
+        Once a poll for each reason, whatever the answer is: where nobody answers, each partition would wait for that
+        by itself, and the group would miss this worker. That nobody answers is known for all reasons.
 
         Raises:
             SketchstreamError: nobody answered.
         """
-        return self._count("windows")
-
-    def partitions_for_items(self) -> int:
-        """The same, because of a misplaced item: asked for apart, so that `partitions_now` depends on no payload."""
-        return self._count("items")
-
-    def _count(self, purpose: str) -> int:
-        """The answer of this poll for one purpose; that nobody answers is known for all purposes."""
         if self._unanswered[0] == self.polls:
             raise self._unanswered[1]
-        if self._counted.get(purpose, (-1, 0))[0] != self.polls:
+        if self._counted.get(needed, (-1, 0))[0] != self.polls:
             try:
-                self._counted[purpose] = self.polls, self._source.partition_count(fresh=True)
+                self._counted[needed] = self.polls, self._source.partition_count(fresh=True)
             except SketchstreamError as error:
                 self._unanswered = self.polls, error
                 raise
-        return self._counted[purpose][1]
+        return self._counted[needed][1]
 
-    def settle_counts(self, slot: Slot) -> None:
-        """After partitions were added: once producers have heard of it, records to come are placed by the new number.
-
-        What they wrote until then is below the high watermark that is asked for here.
-        """
-        state = slot.state
-        if state is None or not state.unsettled:
-            slot.grown_at = None
-            return
-        now = self._clock.monotonic()
-        if slot.grown_at is None:
-            slot.grown_at = now
-        if now - slot.grown_at >= PRODUCERS_LEARN_S:
-            slot.grown_at = now - PRODUCERS_LEARN_S + 1.0  # the next question, if nobody answers this one
-            end = self._source.high_watermarks([slot.partition]).get(slot.partition)
+    def settle_counts(self, one: AssignedPartition) -> None:
+        """After partitions were added: once producers have heard of it, records to come are placed by the new count."""
+        if one.state is not None and one.asks_for_end(self._clock.monotonic()):
+            end = self._source.high_watermarks([one.partition]).get(one.partition)
             if end is not None:
-                state.settle_counts(end)
+                one.state.settle_counts(end)
 
 
 def say(level: int, event: str, **fields: object) -> None:

@@ -1,14 +1,13 @@
-"""Records that no window takes, on their way to a sink, and how many a partition may send.
+"""Records that no window takes, on their way to a sink.
 
-In: chunks and their outcomes. Out: records, handed to the sink. Touches: the sink; the allowance of a slot.
+In: chunks and their outcomes. Out: records, handed to the sink. Touches: the sink.
 """
 
 from __future__ import annotations
 
-from sketchstream.stream.assigned_partition import Slot
 from sketchstream.stream.interfaces import Chunk, RawRecord, Refusal, Sink
 from sketchstream.stream.metrics import Metrics
-from sketchstream.stream.sketch_state import Ints, Outcome
+from sketchstream.stream.outcome import Ints, Outcome
 
 LETTER_BYTES = 1000
 """What a letter takes in memory beside the record's own bytes, about."""
@@ -44,9 +43,3 @@ def send(sink: Sink, chunk: Chunk, outcome: Outcome, metrics: Metrics, *, payloa
         metrics.add("late_sent" if reason in ("late", "future") else "dead_letters", records.size)
         sent += records.size
     return sent, size
-
-
-def refill(slot: Slot, now: float, per_second: float) -> None:
-    """What a partition may send now: up to one second's rate, refilled as time passes."""
-    slot.tokens = min(per_second, slot.tokens + (now - slot.tokens_at) * per_second)
-    slot.tokens_at = now

@@ -1,81 +1,19 @@
-"""What a partition's state is made of: rules, windows, tracks, the outbox, outcomes.
+"""One sketch in one partition: its open windows, how far it is sealed, its number of late records.
 
-In: public parameters, chunks after admission. Out: plain holders without a life of their own. Touches: nothing.
+In: public parameters, open sketches. Out: plain holders. Touches: entropy for the number of late records.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from sketchstream.items import Items
 from sketchstream.sketch import Sketch
-from sketchstream.stream.interfaces import Decoded, SealedEntry
-from sketchstream.stream.partitioner import Partitioner
 from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.quorum import DEFAULT, Quorum
 from sketchstream.stream.window_ranges import UNMARKED, Mark
 from sketchstream.stream.windows import NO_TIME
-
-if TYPE_CHECKING:
-    from sketchstream.hashing import Key
-
-Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-NO_INTS: Ints = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What all partitions of a worker have in common; public parameters only.
-
-    Args:
-        sketches: what is counted.
-        key: hash key, if any of them needs one.
-        lateness_ms: how long a window stays open behind the watermark.
-        max_ahead_ms: how far an event time may lie beyond the clock.
-        quorum: what moves the watermark.
-        partitioner: recomputes an item's partition; None: not known, or records are not partitioned by item.
-        fingerprint: of the set of sketches.
-    """
-
-    sketches: tuple[SketchPlan, ...]
-    key: Key | None = field(default=None, repr=False)
-    lateness_ms: int = 600_000
-    max_ahead_ms: int = 600_000
-    quorum: Quorum = DEFAULT
-    partitioner: Partitioner | None = None
-    fingerprint: bytes = b""
-
-
-@dataclass
-class Outcome:
-    """What became of the records of one chunk. Numbers and positions only.
-
-    Envelope (event times and timestamps are part of it, wherever they are written): records, late, future,
-    unreadable_times, early, jumps. The others depend on payloads: for the operator's endpoint alone.
-    """
-
-    records: int = 0
-    late: dict[str, int] = field(default_factory=dict)
-    future: int = 0
-    unreadable_times: int = 0
-    early: int = 0
-    jumps: int = 0
-    jumped_at: int = -1
-    nulls: int = field(default=0, repr=False)
-    updates: int = field(default=0, repr=False)
-    sealed: int = 0
-    invalid: int = field(default=0, repr=False)
-    misplaced: int = field(default=0, repr=False)
-    late_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
-    future_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
-    undecodable_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
-    time_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
 
 
 @dataclass
@@ -142,7 +80,24 @@ class LateCount:
 
 @dataclass
 class Track:
-    """One sketch name in one partition: its open windows and how far it is sealed."""
+    """One sketch name in one partition: its open windows and how far it is sealed.
+
+    Args:
+        name: of the sketch.
+        plan: its configuration; None: it is no longer configured, and its open windows are finished.
+        windows: open, by start.
+        through: windows that end by then (ms) are sealed.
+        partial: windows that may lack records.
+        diverged: windows that may hold records that the log has lost.
+        sequence: of its last frontier.
+        announced: partition count that its last frontier said.
+        grown_from: partitions of the input before some were added; 0: none were.
+        grown_through: `through` at that time.
+        reached: latest end of a window that was sealed.
+        last: window that took the last records.
+        irregular: some open windows have bounds that the calendar would not make.
+        late: number of late records.
+    """
 
     name: str
     plan: SketchPlan | None
@@ -156,6 +111,7 @@ class Track:
     grown_through: int = NO_TIME
     reached: int = NO_TIME
     last: OpenWindow | None = None
+    irregular: bool = False
     late: LateCount = field(default_factory=LateCount)
 
     def __post_init__(self) -> None:
@@ -175,58 +131,3 @@ class Track:
             return False
         calendar = self.plan.calendar
         return all(calendar.window(one.start) == (one.start, one.end) for one in self.windows.values())
-
-
-@dataclass
-class Outgoing:
-    """A sealed entry that is in the outbox, and where its bytes are."""
-
-    entry: SealedEntry
-    blob: str
-    saved: bool = False
-
-
-@dataclass
-class Admitted:
-    """A chunk between admission and windows."""
-
-    decoded: Decoded
-    times: Ints
-    before: Ints
-    verdict: npt.NDArray[np.uint8]
-    low: int
-    high: int
-    mark: int
-    late: Mask
-    items: Items = field(init=False)
-    weights: Ints | None = field(init=False)
-    good: Mask | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        decoded = self.decoded
-        self.items = decoded.items
-        self.weights = decoded.weights
-        admitted = self.verdict == 0
-        good = decoded.valid & (admitted if decoded.record is None else admitted[decoded.record])
-        self.good = None if good.all() else good
-
-
-def fitted(pairs: list[tuple[int, int]], pinned: list[tuple[int, int]], times: Ints) -> list[tuple[int, int]]:
-    """Windows of the calendar, cut so that open windows of another width or zone keep their bounds."""
-    out: set[tuple[int, int]] = set()
-    for start, end in pairs:
-        at = start
-        for low, high in sorted(pinned):
-            if high <= at or low >= end:
-                continue
-            if low > at:
-                out.add((at, low))
-            out.add((low, high))
-            at = max(at, high)
-        if at < end:
-            out.add((at, end))
-    fitted = sorted(out)
-    # only windows that hold a time may be opened; the others would be empty
-    starts = np.array([start for start, _ in fitted], np.int64)
-    used = np.unique(np.searchsorted(starts, times, side="right") - 1)
-    return [fitted[index] for index in used.tolist()]

@@ -1,13 +1,14 @@
 """A worker as people and machines see it: where it is, and what each of its partitions does.
 
-In: slots, counters, ages. Out: `Progress`, `Gauges`. Touches: nothing.
+In: assigned partitions, counters, ages. Out: `Progress`, `Gauges`. Touches: nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
-from sketchstream.stream.assigned_partition import Progress, Slot
+from sketchstream.stream.assigned_partition import AssignedPartition
 from sketchstream.stream.metrics import Gauges, PartitionGauge
 from sketchstream.stream.windows import NO_TIME
 
@@ -15,12 +16,40 @@ HEALTHY_SECONDS = 60.0
 """A loop that has not polled for longer is stuck."""
 
 
-def progress(slots: Collection[Slot], counters: Mapping[str, int], seconds: float) -> Progress:
+@dataclass
+class Progress:
+    """Where a worker is, for a status line."""
+
+    records: int = 0
+    updates: int = field(default=0, repr=False)
+    bytes: int = 0
+    sealed: int = 0
+    seconds: float = 0.0
+    lag: int | None = None
+    running: int = 0
+    restoring: int = 0
+    halted: int = 0
+    late: int = 0
+
+    def line(self) -> str:
+        """One line for people."""
+        rate = self.records / self.seconds if self.seconds > 0 else 0.0
+        parts = [f"{self.records:,} records", f"{rate:,.0f}/s", f"{self.sealed} windows sealed"]
+        if self.lag is not None:
+            parts.append(f"lag {self.lag:,}")
+        if self.restoring:
+            parts.append(f"{self.restoring} restoring")
+        if self.halted:
+            parts.append(f"{self.halted} HALTED")
+        return ", ".join(parts)
+
+
+def progress(partitions: Collection[AssignedPartition], counters: Mapping[str, int], seconds: float) -> Progress:
     """Where a worker is after so many seconds."""
-    lags = [slot.lag for slot in slots if slot.lag is not None]
+    lags = [one.lag for one in partitions if one.lag is not None]
     count = dict.fromkeys(("restoring", "running", "halted"), 0)
-    for slot in slots:
-        count[slot.status] += 1
+    for one in partitions:
+        count[one.status] += 1
     return Progress(
         records=counters["records"],
         updates=counters["updates"],
@@ -34,7 +63,7 @@ def progress(slots: Collection[Slot], counters: Mapping[str, int], seconds: floa
 
 
 def gauges(
-    slots: Collection[Slot],
+    partitions: Collection[AssignedPartition],
     epsilon: dict[str, float],
     loop_age_s: float,
     *,
@@ -47,26 +76,26 @@ def gauges(
     restored. A halted partition waits for a person, whom metrics and log call: other workers must not wait for it.
     """
     healthy = loop_age_s < HEALTHY_SECONDS
-    partitions = tuple(_gauge(slot) for slot in sorted(slots, key=lambda one: one.partition))
+    shown = tuple(_gauge(one) for one in sorted(partitions, key=lambda one: one.partition))
     return Gauges(
-        partitions=partitions,
+        partitions=shown,
         epsilon=epsilon,
         loop_age_seconds=loop_age_s,
         clock_skew_seconds=None if skew_ms is None else skew_ms / 1000,
-        ready=healthy and joined and all(one.status != "restoring" for one in partitions),
+        ready=healthy and joined and all(one.status != "restoring" for one in shown),
         healthy=healthy,
         joined=joined,
     )
 
 
-def _gauge(slot: Slot) -> PartitionGauge:
-    state = slot.state
+def _gauge(one: AssignedPartition) -> PartitionGauge:
+    state = one.state
     return PartitionGauge(
-        partition=slot.partition,
-        status=slot.status,
-        reason=slot.reason,
+        partition=one.partition,
+        status=one.status,
+        reason=one.reason,
         position=-1 if state is None else state.position,
-        lag=slot.lag,
+        lag=one.lag,
         watermark_ms=None if state is None or state.watermark == NO_TIME else state.watermark,
         open_windows=0 if state is None else state.open_windows,
     )

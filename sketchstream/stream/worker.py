@@ -2,14 +2,16 @@
 
 In: a source, a store, a publisher, perhaps a sink. Out: sealed sketches and frontiers, published after they were
 committed. Touches: what its ports touch; two worker threads for commits unless told otherwise.
-Source: design.md 7; notes/kafka_faults.md 10, 13, 14.
 
-This file is the loop. What becomes of a partition is in `lives`, what is decided without acting in `judgement`, what
-other threads do in `jobs`, what it all looks like from outside in `views`.
+This file is the loop. `partition_manager` takes, saves and drops partitions, `assigned_partition` knows what is due for
+one, `policy` decides over several, `io_tasks` is what other threads do, `status` is what it looks like from outside.
 
-A partition is `restoring` (the store is taking it), `running`, or `halted` (paused, its state dropped; the message says
-what to do). Whatever goes wrong with a partition drops its state, lets one poll pass, and takes it again from what is
-committed; nothing of a dropped state was published. A halted partition does not stop the others.
+A chunk takes one way: `Source.poll` hands it over with its payloads decoded; `PartitionState.applying` admits its
+times, finds the windows and adds each window's items to a sketch. Where that needs a fresh partition count, it stops
+and says so; the manager asks the cluster, and it goes on.
+
+Whatever goes wrong with a partition drops its state, lets one poll pass, and takes it again from what is committed;
+nothing of a dropped state was published. A halted partition does not stop the others.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.stream import account, policy, side_outputs, status
-from sketchstream.stream.assigned_partition import Inline, Progress, Settings, Slot, SystemClock
-from sketchstream.stream.clocks import Clocks
-from sketchstream.stream.idleness import Silence
+from sketchstream.stream.assigned_partition import AssignedPartition
+from sketchstream.stream.clocks import Clocks, SystemClock
+from sketchstream.stream.idleness import IdlePartitions
 from sketchstream.stream.interfaces import (
     Assigned,
     Chunk,
@@ -35,10 +37,14 @@ from sketchstream.stream.interfaces import (
     Source,
     StateStore,
 )
-from sketchstream.stream.io_tasks import Jobs
+from sketchstream.stream.io_tasks import Inline, IoTasks
 from sketchstream.stream.metrics import Gauges, Metrics
-from sketchstream.stream.partition import Outcome, PartitionState, Rules
-from sketchstream.stream.partition_manager import Lives, say
+from sketchstream.stream.outcome import Outcome
+from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.partition_manager import PartitionManager, say
+from sketchstream.stream.rules import Rules
+from sketchstream.stream.settings import Settings
+from sketchstream.stream.status import Progress
 from sketchstream.stream.windows import iso
 
 __all__ = ["Progress", "Settings", "SystemClock", "Worker"]
@@ -91,7 +97,7 @@ class Worker:
         self._began = self._clock.monotonic()
         self._losses = {plan.name: float(plan.loss) for plan in rules.sketches}
         self._clocks = Clocks(self._clock, store)
-        self._silence = Silence(settings.idle_ms, settings.idle_topic_ms, rules.lateness_ms)
+        self._idle_partitions = IdlePartitions(settings.idle_ms, settings.idle_topic_ms, rules.lateness_ms)
         self._closed = False
         self._report_at = self._began + settings.report_every_s
         self.last_words: tuple[str, ...] = ()
@@ -100,9 +106,9 @@ class Worker:
             if settings.threads
             else Inline()
         )
-        jobs = Jobs(rules, store, publisher, sink, self._clock)
-        self._lives = Lives(source, jobs, self._executor, self._clock, settings, self.metrics)
-        self._slots = self._lives.slots
+        tasks = IoTasks(rules, store, publisher, sink, self._clock)
+        self._manager = PartitionManager(source, tasks, self._executor, self._clock, settings, self.metrics)
+        self._partitions = self._manager.partitions
 
     # ---------------------------------------------------------------------------------------------- running
 
@@ -126,33 +132,33 @@ class Worker:
 
     def step(self, timeout_s: float | None = None) -> None:
         """One turn: collect finished jobs, poll, apply, start jobs that are due."""
-        self._lives.collect()
+        self._manager.collect()
         events = self._source.poll(self._patience_s() if timeout_s is None else timeout_s)
-        self._lives.polls += 1
+        self._manager.polls += 1
         self._polled_at = self._clock.monotonic()
         for event in events:
             if isinstance(event, Chunk):
                 self._chunk(event)
             elif isinstance(event, Assigned):
-                self._lives.assign(event.partitions)
+                self._manager.assign(event.partitions)
             elif isinstance(event, Revoked):
-                self._lives.revoke(event.partitions)
+                self._manager.revoke(event.partitions)
             elif isinstance(event, PartitionError):
-                slot = self._slots.get(event.partition)
-                if slot is not None and slot.status != "halted":
-                    self._lives.trouble(slot, event)
+                one = self._partitions.get(event.partition)
+                if one is not None and one.status != "halted":
+                    self._manager.trouble(one, event)
             else:
-                slot = self._slots.get(event.partition)
-                if slot is not None:
-                    slot.ended = True
-        self._lives.collect()
+                one = self._partitions.get(event.partition)
+                if one is not None:
+                    one.end()
+        self._manager.collect()
         self._tick()
         if self._progress is not None:
             self._progress(self.progress())
 
     def _patience_s(self) -> float:
         """How long to wait for records: not at all where a job has ended meanwhile, not long where one will."""
-        jobs = [slot.job for slot in self._slots.values() if slot.job is not None]
+        jobs = [one.job for one in self._partitions.values() if one.job is not None]
         if any(job.done() for job in jobs):
             return 0.0
         return min(FLYING_S, self.settings.poll_s) if jobs else self.settings.poll_s
@@ -160,7 +166,9 @@ class Worker:
     @property
     def finished(self) -> bool:
         """Whether a bounded input has been read to its end."""
-        return bool(self._slots) and all(slot.ended and slot.status == "running" for slot in self._slots.values())
+        return bool(self._partitions) and all(
+            one.ended and one.status == "running" for one in self._partitions.values()
+        )
 
     def finish(self) -> None:
         """Last snapshots of all running partitions, within `stop_s`; a partition that does not make it is replayed.
@@ -170,32 +178,32 @@ class Worker:
         """
         deadline = self._clock.monotonic() + self.settings.stop_s
         if self.settings.close_at_end and self.finished:
-            for slot in self._slots.values():
-                self._seal(slot, everything=True)
+            for one in self._partitions.values():
+                self._seal(one, everything=True)
         for _ in range(4):  # a snapshot and its publication, the snapshot without the outbox, and retries
-            for slot in self._slots.values():
-                self._lives.wait(slot, deadline)
+            for one in self._partitions.values():
+                self._manager.wait(one, deadline)
             todo = [
-                slot
-                for slot in self._slots.values()
-                if slot.state is not None
-                and slot.status == "running"
-                and (slot.state.changed() or slot.state.to_publish)
+                one
+                for one in self._partitions.values()
+                if one.state is not None and one.status == "running" and (one.state.changed() or one.state.to_publish)
             ]
             if not todo or self._clock.monotonic() >= deadline:
                 break
-            for slot in todo:
-                if not policy.fits(slot, self._slots.values()):
-                    for other in self._slots.values():
-                        self._lives.wait(other, deadline)
-                if slot.state is not None and slot.job is None:
-                    self._lives.save(slot)
+            for one in todo:
+                if not policy.fits(one, self._partitions.values()):
+                    for other in self._partitions.values():
+                        self._manager.wait(other, deadline)
+                if one.state is not None and one.job is None:
+                    self._manager.save(one)
         self.last_words = self._last_words()
-        for slot in self._slots.values():  # an input that was read to its end is not done while something is missing
-            if slot.ended and slot.publish_error is not None and slot.state is not None and slot.state.to_publish:
-                raise slot.publish_error
-            if slot.ended and slot.error is not None and slot.status == "restoring":
-                raise slot.error
+        for (
+            one
+        ) in self._partitions.values():  # an input that was read to its end is not done while something is missing
+            if one.ended and one.publish_error is not None and one.state is not None and one.state.to_publish:
+                raise one.publish_error
+            if one.ended and one.failures.error is not None and one.status == "restoring":
+                raise one.failures.error
 
     def _report(self) -> None:
         """How much was counted, and a warning where most of it was not."""
@@ -206,13 +214,13 @@ class Worker:
 
     def _last_words(self) -> tuple[str, ...]:
         """Which windows stay open, why none was sealed, why most was not counted."""
-        slots = self._slots.values()
-        bounded = any(slot.ended for slot in slots)
-        nothing = account.nothing_sealed(slots, self.metrics, bounded=bounded)
+        ours = self._partitions.values()
+        bounded = any(one.ended for one in ours)
+        nothing = account.nothing_sealed(ours, self.metrics, bounded=bounded)
         reason = account.main_reason(self.metrics) if nothing is None else nothing
         return (
             *(() if reason is None else (reason,)),
-            *account.unsealed(slots, self.rules.lateness_ms, bounded=bounded),
+            *account.unsealed(ours, self.rules.lateness_ms, bounded=bounded),
         )
 
     def close(self, *, leave: bool = False) -> None:
@@ -220,8 +228,8 @@ class Worker:
         if self._closed:
             return
         self._closed = True
-        for slot in self._slots.values():
-            slot.state = None
+        for one in self._partitions.values():
+            one.drop()
         self._executor.shutdown(wait=True, cancel_futures=True)
         self._source.close(leave=leave)
         self._store.close()
@@ -232,10 +240,10 @@ class Worker:
     # ----------------------------------------------------------------------------------------------- records
 
     def _chunk(self, chunk: Chunk) -> None:
-        slot = self._slots.get(chunk.partition)
-        if slot is None or slot.status != "running" or slot.state is None:
+        one = self._partitions.get(chunk.partition)
+        if one is None or one.status != "running" or one.state is None:
             return
-        state = slot.state
+        state = one.state
         if chunk.from_position != state.position:
             self.metrics.add("gaps")
             self._source.seek(chunk.partition, state.position)
@@ -245,18 +253,16 @@ class Worker:
             clock_ms = None if chunk.timestamps is None else self._clocks.latest_ms()
             if clock_ms is not None and self._clocks.broker_ms() is None:
                 policy.check_clock(chunk, clock_ms, self.rules)
-            outcome = state.apply(
-                chunk, self._lives.partitions_now, self._lives.partitions_for_items, clock_ms=clock_ms
-            )
-            self._count(slot, state, chunk, outcome)
+            outcome = self._manager.answer(state.applying(chunk, clock_ms=clock_ms))
+            self._count(one, state, chunk, outcome)
         except Exception as error:  # whatever happened, a state that may be half applied must go
-            self._lives.fail(slot, error)
+            self._manager.fail(one, error)
             return
-        slot.failures = slot.strange = 0
-        if policy.full(slot):
-            self._lives.throttle(slot)
+        one.failures.clear()
+        if one.full:
+            self._manager.throttle(one)
 
-    def _count(self, slot: Slot, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
+    def _count(self, one: AssignedPartition, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
         add = self.metrics.add
         add("records", outcome.records)
         add("bytes", chunk.n_bytes)
@@ -269,7 +275,7 @@ class Worker:
             say(
                 logging.WARNING,
                 "watermark_jumped",
-                partition=slot.partition,
+                partition=one.partition,
                 offset=int(chunk.offsets[outcome.jumped_at]),
                 jumps=outcome.jumps,
                 watermark=iso(state.watermark),
@@ -286,12 +292,8 @@ class Worker:
             sent, size = side_outputs.send(
                 self._sink, chunk, outcome, self.metrics, payload=self.settings.refused_payload
             )
-            slot.refused_bytes += size
-            if sent:
-                self._refill(slot)
-                slot.tokens -= sent
-                if slot.tokens < -self.settings.refused_per_s:
-                    self._lives.throttle(slot)
+            if one.refuse(sent, size, self._clock.monotonic(), self.settings.refused_per_s):
+                self._manager.throttle(one)
 
     # -------------------------------------------------------------------------------------------------- time
 
@@ -303,73 +305,66 @@ class Worker:
             self._report()
         self._clocks.watch()
         self._idle(now)
-        for slot in sorted(self._slots.values(), key=lambda one: one.saved_at):  # whoever waits longest is first
-            if slot.job is not None:
+        for one in sorted(self._partitions.values(), key=lambda one: one.saved_at):  # whoever waits longest is first
+            if one.job is not None:
                 continue
-            if slot.status == "restoring":
-                member = slot.dropped_at < 0 or self._source.confirmed(slot.dropped_s)
-                if policy.takes_again(slot, now, self._lives.polls, member=member):
-                    self._lives.take(slot)
+            if one.status == "restoring":
+                member = one.dropped_s is None or self._source.confirmed(one.dropped_s)
+                if one.takes_again(now, self._manager.polls, member=member):
+                    self._manager.take(one)
                 continue
-            if slot.status == "halted" or slot.state is None:
+            if one.status == "halted" or one.state is None:
                 continue
-            if slot.throttled:
-                self._refill(slot)
-                if policy.flows(slot):
-                    slot.throttled = False
-                    self._source.resume(slot.partition)
-            self._lives.settle_counts(slot)
-            due = policy.due(slot, now, self.settings)
-            if due == "nothing" or (due == "snapshot" and not self._lives.paced(now)):
+            if one.speed_up(now, self.settings.refused_per_s):
+                self._source.resume(one.partition)
+            self._manager.settle_counts(one)
+            due = one.due(now, self.settings)
+            if due == "nothing" or (due == "snapshot" and not self._manager.paced(now)):
                 continue
-            if not policy.fits(slot, self._slots.values()):
+            if not policy.fits(one, self._partitions.values()):
                 continue
             if due == "rewrite":
-                slot.rewriting, slot.rewrite_at = not slot.state.changed(), None
-                slot.state.touch()
-            self._lives.save(slot)
-        self._lives.collect()
-
-    def _refill(self, slot: Slot) -> None:
-        side_outputs.refill(slot, self._clock.monotonic(), self.settings.refused_per_s)
+                one.rewrite()
+            self._manager.save(one)
+        self._manager.collect()
 
     def _idle(self, now: float) -> None:
         """Move the watermarks of silent partitions, and seal what they have passed."""
-        slots = list(self._slots.values())
+        ours = list(self._partitions.values())
         try:
             silent = list(
-                self._silence.watermarks(slots, self._source, self._publisher, now, self._clocks.earliest_ms())
+                self._idle_partitions.watermarks(ours, self._source, self._publisher, now, self._clocks.earliest_ms())
             )
         except SketchstreamError as error:  # what the others have published cannot be read: silence waits
             say(logging.WARNING, "silence_unknown", reason=str(error))
             return
-        for slot, end, watermark in silent:
-            if slot.state is not None and slot.state.advance_at(end, watermark):
-                self._seal(slot)
+        for one, end, watermark in silent:
+            if one.state is not None and one.state.advance_at(end, watermark):
+                self._seal(one)
 
-    def _seal(self, slot: Slot, *, everything: bool = False) -> None:
+    def _seal(self, one: AssignedPartition, *, everything: bool = False) -> None:
         """Seal what is due, or everything; where nobody says how many partitions there are, drop the partition."""
-        if slot.state is None:
+        if one.state is None:
             return
         try:
-            self.metrics.add("windows_sealed", slot.state.seal(self._lives.partitions_now, everything=everything))
+            self.metrics.add("windows_sealed", self._manager.answer(one.state.sealing(everything=everything)))
         except SketchstreamError as error:
-            self._lives.fail(slot, error)
+            self._manager.fail(one, error)
 
     # ------------------------------------------------------------------------------------------------- views
 
     def progress(self) -> Progress:
         """Where the worker is."""
-        return status.progress(self._slots.values(), self.metrics.counters, self._clock.monotonic() - self._began)
+        return status.progress(self._partitions.values(), self.metrics.counters, self._clock.monotonic() - self._began)
 
     def gauges(self) -> Gauges:
         """What the endpoint shows. May be called from other threads."""
         age = self._clock.monotonic() - self._polled_at
         skew_ms = self._clocks.skew_ms()
         return status.gauges(
-            self._slots.copy().values(), self._losses, age, joined=self._source.joined, skew_ms=skew_ms
+            self._partitions.copy().values(), self._losses, age, joined=self._source.joined, skew_ms=skew_ms
         )
 
     def halted(self) -> dict[int, str]:
         """Halted partitions and why."""
-        return {slot.partition: slot.reason for slot in self._slots.values() if slot.status == "halted"}
+        return {one.partition: one.reason for one in self._partitions.values() if one.status == "halted"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,11 @@ from sketchstream.published import Release, SealedState, read
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
 from sketchstream.stream.interfaces import Chunk, RawRecord
 from sketchstream.stream.kernels import ADMITTED, FUTURE
-from sketchstream.stream.partition import PartitionState, Rules
+from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.partition_counts import CountNeeded, Result, Steps, answered
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.quorum import MAXIMUM, Quorum
+from sketchstream.stream.rules import Rules
 from sketchstream.stream.windows import LATEST_MS, NO_TIME, Calendar, Width
 
 SECOND = 1000
@@ -49,6 +52,19 @@ def plan(name: str = "minutes", width: str = "1m", zone: str = "UTC", made: Prof
 def rules(*plans: SketchPlan, lateness_ms: int = MINUTE, quorum: Quorum = MAXIMUM, **more: Any) -> Rules:
     """By default every record moves the watermark, so that short streams close windows."""
     return Rules(plans or (plan(),), lateness_ms=lateness_ms, quorum=quorum, **more)
+
+
+def asking(
+    steps: Steps[Result], count: Callable[[], int] | None = None, count_for_items: Callable[[], int] | None = None
+) -> Result:
+    """Run a computation; partition counts are answered for a seal, and for misplaced items (default: the same)."""
+    answers = {CountNeeded.SEAL: count, CountNeeded.ITEMS: count_for_items or count}
+
+    def answer(needed: CountNeeded) -> int | None:
+        ask = answers[needed]
+        return None if ask is None else ask()
+
+    return answered(steps, answer)
 
 
 @dataclass

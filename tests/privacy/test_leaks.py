@@ -209,7 +209,7 @@ def test_nothing_that_a_worker_shows_or_stores_holds_the_mark(caplog: pytest.Log
         stored = [repr(snapshot) for snapshot in driver.snapshots.snapshots.values()]
         blobs = [(p, name, data) for p, held in driver.snapshots.blobs.items() for name, data in held.items()]
         shown = [repr(driver.worker), str(driver.worker.progress()), driver.worker.progress().line()]
-        shown += [repr(slot) for slot in driver.worker._slots.values()] + [repr(driver.worker.gauges())]
+        shown += [repr(slot) for slot in driver.worker._partitions.values()] + [repr(driver.worker.gauges())]
         driver.kill()
         driver.send({"user": MARK, "n": 1}, timestamp=START - 86_400_000, partition=0)  # late
         driver.advance(hours=3)
@@ -287,8 +287,8 @@ def test_dead_letters_hold_no_payload_unless_it_is_asked_for() -> None:
 
 
 def test_what_became_of_a_chunk_shows_no_payload_counter() -> None:
-    from sketchstream.stream.assigned_partition import Progress
-    from sketchstream.stream.sketch_state import Outcome
+    from sketchstream.stream.outcome import Outcome
+    from sketchstream.stream.status import Progress
 
     counted = dict.fromkeys(("updates", "nulls", "invalid", "misplaced"), UNUSUAL)
     assert not holds(repr(Outcome(records=3, **counted)))

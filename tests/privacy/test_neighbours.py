@@ -74,7 +74,7 @@ def driver(unit: str, form: str, partitioner: str = "murmur2", partitions: int =
 def open_states(made: Driver) -> Seen:
     """Every open counter: (sketch, window start, partition) -> counters."""
     found: Seen = {}
-    for partition, slot in made.worker._slots.items():
+    for partition, slot in made.worker._partitions.items():
         assert slot.state is not None, slot.reason
         for name, track in slot.state.tracks.items():
             for start, window in track.windows.items():

@@ -15,7 +15,8 @@ from sketchstream.errors import DataLossError, FormatError, MergeError, StoreErr
 from sketchstream.published import SealedState, Stack
 from sketchstream.query.sealed import SealedReader
 from sketchstream.stream.interfaces import Frontier, SealedEntry
-from sketchstream.stream.partition import PartitionState, Rules
+from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.rules import Rules
 from sketchstream.stream.window_ranges import Mark
 from sketchstream.stream.windows import within
 from sketchstream_connectors.files.publisher import (

@@ -13,8 +13,9 @@ from sketchstream.hashing import Key
 from sketchstream.spec import ClosedDomain, ProfileSpec
 from sketchstream.stream.checkpoint import CHANGE_AHEAD_MS, boundary
 from sketchstream.stream.interfaces import Peer, Restored, Snapshot
-from sketchstream.stream.partition import PartitionState, Rules
+from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.plans import SketchPlan
+from sketchstream.stream.rules import Rules
 from sketchstream.stream.windows import NO_TIME, Calendar, Width
 from sketchstream_connectors.kafka.pointer import Pointer
 

@@ -20,6 +20,7 @@ from helpers.streams import (
     Batch,
     Oracle,
     Stream,
+    asking,
     at_least,
     exact,
     open_spec,
@@ -443,7 +444,7 @@ def test_misplaced_items_are_no_ops() -> None:
         return 4
 
     state = PartitionState.fresh(rules(partitioner="murmur2"), 1, 0, 4)
-    outcome = state.apply(s.chunk(0, 16), lambda: count("windows"), lambda: count("items"))
+    outcome = asking(state.applying(s.chunk(0, 16)), lambda: count("windows"), lambda: count("items"))
     assert outcome.misplaced == 16 - here.sum()
     assert outcome.updates == here.sum()
     assert asked == ["items", "windows"], "once a chunk for items, and afresh for what the watermark passed"
@@ -466,8 +467,8 @@ def test_partitions_added_in_mid_window_are_valid_from_then_on() -> None:
     s = Stream(
         np.concatenate([first, moved]), np.full(n, EPOCH), np.full(n, EPOCH), np.ones(n, bool), np.zeros(n, bool), 1
     )
-    assert state.apply(s.chunk(0, first.size), lambda: 4).misplaced == 0
-    assert state.apply(s.chunk(first.size, n), lambda: 6).misplaced == 0
+    assert asking(state.applying(s.chunk(0, first.size)), lambda: 4).misplaced == 0
+    assert asking(state.applying(s.chunk(first.size, n)), lambda: 6).misplaced == 0
     snapshot = state.capture()
     state = PartitionState.restore(common, 1, Restored(n, snapshot.manifest, snapshot.blobs), 6)
     (found,) = finish(state).values()
@@ -488,10 +489,10 @@ def test_before_a_window_is_sealed_the_cluster_is_asked_for_its_partitions() -> 
     s = Stream(np.zeros(4, np.int64), times, times, np.zeros(4, bool), np.ones(4, bool))
     for cut in (3, 4):  # sealed behind the chunk, and inside it
         state = PartitionState.fresh(rules(partitioner="murmur2"), 0, 0, 4)
-        state.apply(s.chunk(0, 1), lambda: 4)
-        state.apply(s.chunk(1, 2), count_now)
+        asking(state.applying(s.chunk(0, 1)), lambda: 4)
+        asking(state.applying(s.chunk(1, 2)), count_now)
         assert asked == []
-        state.apply(s.chunk(2, cut), count_now)
+        asking(state.applying(s.chunk(2, cut)), count_now)
         assert asked == [6], "once a chunk, and only when something is sealed"
         asked.clear()
         found = finish(state)
@@ -499,9 +500,9 @@ def test_before_a_window_is_sealed_the_cluster_is_asked_for_its_partitions() -> 
         state.set_partitions(5)
         assert state.partitions == 6
     state = PartitionState.fresh(rules(partitioner="murmur2"), 0, 0, 4)
-    state.apply(s.chunk(0, 1), lambda: 4)
+    asking(state.applying(s.chunk(0, 1)), lambda: 4)
     state.advance(EPOCH + HOUR)
-    state.seal(count_now)
+    asking(state.sealing(), count_now)
     assert asked == [6]
     assert published_after(state)[0].repartitioned
 
@@ -517,7 +518,7 @@ def test_a_misplaced_payload_does_not_decide_what_a_seal_hears_of_partitions() -
         items = np.array([here, away if misplaced else here, here])
         s = Stream(items, times, times, np.ones(3, bool), np.zeros(3, bool))
         state = PartitionState.fresh(rules(partitioner="murmur2"), 0, 0, 4)
-        outcome = state.apply(s.chunk(0, 3), lambda answers=answers: next(answers))  # type: ignore[misc]
+        outcome = asking(state.applying(s.chunk(0, 3)), lambda answers=answers: next(answers))  # type: ignore[misc]
         assert outcome.misplaced == int(misplaced)
         assert outcome.sealed == 1
         found = published_after(state)[0]

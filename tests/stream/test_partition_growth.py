@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from helpers.streams import EPOCH, EXACT, HOUR, MINUTE, Stream, exact, plan, published, rules, spec
+from helpers.streams import EPOCH, EXACT, HOUR, MINUTE, Stream, asking, exact, plan, published, rules, spec
 from sketchstream.errors import BrokerError
 from sketchstream.hashing import Key
 from sketchstream.items import Items
@@ -53,8 +53,8 @@ def begun(count: int, partition: int = 1, position: int = 0) -> PartitionState:
 
 
 def sealed(state: PartitionState, count_now: Callable[[], int] | None = None) -> dict[int, Release | SealedState]:
-    state.seal(count_now, everything=True)
-    state.capture(count_now)
+    asking(state.sealing(everything=True), count_now)
+    asking(state.capturing(), count_now)
     return {start: found for (_, start), found in published(state).items()}
 
 
@@ -66,15 +66,15 @@ def test_items_that_a_new_partition_count_brings_here_are_counted_in_a_closed_do
     assert moved.size >= 3
     state = begun(4)
     s = joined(records(old), records(new))
-    state.apply(s.chunk(0, old.size), lambda: 4)
+    asking(state.applying(s.chunk(0, old.size)), lambda: 4)
     if heard == "before":
         state.set_partitions(6)
     elif heard == "after a restart":
-        snapshot = state.capture(lambda: 4)
+        snapshot = asking(state.capturing(), lambda: 4)
         state = PartitionState.restore(state.rules, 1, Restored(old.size, snapshot.manifest, snapshot.blobs), 6)
-    outcome = state.apply(s.chunk(old.size, len(s)), lambda: 6)
+    outcome = asking(state.applying(s.chunk(old.size, len(s))), lambda: 6)
     assert (outcome.updates, outcome.misplaced) == (new.size, 0)
-    snapshot = state.capture(lambda: 6)
+    snapshot = asking(state.capturing(), lambda: 6)
     state = PartitionState.restore(state.rules, 1, Restored(len(s), snapshot.manifest, snapshot.blobs), 6)
     (found,) = sealed(state, lambda: 6).values()
     assert exact(found, 1) == np.union1d(old, new).size
@@ -90,16 +90,18 @@ def test_records_that_wait_from_before_partitions_were_added_are_counted_in_wind
     assert gone.size
     state = begun(4)
     s = joined(records(old[:1], EPOCH - HOUR), records(old), records(old, EPOCH + HOUR), records(old, EPOCH + 2 * HOUR))
-    state.apply(s.chunk(0, 1), lambda: 4)
-    snapshot = state.capture(lambda: 4)
+    asking(state.applying(s.chunk(0, 1)), lambda: 4)
+    snapshot = asking(state.capturing(), lambda: 4)
     state = PartitionState.restore(state.rules, 1, Restored(1, snapshot.manifest, snapshot.blobs), 6)
     ends = [1, 1 + old.size, 1 + 2 * old.size, len(s)]
-    assert state.apply(s.chunk(*ends[:2]), lambda: 6).misplaced == 0
+    assert asking(state.applying(s.chunk(*ends[:2])), lambda: 6).misplaced == 0
     assert state.unsettled
     state.settle_counts(ends[2])
     assert not state.unsettled
-    assert state.apply(s.chunk(*ends[1:3]), lambda: 6).misplaced == 0
-    assert state.apply(s.chunk(*ends[2:]), lambda: 6).misplaced == gone.size, "placed by the new count from here on"
+    assert asking(state.applying(s.chunk(*ends[1:3])), lambda: 6).misplaced == 0
+    assert asking(state.applying(s.chunk(*ends[2:])), lambda: 6).misplaced == gone.size, (
+        "placed by the new count from here on"
+    )
     found = sealed(state, lambda: 6)
     counted = {start: (exact(one, 1), one.repartitioned) for start, one in found.items()}
     assert counted[EPOCH] == counted[EPOCH + HOUR] == (old.size, True)
@@ -114,9 +116,9 @@ def test_what_is_remembered_of_partition_counts_does_not_depend_on_items() -> No
     for items in (moved, old[: moved.size]):
         state = begun(4)
         s = joined(records(old), records(items))
-        state.apply(s.chunk(0, old.size), lambda: 4)
-        state.apply(s.chunk(old.size, len(s)), lambda: 4, lambda: 6)
-        snapshot = state.capture(lambda: 8)
+        asking(state.applying(s.chunk(0, old.size)), lambda: 4)
+        asking(state.applying(s.chunk(old.size, len(s))), lambda: 4, lambda: 6)
+        snapshot = asking(state.capturing(), lambda: 8)
         sizes = sorted(len(blob) for blob in snapshot.blobs.values())
         (found,) = sealed(state, lambda: 8).values()
         traces.append((sizes, snapshot.manifest["partitions"], found.slots, found.origin))
@@ -134,9 +136,9 @@ def test_a_seal_asks_again_though_a_misplaced_item_has_asked() -> None:
     old, away = here(4), np.setdiff1d(IDS, here(4))
     state = begun(4)
     s = joined(records(old), records(away[:1]), records(old, EPOCH + HOUR))
-    state.apply(s.chunk(0, len(s)), lambda: count("windows", 8), lambda: count("items", 4))
+    asking(state.applying(s.chunk(0, len(s))), lambda: count("windows", 8), lambda: count("items", 4))
     assert asked == ["items", "windows"]
-    state.capture(lambda: 8)
+    asking(state.capturing(), lambda: 8)
     assert published(state)["minutes", EPOCH].origin.partitions[-1] == 8
 
 
@@ -145,8 +147,8 @@ def test_brokers_that_disagree_make_the_partition_wait_with_its_seal() -> None:
     moved = np.setdiff1d(here(6), old)
     state = begun(4)
     s = joined(records(old), records(moved))
-    state.apply(s.chunk(0, old.size), lambda: 4)
-    state.apply(s.chunk(old.size, len(s)), lambda: 4, lambda: 6)
+    asking(state.applying(s.chunk(0, old.size)), lambda: 4)
+    asking(state.applying(s.chunk(old.size, len(s))), lambda: 4, lambda: 6)
     with pytest.raises(BrokerError, match="disagree"):
         sealed(state, lambda: 4)
 
@@ -176,10 +178,10 @@ def test_frontiers_say_how_far_a_partition_was_when_partitions_were_added() -> N
     old = here(4)
     state = begun(4)
     s = joined(records(old), records(old, EPOCH + HOUR))
-    state.apply(s.chunk(0, len(s)), lambda: 4)
+    asking(state.applying(s.chunk(0, len(s))), lambda: 4)
     reached = state.tracks["minutes"].through
     state.set_partitions(6)
-    snapshot = state.capture(lambda: 6)
+    snapshot = asking(state.capturing(), lambda: 6)
     state = PartitionState.restore(state.rules, 1, Restored(len(s), snapshot.manifest, snapshot.blobs), 6)
     (frontier,) = state.outbox()[1]
     assert (frontier.partitions, frontier.grown_from, frontier.grown_through) == (6, 4, reached)

@@ -17,7 +17,7 @@ from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain, ProfileSpec
 from sketchstream.stream.buffers import KEPT_BYTES, Buffers
 from sketchstream.stream.interfaces import Snapshot
-from sketchstream.stream.io_tasks import Jobs
+from sketchstream.stream.io_tasks import IoTasks
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.units import spell_snapshots
 from sketchstream.stream.worker import Settings, Worker
@@ -89,7 +89,7 @@ def test_copies_are_overwritten_before_their_memory_is_used_again() -> None:
     state = PartitionState.fresh(rules(), 0, 0, 1)
     s = stream(3, 50, jitter_ms=1, step_ms=10)
     state.apply(s.chunk(0, 50))
-    snapshot = state.capture(None, buffers)
+    snapshot = state.capture(buffers)
     views = [data for data in snapshot.blobs.values() if isinstance(data, memoryview)]
     assert views
     assert all(any(view) for view in views)
@@ -120,7 +120,7 @@ def test_memory_is_given_back_when_a_commit_fails() -> None:
             raise BrokerError
 
     d = driver(STATE, partitions=1)
-    jobs = Jobs(d._rules, Broken(d.snapshots), d.publisher, None, ManualClock(EPOCH))
+    jobs = IoTasks(d._rules, Broken(d.snapshots), d.publisher, None, ManualClock(EPOCH))
     with pytest.raises(BrokerError):
         jobs.commit(0, snapshot, ((), ()))
     assert given == [1]

@@ -67,7 +67,7 @@ def read_on(state: PartitionState, *seconds: int) -> Mark:
 
 def announced(state: PartitionState) -> Frontier | None:
     """The newest frontier of the one sketch."""
-    return {**state._frontiers, **state._pending_frontiers}.get("minutes")
+    return {**state.waiting.frontiers, **state.waiting.pending}.get("minutes")
 
 
 def at_hand(*, restored: bool = False) -> PartitionState:

@@ -212,12 +212,12 @@ def test_one_bad_partition_halts_alone() -> None:
 def test_everything_halted_or_fail_fast_ends_the_worker() -> None:
     for partitions, fast, name in ((1, False, "everything"), (3, True, "fail_fast")):
         d = driver(partitions=partitions)
-        d.worker._lives._settings = Settings(threads=0, fail_fast=fast)
+        d.worker._manager._settings = Settings(threads=0, fail_fast=fast)
         d.worker.step(0.0)
         d.worker.step(0.0)
-        slot = d.worker._slots[0]
+        slot = d.worker._partitions[0]
         with pytest.raises(DataLossError, match="trimmed"):
-            d.worker._lives.fail(slot, DataLossError(f"{name}: offset was trimmed"))
+            d.worker._manager.fail(slot, DataLossError(f"{name}: offset was trimmed"))
 
 
 def test_published_windows_without_any_stored_state_halt() -> None:
@@ -236,10 +236,10 @@ def test_published_windows_without_any_stored_state_halt() -> None:
 def test_errors_of_strangers_halt_after_some_time_and_show_no_text() -> None:
     d = driver(partitions=2)
     d.run()
-    slot = d.worker._slots[0]
+    slot = d.worker._partitions[0]
 
     def fails(error: Exception) -> str:
-        d.worker._lives.fail(slot, error)
+        d.worker._manager.fail(slot, error)
         return slot.status
 
     strange = RuntimeError("payload marker-7351")
@@ -537,7 +537,7 @@ def test_reading_slowly_moves_no_watermark(payload: bytes) -> None:
     for _ in range(90):
         d.clock.advance(60)
         d.worker.step(0.0)
-    assert d.worker._slots[0].throttled == (payload == b"rubbish")
+    assert d.worker._partitions[0].throttled == (payload == b"rubbish")
     send(d, 2, EPOCH + 1, 0)  # the window was closed by silence before this record was written
     for _ in range(90):
         d.clock.advance(60)
@@ -670,9 +670,9 @@ def test_refused_records_are_acknowledged_before_the_snapshot_that_passes_them()
 
 def test_refused_records_that_wait_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition whose letters are many is paused and committed before its time."""
-    from sketchstream.stream import policy
+    from sketchstream.stream import assigned_partition
 
-    monkeypatch.setattr(policy, "MAX_REFUSED_BYTES", 5000)
+    monkeypatch.setattr(assigned_partition, "MAX_REFUSED_BYTES", 5000)
     d = driver(TEXT.replace('snapshot_every = "1s"', 'snapshot_every = "1h"'), partitions=1)
     d.run()
     before = d.snapshots.snapshots[0].position
@@ -682,7 +682,7 @@ def test_refused_records_that_wait_take_little_memory(monkeypatch: pytest.Monkey
     d.worker.step(0.0)
     assert d.snapshots.snapshots[0].position == before + 20
     assert d.sink.acknowledged == 20
-    assert d.worker._slots[0].refused_bytes == 0
+    assert d.worker._partitions[0].refusals.n_bytes == 0
 
 
 def test_a_silent_partition_is_committed_once_more_for_the_erasure_of_what_it_superseded() -> None:
@@ -750,7 +750,7 @@ def test_events_that_added_partitions_move_are_counted_where_they_come_to() -> N
     for start, events in ((EPOCH, 3), (EPOCH + MINUTE, 2)):
         assert sum(total[start] for total in totals) == 16 * events
     assert all(window.repartitioned for window in d.windows("minutes"))
-    slot = d.worker._slots[0]
+    slot = d.worker._partitions[0]
     assert slot.state is not None
     assert slot.state.unsettled
     d.advance(hours=1)
@@ -815,7 +815,7 @@ def test_refused_records_slow_a_partition_down(late: bool) -> None:
         d.worker.step(0.0)
     name = "late_sent" if late else "dead_letters"
     assert 10 <= d.worker.metrics.counters[name] < 30
-    assert d.worker._slots[0].throttled
+    assert d.worker._partitions[0].throttled
     for _ in range(100):
         d.clock.advance(1)
         d.worker.step(0.0)
@@ -978,16 +978,16 @@ def test_a_worker_waits_long_for_records_only_when_nothing_is_in_flight() -> Non
         return poll(timeout_s)
 
     worker._source.poll = polled  # type: ignore[method-assign]
-    until(worker, lambda: worker._slots[0].job is None)
+    until(worker, lambda: worker._partitions[0].job is None)
     worker.step()
     assert waits[-1] == Settings().poll_s
     store.may_commit.clear()
     send(d, 1, EPOCH)
-    until(worker, lambda: worker._slots[0].job is not None)
+    until(worker, lambda: worker._partitions[0].job is not None)
     worker.step()
     assert waits[-1] == FLYING_S
     store.may_commit.set()
-    until(worker, lambda: worker._slots[0].job is None)
+    until(worker, lambda: worker._partitions[0].job is None)
     worker.step()
     assert waits[-1] == Settings().poll_s
     worker.close()
@@ -1003,8 +1003,8 @@ def test_a_partition_lost_and_regained_waits_for_its_old_commit() -> None:
         send(d, i, EPOCH + i, 0)
     until(worker, lambda: worker.metrics.counters["records"] == 10)
     until(worker, lambda: store.inside[0] == 1)
-    worker._lives.revoke((0,))
-    worker._lives.assign((0,))
+    worker._manager.revoke((0,))
+    worker._manager.assign((0,))
     worker.step(0.0)
     assert store.inside[0] == 1
     store.may_commit.set()
@@ -1029,12 +1029,12 @@ def test_a_take_that_ends_after_its_revocation_leaves_nothing_open() -> None:
     until(worker, lambda: store.inside[0] == 1)
     dropped: list[int] = []
     store.drop = dropped.append  # type: ignore[method-assign]
-    worker._lives.revoke((0,))
+    worker._manager.revoke((0,))
     worker.step(0.0)
     assert dropped == [], "its job is in flight"
     store.may_commit.set()
     until(worker, lambda: dropped == [0])
-    assert worker._lives._leftover == {}
+    assert worker._manager._leftover == {}
     worker.close()
 
 
@@ -1047,7 +1047,7 @@ def test_a_dropped_partition_is_taken_again_only_by_a_member_of_the_group() -> N
     d.worker._store.take = lambda p: taken.append(p) or take(p)  # type: ignore[method-assign, func-returns-value]
     member = False
     source.confirmed = lambda since_s: member and since_s >= 0  # type: ignore[method-assign]
-    d.worker._lives.fail(d.worker._slots[0], FencedError("another worker has taken the partition over"))
+    d.worker._manager.fail(d.worker._partitions[0], FencedError("another worker has taken the partition over"))
     for _ in range(20):
         d.clock.advance(1)
         d.worker.step(0.0)
@@ -1062,7 +1062,7 @@ def test_a_dropped_partition_is_taken_again_only_by_a_member_of_the_group() -> N
 
 def test_partitions_whose_windows_do_not_fit_into_memory_wait_for_another_worker() -> None:
     d = driver(partitions=3)
-    d.worker._lives._settings = replace(d.worker.settings, fits=lambda n, of: n <= 2 and of == 3)
+    d.worker._manager._settings = replace(d.worker.settings, fits=lambda n, of: n <= 2 and of == 3)
     for _ in range(5):
         d.clock.advance(2)
         d.worker.step(0.0)
@@ -1070,7 +1070,7 @@ def test_partitions_whose_windows_do_not_fit_into_memory_wait_for_another_worker
     assert [one.partition for one in waiting] == [2]
     assert "worker.memory_limit: start more workers" in waiting[0].reason
     assert not d.worker.gauges().ready
-    d.worker._lives.revoke((0,))
+    d.worker._manager.revoke((0,))
     for _ in range(3):
         d.clock.advance(2)
         d.worker.step(0.0)
@@ -1094,7 +1094,7 @@ def test_copies_in_flight_stay_small_beside_the_states(monkeypatch: pytest.Monke
     for _ in range(20):
         worker.step(0.0)
         worker._clock.advance(1)  # type: ignore[attr-defined]
-    flying = [slot.job_bytes for slot in worker._slots.values() if slot.job is not None]
+    flying = [slot.job.n_bytes for slot in worker._partitions.values() if slot.job is not None]
     assert 0 < sum(flying) <= 100
     assert 0 < len([size for size in flying if size]) < 8
     store.may_commit.set()
@@ -1167,8 +1167,8 @@ def test_no_item_reaches_logs_metrics_or_reprs(caplog: pytest.LogCaptureFixture)
     d.kill()
     d.run()
     worker = d.worker
-    worker._lives.fail(worker._slots[0], ValueError(mark))
-    worker._lives.fail(worker._slots[1], DataLossError("its offset is gone"))
+    worker._manager.fail(worker._partitions[0], ValueError(mark))
+    worker._manager.fail(worker._partitions[1], DataLossError("its offset is gone"))
     d.clock.advance(10)
     worker.step(0.0)
     seen += [record.getMessage() for record in caplog.records]
@@ -1177,7 +1177,7 @@ def test_no_item_reaches_logs_metrics_or_reprs(caplog: pytest.LogCaptureFixture)
         repr(d.log.partitions),
         repr(d.snapshots.snapshots),
         repr(d.sink.sent),
-        repr(worker._slots),
+        repr(worker._partitions),
         repr(d._rules),
     ]
     seen.append(exposition(worker.metrics, worker.gauges, "events").decode())
@@ -1248,11 +1248,11 @@ def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
             "sketchstream_commit_failures_total 0.0",
         ):
             assert name in text, name
-        d.worker._lives.halt(d.worker._slots[1], "partition 1: offset trimmed")
+        d.worker._manager.halt(d.worker._partitions[1], "partition 1: offset trimmed")
         code, text = get("/readyz")
         assert code == 200, "a roll-out does not wait for a partition that waits for a person"
         assert text == "ready\npartition 1 halted: partition 1: offset trimmed\n"
-        d.worker._lives.fail(d.worker._slots[0], BrokerError("away"))
+        d.worker._manager.fail(d.worker._partitions[0], BrokerError("away"))
         assert get("/readyz")[0] == 503
         assert "partition 0 restoring: away" in get("/readyz")[1]
         d.clock.advance(1)
@@ -1270,7 +1270,7 @@ def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
 
 
 def test_large_outboxes_pause_their_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchstream.stream import policy as module
+    from sketchstream.stream import assigned_partition as module
 
     monkeypatch.setattr(module, "MAX_OUTBOX_BYTES", 1000)
     d = driver(partitions=1)
@@ -1281,7 +1281,7 @@ def test_large_outboxes_pause_their_partition(monkeypatch: pytest.MonkeyPatch) -
     d.worker_source.chunk = 10
     for _ in range(50):
         d.worker.step(0.0)
-    assert d.worker._slots[0].throttled
+    assert d.worker._partitions[0].throttled
     assert d.worker.metrics.counters["records"] < 100
     d.publisher.fail = None
     for _ in range(200):
@@ -1293,7 +1293,7 @@ def test_large_outboxes_pause_their_partition(monkeypatch: pytest.MonkeyPatch) -
 def test_chunks_of_unassigned_partitions_are_ignored() -> None:
     d = driver(partitions=1)
     d.run()
-    d.worker._lives.revoke((0,))
+    d.worker._manager.revoke((0,))
     send(d, 1, EPOCH, 0)
     chunk = next(event for event in d.worker_source.poll(0) if isinstance(event, Chunk))
     d.worker._chunk(chunk)

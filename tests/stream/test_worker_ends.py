@@ -12,6 +12,7 @@ import pytest
 from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError, FormatError, StoreError
 from sketchstream.stream.interfaces import PartitionError, Snapshot
+from sketchstream.stream.partition_counts import Steps
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.publisher import DirectoryPublisher
@@ -89,14 +90,14 @@ def test_a_loss_is_counted_once_though_its_snapshot_fails_at_first() -> None:
     driver.send({"ts": START + 5, "user": 5}, timestamp=START + 5)
     source.chunk = 1
     worker._store.commit = fail  # type: ignore[method-assign]
-    state = worker._slots[0].state
+    state = worker._partitions[0].state
     assert state is not None
     state.touch()
-    worker._lives.save(worker._slots[0])  # in flight, and lost
+    worker._manager.save(worker._partitions[0])  # in flight, and lost
     gap = PartitionError(0, BrokerError("trimmed"), resume_at=9)
     poll = source.poll
     source.poll = lambda timeout_s: [gap]  # type: ignore[method-assign]
-    assert worker._lives.accept_loss(worker._slots[0], gap), "nothing is halted"
+    assert worker._manager.accept_loss(worker._partitions[0], gap), "nothing is halted"
     worker._store.commit = commit  # type: ignore[method-assign]
     source.poll = poll  # type: ignore[method-assign]
     assert worker.metrics.counters["lost_offsets"] == 0, "the state that would have passed the gap is gone"
@@ -106,20 +107,20 @@ def test_a_broker_that_does_not_answer_while_a_snapshot_is_captured_drops_the_pa
     driver = Driver(TOPIC + SKETCH, now=START)
     driver.send({"ts": START, "user": 1}, timestamp=START)
     driver.run()
-    state = driver.worker._slots[0].state
+    state = driver.worker._partitions[0].state
     assert state is not None
 
-    def capture(count_now: Any = None) -> Snapshot:
-        del count_now
+    def capturing(buffers: Any = None) -> Steps[Snapshot]:
+        del buffers
         msg = "no answer"
         raise BrokerError(msg)
 
-    state.capture = capture  # type: ignore[method-assign]
+    state.capturing = capturing  # type: ignore[method-assign]
     driver.send({"ts": START + 1, "user": 2}, timestamp=START + 1)
     driver.worker.step(0.0)
     driver.clock.advance(60)
     driver.worker.step(0.0)
-    assert driver.worker._slots[0].status == "restoring"
+    assert driver.worker._partitions[0].status == "restoring"
     driver.clock.advance(60)
     driver.run()
     assert driver.worker.gauges().ready

@@ -43,7 +43,7 @@ from sketchstream_connectors.kafka.topics import former_state_topic, state_topic
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.stream.metrics import Metrics
-    from sketchstream.stream.sketch_state import Rules
+    from sketchstream.stream.rules import Rules
 
 log = logging.getLogger("sketchstream.kafka")
 

@@ -1,0 +1,44 @@
+"""Which items of a closed domain have slots in one partition, where it is known how items find their partition.
+
+In: rules, specs, partition counts. Out: masks of items; windows whose sketches have the slots they need. Touches: the
+sketches of the windows it is given.
+"""
+
+from __future__ import annotations
+
+from sketchstream.spec import ClosedDomain, ProfileSpec
+from sketchstream.stream.outcome import Mask
+from sketchstream.stream.partitioner import kept
+from sketchstream.stream.rules import Rules
+from sketchstream.stream.sketch_state import OpenWindow
+
+
+class DomainSlots:
+    """The items of closed domains that belong to one partition, by partition counts.
+
+    Args:
+        rules: of the worker.
+        partition: of the input.
+    """
+
+    def __init__(self, rules: Rules, partition: int) -> None:
+        self._rules = rules
+        self._partition = partition
+        self._masks: dict[tuple[bytes, tuple[int, ...]], Mask] = {}
+
+    def keep(self, spec: ProfileSpec, counts: tuple[int, ...]) -> Mask | None:
+        """Items that have slots here under these partition counts; None: all have, or the domain is open."""
+        if self._rules.partitioner is None or not isinstance(spec.domain, ClosedDomain):
+            return None
+        name = (spec.fingerprint, counts)
+        if name not in self._masks:
+            self._masks[name] = kept(spec.domain, self._rules.partitioner, counts, self._partition)
+        return self._masks[name]
+
+    def fit(self, window: OpenWindow, counts: tuple[int, ...]) -> None:
+        """Give the items that belong here under these partition counts a slot, and no others."""
+        keep = self.keep(window.sketch.spec, counts) if window.slots_for != counts else None
+        if keep is not None:
+            window.sketch.change_slots(keep)
+            window.dirty = True
+        window.slots_for = counts

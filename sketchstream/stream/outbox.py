@@ -1,0 +1,89 @@
+"""What is sealed and not yet published: entries, and the frontiers that cover them.
+
+In: sealed entries and frontiers. Out: those that a committed snapshot holds, for publication. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sketchstream.stream.interfaces import Frontier, SealedEntry
+
+
+def new_name() -> str:
+    """A name that no blob ever had."""
+    return secrets.token_hex(16)
+
+
+@dataclass
+class Outgoing:
+    """A sealed entry that waits for its publication.
+
+    Args:
+        entry: what is published.
+        blob: name of its bytes in snapshots.
+        saved: whether a snapshot holds it.
+    """
+
+    entry: SealedEntry
+    blob: str
+    saved: bool = False
+
+
+class Outbox:
+    """The sealed entries and frontiers of one partition on their way out."""
+
+    def __init__(self) -> None:
+        self.entries: list[Outgoing] = []
+        self.frontiers: dict[str, Frontier] = {}
+        self.pending: dict[str, Frontier] = {}
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all entries."""
+        return sum(len(one.entry.body) for one in self.entries)
+
+    @property
+    def unsaved_bytes(self) -> int:
+        """Size of the entries that no snapshot holds."""
+        return sum(len(one.entry.body) for one in self.entries if not one.saved)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits for publication."""
+        return not (self.entries or self.pending or self.frontiers)
+
+    def put(self, entry: SealedEntry) -> None:
+        """Add a sealed entry."""
+        self.entries.append(Outgoing(entry, new_name()))
+
+    def announce(self, frontier: Frontier) -> None:
+        """Add a frontier; it replaces an earlier one of its sketch that no snapshot holds."""
+        self.pending[frontier.sketch] = frontier
+
+    def capture(self) -> None:
+        """A snapshot takes the announced frontiers: they may be published once it is committed."""
+        self.frontiers.update(self.pending)
+        self.pending.clear()
+
+    def captured(self) -> tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]:
+        """What the last snapshot holds: entries, then the frontiers that cover them."""
+        return tuple(one.entry for one in self.entries if one.saved), tuple(self.frontiers.values())
+
+    def published(self, entries: Iterable[SealedEntry], frontiers: Iterable[Frontier]) -> bool:
+        """Take out what is published for good; whether anything was."""
+        gone = {entry.seal_id for entry in entries}
+        self.entries = [one for one in self.entries if one.entry.seal_id not in gone]
+        changed = bool(gone)
+        for frontier in frontiers:
+            if self.frontiers.get(frontier.sketch) == frontier:
+                del self.frontiers[frontier.sketch]
+                changed = True
+        return changed
+
+    def store_all(self) -> None:
+        """No snapshot holds an entry any more: the next one brings all of them."""
+        for one in self.entries:
+            one.saved = False

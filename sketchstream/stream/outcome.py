@@ -1,0 +1,75 @@
+"""What became of the records of one chunk, in numbers and positions.
+
+In: decoded payloads, verdicts on event times. Out: `Outcome`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.stream.interfaces import Decoded
+
+Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+NO_INTS: Ints = np.zeros(0, np.int64)
+
+
+@dataclass
+class Outcome:
+    """What became of the records of one chunk. Numbers and positions only.
+
+    Envelope (event times and timestamps are part of it, wherever they are written): records, late, future,
+    unreadable_times, early, jumps. The others depend on payloads: for the operator's endpoint alone.
+    """
+
+    records: int = 0
+    late: dict[str, int] = field(default_factory=dict)
+    future: int = 0
+    unreadable_times: int = 0
+    early: int = 0
+    jumps: int = 0
+    jumped_at: int = -1
+    nulls: int = field(default=0, repr=False)
+    updates: int = field(default=0, repr=False)
+    sealed: int = 0
+    invalid: int = field(default=0, repr=False)
+    misplaced: int = field(default=0, repr=False)
+    late_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
+    future_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
+    undecodable_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
+    time_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
+
+    def note_refused(self, decoded: Decoded, verdict: npt.NDArray[np.uint8], late: Mask) -> None:
+        """Note which records go to sinks, and the exact counters of payloads.
+
+        Args:
+            decoded: payloads of the chunk.
+            verdict: (records,) of `Watermark.admit`.
+            late: (records,) that came too late for a window of a sketch.
+        """
+        from sketchstream.stream import kernels  # numba is loaded with the first record
+
+        null = decoded.null
+        self.nulls = int(np.count_nonzero(null))
+        wrong = ~decoded.valid
+        if wrong.any():
+            usable = np.zeros(null.size, np.bool_)
+            if decoded.record is None:
+                usable = ~wrong
+                self.invalid = int(np.count_nonzero(wrong & ~null))
+            else:
+                usable[decoded.record[~wrong]] = True
+                usable[np.setdiff1d(np.arange(null.size), decoded.record)] = True  # empty records hold nothing wrong
+                self.invalid = int(np.count_nonzero(wrong & ~null[decoded.record]))
+            self.undecodable_records = np.flatnonzero(~usable & ~null)
+        if self.future:
+            self.future_records = np.flatnonzero(verdict == kernels.FUTURE)
+        if self.unreadable_times:
+            lost = (verdict == kernels.UNREADABLE) & ~null
+            lost[self.undecodable_records] = False
+            self.time_records = np.flatnonzero(lost)
+        if self.late:
+            self.late_records = np.flatnonzero(late)

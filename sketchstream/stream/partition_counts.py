@@ -1,0 +1,94 @@
+"""The input's partition counts: now, formerly, and how a computation asks for a fresh one.
+
+In: counts, positions. Out: the counts by which a record may have been placed. Touches: nothing; who runs a computation
+that needs a fresh count asks the cluster for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from enum import Enum
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+class CountNeeded(Enum):
+    """Why a fresh partition count is needed. Answers are kept apart, because only one of them may be remembered."""
+
+    SEAL = "seal"
+    """A window is about to be sealed. Depends on envelopes alone."""
+    ITEMS = "items"
+    """An item does not belong to this partition. Depends on a payload: the answer holds for such items only."""
+
+
+Steps = Generator[CountNeeded, int | None, Result]
+"""A computation that stops where it needs a fresh partition count, and goes on with the answer; None: nobody knows."""
+
+
+def answered(steps: Steps[Result], count: Callable[[CountNeeded], int | None]) -> Result:
+    """Run a computation to its end.
+
+    Args:
+        steps: the computation.
+        count: answers each of its questions. What it raises ends the computation where it stands.
+    """
+    try:
+        needed = next(steps)
+        while True:
+            needed = steps.send(count(needed))
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+def unanswered(steps: Steps[Result]) -> Result:
+    """Run a computation to its end where nobody can be asked."""
+    return answered(steps, lambda _: None)
+
+
+class PartitionCounts:
+    """The partition count of the input, and the former ones by which records still to come may have been placed.
+
+    Args:
+        now: partitions of the input.
+    """
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.former: dict[int, int | None] = {}
+
+    def grow(self, count: int) -> bool:
+        """Take in a count; whether partitions were added. A smaller one is older news: topics never lose partitions.
+
+        The former count stays valid until `settle`: records that wait in the log were placed by it, and producers
+        learn of new partitions minutes later.
+        """
+        if count <= self.now:
+            return False
+        self.former[self.now] = None
+        self.now = count
+        return True
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether it is not known yet up to which position records may be placed by a former count."""
+        return None in self.former.values()
+
+    def settle(self, position: int) -> None:
+        """Records from `position` on are placed by the present count only."""
+        self.former = {count: position if until is None else until for count, until in self.former.items()}
+
+    def restore(self, former: Mapping[int, int | None]) -> None:
+        """Take the former counts of a snapshot."""
+        self.former = dict(former)
+
+    def passed(self, position: int) -> None:
+        """Forget the former counts that no record from `position` on was placed by."""
+        if self.former:
+            self.former = {n: until for n, until in self.former.items() if until is None or position < until}
+
+    def valid(self, position: int) -> tuple[int, ...]:
+        """Counts by which records from `position` on may be placed, ascending."""
+        former = [n for n, until in self.former.items() if until is None or position < until]
+        return (*sorted(former), self.now)

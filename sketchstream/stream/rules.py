@@ -1,0 +1,39 @@
+"""What all partitions of a worker have in common.
+
+In: public parameters. Out: `Rules`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sketchstream.stream.partitioner import Partitioner
+from sketchstream.stream.plans import SketchPlan
+from sketchstream.stream.quorum import DEFAULT, Quorum
+
+if TYPE_CHECKING:
+    from sketchstream.hashing import Key
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What all partitions of a worker have in common; public parameters only.
+
+    Args:
+        sketches: what is counted.
+        key: hash key, if any of them needs one.
+        lateness_ms: how long a window stays open behind the watermark.
+        max_ahead_ms: how far an event time may lie beyond the clock.
+        quorum: what moves the watermark.
+        partitioner: recomputes an item's partition; None: not known, or records are not partitioned by item.
+        fingerprint: of the set of sketches.
+    """
+
+    sketches: tuple[SketchPlan, ...]
+    key: Key | None = field(default=None, repr=False)
+    lateness_ms: int = 600_000
+    max_ahead_ms: int = 600_000
+    quorum: Quorum = DEFAULT
+    partitioner: Partitioner | None = None
+    fingerprint: bytes = b""

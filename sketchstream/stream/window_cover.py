@@ -1,0 +1,105 @@
+"""The windows of one sketch that the admitted records of a chunk fall into.
+
+In: admitted event times, open windows, the calendar of the sketch. Out: starts and ends. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.items import Items
+from sketchstream.stream.interfaces import Decoded
+from sketchstream.stream.outcome import Ints, Mask
+from sketchstream.stream.sketch_state import Track
+from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS
+
+MANY_WINDOWS = 64
+"""Windows of one chunk beyond which they are found by sorting."""
+
+
+@dataclass
+class Admitted:
+    """A chunk between admission and windows.
+
+    Args:
+        decoded: its payloads.
+        times: (n,) event times, ms.
+        before: (n,) watermark before each record, ms.
+        verdict: (n,) of `Watermark.admit`.
+        low: earliest admitted time.
+        high: latest admitted time.
+        mark: watermark behind the chunk.
+        late: (n,) set where a record is late for a sketch.
+    """
+
+    decoded: Decoded
+    times: Ints
+    before: Ints
+    verdict: npt.NDArray[np.uint8]
+    low: int
+    high: int
+    mark: int
+    late: Mask
+    items: Items = field(init=False)
+    weights: Ints | None = field(init=False)
+    good: Mask | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        decoded = self.decoded
+        self.items = decoded.items
+        self.weights = decoded.weights
+        admitted = self.verdict == 0
+        good = decoded.valid & (admitted if decoded.record is None else admitted[decoded.record])
+        self.good = None if good.all() else good
+
+
+def covering(track: Track, chunk: Admitted) -> tuple[Ints, Ints]:
+    """(w,) starts and (w,) ends of ascending, disjoint windows that cover the admitted times of a chunk."""
+    last = track.last
+    if last is not None and last.start <= chunk.low and chunk.high < last.end:
+        return np.array([last.start], np.int64), np.array([last.end], np.int64)
+    if track.plan is None:  # the sketch is no longer configured: its windows are finished, no new ones made
+        return _with_fillers(sorted((window.start, window.end) for window in track.windows.values()))
+    from sketchstream.stream import kernels  # numba is loaded with the first record
+
+    calendar = track.plan.calendar
+    admitted = chunk.times[chunk.verdict == kernels.ADMITTED]
+    starts = calendar.starts(admitted)
+    begins = np.empty(MANY_WINDOWS, np.int64)
+    n = kernels.distinct(starts, begins)
+    begins = np.unique(starts) if n < 0 else np.sort(begins[:n])
+    pairs = [(int(start), calendar.end(int(start))) for start in begins]
+    if track.irregular:
+        pairs = _fitted(pairs, [(one.start, one.end) for one in track.windows.values()], admitted)
+    return np.array([a for a, _ in pairs], np.int64), np.array([b for _, b in pairs], np.int64)
+
+
+def _with_fillers(pairs: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
+    """Open windows of a removed sketch, with fillers between them, for which nothing is opened."""
+    edges = sorted({EARLIEST_MS, LATEST_MS, *(edge for pair in pairs for edge in pair)})
+    return np.array(edges[:-1], np.int64), np.array(edges[1:], np.int64)
+
+
+def _fitted(pairs: list[tuple[int, int]], pinned: list[tuple[int, int]], times: Ints) -> list[tuple[int, int]]:
+    """Windows of the calendar, cut so that open windows of another width or zone keep their bounds."""
+    out: set[tuple[int, int]] = set()
+    for start, end in pairs:
+        at = start
+        for low, high in sorted(pinned):
+            if high <= at or low >= end:
+                continue
+            if low > at:
+                out.add((at, low))
+            out.add((low, high))
+            at = max(at, high)
+        if at < end:
+            out.add((at, end))
+    pieces = sorted(out)
+    # only windows that hold a time may be opened; the others would be empty
+    starts = np.array([start for start, _ in pieces], np.int64)
+    used = np.unique(np.searchsorted(starts, times, side="right") - 1)
+    return [pieces[index] for index in used.tolist()]
