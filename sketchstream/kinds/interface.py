@@ -197,6 +197,8 @@ class Kind(ABC, Generic[S]):
     """The method of published objects that answers."""
     carries: ClassVar[tuple[str, ...]] = ("item", "weight")
     """What a record may carry for this kind."""
+    partitions: ClassVar[Literal["stack", "merge"]] = "stack"
+    """How the sketches of a topic's partitions become one: side by side, for items of their own, or added up."""
     spec_type: type[S]
     """Class of its specs."""
 
