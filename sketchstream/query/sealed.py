@@ -83,6 +83,8 @@ class SealedWindow:
         partitioner) and an item is counted in one of them only.
         """
         domain = self.parts[0].spec.domain
+        if self.parts[0].kind.answer != "profile":
+            return 0
         if not isinstance(domain, ClosedDomain) or domain.sample_rate is not None:
             return 0
         return (domain.size or 0) - sum(part.slots for part in self.parts)
@@ -98,7 +100,8 @@ class SealedWindow:
         """
         from sketchstream.sketch import merge
 
-        if not partitioned or (self.repartitioned and isinstance(self.parts[0], SealedState)):
+        apart = partitioned and self.parts[0].kind.partitions == "stack"
+        if not apart or (self.repartitioned and isinstance(self.parts[0], SealedState)):
             states = [part for part in self.parts if isinstance(part, SealedState)]
             if len(states) != len(self.parts):
                 msg = "histograms cannot be merged: input.partitioned_by = 'none' needs publish = 'state'"

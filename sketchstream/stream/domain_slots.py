@@ -6,6 +6,7 @@ sketches of the windows it is given.
 
 from __future__ import annotations
 
+from sketchstream import kinds
 from sketchstream.spec import ClosedDomain, ProfileSpec
 from sketchstream.stream.outcome import Mask
 from sketchstream.stream.partitioner import kept
@@ -28,7 +29,8 @@ class DomainSlots:
 
     def keep(self, spec: ProfileSpec, counts: tuple[int, ...]) -> Mask | None:
         """Items that have slots here under these partition counts; None: all have, or the domain is open."""
-        if self._rules.partitioner is None or not isinstance(spec.domain, ClosedDomain):
+        apart = kinds.of(spec).partitions == "stack"
+        if self._rules.partitioner is None or not apart or not isinstance(spec.domain, ClosedDomain):
             return None
         name = (spec.fingerprint, counts)
         if name not in self._masks:

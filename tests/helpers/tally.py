@@ -112,6 +112,7 @@ class TallyKind(Kind[TallySpec]):
     """One counter."""
 
     name = "tally"
+    partitions = "merge"
     spec_type = TallySpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Any] | None = None) -> TallySpec:
