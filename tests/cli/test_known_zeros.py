@@ -85,7 +85,7 @@ def test_slots_that_every_partition_has_are_counted_once(tmp_path: Path) -> None
 
 
 def test_no_items_can_join_an_open_domain_or_leave_an_empty_one() -> None:
-    open_one = Sketch.create(ProfileSpec(epsilon="1", domain=OpenDomain(slots=64, levels=1)), Key.generate())
+    open_one = Sketch.create(ProfileSpec(epsilon="1", domain=OpenDomain(slots=64, levels=1)), Key(bytes(16)))
     with pytest.raises(EstimateError):
         with_zeros(open_one.seal().profile(method="inverse"), 1)
     closed = Sketch.create(ProfileSpec(epsilon="1", domain=ClosedDomain(size=8))).seal().profile(method="inverse")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,11 @@ def test_profile_follows_its_schema(run: Run, key: Path, tmp_path: Path, name: s
         assert abs(sum(data["fractions"]) + data["above"]["value"] - 1) < 1e-6 or data["distinct"]["value"] == 0
     steps = [str(k) for k in range(1, min(n, 1000) + 1)] + [str(k) for k in (2000, 5000) if k <= n]
     assert list(data["at_least"]) == steps
-    for estimate in (data["distinct"], data["above"], *data["at_least"].values()):
-        assert estimate["low"] <= estimate["value"] <= estimate["high"]
+    reach = list(data["at_least"].values())
+    for end in ("low", "value", "high"):
+        assert all(one[end] >= other[end] - 1e-9 for one, other in pairwise(reach)), "k+ numbers fall, and their ends"
+    assert any(one["high"] > one["low"] for one in reach), "noise leaves room"
+    assert reach[0] == data["distinct"]
     assert data["guarantee"]["unit"] == data["unit"]
 
 

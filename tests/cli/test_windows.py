@@ -13,24 +13,13 @@ import pytest
 
 import sketchstream as ss
 from helpers.commands import Run
+from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 
 HOUR = 3_600_000
 START = int(datetime(2013, 1, 1, tzinfo=UTC).timestamp() * 1000)
-CONFIG = """
-[input]
-file = "events.jsonl"
-item = "user"
-item_type = "int"
-time = "ts"
-lateness = "1m"
-quorum = 1
-quorum_time = "1ms"
-close_at_end = true
-[output]
-directory = "sealed"
-"""
+CONFIG = EVENTS_FILE + "close_at_end = true" + SEALED_DIRECTORY
 SKETCH = '[[sketch]]\nname = "{name}"\nwindow = "1h"\nepsilon = "30"\nmax_count = {most}\ndomain = {{ size = 60 }}\n'
 
 

@@ -13,29 +13,18 @@ from typing import Any
 import pytest
 
 from helpers.commands import Run
+from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 
 HOUR = 3_600_000
 START = 1_357_000_000_000 // HOUR * HOUR
 
-CONFIG = """
-[input]
-file = "events.jsonl"
-item = "user"
-item_type = "int"
-time = "ts"
-lateness = "1m"
-quorum = 1
-quorum_time = "1ms"
-close_at_end = {close}
-[output]
-directory = "sealed"
-[[sketch]]
+CONFIG = f"""{EVENTS_FILE}close_at_end = {{close}}{SEALED_DIRECTORY}[[sketch]]
 name = "hourly"
 window = "1h"
 epsilon = "30"
 max_count = 20
-domain = {{ size = 6 }}
-{more}
+domain = {{{{ size = 6 }}}}
+{{more}}
 """
 
 

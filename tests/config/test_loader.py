@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.configurations import HOURLY_TOPIC
 from sketchstream.config.loader import Config
 from sketchstream.config.plans import read_items
 from sketchstream.errors import ConfigError
@@ -15,24 +16,7 @@ from sketchstream.stream.quorum import Quorum
 from sketchstream.stream.units import duration_ms, size_bytes
 from sketchstream_connectors.factory import rules
 
-TOPIC = """
-[kafka]
-"bootstrap.servers" = "127.0.0.1:9092"
-"group.id" = "reach"
-[input]
-topic = "events"
-item = "user_id"
-time = "ts"
-partitioned_by = "item"
-partitioner = "murmur2"
-[key]
-file = "k"
-[[sketch]]
-name = "hourly"
-window = "1h"
-epsilon = 1
-domain = { slots = 1024, levels = 4 }
-"""
+TOPIC = HOURLY_TOPIC
 FILE = """
 [input]
 file = "events.jsonl"

@@ -6,28 +6,12 @@ import re
 
 import pytest
 
+from helpers.configurations import HOURLY_TOPIC
 from sketchstream.config import kafka_settings
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 
-GOOD = """
-[kafka]
-"bootstrap.servers" = "127.0.0.1:9092"
-"group.id" = "reach"
-[input]
-topic = "events"
-item = "user_id"
-time = "ts"
-partitioned_by = "item"
-partitioner = "murmur2"
-[key]
-file = "k"
-[[sketch]]
-name = "hourly"
-window = "1h"
-epsilon = 1
-domain = { slots = 1024, levels = 4 }
-"""
+GOOD = HOURLY_TOPIC
 JARGON = re.compile(
     r"(?i)literal\[|tuple|dictionary|instance of|input should|pathlib|unable to|NoneType|validation|pydantic"
 )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
 import tracemalloc
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.interrupts import interrupt
 from helpers.updates_reference import applied, bin_counts, half_circle_counts, slot_of
 from sketchstream import batch as batching
 from sketchstream import kernels
@@ -205,19 +204,7 @@ def test_an_interrupt_in_the_middle_leaves_the_state_as_it_was(kind, threads, ch
     state = before.copy()
     values = np.random.default_rng(8).zipf(1.2, 50_000) & 0xFFFF
     parts = [Items.of(values) if kind == "int" else Items.of([str(value) for value in values])] * 2
-    calls = itertools.count()
-
-    def interrupted(original, *args):
-        here = next(calls) == chunk
-        if here and not after:
-            raise KeyboardInterrupt
-        out = original(*args)
-        if here:
-            raise KeyboardInterrupt
-        return out
-
-    for name in ("update_ints", "update_spans", "locate_spans", "update_located"):
-        monkeypatch.setattr(kernels, name, partial(interrupted, getattr(kernels, name)))
+    calls = interrupt(monkeypatch, chunk, after)
     with pytest.raises(KeyboardInterrupt):
         index.apply(state, Items.concat(parts), threads=threads)
     assert next(calls) > chunk

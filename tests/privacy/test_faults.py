@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 from sketchstream import published, wire
 from sketchstream.errors import FormatError
 from sketchstream.privacy.history import View
@@ -182,27 +183,15 @@ def test_a_killed_update_leaves_one_whole_sketch_and_no_second_copy_in_sight(ope
         assert zygote.run("update", "s.sketch", "events", "--format", "lines", folder=folder) == 0
 
 
-CONFIG = """
-[input]
-file = "events.jsonl"
-item = "user"
-item_type = "int"
-time = "ts"
-lateness = "1m"
-quorum = 1
-quorum_time = "1ms"
-close_at_end = true
-[output]
-directory = "sealed"
-[privacy]
+CONFIG = f"""{EVENTS_FILE}close_at_end = true{SEALED_DIRECTORY}[privacy]
 max_epsilon = 1
 [[sketch]]
 name = "hourly"
 window = "1h"
 epsilon = "1"
-publish = "{publish}"
-{intrusion}
-domain = {{ size = 6 }}
+publish = "{{publish}}"
+{{intrusion}}
+domain = {{{{ size = 6 }}}}
 """
 HOUR = 3_600_000
 START = 1_357_000_000_000 // HOUR * HOUR

@@ -15,7 +15,7 @@ ITEMS = 1_000_000
 def test_distinct_count_of_a_million_items_is_within_three_percent(seed: int) -> None:
     counts = np.random.default_rng(seed).geometric(0.4, ITEMS)
     spec = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=1 << 20, levels=8))
-    sketch = ss.Sketch.create(spec, ss.Key.generate())
+    sketch = ss.Sketch.create(spec, ss.Key(bytes(range(16))))
     sketch.update(np.repeat(np.arange(ITEMS) * 7919 + seed, counts))
     profile = sketch.seal().profile()
     assert profile.distinct.value == pytest.approx(ITEMS, rel=0.03)

@@ -6,14 +6,11 @@ Touches: nothing.
 
 from __future__ import annotations
 
-import itertools
-from functools import partial
-
 import numpy as np
 import pytest
 
+from helpers.interrupts import interrupt
 from sketchstream import batch as batching
-from sketchstream import kernels
 from sketchstream.domains import Index
 from sketchstream.errors import DomainError, WeightError
 from sketchstream.hashing import Key
@@ -94,19 +91,7 @@ def test_an_interrupt_leaves_the_counters_as_they_were(kind, threads, chunk, aft
     state, counters = np.zeros(index.slots, np.int32), np.array([3, 4])
     values = np.random.default_rng(8).zipf(1.2, 50_000) & 0xFFFF
     parts = [Items.of(values) if kind == "int" else Items.of([str(value) for value in values])] * 2
-    calls = itertools.count()
-
-    def interrupted(original, *args):
-        here = next(calls) == chunk
-        if here and not after:
-            raise KeyboardInterrupt
-        out = original(*args)
-        if here:
-            raise KeyboardInterrupt
-        return out
-
-    for name in ("update_ints", "update_spans", "locate_spans", "update_located"):
-        monkeypatch.setattr(kernels, name, partial(interrupted, getattr(kernels, name)))
+    calls = interrupt(monkeypatch, chunk, after)
     with pytest.raises(KeyboardInterrupt):
         index.apply(state, Items.concat(parts), threads=threads, counters=counters)
     assert next(calls) > chunk

@@ -1153,7 +1153,7 @@ def test_no_item_reaches_logs_metrics_or_reprs(caplog: pytest.LogCaptureFixture)
     text = text.replace("[store]", '[key]\nfile = "unused"\n[store]')
     from sketchstream.hashing import Key
 
-    key = Key.generate()
+    key = Key(bytes(range(16)))
     d = Driver(config(text), partitions=2, now=EPOCH, key=key)
     caplog.set_level(logging.DEBUG)
     seen: list[str] = []

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from helpers.configurations import EVENTS_FILE, EVENTS_TOPIC
 from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError, FormatError, StoreError
 from sketchstream.stream.interfaces import PartitionError, Snapshot
@@ -29,29 +30,8 @@ epsilon = "30"
 max_count = 20
 domain = { size = 6 }
 """
-FILE = """
-[input]
-file = "events.jsonl"
-item = "user"
-item_type = "int"
-time = "ts"
-lateness = "1m"
-quorum = 1
-quorum_time = "1ms"
-close_at_end = true
-"""
-TOPIC = """
-[kafka]
-bootstrap.servers = "unused:9092"
-group.id = "reach"
-[input]
-topic = "events"
-item = "user"
-item_type = "int"
-time = "ts"
-partitioned_by = "item"
-partitioner = "murmur2"
-idle = "10m"
+FILE = EVENTS_FILE + "close_at_end = true\n"
+TOPIC = f"""{EVENTS_TOPIC}idle = "10m"
 data_loss = "accept"
 """
 

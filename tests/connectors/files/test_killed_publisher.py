@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 from sketchstream import files
 from sketchstream.cli import main
 from sketchstream.stream.interfaces import Frontier, SealedEntry
@@ -21,24 +22,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarn
 
 HOUR = 3_600_000
 START = 1_357_000_000_000 // HOUR * HOUR
-CONFIG = """
-[input]
-file = "events.jsonl"
-item = "user"
-item_type = "int"
-time = "ts"
-lateness = "1m"
-quorum = 1
-quorum_time = "1ms"
-close_at_end = true
-[output]
-directory = "sealed"
-[[sketch]]
+CONFIG = f"""{EVENTS_FILE}close_at_end = true{SEALED_DIRECTORY}[[sketch]]
 name = "hourly"
 window = "1h"
 epsilon = "1"
 max_count = 20
-domain = { size = 6 }
+domain = {{ size = 6 }}
 """
 WORKER = """
 import os, signal, sys

@@ -33,7 +33,7 @@ def sealed(hour: int, partition: int, *, revision: int = 0, state: bool = False,
     spec = ss.ProfileSpec(epsilon="1/20" if state else "1", domain=domain, max_count=20, **publish)  # type: ignore[arg-type]
     window = (START + hour * HOUR, START + (hour + 1) * HOUR)
     origin = Origin("states" if state else "hourly", revision, window, partition, of, of)
-    sketch = ss.Sketch.create(spec, None if state else ss.Key.generate(), origin=origin)
+    sketch = ss.Sketch.create(spec, None if state else ss.Key(bytes(range(16))), origin=origin)
     sketch.update(list(range(50)))
     made = sketch.seal()
     return SealedEntry(origin.name, revision, window, partition, made.seal_id, made.to_bytes())

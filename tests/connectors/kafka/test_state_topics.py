@@ -49,6 +49,21 @@ def stores(kafka: str) -> Iterator[Callable[[str, str], KafkaStore]]:
         one.close()
 
 
+@pytest.fixture
+def taken(
+    kafka: str, topic_name: Callable[[str], str], stores: Callable[[str, str], KafkaStore]
+) -> Iterator[tuple[Connection, Names, KafkaStore]]:
+    """An input and its topics, and a store that has taken its partition."""
+    names = Names(topic_name("g"), topic_name("t"))
+    connection = connected(kafka, names.group)
+    make(kafka, names.input)
+    kafka_topics.create(connection, names)
+    store = stores(names.group, names.input)
+    store.take(0)
+    yield connection, names, store
+    connection.close()
+
+
 def connected(kafka: str, group: str) -> Connection:
     return Connection({"bootstrap.servers": kafka, "group.id": group})
 
@@ -191,18 +206,12 @@ def test_a_state_topic_with_snapshots_of_another_input_is_refused_and_left_alone
 
 
 def test_a_state_topic_made_again_gets_the_whole_snapshot_of_a_running_worker(
-    kafka: str,
-    topic_name: Callable[[str], str],
+    taken: tuple[Connection, Names, KafkaStore],
     stores: Callable[[str, str], KafkaStore],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(topic_validation, "ASKED_TOGETHER_S", 0.0)
-    group, topic = topic_name("g"), topic_name("t")
-    connection, names = connected(kafka, group), Names(group, topic)
-    make(kafka, topic)
-    kafka_topics.create(connection, names)
-    store = stores(group, topic)
-    store.take(0)
+    connection, names, store = taken
     store.commit(0, snapshot(0, {"a": b"1"}))
     with connection.admin.client("deleting") as admin:
         admin.delete_topics([names.state])
@@ -215,10 +224,9 @@ def test_a_state_topic_made_again_gets_the_whole_snapshot_of_a_running_worker(
     store.commit(0, snapshot(0, {"c": b"3"}, frozenset({"a"})))
     store.close()
     assert [one.outcome for one in recover(connection, names, dry_run=True)] == ["healthy"]
-    found = stores(group, topic).take(0)
+    found = stores(names.group, names.input).take(0)
     assert isinstance(found, Restored)
     assert found.blobs == {"a": b"1", "c": b"3"}
-    connection.close()
 
 
 def test_a_worker_whose_state_topic_is_made_again_loses_nothing(kafka: str, tmp_path: Path) -> None:
@@ -247,19 +255,12 @@ def test_a_worker_whose_state_topic_is_made_again_loses_nothing(kafka: str, tmp_
 
 
 def test_a_state_topic_that_begins_to_forget_is_noticed_while_workers_run(
-    kafka: str,
-    topic_name: Callable[[str], str],
-    stores: Callable[[str, str], KafkaStore],
+    taken: tuple[Connection, Names, KafkaStore],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(topic_validation, "WATCH_SETTINGS_S", 0.0)
-    group, topic = topic_name("g"), topic_name("t")
-    connection, names = connected(kafka, group), Names(group, topic)
-    make(kafka, topic)
-    kafka_topics.create(connection, names)
-    store = stores(group, topic)
-    store.take(0)
+    connection, names, store = taken
     with caplog.at_level(logging.ERROR, "sketchstream.kafka"):
         store.commit(0, snapshot(0, {"a": b"1"}))
         assert "topic_forgets" not in caplog.text
@@ -268,4 +269,3 @@ def test_a_state_topic_that_begins_to_forget_is_noticed_while_workers_run(
         store.commit(0, snapshot(0, {}, frozenset({"a"})))
     assert f"event=topic_forgets topic={names.state}" in caplog.text
     assert "retention.ms is 1000000000, must be -1" in caplog.text
-    connection.close()

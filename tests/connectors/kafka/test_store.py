@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -143,7 +143,7 @@ def test_what_was_committed_is_what_a_successor_takes(app: App) -> None:
     app.fill()
     first = app.store()
     first.take(0)
-    big = secrets.token_bytes(1_700_000)
+    big = random.Random(1).randbytes(1_700_000)
     first.commit(0, snapshot(40, {"a": b"one", "b": big}, watermark=7))
     first.commit(0, snapshot(55, {"c": b"three"}, frozenset({"b"}), watermark=9))
     found = app.store().take(0)
@@ -294,7 +294,7 @@ def test_what_a_silent_partition_superseded_stays_on_the_disk_until_its_snapshot
     store = brisk.store(lag_s=1.0)
     assert store.rewrite_after_s == 6.0
     store.take(0)
-    store.commit(0, snapshot(10, {"old": secrets.token_bytes(20_000)}))
+    store.commit(0, snapshot(10, {"old": random.Random(1).randbytes(20_000)}))
     (superseded,) = {value[:64] for key, value in brisk.state_records() if key.endswith(b"old")}
     store.commit(0, snapshot(20, {"new": b"live"}))
     folder = own_broker.nodes[1].directory / "data" / f"{brisk.names.state}-0"

@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -81,11 +82,17 @@ def answered(seen: list, options: dict) -> bool:
     except EstimateError:
         return False
     json.loads(profile.to_json())
+    widths = {}
     for name in NUMBERS:
-        for level in (0.5, 0.95, 0.9999):
-            one = profile.interval(name, level)
-            assert all(map(math.isfinite, (one.value, one.low, one.high))), (name, level, one)
-            assert one.low <= one.value <= one.high, (name, level, one)
+        found = [profile.interval(name, level) for level in (0.5, 0.95, 0.9999)]
+        for one in found:
+            assert all(map(math.isfinite, (one.value, one.low, one.high))), (name, one)
+            assert one.low <= one.value <= one.high, (name, one)
+        for inner, outer in pairwise(found):
+            assert outer.low <= inner.low + 1e-9 * abs(inner.low), (name, inner, outer)
+            assert inner.high <= outer.high + 1e-9 * abs(outer.high), (name, inner, outer)
+        widths[name] = [one.high - one.low for one in found]
+    assert any(first < last for first, _, last in widths.values()), "more confidence takes more room"
     for name in ("fractions", "counts"):
         value, (low, high) = getattr(profile, name), profile.interval(name).T
         assert np.isfinite([value, low, high]).all(), name

@@ -113,6 +113,10 @@ def test_a_few_items_in_a_small_noisy_sketch_get_an_estimate(method, counts, for
             found = profile.interval(name)
             assert all(math.isfinite(number) for number in found.to_dict().values()), name
             assert found.low <= found.value <= found.high
+        truth = {"distinct": counts.size, "total": counts.sum(), "at_least.2": np.sum(counts >= 2)}
+        for name, true in truth.items():
+            surely = profile.interval(name, 0.9999)
+            assert surely.low <= true <= surely.high, name
         assert profile.distinct.low <= counts.size
         assert profile.entropy.high <= math.log(max(profile.distinct.high, 1.0)) + 1e-9
         profile.to_json()
@@ -163,7 +167,7 @@ def test_a_quantile_of_items_that_may_not_be_there_may_be_anything():
 
 def test_a_stack_of_unequal_parts_counts_each_by_its_own_load():
     """Added up, parts with loads 1:2:4:8 show 17% too few items."""
-    key, rng = ss.Key.generate(), np.random.default_rng(21)
+    key, rng = ss.Key(bytes(range(16))), np.random.default_rng(21)
     spec = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=1 << 14, levels=1))
     parts, start = [], 0
     for size in (2_000, 4_000, 8_000, 16_000):
@@ -228,7 +232,7 @@ def test_many_thrown_items_fall_as_hashed_ones_do():
     fast = bench.thrown(np.arange(numbers.size), numbers, slots, levels, np.random.default_rng(10))
     domain = ss.OpenDomain(slots=slots, levels=levels)
     spec = ss.ProfileSpec(epsilon="30", domain=domain, publish="state", intrusion=False)  # no noise to speak of
-    sketch = ss.Sketch.create(spec, ss.Key.generate())
+    sketch = ss.Sketch.create(spec, ss.Key(bytes(range(16))))
     sketch.update(np.repeat(np.arange(counts.size), counts))
     (state,) = observed(sketch.seal())
     assert sum(int(level.sum()) for level in fast) == state.edges @ state.values.sum(axis=0) == counts.sum()

@@ -1,0 +1,57 @@
+"""Configurations that several tests start from.
+
+In: nothing. Out: TOML texts. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+HOURLY_TOPIC = """
+[kafka]
+"bootstrap.servers" = "127.0.0.1:9092"
+"group.id" = "reach"
+[input]
+topic = "events"
+item = "user_id"
+time = "ts"
+partitioned_by = "item"
+partitioner = "murmur2"
+[key]
+file = "k"
+[[sketch]]
+name = "hourly"
+window = "1h"
+epsilon = 1
+domain = { slots = 1024, levels = 4 }
+"""
+"""A topic, and one hourly sketch of an open domain."""
+
+EVENTS_FILE = """
+[input]
+file = "events.jsonl"
+item = "user"
+item_type = "int"
+time = "ts"
+lateness = "1m"
+quorum = 1
+quorum_time = "1ms"
+"""
+"""A file of events, each of which moves the watermark; tables and keys of the input may follow."""
+
+SEALED_DIRECTORY = """
+[output]
+directory = "sealed"
+"""
+
+EVENTS_TOPIC = """
+[kafka]
+bootstrap.servers = "unused:9092"
+group.id = "reach"
+[input]
+topic = "events"
+item = "user"
+item_type = "int"
+time = "ts"
+partitioned_by = "item"
+partitioner = "murmur2"
+"""
+"""A topic for workers over ports in memory; tables and keys of the input may follow."""
