@@ -28,7 +28,8 @@ _HOMES = {
     "sketchstream.storage": ("load", "read"),
     "sketchstream.privacy.guarantee": ("Guarantee",),
     "sketchstream.privacy.ledger": ("Ledger",),
-    "sketchstream.query": ("Window", "Windows", "windows"),
+    "sketchstream.query": ("Window", "Windows"),
+    "sketchstream_connectors.published": ("windows",),
     "sketchstream.kinds.profile.estimate.result": ("Estimate", "Profile"),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
     "sketchstream.kinds.gaussian": ("DiscreteCalibration", "calibrate", "calibrate_discrete", "delta_of", "epsilon_of"),
@@ -149,10 +150,11 @@ if TYPE_CHECKING:
     from sketchstream.privacy.hygiene import Hardened, harden
     from sketchstream.privacy.ledger import Ledger
     from sketchstream.published import Origin, Release, SealedState, Stack, stack
-    from sketchstream.query import Window, Windows, windows
+    from sketchstream.query import Window, Windows
     from sketchstream.sketch import Sketch, merge
     from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
     from sketchstream.storage import load, read
+    from sketchstream_connectors.published import windows
 
 
 def __getattr__(name: str) -> object:

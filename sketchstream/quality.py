@@ -65,6 +65,11 @@ class Quality:
     share: Estimate | None = None
     admitted: Estimate | None = None
 
+    @property
+    def said(self) -> bool:
+        """Whether answers speak of it: a share is known, or it is known that none can be."""
+        return self.share is not None or self.reason == NEVER
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         out: dict[str, Any] = {"verdict": self.verdict, "reason": self.reason}

@@ -8,14 +8,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.privacy.guarantee import Context
-    from sketchstream.stream.plans import SketchPlan
     from sketchstream.stream.recover import Finding
     from sketchstream_connectors.kafka.client import Connection
     from sketchstream_connectors.kafka.topics import Names
@@ -76,36 +74,6 @@ def names(config: Config) -> Names:
         results=config.output.results_topic or None,
         dead_letter=config.input.dead_letter_topic or None,
         late=config.input.late_topic or None,
-    )
-
-
-def context(
-    config: Config,
-    plan: SketchPlan,
-    *,
-    partitions: int | None = None,
-    retention_ms: float | None = None,
-    counts: int = 1,
-) -> Context:
-    """The deployment around a sketch, for its guarantee: windows, partitions, the other sketches on the same input."""
-    from sketchstream.privacy.deployment import planned
-    from sketchstream.privacy.guarantee import Beside, Context
-
-    letters: Literal["payload", "envelope"] = "payload" if config.input.dead_letter_payload else "envelope"
-    return Context(
-        window_ms=plan.calendar.shortest_ms,
-        retention_ms=retention_ms,
-        partitions=partitions if config.from_kafka else None,
-        keyed=config.checked,
-        counts=counts,
-        diagnostics=config.privacy.diagnostics,
-        store="kafka" if config.from_kafka else "dir",
-        dead_letters=letters if config.input.dead_letter_topic else "none",
-        beside=tuple(
-            Beside.of(other.name, planned(other.spec), other.calendar.shortest_ms)
-            for other in config.sketches
-            if other.name != plan.name
-        ),
     )
 
 

@@ -1,6 +1,6 @@
 """A profile as a report: the numbers, two charts, and what is guaranteed.
 
-In: a profile, what is known of its window. Out: one HTML page. Touches: nothing.
+In: an answer. Out: one HTML page. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from sketchstream.kinds.profile.show import pages
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.query.answers import Answer
 
 
-def page(profile: Profile, source: str, facts: Mapping[str, Any] | None = None) -> str:
+def page(answer: Answer, source: str) -> str:
     """The report.
 
     Args:
-        profile: what was reconstructed.
+        answer: what was reconstructed.
         source: where it comes from, in a word or two.
-        facts: of its window, if it has one.
     """
-    known = dict(facts or {})
-    intervals = not known.get("repartitioned", False)
+    profile, known, intervals = answer.profile, answer.facts, answer.intervals
     reach, exact = pages.curves(profile, intervals)
     sections = [
         report.Section(

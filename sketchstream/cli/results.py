@@ -1,6 +1,6 @@
-"""Profiles on standard output: of one object, or of one window after another.
+"""Answers on standard output: of one object, or of one window after another.
 
-In: profiles, and what is known of their windows. Out: tables, JSON (one object a line), CSV. Touches: standard output.
+In: answers. Out: tables, JSON (one object a line), CSV. Touches: standard output.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from sketchstream.cli import progress, show
 from sketchstream.errors import EstimateError, MergeError
 
 if TYPE_CHECKING:
-    from sketchstream.cli.windows import Windows
     from sketchstream.cli.windows_report import WindowsReport
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published
+    from sketchstream.query.answers import Answer
     from sketchstream.query.sealed import SealedWindow
+    from sketchstream.query.windows import PublishedWindows
 
 SUMMARY: Final = ("distinct", "at_least.2", "at_least.10", "mean")
 """What the table of many windows shows of each."""
 
 
-def print_one(profile: Profile, form: show.Format, facts: Mapping[str, Any] | None = None) -> None:
-    """One profile; `facts` of its window stand before it."""
+def print_one(answer: Answer, form: show.Format) -> None:
+    """One answer; the facts of its window stand before its numbers."""
     from sketchstream.kinds.profile.show import export
 
-    known = dict(facts or {})
-    intervals = not known.get("repartitioned", False)
     if form == "json":
-        click.echo(show.as_json(known | _data(profile, intervals)))
+        click.echo(answer.to_json())
     elif form == "csv":
-        click.echo(profile.to_csv().rstrip("\n"))
+        click.echo(answer.to_csv().rstrip("\n"))
     else:
-        if known:
-            show.pairs(show.flatten(known))
+        if answer.facts:
+            show.pairs(show.flatten(answer.facts))
             click.echo()
+        profile, intervals = answer.profile, answer.intervals
         click.echo(export.heading(profile))
         rows = export.rows(profile)
         show.table(("", "estimate", "low", "high"), rows if intervals else [(*row[:2], "-", "-") for row in rows])
@@ -48,7 +48,7 @@ NO_INTERVALS: Final = "No intervals: partitions were added inside the window, so
 
 
 def print_windows(
-    published: Windows,
+    published: PublishedWindows,
     name: str,
     since: int | None,
     until: int | None,
@@ -65,7 +65,7 @@ def print_windows(
     with progress.Progress(f"reconstructing {name}") as bar:
         for number, window in enumerate(published.every(name, since, until)):
             try:
-                profile = published.profile(window, reconstruct)
+                answer = published.answer(window, reconstruct)
             except (EstimateError, MergeError) as error:  # the others have their answers all the same
                 unanswered += 1
                 if form == "json":
@@ -76,13 +76,13 @@ def print_windows(
                     rows.append((str(window.fields()["window_start"]), f"no answer: {error}", *("-" for _ in SUMMARY)))
                 continue
             if page is not None:
-                page.add(window, profile)
+                page.add(window, answer)
             if form == "json":
-                click.echo(show.as_json(window.fields() | _data(profile, not window.repartitioned)))
+                click.echo(answer.to_json())
             elif form == "csv":
-                _print_csv(profile, window, header=number == unanswered)
+                _print_csv(answer, header=number == unanswered)
             else:
-                rows.append(_row(profile, window))
+                rows.append(_row(answer, window))
             bar.advance()
     if unanswered and form != "csv":
         click.echo(f"sketchstream: {unanswered} windows have no answer: their rows say why", err=True)
@@ -91,43 +91,27 @@ def print_windows(
         show.table(columns, rows, f"sketch {name}: estimate [95% interval]")
 
 
-def _data(profile: Profile, intervals: bool) -> dict[str, Any]:
-    """The profile's plain data; ends of intervals are null where none is given."""
-    data = profile.to_dict()
-    return data if intervals else {name: _bare(value) for name, value in data.items()}
-
-
-def _bare(value: Any) -> Any:
-    """Estimates without their ends."""
-    if not isinstance(value, dict):
-        return value
-    if value.keys() == {"value", "low", "high"}:
-        return {"value": value["value"], "low": None, "high": None}
-    return {name: _bare(inner) for name, inner in value.items()}
-
-
-def _print_csv(profile: Profile, window: SealedWindow, *, header: bool) -> None:
-    """A window's profile with its start and completeness in front of every line."""
-    fields = window.fields()
-    names, *lines = profile.to_csv().rstrip("\n").split("\n")
+def _print_csv(answer: Answer, *, header: bool) -> None:
+    """A window's answer with its start and completeness in front of every line."""
+    names, *lines = answer.to_csv().rstrip("\n").split("\n")
     if header:
         click.echo(f"window_start,complete,{names}")
-    front = f"{fields['window_start']},{str(window.complete).lower()}"
+    front = f"{answer.facts['window_start']},{str(answer.facts['complete']).lower()}"
     click.echo("\n".join(f"{front},{line}" for line in lines))
 
 
-def _row(profile: Profile, window: SealedWindow) -> tuple[str, ...]:
+def _row(answer: Answer, window: SealedWindow) -> tuple[str, ...]:
     """A window's line in the table of many."""
     cells = []
     for name in SUMMARY:
         kind, _, k = name.partition(".")
-        if kind == "at_least" and int(k) > profile.max_count:
+        if kind == "at_least" and int(k) > answer.profile.max_count:
             cells.append("-")
             continue
-        one = profile.interval(name)
-        ends = "" if window.repartitioned else f" [{show.number(one.low)}, {show.number(one.high)}]"
+        one = answer.profile.interval(name)
+        ends = f" [{show.number(one.low)}, {show.number(one.high)}]" if answer.intervals else ""
         cells.append(f"{show.number(one.value)}{ends}")
-    return str(window.fields()["window_start"]), window.describe(), *cells
+    return str(answer.facts["window_start"]), window.describe(), *cells
 
 
 def statement(guarantee: Mapping[str, Any] | None) -> list[tuple[str, Sequence[str]]]:

@@ -15,9 +15,11 @@ from zoneinfo import ZoneInfo
 from sketchstream import report
 from sketchstream.cli import results, show
 from sketchstream.kinds.profile.show import pages
+from sketchstream.query.history import start_labels
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.result import Estimate, Profile
+    from sketchstream.kinds.profile.estimate.result import Estimate
+    from sketchstream.query.answers import Answer
     from sketchstream.query.sealed import SealedWindow
 
 FOLDS: Final = 100
@@ -43,10 +45,10 @@ class WindowsReport:
     folds: deque[report.Fold] = field(default_factory=lambda: deque(maxlen=FOLDS))
     guarantee: Mapping[str, Any] | None = None
 
-    def add(self, window: SealedWindow, profile: Profile) -> None:
+    def add(self, window: SealedWindow, answer: Answer) -> None:
         """One more window, later than those before."""
         start = datetime.fromtimestamp(window.window[0] / 1000, ZoneInfo(self.timezone))
-        intervals = not window.repartitioned
+        profile, intervals = answer.profile, answer.intervals
         self.starts.append(start)
         self.rows.append(pages.numbers(profile, NUMBERS))
         self.status.append(window.describe())
@@ -101,14 +103,6 @@ class WindowsReport:
         for label, row, status, intervals in zip(labels, self.rows, self.status, self.intervals, strict=True):
             rows.append((label, *(_cell(one, intervals) for one in row.values()), status))
         return report.Table("All windows: estimate [95% interval]", columns, rows)
-
-
-def start_labels(starts: Sequence[datetime]) -> list[str]:
-    """Starts of windows as short texts: months or days alone where all of them begin with one."""
-    if all(when.hour == when.minute == 0 for when in starts):
-        months = all(when.day == 1 for when in starts) and len(starts) > 1
-        return [f"{when:%Y-%m}" if months else f"{when:%Y-%m-%d}" for when in starts]
-    return [f"{when:%m-%d %H:%M}" for when in starts]
 
 
 def _cell(one: Estimate | None, intervals: bool) -> str:

@@ -1,10 +1,11 @@
-"""What workers have published, for notebooks: one object a window, and a table of all.
+"""What workers have published: windows, the answer for each, and for notebooks one object a window.
 
-In: a configuration. Out: `Windows`. Touches: the sealed topic or folder, reading.
+In: sealed sketches and frontiers, a configuration. Out: `Window`, `Windows` and what makes them. Touches: what its
+sources read.
 """
 
 from __future__ import annotations
 
-from sketchstream.query.history import Window, Windows, windows
+from sketchstream.query.history import Window, Windows
 
-__all__ = ["Window", "Windows", "windows"]
+__all__ = ["Window", "Windows"]

@@ -6,11 +6,9 @@ Touches: the sealed topic or folder, reading, once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, overload
 from zoneinfo import ZoneInfo
 
@@ -20,14 +18,16 @@ import numpy.typing as npt
 from sketchstream import report
 from sketchstream.cards import drawn
 from sketchstream.errors import MissingExtraError
+from sketchstream.query.windows import to_ms
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-    from sketchstream.cli.windows import Windows as Deployment
     from sketchstream.kinds.profile.estimate.result import Estimate, Profile
     from sketchstream.published import Published
+    from sketchstream.query.answers import Answer
     from sketchstream.query.sealed import SealedWindow
+    from sketchstream.query.windows import PublishedWindows
 
 NUMBERS: Final = ("distinct", "at_least.2", "at_least.10", "total", "mean", "entropy")
 """Numbers of a table of windows, unless others are asked for."""
@@ -41,8 +41,8 @@ class Window:
     Its profile is computed when it is first asked for; asking again, or otherwise, costs no more privacy.
     """
 
-    def __init__(self, deployment: Deployment, found: SealedWindow) -> None:
-        self._deployment = deployment
+    def __init__(self, published: PublishedWindows, found: SealedWindow) -> None:
+        self._published = published
         self._found = found
 
     @property
@@ -73,15 +73,20 @@ class Window:
     @cached_property
     def published(self) -> Published:
         """What was published: partitions of a keyed input stacked, others merged."""
-        return self._deployment.result(self._found)
+        return self._published.result(self._found)
 
     @cached_property
+    def answer(self) -> Answer:
+        """What `sketchstream profile -c` and the results topic give out of this window."""
+        return self._published.answer(self._found)
+
+    @property
     def profile(self) -> Profile:
         """The profile by the default method; its guarantee knows the deployment.
 
         For another method: `published.profile(method=...)`.
         """
-        return self._deployment.profile(self._found, lambda published: published.profile())
+        return self.answer.profile
 
     @property
     def intervals(self) -> bool:
@@ -103,7 +108,7 @@ class Window:
         return self.profile._repr_html_()
 
     def _when(self, end: int) -> datetime:
-        zone = ZoneInfo(self._deployment.config.plan(self._found.sketch).calendar.timezone)
+        zone = ZoneInfo(self._published.config.plan(self._found.sketch).calendar.timezone)
         return datetime.fromtimestamp(self._found.window[end] / 1000, zone)
 
 
@@ -173,7 +178,6 @@ class Windows(Sequence[Window]):
 
     def _repr_html_(self) -> str:
         """For notebooks: the trend, and a table of all windows."""
-        from sketchstream.cli.windows_report import start_labels
         from sketchstream.kinds.profile.estimate.result import shown
         from sketchstream.kinds.profile.show import pages
 
@@ -191,39 +195,37 @@ class Windows(Sequence[Window]):
         return report.card(repr(self)[1:-1], tables=[table], charts=charts, note=note)
 
 
-def windows(
-    config: str | os.PathLike[str],
-    sketch: str | None = None,
-    *,
-    since: Time | None = None,
-    until: Time | None = None,
+def history(
+    published: PublishedWindows, sketch: str | None = None, since: Time | None = None, until: Time | None = None
 ) -> Windows:
-    """What the workers of a configuration have published: one object a window, ascending.
+    """The windows of one sketch, ascending.
 
     Args:
-        config: the configuration file.
+        published: what was published.
         sketch: name of the sketch; may be left out where the configuration has one only.
         since: windows that start at or after this time: RFC 3339 text, or a datetime with a timezone.
         until: windows that end at or before this time.
 
     Raises:
-        ConfigError: the configuration, the sketch's name or a time cannot be used.
+        ConfigError: the sketch's name or a time cannot be used.
         StoreError, BrokerError: what was published cannot be read.
     """
-    from sketchstream.cli import windows as published
-
     first, last = _moment(since, "since"), _moment(until, "until")
-    with published.opened(Path(config)) as deployment:
-        plan = deployment.plan(sketch)
-        found = [Window(deployment, one) for one in deployment.every(plan.name, first, last)]
-    return Windows(plan.name, found)
+    plan = published.plan(sketch)
+    return Windows(plan.name, [Window(published, one) for one in published.every(plan.name, first, last)])
 
 
 def _moment(given: Time | None, name: str) -> int | None:
     """Milliseconds of a time."""
-    from sketchstream.cli import windows as published
+    return to_ms(given.isoformat() if isinstance(given, datetime) else given, name)
 
-    return published.moment(given.isoformat() if isinstance(given, datetime) else given, name)
+
+def start_labels(starts: Sequence[datetime]) -> list[str]:
+    """Starts of windows as short texts: months or days alone where all of them begin with one."""
+    if all(when.hour == when.minute == 0 for when in starts):
+        months = all(when.day == 1 for when in starts) and len(starts) > 1
+        return [f"{when:%Y-%m}" if months else f"{when:%Y-%m-%d}" for when in starts]
+    return [f"{when:%m-%d %H:%M}" for when in starts]
 
 
 def _times(found: Iterable[datetime]) -> npt.NDArray[Any]:

@@ -127,7 +127,7 @@ class SealedWindow:
             out["repartitioned"] = True
         if self.deleted:
             out["deleted"] = True
-        if self.quality.share is not None or self.parts[0].spec.unit == "item":
+        if self.quality.said:
             out["quality"] = self.quality.to_dict()
         return out
 

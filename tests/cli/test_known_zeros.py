@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from sketchstream import ClosedDomain, EstimateError, OpenDomain, Origin, ProfileSpec, Sketch
-from sketchstream.cli import windows
 from sketchstream.config.loader import Config
 from sketchstream.hashing import Key
 from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 from sketchstream.query.sealed import SealedReader
+from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream_connectors.files.publisher import DirectoryPublisher
 from sketchstream_connectors.files.sealed import DirectorySealed
@@ -61,9 +61,9 @@ def ask(folder: Path, partitioner: str) -> list[float]:
     path = folder / "c.toml"
     config = Config.parse(CONFIG.format(partitioner=partitioner, spec=SPEC_TEXT), path)
     source = DirectorySealed(folder / "sealed")
-    published = windows.Windows(config, SealedReader(source), source)
+    published = PublishedWindows(config, SealedReader(source), source)
     (window,) = published.every("s", None, None)
-    profile = published.profile(window, lambda one: one.profile(method="inverse"))
+    profile = published.answer(window, lambda one: one.profile(method="inverse")).profile
     assert window.complete
     assert profile.facts.d == 12
     assert profile.fractions.sum() + profile.above.value == pytest.approx(1)

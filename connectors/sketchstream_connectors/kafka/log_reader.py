@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition
 
 READ_TIMEOUT_S = 60.0
+FETCH_WAIT_MS = 20
+"""How long a broker holds a fetch for which there is nothing new. It answers one request of a connection at a time, so
+a fetch at the end of a partition keeps the next question waiting."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Log:
         tail: `advance` starts that many records before the end of each partition, instead of at the beginning.
         only: read that partition only.
         fetch_bytes: most that the broker sends of one partition at a time.
+        poll_records: most that the client decodes at a time. Who stops early wants few.
     """
 
     def __init__(
@@ -46,13 +50,19 @@ class Log:
         tail: int | None = None,
         only: int | None = None,
         fetch_bytes: int = 8 * 2**20,
+        poll_records: int = 500,
     ) -> None:
         self._topic = topic
         self._only = only
         self._tail = tail
+        self._poll_records = poll_records
         self._positions: dict[int, int] = {}
         self._consumer: KafkaConsumer = connection.consumer(
-            group_id=None, group_instance_id=None, max_partition_fetch_bytes=fetch_bytes, metrics_enabled=False
+            group_id=None,
+            group_instance_id=None,
+            max_partition_fetch_bytes=fetch_bytes,
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+            metrics_enabled=False,
         )
 
     def extent(self) -> Extent:
@@ -126,7 +136,7 @@ class Log:
         deadline = time.monotonic() + READ_TIMEOUT_S
         while wanted:
             with ours(f"reading {self._topic!r}"):
-                found = self._consumer.poll(timeout_ms=500)
+                found = self._consumer.poll(timeout_ms=500, max_records=self._poll_records)
             if found:
                 deadline = time.monotonic() + READ_TIMEOUT_S
             elif time.monotonic() > deadline:
@@ -139,7 +149,11 @@ class Log:
             over |= at_end
             done = at_end | {p for p in wanted if enough(p)}
             if done:
-                wanted -= done  # not paused: what the client holds of a paused partition keeps it from fetching others
+                wanted -= done
+                if wanted:
+                    # not paused: what the client holds of a paused partition keeps it from fetching others
+                    with ours(f"reading {self._topic!r}"):
+                        self._consumer.assign([self._at(p) for p in sorted(wanted)])
                 yield [], set(over)
 
     def fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:

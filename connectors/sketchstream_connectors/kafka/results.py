@@ -1,4 +1,4 @@
-"""Finished results in a topic: the profile of every window as JSON, once its last partition is done.
+"""Finished results in a topic: the answer for every window as JSON, once its last partition is done.
 
 In: the sealed topic. Out: one record a window, key `sketch/revision/start`. Touches: the results topic, a thread.
 
@@ -8,21 +8,21 @@ the same key and, because reconstruction is deterministic, the same numbers.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import EstimateError, MergeError
-from sketchstream.query.sealed import SealedReader, SealedWindow
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.published import published_in_topic
 from sketchstream_connectors.kafka.publisher import Outlet
-from sketchstream_connectors.kafka.sealed import KafkaSealedSource
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
+    from sketchstream.query.sealed import SealedReader, SealedWindow
+    from sketchstream.query.windows import PublishedWindows
 
 log = logging.getLogger("sketchstream.kafka")
 
@@ -32,16 +32,6 @@ EVERY_S = 5.0
 def result_key(window: SealedWindow) -> str:
     """What names one result."""
     return f"{window.sketch}/{window.revision}/{window.window[0]}"
-
-
-def result_value(window: SealedWindow, *, partitioned: bool) -> bytes:
-    """The JSON of one complete window: what `profile -c --format json` prints, intervals null where there are none."""
-    from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
-
-    profile = window.result(partitioned=partitioned).profile()
-    if window.known_zeros and partitioned:
-        profile = with_zeros(profile, window.known_zeros)
-    return json.dumps(window.fields() | profile.to_dict(), separators=(",", ":")).encode()
 
 
 class KafkaResults:
@@ -69,27 +59,26 @@ class KafkaResults:
         self._thread.start()
 
     def _run(self) -> None:
-        reader: SealedReader | None = None
+        published: PublishedWindows | None = None
         while not self._stopped.wait(self._every_s):
             try:
                 if not self._mine():
                     self._done = None  # another worker may publish meanwhile: look again before the next time
                     continue
-                if reader is None:
-                    source = KafkaSealedSource(self._connection, self._config.sealed_topic or "")
-                    reader = SealedReader(source, self._config.quality_rule)
-                self.look(reader)
+                if published is None:
+                    published = published_in_topic(self._connection, self._config)
+                self.look(published.anew())
             except Exception as error:  # the next look may do better; a thread that died would not be seen
                 log.warning("event=results_delayed error=%s", type(error).__name__)
-                reader = self._closed(reader)
-        self._closed(reader)
+                published = self._closed(published)
+        self._closed(published)
 
     @staticmethod
-    def _closed(reader: SealedReader | None) -> None:
-        if reader is not None:
-            reader.close()
+    def _closed(published: PublishedWindows | None) -> None:
+        if published is not None:
+            published.reader.close()
 
-    def look(self, reader: SealedReader) -> int:
+    def look(self, published: PublishedWindows) -> int:
         """Publish what is complete and not published yet; how many results that were."""
         topic = self._config.output.results_topic
         if self._done is None:
@@ -98,12 +87,12 @@ class KafkaResults:
         done = self._done
         n = 0
         for plan in self._config.sketches:
-            for window in self._unsettled(reader, plan.name):
+            for window in self._unsettled(published.reader, plan.name):
                 key = result_key(window)
                 if not window.whole or key in done or self._stopped.is_set():
                     continue
                 try:
-                    value = result_value(window, partitioned=self._config.input.partitioned_by != "none")
+                    value = published.answer(window).to_json().encode()
                 except (EstimateError, MergeError) as error:  # it will never be otherwise, and others come after it
                     what = (plan.name, window.window[0], type(error).__name__)
                     log.warning("event=result_impossible sketch=%s window_start=%d error=%s", *what)

@@ -15,15 +15,16 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sketchstream.errors import SketchstreamError
 from sketchstream.stream import window_ranges
 from sketchstream.stream.interfaces import GROWTH, LATE, Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows import NO_TIME, within
 from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.log_reader import Extent, Log
 
 log = logging.getLogger("sketchstream.kafka")
 
@@ -130,29 +131,28 @@ def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier 
         return None
 
 
-def _through(named: tuple[str, int, int], value: bytes | None) -> int:
-    """How far a frontier's record says that its partition has published; no time at all if it is not one."""
-    frontier = read_frontier(named, value)
-    return NO_TIME if frontier is None else frontier.published_through
-
-
 @dataclass
 class Seen:
     """Newest frontiers that were read so far, by (sketch, revision, partition)."""
 
     frontiers: dict[tuple[str, int, int], Frontier] = field(default_factory=dict)
 
-    def add(self, record: Any) -> Frontier | None:
-        """Take in one record of the client; the frontier that it holds, if that is news."""
+    def add(self, record: Any) -> None:
+        """Take in one record of the client, if it holds a frontier."""
         named = read_key(record.key)
-        if named is None or len(named) == 2:
-            return None
-        frontier = read_frontier(named, record.value)
-        known = self.frontiers.get(named)
-        if frontier is None or (known is not None and frontier.sequence < known.sequence):
-            return None
-        self.frontiers[named] = frontier
-        return frontier
+        if named is not None and len(named) == 3:
+            frontier = read_frontier(named, record.value)
+            if frontier is not None:
+                self.is_news(frontier)
+
+    def is_news(self, frontier: Frontier) -> bool:
+        """Take in a frontier; False if a newer one of its partition is known."""
+        name = (frontier.sketch, frontier.revision, frontier.partition)
+        known = self.frontiers.get(name)
+        if known is not None and frontier.sequence < known.sequence:
+            return False
+        self.frontiers[name] = frontier
+        return True
 
 
 MARGIN_MS = 3_600_000
@@ -225,9 +225,9 @@ class _Windows:
 
 
 class KafkaSealedSource:
-    """See `ports.SealedSource`. Nothing is remembered between two calls but the newest frontiers.
+    """A `SealedSource` over the sealed topic. Between two calls only the newest frontiers and open consumers are kept.
 
-    A `read` that is not exhausted has a consumer of its own: another one may begin meanwhile.
+    Consumers are used again. A `read` that is not exhausted keeps its own: another one may begin meanwhile.
 
     Args:
         connection: of the cluster.
@@ -237,37 +237,72 @@ class KafkaSealedSource:
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection
         self._topic = topic
-        self._bodies: Log | None = None
+        self._idle: list[Log] = []
+        self._closed = False
         self._seen = Seen()
+        self._heard: dict[int, tuple[int, int]] = {}
 
     def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
         """Newest frontier of each (sketch, revision, partition) near the ends of the partitions; of one sketch, or all.
 
-        The end of each partition is read, and more of it as long as nothing is said there of the sketch.
+        The end of each partition is read, and more of it as long as nothing is said there of the sketch. What an
+        earlier call has read is not read again.
         """
         with self._reading() as log_:
-            extent = log_.extent()
-            left = dict(extent.ends)
-            tail = TAIL
-            while left:
-                starts = {p: max(extent.begins[p], extent.ends[p] - tail) for p in left}
-                for records, _ in log_.batches(starts, left):
-                    for record in records:
-                        self._seen.add(record)
-                said = {one.partition for one in self._frontiers(sketch)}
-                left = {p: start for p, start in starts.items() if start > extent.begins[p] and p not in said}
-                tail *= 8
+            self._hear(log_, log_.extent(), sketch)
         return self._frontiers(sketch)
+
+    def _hear(self, log_: Log, extent: Extent, sketch: str | None) -> None:
+        """Read the frontiers near the ends, as far as they are not known."""
+        starts = {}
+        for p, end in extent.ends.items():
+            low, high = self._heard.get(p, (end, -1))
+            # offsets that have gone back are those of another topic of this name
+            starts[p] = high if extent.begins[p] <= high <= end <= high + TAIL else max(extent.begins[p], end - TAIL)
+            self._heard[p] = (low if starts[p] == high else starts[p], end)
+        self._take_frontiers(log_, starts, extent.ends)
+        tail = TAIL
+        while True:
+            tail *= 8
+            said = {one.partition for one in self._frontiers(sketch)}
+            ends = {p: low for p, (low, _) in self._heard.items() if p not in said and low > extent.begins.get(p, low)}
+            if not ends:
+                return
+            starts = {p: max(extent.begins[p], extent.ends[p] - tail) for p in ends}
+            self._take_frontiers(log_, starts, ends)
+            for p, start in starts.items():
+                self._heard[p] = (min(start, ends[p]), self._heard[p][1])
+
+    def _take_frontiers(self, log_: Log, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """Take in the frontiers between these offsets."""
+        for records, _ in log_.batches(starts, ends):
+            for record in records:
+                self._seen.add(record)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Log]:
-        """A consumer that nobody else reads with."""
-        reader = Log(self._connection, self._topic, fetch_bytes=SOURCE_FETCH_BYTES)
+        """A consumer that nobody else reads with; it is kept for the next reader."""
+        reader = (
+            self._idle.pop()
+            if self._idle
+            else Log(self._connection, self._topic, fetch_bytes=SOURCE_FETCH_BYTES, poll_records=TAIL)
+        )
         try:
             yield reader
-        finally:
+        except SketchstreamError:  # it may go on failing
             with contextlib.suppress(Exception):
                 reader.close()
+            raise
+        except BaseException:
+            self._keep(reader)
+            raise
+        self._keep(reader)
+
+    def _keep(self, reader: Log) -> None:
+        if self._closed:
+            reader.close()
+        else:
+            self._idle.append(reader)
 
     def _frontiers(self, sketch: str | None) -> list[Frontier]:
         return [one for one in self._seen.frontiers.values() if sketch is None or one.sketch == sketch]
@@ -275,21 +310,28 @@ class KafkaSealedSource:
     def read(
         self, sketch: str | None = None, since: int | None = None, until: int | None = None
     ) -> Iterator[Frontier | SealedEntry | Deleted]:
-        """Frontiers and bodies in a range of time; see `ports.SealedSource`.
+        """Frontiers and bodies in a range of time; see `SealedSource`.
 
         A body of which a chunk is missing was cut short by a crash, and comes again, whole. Reading begins at the
         first record that is stamped with a time in the range. It ends where every partition's frontier has passed the
         range, so a second publication that came later is seen by those only who read the whole topic.
         """
-        newest = self.frontiers(sketch)
-        yield from newest
         with self._reading() as log_:
-            yield from self._read(log_, newest, sketch, since, until)
+            extent = log_.extent()
+            self._hear(log_, extent, sketch)
+            newest = self._frontiers(sketch)
+            yield from newest
+            yield from self._read(log_, extent, newest, sketch, since, until)
 
     def _read(
-        self, log_: Log, newest: Sequence[Frontier], sketch: str | None, since: int | None, until: int | None
+        self,
+        log_: Log,
+        extent: Extent,
+        newest: Sequence[Frontier],
+        sketch: str | None,
+        since: int | None,
+        until: int | None,
     ) -> Iterator[Frontier | SealedEntry | Deleted]:
-        extent = log_.extent()
         starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
         revisions: dict[str, int] = {}
         for one in newest:
@@ -313,20 +355,21 @@ class KafkaSealedSource:
                 if named is None:
                     continue
                 name = named[0].sketch if len(named) == 2 else named[0]
+                frontier = None if len(named) == 2 else read_frontier(named, record.value)
                 if record.partition in trimmed and (record.partition, name) not in begun and sketch in (None, name):
                     begun.add((record.partition, name))
-                    first = named[0].window[0] if len(named) == 2 else _through(named, record.value)
-                    yield Deleted(name, record.partition, first)
+                    first = NO_TIME if frontier is None else frontier.published_through
+                    yield Deleted(name, record.partition, named[0].window[0] if len(named) == 2 else first)
                 if len(named) == 2:
                     body, number = named
                     if sketch in (None, body.sketch) and within(body.window, since, until):
                         windows.add(body, number, record.offset, record.value or b"")
                     continue
-                frontier = self._seen.add(record)
-                said = read_frontier(named, record.value)
-                if said is not None and said.revision == revisions.get(said.sketch, 0):
-                    passed[record.partition][said.sketch] = said.published_through
-                if frontier is not None and sketch in (None, frontier.sketch):
+                if frontier is None:
+                    continue
+                if frontier.revision == revisions.get(name, 0):
+                    passed[record.partition][name] = frontier.published_through
+                if self._seen.is_news(frontier) and sketch in (None, name):
                     yield frontier
             for partition in at_end:
                 passed[partition] = dict.fromkeys(revisions, math.inf)
@@ -335,9 +378,8 @@ class KafkaSealedSource:
 
     def _fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:
         """Chunks of a body that were not kept; another consumer brings them, so that the first one keeps its place."""
-        if self._bodies is None:
-            self._bodies = Log(self._connection, self._topic)
-        return self._bodies.fetch(partition, offsets)
+        with self._reading() as log_:
+            return log_.fetch(partition, offsets)
 
     def sketches(self) -> Sequence[str]:
         """Names of the sketches of which anything is known."""
@@ -352,6 +394,9 @@ class KafkaSealedSource:
         return sorted(names)
 
     def close(self) -> None:
-        """Let go."""
-        if self._bodies is not None:
-            self._bodies.close()
+        """Close the consumers."""
+        self._closed = True
+        for reader in self._idle:
+            with contextlib.suppress(Exception):
+                reader.close()
+        self._idle.clear()

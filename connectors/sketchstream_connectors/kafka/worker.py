@@ -1,6 +1,6 @@
 """Everything a worker needs of Kafka, from one configuration.
 
-In: a `Config` whose input is a topic. Out: source, store, publisher and sink of one worker, or the source of a reader.
+In: a `Config` whose input is a topic. Out: source, store, publisher and sink of one worker.
 Touches: the cluster.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,27 +17,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from sketchstream.errors import BrokerError, ConfigError, DataLossError
-from sketchstream.stream import checkpoint, partitioner_detection
+from sketchstream.errors import BrokerError, ConfigError
+from sketchstream.stream import partitioner_detection
 from sketchstream.stream.interfaces import Chunk, Publisher, Sink
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.worker import Progress, Settings, Worker
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.files.publisher import Both, DirectoryPublisher
 from sketchstream_connectors.kafka import sample as kafka_sample
-from sketchstream_connectors.kafka.blobs import Reader
 from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.pointer import Pointer
 from sketchstream_connectors.kafka.preflight import timestamps_ahead_ms
 from sketchstream_connectors.kafka.publisher import KafkaPublisher, KafkaSink
-from sketchstream_connectors.kafka.recover import read_manifest
 from sketchstream_connectors.kafka.results import KafkaResults
 from sketchstream_connectors.kafka.sample import decoder_of
-from sketchstream_connectors.kafka.sealed import KafkaSealedSource
 from sketchstream_connectors.kafka.source import KafkaSource
 from sketchstream_connectors.kafka.store import KafkaStore
 from sketchstream_connectors.kafka.topic_validation import check_writable
-from sketchstream_connectors.kafka.topics import former_state_topic, state_topic
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -257,53 +251,3 @@ def open_worker(
         metrics=metrics,
         progress=progress,
     )
-
-
-def open_windows(config: Config) -> dict[str, list[tuple[int, int]]]:
-    """Windows that are open in the newest snapshots of the group, by sketch; who may not read those hears of none."""
-    connection = connect(config)
-    manifests: list[dict[str, Any]] = []
-    try:
-        topic = config.input.topic or ""
-        pointers = {
-            place.partition: Pointer.from_text(offset.metadata or "")
-            for place, offset in connection.admin.committed(config.group).items()
-            if place.topic == topic
-        }
-        names = (state_topic(config.group, topic), former_state_topic(config.group, topic))
-        for name in (name for name in names if name is not None):
-            state = connection.admin.topic(name)
-            here = {
-                partition: pointer
-                for partition, pointer in sorted(pointers.items())
-                if pointer is not None and pointer.manifest >= 0 and state and pointer.state_id == state.topic_id
-            }
-            if here:
-                reader = Reader(connection, topic, name)
-                try:
-                    manifests += [read_manifest(reader, p, pointer)["manifest"] for p, pointer in here.items()]
-                finally:
-                    reader.close()
-    except (BrokerError, DataLossError) as error:
-        log.info("event=open_windows_unknown reason=%s", error)
-    finally:
-        connection.close()
-    return checkpoint.open_windows(manifests)
-
-
-def retention_ms(config: Config) -> float | None:
-    """How long the input topic keeps records, infinity for ever; None for who may not ask, or hears nothing."""
-    connection = connect(config)
-    try:
-        kept = int(connection.admin.configs(config.input.topic or "").get("retention.ms", "-1"))
-    except (BrokerError, ConfigError) as error:
-        log.info("event=retention_unknown reason=%s", error)
-        return None
-    finally:
-        connection.close()
-    return math.inf if kept < 0 else float(kept)
-
-
-def open_sealed(config: Config) -> KafkaSealedSource:
-    """The source of a reader of the sealed topic."""
-    return KafkaSealedSource(connect(config), config.sealed_topic or "")

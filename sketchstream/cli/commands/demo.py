@@ -160,11 +160,12 @@ def _write_stream(folder: Path, flights: Flights, dials: Dials) -> Config:
 
 def _profiles(configuration: Path) -> Iterator[Profile]:
     """The profile of each month, from what was published."""
-    from sketchstream.cli import windows
+    from sketchstream.cli import clusters
+    from sketchstream_connectors.published import open_published
 
-    with windows.opened(configuration) as published:
+    with open_published(clusters.load(configuration)) as published:
         for window in published.every(SKETCH, None, None):
-            yield published.profile(window, lambda one: one.profile())
+            yield published.answer(window).profile
 
 
 def _print(rows: Sequence[Row], folder: Path, dials: Dials, seconds: float, form: show.Format) -> None:

@@ -49,8 +49,9 @@ def command(files: tuple[Path, ...], config_file: Path | None, form: show.Format
       sketchstream ledger monday.sealed tuesday.sealed
       sketchstream ledger -c sketchstream.toml --format json
     """
-    from sketchstream.cli import windows
+    from sketchstream.cli import clusters
     from sketchstream.errors import ConfigError
+    from sketchstream_connectors.published import open_published
 
     if bool(files) == (config_file is not None):
         msg = "give either sketch files or -c"
@@ -61,7 +62,7 @@ def command(files: tuple[Path, ...], config_file: Path | None, form: show.Format
     if config_file is None:
         _together(_of_files(files), form)
         return
-    with windows.opened(config_file) as reader:
+    with open_published(clusters.load(config_file)) as reader:
         _together(reader.deployment(), form)
 
 

@@ -26,10 +26,11 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
     Example:
       sketchstream merge site1.sealed site2.sealed -o both.sealed
     """
-    from sketchstream.cli import sketches, windows
+    from sketchstream.cli import sketches
     from sketchstream.errors import MergeError
     from sketchstream.files import PUBLIC, write_durably
     from sketchstream.published import SealedState
+    from sketchstream.query.profiles import gain
     from sketchstream.sketch import merge
 
     sketches.require_free(output)
@@ -47,7 +48,7 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
             "file": str(output),
             "parts": len(parts),
             "layers": len(merged.layers),
-            "error_factor": round(windows.gain(merged) / windows.gain(parts[0]), 4),
+            "error_factor": round(gain(merged) / gain(parts[0]), 4),
         },
         form,
     )

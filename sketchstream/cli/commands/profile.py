@@ -8,19 +8,19 @@ directory.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
-    from sketchstream.cli.windows import Windows
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published
+    from sketchstream.query.answers import Answer
+    from sketchstream.query.windows import PublishedWindows
 
 METHODS: Final = ("likelihood", "circulant", "inverse", "monotone")
 NORMS: Final = {"1": 1, "2": 2, "inf": math.inf}
@@ -89,9 +89,9 @@ def command(
       sketchstream profile -c sketchstream.toml --sketch hourly --all --format json
       sketchstream profile -c sketchstream.toml --sketch hourly --all --html report.html
     """
-    from sketchstream.cli import results, sketches, windows
-    from sketchstream.cli.windows_report import WindowsReport
+    from sketchstream.cli import results, sketches
     from sketchstream.errors import ConfigError
+    from sketchstream.query.answers import Answer, of_file
 
     how = Method(method, norm, beta, max_count)
     if (file is None) == (config_file is None):
@@ -105,9 +105,9 @@ def command(
             msg = "--sketch, --from, --to, --all and --merge belong to -c"
             raise ConfigError(msg)
         published = sketches.read_published(file, "profile")
-        profile = how.apply(published)
-        present(profile, plot, html, file.name)
-        results.print_one(profile, form)
+        answer = of_file(published, how.apply(published))
+        present(answer, plot, html, file.name)
+        results.print_one(answer, form)
         return
     assert config_file is not None
     if every and merge:
@@ -116,10 +116,16 @@ def command(
     if every and plot is not None:
         msg = "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html"
         raise ConfigError(msg)
-    since, until = windows.moment(from_, "--from"), windows.moment(to, "--to")
-    with windows.opened(config_file) as published_windows:
+    from sketchstream.cli import clusters
+    from sketchstream.query.windows import to_ms
+    from sketchstream_connectors.published import open_published
+
+    since, until = to_ms(from_, "--from"), to_ms(to, "--to")
+    with open_published(clusters.load(config_file)) as published_windows:
         plan = published_windows.plan(sketch)
         if every:
+            from sketchstream.cli.windows_report import WindowsReport
+
             page = None if html is None else WindowsReport(plan.name, plan.calendar.timezone)
             results.print_windows(published_windows, plan.name, since, until, how.apply, form, page)
             _mention_open(published_windows, plan.name)
@@ -130,38 +136,33 @@ def command(
             found = list(published_windows.every(plan.name, since, until))
             merged, factor = published_windows.merged(found)
             click.echo(f"sketchstream: {len(found)} windows merged, error times up to {factor:.3g}", err=True)
-            profile = how.apply(merged)
-            facts: dict[str, object] = {"windows": len(found), "error_factor": round(factor, 4)}
+            answer = Answer(how.apply(merged), {"windows": len(found), "error_factor": round(factor, 4)})
         else:
-            window = published_windows.one(plan.name, since, until)
-            profile = published_windows.profile(window, how.apply)
-            facts = window.fields()
+            answer = published_windows.answer(published_windows.one(plan.name, since, until), how.apply)
         if since is None and until is None:
             _mention_open(published_windows, plan.name)
-    present(profile, plot, html, plan.name, facts)
-    results.print_one(profile, form, facts)
+    present(answer, plot, html, plan.name)
+    results.print_one(answer, form)
 
 
-def _mention_open(published: Windows, name: str) -> None:
+def _mention_open(published: PublishedWindows, name: str) -> None:
     """Name the windows that are not published yet, on standard error."""
     still = published.open(name)
     if still is not None:
         click.echo(f"sketchstream: sketch {name}: {still}", err=True)
 
 
-def present(
-    profile: Profile, plot: Path | None, html: Path | None, source: str, facts: Mapping[str, Any] | None = None
-) -> None:
+def present(answer: Answer, plot: Path | None, html: Path | None, source: str) -> None:
     """The plot and the report that were asked for; a file that cannot be written is an error of files."""
     from sketchstream.cli import profile_report, sketches
 
     if plot is not None:
         try:
-            profile.plot(plot)
+            answer.profile.plot(plot)
         except OSError as error:
             raise sketches.unreadable(plot, error) from None
     if html is not None:
-        _write(html, profile_report.page(profile, source, facts))
+        _write(html, profile_report.page(answer, source))
 
 
 def _write(path: Path, page: str) -> None:

@@ -53,8 +53,9 @@ def command(
       sketchstream reset -c sketchstream.toml --to end --dry-run
       sketchstream reset -c sketchstream.toml --to 2024-05-01T00:00Z --yes
     """
-    from sketchstream.cli import clusters, windows
+    from sketchstream.cli import clusters
     from sketchstream.errors import ConfigError
+    from sketchstream_connectors.published import open_published
 
     config = clusters.load(config_file)
     if not config.from_kafka and (partitions or place not in (None, "beginning")):
@@ -68,7 +69,7 @@ def command(
         click.confirm("Drop all open windows and begin a new revision?", abort=True, err=True)
     limited = config.privacy.max_epsilon is not None or config.budget is not None
     if limited and (start not in ("end", "committed") or not config.from_kafka):
-        with windows.opened(config_file) as published:
+        with open_published(config) as published:
             specs = {plan.name: plan.spec for plan in config.sketches}
             published.deployment().require_room(specs, config.items_in_a_period())
     if config.from_kafka:
@@ -79,11 +80,11 @@ def command(
 
 def _start(place: str | None) -> Start | int:
     """Where the new revision begins."""
-    from sketchstream.cli import windows
+    from sketchstream.query.windows import to_ms
 
     if place is None or place in PLACES:
         return cast("Start", place or "end")
-    moment = windows.moment(place, "--to")
+    moment = to_ms(place, "--to")
     assert moment is not None
     return moment
 

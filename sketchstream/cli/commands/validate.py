@@ -177,14 +177,14 @@ def _look_at_file(config: Config) -> list[str]:
 
 def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_ms: float | None) -> dict[str, Any]:
     """One sketch: what it is, what it costs, what it guarantees here."""
-    from sketchstream.cli import clusters
+    from sketchstream.config.context import context
     from sketchstream.kinds.profile.estimate import laws
     from sketchstream.privacy.deployment import planned
     from sketchstream.privacy.guarantee import Guarantee, readers_of_the_topic
     from sketchstream.privacy.ledger import show as spell
 
     spec = plan.spec
-    around = clusters.context(config, plan, partitions=partitions, retention_ms=retention_ms)
+    around = context(config, plan, partitions=partitions, retention_ms=retention_ms)
     guarantee = Guarantee.of(spec, planned(spec), around)
     facts: dict[str, Any] = {
         "name": plan.name,

@@ -28,6 +28,7 @@ class Outlet:
         """Nothing."""
 
 
+EMPTY = SimpleNamespace(to_json=lambda: "{}")
 CONFIG = SimpleNamespace(
     sketches=[SimpleNamespace(name="s")],
     input=SimpleNamespace(partitioned_by="item"),
@@ -36,14 +37,12 @@ CONFIG = SimpleNamespace(
 
 
 def test_a_window_without_a_result_does_not_hold_up_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def value(window: Any, *, partitioned: bool) -> bytes:
-        del partitioned
+    def answer(window: Any) -> SimpleNamespace:
         if window.window[0] == 0:
             msg = "every level is crowded"
             raise EstimateError(msg)
-        return b"{}"
+        return EMPTY
 
-    monkeypatch.setattr(kafka_results, "result_value", value)
     monkeypatch.setattr(kafka_results, "Outlet", Outlet)
     windows = [SimpleNamespace(sketch="s", revision=0, window=(at, at + 1), whole=True) for at in (0, 1, 2)]
     asked: list[int] = []
@@ -56,12 +55,13 @@ def test_a_window_without_a_result_does_not_hold_up_those_after_it(monkeypatch: 
             assert name == "s"
             return windows
 
+    published = SimpleNamespace(reader=Reader(), answer=answer)
     results = KafkaResults(None, CONFIG, lambda: False, every_s=1000)  # type: ignore[arg-type]
     try:
         results._done = set()
-        assert results.look(Reader()) == 2  # type: ignore[arg-type]
+        assert results.look(published) == 2  # type: ignore[arg-type]
         assert results._outlet.sent == [b"s/0/1", b"s/0/2"]  # type: ignore[attr-defined]
-        assert results.look(Reader()) == 0, "nor is it tried for ever"  # type: ignore[arg-type]
+        assert results.look(published) == 0, "nor is it tried for ever"  # type: ignore[arg-type]
         assert asked == [1, 1]
     finally:
         results.close()
@@ -69,7 +69,6 @@ def test_a_window_without_a_result_does_not_hold_up_those_after_it(monkeypatch: 
 
 def test_what_is_settled_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three partitions; one is late, one is made anew: each window is published once, and old ones are left alone."""
-    monkeypatch.setattr(kafka_results, "result_value", lambda window, partitioned: b"{}")
     monkeypatch.setattr(kafka_results, "Outlet", Outlet)
     reached = {(0, 0): 3, (0, 1): 3, (0, 2): 1}
     parts = {(0, partition, at) for partition in (0, 1) for at in (0, 1, 2)}
@@ -92,27 +91,28 @@ def test_what_is_settled_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> N
             return out
 
     reader = Reader(Source())  # type: ignore[arg-type]
+    published: Any = SimpleNamespace(reader=reader, answer=lambda window: EMPTY)
     results = KafkaResults(None, CONFIG, lambda: False, every_s=1000)  # type: ignore[arg-type]
     try:
         results._done = set()
         sent = results._outlet.sent  # type: ignore[attr-defined]
-        assert results.look(reader) == 1
+        assert results.look(published) == 1
         reached[0, 2] = 2
-        assert results.look(reader) == 1
+        assert results.look(published) == 1
         parts |= {(0, 2, 2), (0, 0, 3)}
         reached.update({(0, 0): 4, (0, 2): 4})
-        assert results.look(reader) == 1
+        assert results.look(published) == 1
         assert sent == [b"s/0/0", b"s/0/1", b"s/0/2"]
         reached[0, 1] = 4
-        assert results.look(reader) == 1
-        assert results.look(reader) == 0
+        assert results.look(published) == 1
+        assert results.look(published) == 0
         assert read == [3, 3, 3, 2, 1], "from the last settled window on"
         parts |= {(1, part, at) for part in range(3) for at in (0, 1)}
         reached.update({(1, 0): 2, (1, 1): 2})
-        assert results.look(reader) == 0, "its partitions have not all spoken"
+        assert results.look(published) == 0, "its partitions have not all spoken"
         reached[1, 2] = 2
-        assert results.look(reader) == 2
+        assert results.look(published) == 2
         assert sent[4:] == [b"s/1/0", b"s/1/1"]
-        assert results.look(reader) == 0
+        assert results.look(published) == 0
     finally:
         results.close()

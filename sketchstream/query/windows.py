@@ -1,25 +1,25 @@
-"""The windows that a configuration's workers have published, as commands ask for them.
+"""The windows that a configuration's workers have published, and the answer for each.
 
-In: a configuration, a sketch's name, a range of time. Out: windows, and published objects made of them. Touches: the
-sealed topic or folder, reading.
+In: a configuration, a sketch's name, a range of time. Out: windows, answers, published objects made of them. Touches:
+the sealed topic or folder, reading, through what it is given.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sketchstream.cli import clusters
-from sketchstream.errors import ConfigError, MergeError, SketchstreamError, StoreError
+from sketchstream.config.context import context
+from sketchstream.errors import ConfigError, MergeError, StoreError
+from sketchstream.query import profiles
+from sketchstream.query.answers import Answer
 from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sketchstream.privacy.deployment import Deployment, Record
     from sketchstream.privacy.guarantee import Beside
     from sketchstream.published import Published, SealedState
-    from sketchstream.query.sealed import SealedReader, SealedWindow
+    from sketchstream.query.sealed import SealedReader, SealedWindow, Span
     from sketchstream.stream.interfaces import SealedSource
     from sketchstream.stream.plans import SketchPlan
 
@@ -38,26 +38,68 @@ SHOWN: Final = 5
 
 
 AHEAD: Final = 100
-"""Windows after the one that is asked for, of which the ledger's records are read at once."""
+"""Most windows after the one that is asked for, of which the ledger's records are read at once."""
+
+
+class Surroundings(Protocol):
+    """What is known of a deployment beside what it publishes."""
+
+    def open_windows(self) -> Mapping[str, Sequence[Span]]:
+        """Windows that workers hold open, as of their last snapshots, by sketch; empty for who may not know."""
+
+    def retention_ms(self) -> float | None:
+        """How long the input topic keeps records, infinity for ever; None where nobody says."""
+
+
+class Unknown:
+    """Surroundings of which nothing is known. See `Surroundings`."""
+
+    def open_windows(self) -> Mapping[str, Sequence[Span]]:
+        """None."""
+        return {}
+
+    def retention_ms(self) -> float | None:
+        """Not known."""
+        return None
 
 
 @dataclass
 class _Stretch:
-    """Records of the deployment's ledger, and the stretch of time of which all are there."""
+    """Records of the deployment's ledger, and the stretch of time of which all are there.
+
+    Args:
+        start, end: of the stretch, ms since 1970.
+        records: in it.
+        ahead: windows after the one that is asked for next, of which records are read with it: none at first, as only
+            one may be wanted; then more and more.
+    """
 
     start: float = math.inf
     end: float = -math.inf
     records: Sequence[Record] = ()
+    ahead: int = 0
 
 
 @dataclass(frozen=True)
-class Windows:
-    """What was published under one configuration."""
+class PublishedWindows:
+    """What was published under one configuration.
+
+    Args:
+        config: the configuration.
+        reader: of its sealed sketches, under its rule of quality.
+        source: the same sealed sketches as they lie, for the ledger.
+        around: what is known beside them.
+    """
 
     config: Config
     reader: SealedReader
     source: SealedSource
+    around: Surroundings = field(default_factory=Unknown)
     _stretch: _Stretch = field(default_factory=_Stretch, repr=False, compare=False)
+
+    def anew(self) -> PublishedWindows:
+        """The same, with nothing remembered of the ledger and the surroundings: for who asks for weeks."""
+        return replace(self, _stretch=_Stretch())
 
     def plan(self, name: str | None) -> SketchPlan:
         """The sketch of this name; without a name, the only one."""
@@ -92,17 +134,7 @@ class Windows:
 
     def open(self, name: str) -> str | None:
         """A sentence about the windows that workers hold open, as of their last snapshots; None without any."""
-        found: dict[str, list[tuple[int, int]]] = {}
-        if self.config.from_kafka:
-            from sketchstream_connectors.kafka.worker import open_windows
-
-            found = open_windows(self.config)
-        else:
-            from sketchstream_connectors.files import store
-
-            with contextlib.suppress(SketchstreamError, OSError):
-                found = store.open_windows(self.config.store_path)
-        bounds = found.get(name, [])
+        bounds = self.around.open_windows().get(name, [])
         if not bounds:
             return None
         shown = ", ".join(f"{iso(start)} to {iso(end)}" for start, end in bounds[:SHOWN])
@@ -112,46 +144,58 @@ class Windows:
     @cached_property
     def retention_ms(self) -> float | None:
         """How long the input topic keeps records, for the guarantee; None where the broker does not say."""
-        if not self.config.from_kafka:
-            return None
-        from sketchstream_connectors.kafka.worker import retention_ms
-
-        return retention_ms(self.config)
+        return self.around.retention_ms()
 
     def result(self, window: SealedWindow) -> Published:
         """A window as one published object: partitions of a keyed input stacked, others merged."""
         return window.result(partitioned=self.config.input.partitioned_by != "none")
 
-    def profile(self, window: SealedWindow, reconstruct: Callable[[Published], Profile]) -> Profile:
-        """A window's profile, whose guarantee knows the deployment: other sketches, windows, partitions."""
-        from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
+    def answer(
+        self, window: SealedWindow, reconstruct: Callable[[Published], Profile] = profiles.reconstruct
+    ) -> Answer:
+        """The answer for a window, the same for everybody who asks: its numbers, what is known of it, its guarantee.
 
-        profile = reconstruct(self.result(window))
-        if window.whole and window.known_zeros and self.config.input.partitioned_by != "none":
-            profile = with_zeros(profile, window.known_zeros)
+        Items that are known not to have occurred are counted as such. The guarantee knows the deployment: other
+        sketches, windows, partitions.
+
+        Args:
+            window: the window.
+            reconstruct: makes numbers of what was published.
+
+        Raises:
+            EstimateError, MergeError: this window has no answer; others may have theirs.
+        """
+        keyed = self.config.input.partitioned_by != "none"
+        result = reconstruct(self.result(window))
+        if window.whole and keyed:
+            result = profiles.with_known_zeros(result, window.known_zeros)
+        result.guarantee = self._guarantee(window)
+        return Answer(result, window.fields(), intervals=not window.repartitioned)
+
+    def _guarantee(self, window: SealedWindow) -> dict[str, Any]:
+        """What is guaranteed to whom a window speaks of, as plain data."""
         worst = max((part.ledger for part in window.parts), key=lambda ledger: ledger.loss())
         plan = self.config.plan(window.sketch)
-        around = clusters.context(
-            self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts
-        )
+        around = context(self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts)
         published = self._beside(window)
         known = {one.name for one in published}
         planned = (one for one in around.beside if one.name not in known)
         around = replace(around, beside=(*published, *planned))
-        profile.guarantee = window.parts[0].kind.guarantee(window.parts[0].spec, worst, around).to_dict()
-        return profile
+        found: dict[str, Any] = window.parts[0].kind.guarantee(window.parts[0].spec, worst, around).to_dict()
+        return found
 
     def _records(self, window: SealedWindow) -> Sequence[Record]:
         """Of the deployment's ledger: all that can have a part in the time of a window, and more.
 
-        Only that stretch of time is read, with some windows more for those that are asked for next.
+        Only that stretch of time is read, and when more windows are asked for, that of some windows more.
         """
         known, (start, end) = self._stretch, window.window
         if known.start <= start and end <= known.end:
             return known.records
         lengths = {plan.name: 2 * plan.calendar.shortest_ms for plan in self.config.sketches}
         if {one.sketch for one in self.source.frontiers()} <= lengths.keys():
-            known.start, known.end = start, end + AHEAD * (end - start)
+            known.start, known.end = start, end + known.ahead * (end - start)
+            known.ahead = min(max(8, 4 * known.ahead), AHEAD)
             longest = max(lengths.values())
             found = self.deployment(start - longest, round(known.end) + longest)
         else:  # a sketch that left the configuration may have had windows of any length
@@ -212,7 +256,8 @@ class Windows:
             raise StoreError(msg)
         sums = [merge(parts) for _, parts in sorted(groups.items())]
         factor = max(
-            gain(total) / gain(parts[0]) for total, (_, parts) in zip(sums, sorted(groups.items()), strict=True)
+            profiles.gain(total) / profiles.gain(parts[0])
+            for total, (_, parts) in zip(sums, sorted(groups.items()), strict=True)
         )
         return (sums[0] if len(sums) == 1 else stack(sums)), factor
 
@@ -233,40 +278,7 @@ class Windows:
         return Deployment.of(parts, keyed=keyed, limit=most, budget=self.config.budget)
 
 
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[Windows]:
-    """The published windows of a configuration file: of its topic if there is one, else of its folder."""
-    from sketchstream.query.sealed import SealedReader
-    from sketchstream_connectors.files.sealed import DirectorySealed
-
-    config = clusters.load(path)
-    directory = config.sealed_directory
-    source: SealedSource
-    if config.sealed_topic is not None:
-        from sketchstream_connectors.kafka.worker import open_sealed
-
-        source = open_sealed(config)
-    else:
-        assert directory is not None
-        source = DirectorySealed(directory)
-    reader = SealedReader(source, config.quality_rule)
-    try:
-        yield Windows(config, reader, source)
-    finally:
-        reader.close()
-
-
-def gain(state: SealedState) -> float:
-    """How far the inversion of this state's noise can stretch an error: at the worst frequency, over all layers."""
-    from sketchstream.kinds.profile.estimate import laws
-
-    epsilons = [float(layer.parameter) for layer in state.layers]
-    if state.spec.modulus is not None:
-        return 1 / laws.response_eigenvalue(epsilons, state.spec.modulus)
-    return laws.gain(epsilons)
-
-
-def moment(text: str | None, option: str) -> int | None:
+def to_ms(text: str | None, option: str) -> int | None:
     """Milliseconds since 1970 of an RFC 3339 time; None for None."""
     if text is None:
         return None

@@ -1,0 +1,89 @@
+"""What the workers of a topic have published, and what the cluster says of the deployment around it.
+
+In: a connection, a configuration. Out: `PublishedWindows`. Touches: the sealed topic and the state topic, reading; the
+settings of the input topic.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import BrokerError, ConfigError, DataLossError
+from sketchstream.query.sealed import SealedReader, Span
+from sketchstream.query.windows import PublishedWindows
+from sketchstream_connectors.kafka.sealed import KafkaSealedSource
+
+if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
+    from sketchstream_connectors.kafka.client import Connection
+
+log = logging.getLogger("sketchstream.kafka")
+
+
+class KafkaSurroundings:
+    """See `Surroundings`.
+
+    Args:
+        connection: of the cluster.
+        config: of the deployment.
+    """
+
+    def __init__(self, connection: Connection, config: Config) -> None:
+        self._connection = connection
+        self._config = config
+
+    def open_windows(self) -> Mapping[str, Sequence[Span]]:
+        """Windows that are open in the newest snapshots of the group; none for who may not read those."""
+        # imported here: most questions need nothing of the state topic
+        from sketchstream.stream import checkpoint
+        from sketchstream_connectors.kafka.blobs import Reader
+        from sketchstream_connectors.kafka.pointer import Pointer
+        from sketchstream_connectors.kafka.recover import read_manifest
+        from sketchstream_connectors.kafka.topics import former_state_topic, state_topic
+
+        connection, config = self._connection, self._config
+        manifests: list[dict[str, Any]] = []
+        try:
+            topic = config.input.topic or ""
+            pointers = {
+                place.partition: Pointer.from_text(offset.metadata or "")
+                for place, offset in connection.admin.committed(config.group).items()
+                if place.topic == topic
+            }
+            names = (state_topic(config.group, topic), former_state_topic(config.group, topic))
+            for name in (name for name in names if name is not None):
+                state = connection.admin.topic(name)
+                here = {
+                    partition: pointer
+                    for partition, pointer in sorted(pointers.items())
+                    if pointer is not None and pointer.manifest >= 0 and state and pointer.state_id == state.topic_id
+                }
+                if here:
+                    reader = Reader(connection, topic, name)
+                    try:
+                        manifests += [read_manifest(reader, p, pointer)["manifest"] for p, pointer in here.items()]
+                    finally:
+                        reader.close()
+        except (BrokerError, DataLossError) as error:
+            log.info("event=open_windows_unknown reason=%s", error)
+        return checkpoint.open_windows(manifests)
+
+    def retention_ms(self) -> float | None:
+        """How long the input topic keeps records, infinity for ever; None for who may not ask, or hears nothing."""
+        try:
+            settings = self._connection.admin.configs(self._config.input.topic or "")
+        except (BrokerError, ConfigError) as error:
+            log.info("event=retention_unknown reason=%s", error)
+            return None
+        kept = int(settings.get("retention.ms", "-1"))
+        return math.inf if kept < 0 else float(kept)
+
+
+def published_in_topic(connection: Connection, config: Config) -> PublishedWindows:
+    """What is in the sealed topic of a configuration; closing its source leaves the connection open."""
+    source = KafkaSealedSource(connection, config.sealed_topic or "")
+    reader = SealedReader(source, config.quality_rule)
+    return PublishedWindows(config, reader, source, KafkaSurroundings(connection, config))

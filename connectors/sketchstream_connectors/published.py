@@ -1,0 +1,104 @@
+"""From a configuration to what its workers have published.
+
+In: a `Config`, or the path of one. Out: `PublishedWindows`, `Windows`. Touches: the sealed topic or folder, reading;
+a connection to the cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sketchstream.errors import SketchstreamError
+from sketchstream.query.history import Time, Windows, history
+from sketchstream.query.sealed import SealedReader, Span
+from sketchstream.query.windows import PublishedWindows
+from sketchstream_connectors.files.sealed import DirectorySealed
+
+if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
+    from sketchstream.query.windows import Surroundings
+
+
+class FileSurroundings:
+    """See `Surroundings`: of a worker whose state is in a folder.
+
+    Args:
+        store: the folder.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+
+    def open_windows(self) -> Mapping[str, Sequence[Span]]:
+        """Windows that are open in the last snapshot; none where it cannot be read."""
+        from sketchstream_connectors.files import store
+
+        with contextlib.suppress(SketchstreamError, OSError):
+            return store.open_windows(self._store)
+        return {}
+
+    def retention_ms(self) -> float | None:
+        """Files have no retention."""
+        return None
+
+
+@contextlib.contextmanager
+def open_published(config: Config) -> Iterator[PublishedWindows]:
+    """The published windows of a configuration: of its topic if there is one, else of its folder.
+
+    Raises:
+        ConfigError, BrokerError: the cluster cannot be used.
+    """
+    with contextlib.ExitStack() as stack:
+        if not config.from_kafka:
+            published = _in_folder(config, FileSurroundings(config.store_path))
+        else:
+            # imported here: files need no client
+            from sketchstream_connectors.kafka.client import Connection
+            from sketchstream_connectors.kafka.published import KafkaSurroundings, published_in_topic
+
+            connection = Connection(config.kafka, config.folder)
+            stack.callback(connection.close)
+            if config.sealed_topic is not None:
+                published = published_in_topic(connection, config)
+            else:
+                published = _in_folder(config, KafkaSurroundings(connection, config))
+        stack.callback(published.reader.close)
+        yield published
+
+
+def _in_folder(config: Config, around: Surroundings) -> PublishedWindows:
+    """What is in the folder of sealed sketches."""
+    directory = config.sealed_directory
+    assert directory is not None
+    source = DirectorySealed(directory)
+    return PublishedWindows(config, SealedReader(source, config.quality_rule), source, around)
+
+
+def windows(
+    config: str | os.PathLike[str],
+    sketch: str | None = None,
+    *,
+    since: Time | None = None,
+    until: Time | None = None,
+) -> Windows:
+    """What the workers of a configuration have published: one object a window, ascending.
+
+    Args:
+        config: the configuration file.
+        sketch: name of the sketch; may be left out where the configuration has one only.
+        since: windows that start at or after this time: RFC 3339 text, or a datetime with a timezone.
+        until: windows that end at or before this time.
+
+    Raises:
+        ConfigError: the configuration, the sketch's name or a time cannot be used.
+        StoreError, BrokerError: what was published cannot be read.
+    """
+    from sketchstream.config.loader import Config
+
+    with open_published(Config.load(Path(config))) as published:
+        return history(published, sketch, since, until)

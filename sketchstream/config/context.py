@@ -1,0 +1,51 @@
+"""What a configuration says of the deployment around one sketch, for its guarantee.
+
+In: a configuration, a sketch's plan, what is known of the input topic. Out: a `Context`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
+    from sketchstream.privacy.guarantee import Context
+    from sketchstream.stream.plans import SketchPlan
+
+
+def context(
+    config: Config,
+    plan: SketchPlan,
+    *,
+    partitions: int | None = None,
+    retention_ms: float | None = None,
+    counts: int = 1,
+) -> Context:
+    """The deployment around a sketch: windows, partitions, the other sketches on the same input.
+
+    Args:
+        config: of the deployment.
+        plan: the sketch that the guarantee is about.
+        partitions: of the input; None: not known.
+        retention_ms: how long the input topic keeps records; `math.inf` for ever, None: not known.
+        counts: distinct numbers of partitions that were valid while the window was open.
+    """
+    from sketchstream.privacy.deployment import planned
+    from sketchstream.privacy.guarantee import Beside, Context
+
+    letters: Literal["payload", "envelope"] = "payload" if config.input.dead_letter_payload else "envelope"
+    return Context(
+        window_ms=plan.calendar.shortest_ms,
+        retention_ms=retention_ms,
+        partitions=partitions if config.from_kafka else None,
+        keyed=config.checked,
+        counts=counts,
+        diagnostics=config.privacy.diagnostics,
+        store="kafka" if config.from_kafka else "dir",
+        dead_letters=letters if config.input.dead_letter_topic else "none",
+        beside=tuple(
+            Beside.of(other.name, planned(other.spec), other.calendar.shortest_ms)
+            for other in config.sketches
+            if other.name != plan.name
+        ),
+    )
