@@ -31,7 +31,6 @@ from data import Unavailable, _flights, _packages
 from sklearn.random_projection import GaussianRandomProjection
 
 from sketchstream.kernels import kernel
-from sketchstream.kernels.updates import _prefetch
 from sketchstream.kinds.projection import (
     Distances,
     Matrix,
@@ -43,7 +42,7 @@ from sketchstream.kinds.projection import (
     expected,
     publication_sigma2,
 )
-from sketchstream.kinds.projection.kernels import AHEAD
+from sketchstream.kinds.projection.kernels import AHEAD, _prefetch
 
 K = 64
 NEAREST = 10

@@ -20,7 +20,6 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from sketchstream.kernels import kernel
-from sketchstream.kernels.updates import _prefetch
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -147,6 +146,22 @@ def _add_scaled(typingctx: Any, cells: Any, to: Any, weight: Any, entries: Any, 
         return context.get_dummy_value()
 
     return types.void(cells, to, types.int32, entries, at), codegen
+
+
+@_intrinsic
+def _prefetch(typingctx: Any, array: Any, position: Any) -> Any:
+    """Ask for the cache line of array[position], to be written."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+        ask = _get_or_insert(builder.module, kind, "llvm.prefetch.p0")
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        place = builder.bitcast(builder.gep(data, [args[1]]), byte)
+        builder.call(ask, [place, _I32(1), _I32(3), _I32(1)])  # to write; keep in all caches; data
+        return context.get_dummy_value()
+
+    return types.void(array, position), codegen
 
 
 @kernel
