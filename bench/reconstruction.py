@@ -28,7 +28,8 @@ from sketchstream.kinds.profile.estimate.baselines import circulant
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.profile.mechanism import observed_state
-from sketchstream.spec import ClosedDomain, ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import ClosedDomain
 
 
 def seconds(work: Callable[[], object], rounds: int) -> float:

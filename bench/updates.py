@@ -258,7 +258,7 @@ def histogram(lg: int, rounds: int) -> None:
     rng = np.random.default_rng(3)
     state = (rng.geometric(0.632, 1 << lg) - rng.geometric(0.632, 1 << lg)).astype(np.int32)
     lowest = int(state.min())
-    from sketchstream.spec import ProfileSpec
+    from sketchstream.kinds.profile.spec import ProfileSpec
 
     spec = ProfileSpec(epsilon=1, domain=ClosedDomain(size=1 << lg))
     seconds = clocked(

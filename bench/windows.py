@@ -23,8 +23,9 @@ import numpy.typing as npt
 from sketchstream.hashing import Key
 from sketchstream.items import Items
 from sketchstream.kernels import kernel
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.sketch import Sketch
-from sketchstream.spec import OpenDomain, ProfileSpec
+from sketchstream.spec import OpenDomain
 from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.interfaces import Assigned, Chunk, Fresh, Restored, Snapshot, SourceEvent
 from sketchstream.stream.partition import PartitionState

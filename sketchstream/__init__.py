@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 _HOMES = {
-    "sketchstream.spec": ("ClosedDomain", "NoPrivacyWarning", "OpenDomain", "ProfileSpec"),
+    "sketchstream.spec": ("ClosedDomain", "NoPrivacyWarning", "OpenDomain"),
+    "sketchstream.kinds.profile.spec": ("ProfileSpec",),
     "sketchstream.hashing": ("Key",),
     "sketchstream.sketch": ("Sketch", "merge"),
     "sketchstream.published": ("Origin", "Release", "SealedState", "Stack", "stack"),
@@ -146,13 +147,14 @@ if TYPE_CHECKING:
     )
     from sketchstream.kinds.profile.estimate.result import Estimate, Profile
     from sketchstream.kinds.profile.planner import Plan, plan, required
+    from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.hygiene import Hardened, harden
     from sketchstream.privacy.ledger import Ledger
     from sketchstream.published import Origin, Release, SealedState, Stack, stack
     from sketchstream.query import Window, Windows
     from sketchstream.sketch import Sketch, merge
-    from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
+    from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
     from sketchstream.storage import load, read
     from sketchstream_connectors.published import windows
 

@@ -22,7 +22,8 @@ import numpy.typing as npt
 from sketchstream import kinds
 from sketchstream.components import Counter, find, read_counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError
-from sketchstream.spec import Publish, whole
+from sketchstream.kinds.profile.spec import Publish
+from sketchstream.spec import whole
 
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import AnyLedger, Kind, Spec

@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.deployment import planned
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Loss, Promise
-from sketchstream.spec import ClosedDomain, OpenDomain, ProfileSpec
+from sketchstream.spec import ClosedDomain, OpenDomain
 
 Codes = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]

@@ -22,10 +22,11 @@ import numpy.typing as npt
 
 from sketchstream.audit import bounds
 from sketchstream.audit import sketches as audit_sketches
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy import oracle
 from sketchstream.privacy.history import View
 from sketchstream.privacy.looks import event_losses, item_loss
-from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
+from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 
 Progress = Callable[[str, int, int], None]
 """(what is done now, steps done, steps in all)."""

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.noise import laws
 from sketchstream.privacy.history import LayerEntry, View
-from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
+from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 
 Ints = npt.NDArray[np.int64]
 Outcome = tuple[bool, str, str, str]

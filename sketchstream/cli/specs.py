@@ -16,7 +16,8 @@ import click
 from sketchstream.cli.options import FILE
 
 if TYPE_CHECKING:
-    from sketchstream.spec import Domain, ProfileSpec, Publish, Unit
+    from sketchstream.kinds.profile.spec import ProfileSpec, Publish
+    from sketchstream.spec import Domain, Unit
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Description:
             ConfigError: options that do not fit together.
             SpecError: a sketch that cannot be.
         """
-        from sketchstream.spec import ProfileSpec
+        from sketchstream.kinds.profile.spec import ProfileSpec
 
         given: dict[str, Any] = {
             "max_count": self.max_count,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from sketchstream.config import checks
 from sketchstream.errors import ConfigError, SpecError
-from sketchstream.spec import ClosedDomain, Item, NoPrivacyWarning, OpenDomain, ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import ClosedDomain, Item, NoPrivacyWarning, OpenDomain
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.windows import Calendar, Width
 

@@ -38,8 +38,8 @@ from sketchstream.privacy.zcdp import DELTA
 from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.published import Release, SealedState
-    from sketchstream.spec import ProfileSpec
 
 _DELTA = str(DELTA)
 _NOTHING = GaussianLoss.none()

@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sketchstream.privacy.ledger import Ledger, Loss, show
 from sketchstream.privacy.measures import concentrated
 from sketchstream.privacy.zcdp import DELTA, to_approximate
-from sketchstream.spec import NO_PRIVACY, ProfileSpec
+from sketchstream.spec import NO_PRIVACY
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.profile.spec import ProfileSpec
 
 DAY_MS = 86_400_000
 WARNING = "NO PRIVACY: an epsilon above 10 protects nobody"

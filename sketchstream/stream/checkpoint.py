@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError, SpecError, VersionError
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.sketch import Sketch
-from sketchstream.spec import ClosedDomain, ProfileSpec
+from sketchstream.spec import ClosedDomain
 from sketchstream.stream import window_ranges
 from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.interfaces import Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot

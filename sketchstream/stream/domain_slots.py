@@ -7,7 +7,8 @@ sketches of the windows it is given.
 from __future__ import annotations
 
 from sketchstream import kinds
-from sketchstream.spec import ClosedDomain, ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import ClosedDomain
 from sketchstream.stream.outcome import Mask
 from sketchstream.stream.partitioner import kept
 from sketchstream.stream.rules import Rules

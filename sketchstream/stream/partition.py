@@ -22,9 +22,10 @@ import numpy as np
 
 from sketchstream.errors import BrokerError
 from sketchstream.items import Items
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
-from sketchstream.spec import ClosedDomain, ProfileSpec
+from sketchstream.spec import ClosedDomain
 from sketchstream.stream import checkpoint
 from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.domain_slots import DomainSlots

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from sketchstream.spec import ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.stream.windows import Calendar
 
 

@@ -111,9 +111,10 @@ def test_a_window_of_mixed_sketches_has_a_row_that_says_so_and_the_others_their_
     run: Run, tmp_path: Path
 ) -> None:
     """Partitions of one window under two sizes, one that may hold lost records, and one as it should be."""
+    from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.published import Origin
     from sketchstream.sketch import Sketch
-    from sketchstream.spec import ClosedDomain, ProfileSpec
+    from sketchstream.spec import ClosedDomain
     from sketchstream.stream.interfaces import Frontier, SealedEntry
     from sketchstream.stream.window_ranges import Mark
     from sketchstream_connectors.files.publisher import DirectoryPublisher

@@ -12,8 +12,9 @@ import numpy as np
 
 from helpers.watermark_reference import Reference
 from sketchstream.items import Items
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Release, SealedState, read
-from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
+from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 from sketchstream.stream.interfaces import Chunk, RawRecord
 from sketchstream.stream.kernels import ADMITTED, FUTURE
 from sketchstream.stream.partition import PartitionState

@@ -15,7 +15,8 @@ import numpy as np
 from helpers.paths import GOLDEN as ALL_GOLDEN
 from sketchstream import wire
 from sketchstream.hashing import Key
-from sketchstream.spec import ClosedDomain, OpenDomain, ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import ClosedDomain, OpenDomain
 
 GOLDEN = ALL_GOLDEN / "v1"
 KEY = Key(bytes(range(16)))

@@ -21,7 +21,8 @@ from sketchstream.domains import Index
 from sketchstream.errors import DomainError, ItemError, KeyMismatchError, SpecError, WeightError
 from sketchstream.hashing import Key
 from sketchstream.items import Items
-from sketchstream.spec import ClosedDomain, OpenDomain, ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import ClosedDomain, OpenDomain
 
 KEY = Key(bytes(range(16)))
 MARK = "marked-item-7391"

@@ -16,9 +16,10 @@ import pytest
 
 from sketchstream import published
 from sketchstream.errors import BudgetError, FormatError, SealedError
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Release, SealedState
 from sketchstream.sketch import Sketch, merge
-from sketchstream.spec import ClosedDomain, ProfileSpec
+from sketchstream.spec import ClosedDomain
 
 ROOMS = (
     "sketchstream/sketch.py",

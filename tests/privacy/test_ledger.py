@@ -20,9 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.errors import BudgetError, FormatError, MergeError, SealedError
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.history import History
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise, View
-from sketchstream.spec import ClosedDomain, OpenDomain, ProfileSpec
+from sketchstream.spec import ClosedDomain, OpenDomain
 
 F = Fraction
 LAW = {"event": "discrete-laplace", "item": "randomized-response"}

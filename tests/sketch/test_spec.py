@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sketchstream as ss
-from sketchstream.spec import NoPrivacyWarning, ProfileSpec, exact_epsilon
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import NoPrivacyWarning, exact_epsilon
 
 CLOSED = ss.ClosedDomain(size=10)
 

@@ -12,9 +12,10 @@ from sketchstream import kernels
 from sketchstream.errors import SealedError
 from sketchstream.hashing import Key
 from sketchstream.items import Items
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import SealedState
 from sketchstream.sketch import Sketch, merge
-from sketchstream.spec import OpenDomain, ProfileSpec
+from sketchstream.spec import OpenDomain
 
 KEY = Key(bytes(range(16)))
 SPEC = ProfileSpec("1", domain=OpenDomain(slots=1 << 12, levels=1), publish="state", intrusion=False)

@@ -10,7 +10,8 @@ import pytest
 
 from helpers.streams import EPOCH, HOUR, MINUTE, Stream, plan, published, rules, spec
 from sketchstream.hashing import Key
-from sketchstream.spec import ClosedDomain, ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import ClosedDomain
 from sketchstream.stream.checkpoint import CHANGE_AHEAD_MS, boundary
 from sketchstream.stream.interfaces import Peer, Restored, Snapshot
 from sketchstream.stream.partition import PartitionState

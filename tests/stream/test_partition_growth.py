@@ -14,9 +14,10 @@ from helpers.streams import EPOCH, EXACT, HOUR, MINUTE, Stream, asking, exact, p
 from sketchstream.errors import BrokerError
 from sketchstream.hashing import Key
 from sketchstream.items import Items
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Release, SealedState
 from sketchstream.sketch import Sketch
-from sketchstream.spec import ClosedDomain, ProfileSpec
+from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Frontier, Restored
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.partitioner import belongs, kept

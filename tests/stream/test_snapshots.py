@@ -13,8 +13,9 @@ from sketchstream import wire
 from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError
 from sketchstream.hashing import Key
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.sketch import Sketch
-from sketchstream.spec import ClosedDomain, OpenDomain, ProfileSpec
+from sketchstream.spec import ClosedDomain, OpenDomain
 from sketchstream.stream.buffers import KEPT_BYTES, Buffers
 from sketchstream.stream.interfaces import Snapshot
 from sketchstream.stream.io_tasks import IoTasks

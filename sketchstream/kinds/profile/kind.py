@@ -18,11 +18,12 @@ from sketchstream.components import TOTAL, Component, find, summed
 from sketchstream.errors import FormatError
 from sketchstream.kinds.interface import AnyLedger, Kind, Progress, State
 from sketchstream.kinds.profile import mechanism
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.guarantee import Context, Guarantee
 from sketchstream.privacy.history import LayerEntry
 from sketchstream.privacy.ledger import Ledger
 from sketchstream.privacy.sketch_history import Promise, show
-from sketchstream.spec import Epsilon, Item, OpenDomain, ProfileSpec, exact_epsilon, whole
+from sketchstream.spec import Epsilon, Item, OpenDomain, exact_epsilon, whole
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid

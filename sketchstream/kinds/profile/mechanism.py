@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Component
-from sketchstream.spec import OpenDomain, ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import OpenDomain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,7 +22,8 @@ from sketchstream.kinds.profile.estimate.observed import (
     Observed,
     Unit,
 )
-from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 
 
 def laplace(rng: np.random.Generator, epsilon: float, size: int | tuple[int, ...]) -> Ints:

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.profile.mechanism import effective_epsilon
-from sketchstream.spec import OpenDomain, ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import OpenDomain
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.observed import Observed

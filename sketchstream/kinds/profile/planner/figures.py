@@ -17,7 +17,7 @@ from sketchstream.components import TOTAL
 from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
 from sketchstream.kinds.profile.mechanism import components
 from sketchstream.kinds.profile.planner.expectation import Floats
-from sketchstream.spec import ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate import About

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from sketchstream.spec import ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from sketchstream.kinds.profile.planner import figures
 from sketchstream.kinds.profile.planner.expectation import count_law, expected
 from sketchstream.kinds.profile.planner.forecast import Expected, Plan
 from sketchstream.kinds.profile.planner.simulation import simulated as simulated_errors
-from sketchstream.spec import OpenDomain, ProfileSpec, require_spec, whole
+from sketchstream.kinds.profile.spec import ProfileSpec, require_spec
+from sketchstream.spec import OpenDomain, whole
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile

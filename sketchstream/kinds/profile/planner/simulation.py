@@ -13,7 +13,8 @@ import numpy as np
 from sketchstream.kinds.profile.estimate import About
 from sketchstream.kinds.profile.planner import figures
 from sketchstream.kinds.profile.planner.expectation import Floats, layers
-from sketchstream.spec import OpenDomain, ProfileSpec
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import OpenDomain
 
 
 def simulated(

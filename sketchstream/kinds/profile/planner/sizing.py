@@ -14,7 +14,8 @@ from typing import Any, Final, Literal
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.profile.planner.forecast import Plan
 from sketchstream.kinds.profile.planner.planning import plan, required, resized
-from sketchstream.spec import MODULUS, Epsilon, OpenDomain, ProfileSpec, Unit, exact_epsilon
+from sketchstream.kinds.profile.spec import MODULUS, ProfileSpec
+from sketchstream.spec import Epsilon, OpenDomain, Unit, exact_epsilon
 
 Machine = Literal["trusted", "untrusted"]
 """Whether whoever could seize the machine that counts is trusted more than the readers of results."""

@@ -1,0 +1,359 @@
+"""What a sketch of kind `profile` is: its parameters, validated once, frozen, with a fingerprint.
+
+In: what a user asks for (epsilon, unit, domain, ...). Out: a frozen `ProfileSpec`, its plain-data form and its
+fingerprint, and the edges at which its counters' histogram is published. Touches: nothing.
+Source: Wu & Pagh, ICML 2024 (the noisy histogram); Dwork et al., ICS 2010 (randomized response on Z_p).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.spec import (
+    MIN_EPSILON,
+    NO_PRIVACY,
+    ClosedDomain,
+    Domain,
+    DomainOutline,
+    Epsilon,
+    Item,
+    NoPrivacyWarning,
+    OpenDomain,
+    Unit,
+    exact_epsilon,
+    exact_share,
+    whole,
+)
+
+Publish = Literal["histogram", "state"]
+Form = Literal["cumulative", "bins"]
+
+MAX_COUNT = 10**9
+MODULUS = 32
+"""Default modulus of unit "item"."""
+MAX_MODULUS = 1 << 15
+LAST_EDGE = 1 << 30
+TOTAL_SHARE = Fraction(1, 40)
+"""Share of every layer and view that the noisy total gets, by default."""
+UNIT_BINS_CUMULATIVE = 1024
+UNIT_BINS = 20
+
+
+def require_spec(spec: object) -> None:
+    """For callers without a type checker."""
+    if not isinstance(spec, ProfileSpec):
+        msg = f"spec must be a ProfileSpec, found {type(spec).__name__}"
+        raise SpecError(msg)
+
+
+@dataclass(frozen=True)
+class ProfileSpec:
+    """A noisy histogram of item counts, from which the profile is reconstructed.
+
+    Args:
+        epsilon: privacy of the state; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
+        unit: what is protected: one "event", or everything one "item" does in this sketch.
+        domain: ClosedDomain or OpenDomain.
+        max_count: largest count that the profile resolves; larger ones are pooled. Default 300 (event) or
+            modulus - 1 (item).
+        modulus: for unit "item": counters live in Z_modulus; counts beyond it alias. Default 32, or max_count + 1 where
+            that is more; noise grows with it, so choose the smallest that is above nearly all counts.
+        max_weight: largest absolute weight of one event (unit "event").
+        publish: what `seal` publishes: a noisy "histogram" of the counters, or the "state" for merging.
+        epsilon_publish: cost of that publication (default: epsilon).
+        intrusion: only with publish "state", and then required: True adds fresh noise at seal, False publishes
+            the bare state.
+        bits: width of the counters of unit "event", 32 or 64; they wrap.
+        total_share: share of every layer and view that a counter of the total weight gets; exact rational below 1,
+            0 for no such counter. Default 1/40 for unit "event" and for unit "item" with `max_total`, else 0.
+        counted: whether the events are counted apart from their weights; that counter gets half of `total_share`.
+            Default: where weights above 1 are possible, or a sample is kept of the domain. Ask for it where events
+            may be deletions.
+        max_total: for unit "item": a promise of the source, that the weights of one item's events in one sketch add
+            up to at most this in absolute value. Without it an item may be all of the stream, and no total exists.
+        epsilon_records: for unit "event": noise of the number of records admitted (`Sketch.admit`), from which the
+            share of records that were counted is judged; 0 (default) keeps no such number.
+
+    Raises:
+        SpecError: for anything that cannot be.
+
+    Examples:
+        >>> spec = ProfileSpec(epsilon="1", domain=OpenDomain(slots=2**20, levels=8))
+        >>> spec.unit, spec.max_count, spec.epsilon
+        ('event', 300, Fraction(1, 1))
+    """
+
+    epsilon: Fraction
+    unit: Unit
+    domain: Domain
+    max_count: int
+    modulus: int | None
+    max_weight: int
+    publish: Publish
+    epsilon_publish: Fraction
+    intrusion: bool | None
+    bits: int
+    total_share: Fraction
+    counted: bool
+    max_total: int | None
+    epsilon_records: Fraction
+
+    kind = "profile"
+
+    def __init__(
+        self,
+        epsilon: Epsilon,
+        unit: Unit = "event",
+        domain: Domain | None = None,
+        max_count: int | None = None,
+        *,
+        modulus: int | None = None,
+        max_weight: int = 1,
+        publish: Publish = "histogram",
+        epsilon_publish: Epsilon | None = None,
+        intrusion: bool | None = None,
+        bits: int = 32,
+        total_share: Epsilon | None = None,
+        counted: bool | None = None,
+        max_total: int | None = None,
+        epsilon_records: Epsilon = 0,
+    ) -> None:
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        put("epsilon", exact_epsilon(epsilon))
+        put(
+            "epsilon_publish",
+            self.epsilon if epsilon_publish is None else exact_epsilon(epsilon_publish, "epsilon_publish"),
+        )
+        if unit not in ("event", "item"):
+            msg = f"unit must be 'event' or 'item', found {unit!r:.40}"
+            raise SpecError(msg)
+        put("unit", unit)
+        if not isinstance(domain, (ClosedDomain, OpenDomain)):
+            msg = f"domain must be a ClosedDomain or an OpenDomain, found {type(domain).__name__}"
+            raise SpecError(msg)
+        put("domain", domain)
+        if unit == "item":
+            wanted = (
+                MODULUS if max_count is None else max(MODULUS, whole(max_count, "max_count", 1, MAX_MODULUS - 1) + 1)
+            )
+            put("modulus", whole(wanted if modulus is None else modulus, "modulus", 2, MAX_MODULUS))
+            if max_weight != 1:
+                msg = "max_weight belongs to unit = 'event'; with unit = 'item' any weight costs the same"
+                raise SpecError(msg)
+            if bits != 32:
+                msg = "bits belongs to unit = 'event'; with unit = 'item' counters live in Z_modulus"
+                raise SpecError(msg)
+        elif modulus is not None:
+            msg = "modulus belongs to unit = 'item'; counters of unit = 'event' wrap at 2**bits"
+            raise SpecError(msg)
+        else:
+            put("modulus", None)
+        put("max_weight", whole(max_weight, "max_weight", 1, (1 << 30) - 1))
+        if self.epsilon / self.max_weight < MIN_EPSILON:
+            msg = f"epsilon / max_weight must be at least 1e-6, found {self.epsilon} / {self.max_weight}"
+            raise SpecError(msg)
+        if bits not in (32, 64):
+            msg = f"bits must be 32 or 64, found {bits!r:.20}"
+            raise SpecError(msg)
+        put("bits", int(bits))
+        default = 300 if self.modulus is None else self.modulus - 1
+        limit = MAX_COUNT if self.modulus is None else self.modulus - 1
+        put("max_count", whole(default if max_count is None else max_count, "max_count", 1, limit))
+        if publish not in ("histogram", "state"):
+            msg = f"publish must be 'histogram' or 'state', found {publish!r:.40}"
+            raise SpecError(msg)
+        put("publish", publish)
+        if publish == "histogram" and intrusion is not None:
+            msg = "intrusion belongs to publish = 'state'; a published histogram always has noise of its own"
+            raise SpecError(msg)
+        if publish == "state" and not isinstance(intrusion, bool):
+            msg = (
+                "publish = 'state' needs intrusion written out: True adds fresh noise at seal, False publishes the "
+                "bare state, which voids the guarantee for events after any copy of the open state"
+            )
+            raise SpecError(msg)
+        put("intrusion", intrusion)
+        put("max_total", None if max_total is None else whole(max_total, "max_total", 1, (1 << 30) - 1))
+        self._put_counters(total_share, counted, epsilon_records)
+        if max(self.epsilon, self.epsilon_publish) > NO_PRIVACY:
+            text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
+            warnings.warn(text, NoPrivacyWarning, stacklevel=2)
+
+    def _put_counters(self, total_share: Epsilon | None, counted: bool | None, epsilon_records: Epsilon) -> None:
+        """Check and set what is kept beside the slots."""
+        share = self._default_share if total_share is None else exact_share(total_share, "total_share")
+        if self.unit == "event" and self.max_total is not None:
+            msg = "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
+            raise SpecError(msg)
+        if self.unit == "item" and share and self.max_total is None:
+            msg = (
+                "unit = 'item' has no total unless max_total= is promised: one item may be the whole stream; promise "
+                "it, or leave total_share out"
+            )
+            raise SpecError(msg)
+        if self.max_total is not None and not share:
+            msg = "max_total is for the total, which total_share = 0 leaves out"
+            raise SpecError(msg)
+        object.__setattr__(self, "total_share", share)
+        sampled = isinstance(self.domain, ClosedDomain) and self.domain.sample_rate is not None
+        wanted = (self.max_weight > 1 or sampled) if counted is None else counted
+        if wanted not in (True, False):  # for callers without a type checker
+            msg = f"counted must be True or False, found {wanted!r:.40}"
+            raise SpecError(msg)
+        if counted and (self.unit == "item" or not share):
+            msg = "counted = True needs unit = 'event' and a total_share above 0, of which it gets half"
+            raise SpecError(msg)
+        object.__setattr__(self, "counted", bool(wanted) and self.unit == "event" and share > 0)
+        none = not isinstance(epsilon_records, bool) and epsilon_records in (0, "0")
+        records = Fraction(0) if none else exact_epsilon(epsilon_records, "epsilon_records")
+        if records and self.unit == "item":
+            msg = "epsilon_records belongs to unit = 'event': with unit = 'item' a number of records would show an item"
+            raise SpecError(msg)
+        object.__setattr__(self, "epsilon_records", records)
+
+    @property
+    def _default_share(self) -> Fraction:
+        """1/40 where a total can be had."""
+        return TOTAL_SHARE if self.unit == "event" or self.max_total is not None else Fraction(0)
+
+    @property
+    def slots_share(self) -> Fraction:
+        """Share of every layer and view that the slots get."""
+        return 1 - self.total_share
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of one counter in memory: int32 or int64 (event), int16 (item)."""
+        if self.unit == "item":
+            return np.dtype(np.int16)
+        return np.dtype(np.int32 if self.bits == 32 else np.int64)
+
+    @property
+    def levels(self) -> int:
+        """Levels of the domain (1 for closed domains)."""
+        return self.domain.levels
+
+    @property
+    def form(self) -> Form:
+        """How the counters' histogram is published: a function of the spec, not an option."""
+        return "cumulative" if self.unit == "event" and self.max_weight == 1 else "bins"
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a hash key decides where an item goes."""
+        return isinstance(self.domain, OpenDomain) or self.domain.listed or self.domain.sample_rate is not None
+
+    @property
+    def no_privacy(self) -> bool:
+        """Whether the epsilons are so large that results must say NO PRIVACY."""
+        return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
+
+    @cached_property
+    def edges(self) -> npt.NDArray[np.int64]:
+        """(B,) ascending edges at which the counters' histogram is published.
+
+        `cumulative`: thresholds; value i counts the slots in the half circle that starts at edges[i].
+        `bins`: lower ends; bin i holds edges[i] <= x < edges[i+1], the last bin everything above, and for unit
+        "event" the first edge is the smallest counter (everything below -3 is pooled).
+        """
+        if self.modulus is not None:
+            return np.arange(self.modulus, dtype=np.int64)
+        unit_bins = min(self.max_count, UNIT_BINS_CUMULATIVE) + 4 if self.form == "cumulative" else UNIT_BINS
+        edges = list(range(-3, unit_bins + 1))
+        while edges[-1] < LAST_EDGE:
+            edges.append(edges[-1] + max(1, edges[-1] // 8))
+        if self.form == "bins":
+            edges.insert(0, -(1 << (self.bits - 1)))
+        return np.array(edges, dtype=np.int64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, canonical: equal specs give equal dictionaries."""
+        out: dict[str, Any] = {
+            "kind": self.kind,
+            "epsilon": str(self.epsilon),
+            "unit": self.unit,
+            "domain": self.domain.to_dict(),
+            "max_count": self.max_count,
+            "publish": self.publish,
+            "epsilon_publish": str(self.epsilon_publish),
+        }
+        if self.modulus is not None:
+            out["modulus"] = self.modulus
+        else:
+            out["max_weight"] = self.max_weight
+            out["bits"] = self.bits
+        if self.intrusion is not None:
+            out["intrusion"] = self.intrusion
+        if self.total_share:
+            out["total_share"] = str(self.total_share)
+        if self.counted:
+            out["counted"] = True
+        if self.max_total is not None:
+            out["max_total"] = self.max_total
+        if self.epsilon_records:
+            out["epsilon_records"] = str(self.epsilon_records)
+        return out
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProfileSpec:
+        """The spec that `to_dict` described.
+
+        The items of a listed domain are not in the dictionary: pass them, or get a spec that can read what was
+        published but cannot be updated (`DomainOutline`).
+        """
+        fields = {"total_share": 0, "counted": False, **data}
+        kind = fields.pop("kind", None)
+        if kind != cls.kind:
+            msg = f"expected a spec of kind 'profile', found {kind!r:.40}"
+            raise SpecError(msg)
+        described = fields.pop("domain", None)
+        if not isinstance(described, dict):
+            msg = "spec has no domain"
+            raise SpecError(msg)
+        domain = dict(described)
+        shape = domain.pop("kind", None)
+        try:
+            if shape == "open":
+                made: Domain = OpenDomain(**domain)
+            elif shape == "closed":
+                digest = domain.pop("items_digest", None)
+                if digest is None:
+                    made = ClosedDomain(**domain)
+                elif items is None:
+                    made = DomainOutline(digest=digest, **domain)
+                else:
+                    made = ClosedDomain(items=items, sample_rate=domain.get("sample_rate"))
+                    if made.items_digest != digest or made.size != domain.get("size"):
+                        msg = "the list of items is not the one this sketch was made with"
+                        raise SpecError(msg)
+            else:
+                msg = f"domain must be 'open' or 'closed', found {shape!r:.40}"
+                raise SpecError(msg)
+            return cls(domain=made, **fields)
+        except TypeError:
+            msg = "spec has fields that this version does not know"
+            raise SpecError(msg) from None
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """16 bytes that are equal exactly for equal specs."""
+        return hashlib.blake2b(msgpack.packb(_sorted(self.to_dict())), digest_size=16, person=b"sketch-spec").digest()
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return value
