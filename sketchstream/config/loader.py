@@ -54,7 +54,7 @@ class Config:
     store: StoreTable
     output: OutputTable
     privacy: PrivacyTable
-    quality: QualityTable
+    quality: Mapping[str, QualityTable]
     worker: WorkerTable
     sketches: tuple[SketchPlan, ...]
 
@@ -180,12 +180,13 @@ class Config:
             digest.update(f"{plan.name}\0{plan.calendar}\0".encode() + plan.spec.fingerprint)
         return digest.digest()
 
-    @property
-    def quality_rule(self) -> Rule:
-        """When an answer speaks of records that were lost."""
-        from sketchstream.quality import Rule, Tolerance
+    def quality_rule(self, sketch: str) -> Rule:
+        """When an answer of this sketch speaks of records that were lost; for sketches that left the file, as usual."""
+        from sketchstream.quality import DEFAULT, Rule, Tolerance
 
-        given = self.quality
+        given = self.quality.get(sketch)
+        if given is None:
+            return DEFAULT
         return Rule(Tolerance(given.warn, given.warn_alarm), Tolerance(given.incomplete, given.incomplete_alarm))
 
     def load_key(self) -> Key | None:
@@ -374,7 +375,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
         store=table.store,
         output=table.output,
         privacy=table.privacy,
-        quality=table.quality,
+        quality={block.name: _quality(table.quality, block.quality) for block in table.sketch},
         worker=table.worker,
         sketches=tuple(plans),
     )
@@ -383,3 +384,10 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
     except ConfigError as error:
         return None, list(error.mistakes)
     return config, []
+
+
+def _quality(usual: QualityTable, own: QualityTable | None) -> QualityTable:
+    """The tolerances of one sketch: its own where it sets them, else those of the file."""
+    if own is None:
+        return usual
+    return usual.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})

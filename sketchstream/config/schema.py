@@ -129,6 +129,18 @@ class DomainTable(Table):
     sample_rate: Number | None = None
 
 
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class QualityTable(Table):
+    """`[quality]`, or `quality` of a sketch: the share of records a window may lose before its answers say so."""
+
+    warn: Share = 0.005
+    warn_alarm: Share = 1e-3
+    incomplete: Share = 0.02
+    incomplete_alarm: Share = 1e-5
+
+
 class SketchTable(Table):
     """One `[[sketch]]`."""
 
@@ -150,18 +162,7 @@ class SketchTable(Table):
     counted: bool | None = None
     max_total: int | None = None
     epsilon_records: Number | None = None
-
-
-Share = Annotated[float, Field(gt=0, lt=1)]
-
-
-class QualityTable(Table):
-    """`[quality]`: which share of the records a window may lose before its answers say so."""
-
-    warn: Share = 0.005
-    warn_alarm: Share = 1e-3
-    incomplete: Share = 0.02
-    incomplete_alarm: Share = 1e-5
+    quality: QualityTable | None = None
 
 
 class FileTable(Table):

@@ -8,7 +8,7 @@ Source: design.md 7 (frontiers first, then sketches); notes/kafka_faults.md 6, 7
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -154,10 +154,10 @@ class SealedReader:
 
     Args:
         source: where they are.
-        rule: when a loss of records is spoken of.
+        rule: when a loss of records is spoken of, by the sketch's name.
     """
 
-    def __init__(self, source: SealedSource, rule: Rule = DEFAULT) -> None:
+    def __init__(self, source: SealedSource, rule: Callable[[str], Rule] = lambda _: DEFAULT) -> None:
         self._source = source
         self._rule = rule
 
@@ -196,7 +196,7 @@ class SealedReader:
             DataLossError: an incident: two different publications of one window, or of one noise.
             FormatError, StoreError: something published cannot be read.
         """
-        found = _Found(sketch, self._rule)
+        found = _Found(sketch, self._rule(sketch))
         for one in self._source.read(sketch, from_ms, to_ms):
             if isinstance(one, Frontier):
                 found.hear(one)

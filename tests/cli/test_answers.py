@@ -160,3 +160,23 @@ def test_the_ledger_is_read_as_far_as_answers_need_it(tmp_path: Path, monkeypatc
             published.answer(window)
         assert asked[1] == (-HOUR, 12 * HOUR)
         assert len(asked) == 3
+
+
+def test_a_single_file_shows_its_window_and_quality(run: Run, tmp_path: Path) -> None:
+    path = publish(tmp_path, [False, True])
+    config = Config.load(path)
+    with open_published(config) as published:
+        parts = [window.parts[0] for window in published.every("s", None, None)]
+        whole = [window.result() for window in published.every("s", None, None)]
+    (tmp_path / "part.sealed").write_bytes(parts[1].to_bytes())
+    (tmp_path / "grown.sealed").write_bytes(whole[1].to_bytes())
+    part = json.loads(run("profile", "part.sealed", "--format", "json").out)
+    assert (part["sketch"], part["window_start"], part["revision"]) == ("s", "1970-01-01T01:00:00Z", 0)
+    assert part["quality"]["verdict"] in ("too few", "warning", "incomplete")
+    assert part["distinct"]["low"] is not None, "each item is in a part once"
+    assert "complete" not in part, "one file does not know"
+    grown = json.loads(run("profile", "grown.sealed", "--format", "json").out)
+    assert grown["repartitioned"] is True
+    assert grown["distinct"]["low"] is None
+    table = run("profile", "part.sealed").out
+    assert "quality.verdict" in table

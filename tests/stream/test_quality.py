@@ -209,6 +209,22 @@ def test_a_window_that_lost_records_is_not_complete_and_says_why() -> None:
     assert mild.complete
 
 
+def test_a_sketch_has_tolerances_of_its_own() -> None:
+    text = config(quality="warn_alarm = 0.01\nincomplete = 0.03")
+    text += '[[sketch]]\nname = "few"\nwindow = "1h"\nepsilon = "1"\ndomain = { size = 100 }\n'
+    text += "quality = { incomplete = 0.9, warn = 0.8 }\n"
+    found = Config.parse(text)
+    assert found.quality_rule("hourly") == Rule(Tolerance(0.005, 0.01), Tolerance(0.03, 1e-5))
+    assert found.quality_rule("few") == Rule(Tolerance(0.8, 0.01), Tolerance(0.9, 1e-5))
+    assert found.quality_rule("gone") == Rule()
+    with pytest.raises(ConfigError, match="incomplete must be below 1"):
+        Config.parse(text.replace("0.9", "1.5"))
+    (bad,) = lossy(config("quality = { warn = 0.3 }"), lost=0.5).windows("hourly")
+    assert not bad.complete
+    (mild,) = lossy(config("quality = { incomplete = 0.9, warn = 0.8 }"), lost=0.5).windows("hourly")
+    assert mild.complete
+
+
 def test_an_item_unit_says_that_no_share_can_be_published() -> None:
     (window,) = lossy(config('unit = "item"\nmodulus = 16'), lost=0.5, events=600).windows("hourly")
     assert window.complete
