@@ -603,7 +603,7 @@ def law(counts: str) -> tuple[np.ndarray, np.ndarray]:
 def thrown_run(items: int, counts: str, seed: int) -> list[dict]:
     """One stream in 2^20 slots, published at each epsilon: errors of the distinct count and of the first four cells.
 
-    The errors of the cells are in units of what specification 5.5 and 5.6 predict for an unbiased estimate.
+    The errors of the cells are in units of what docs/theory/profile.md 5 and 6 predict for an unbiased estimate.
     """
     rng = np.random.default_rng([seed, items, hash_name(counts)])
     t, p = law(counts)
@@ -709,7 +709,7 @@ def summary(results: dict, path: Path) -> None:
         for kind, title in (("real", "Real sets, d from 20,000 up"), ("stress", "Stress sets, d = 100,000")):
             seeds = seeds_of([row for row in results["profiles"] if row["kind"] == kind])
             lines += [
-                f"## {title}: `likelihood` against the seed's algorithm at its best norm, {seeds} seeds", "",
+                f"## {title}: `likelihood` against Wu & Pagh's algorithm at its best norm, {seeds} seeds", "",
                 "| epsilon | sets | L1 / seed, mean | limit | worst | limit | EMD / monotone | limit | EMD / seed, median "  # noqa: E501
                 "| L1 / naive, worst | seconds, median |", "|---|---|---|---|---|---|---|---|---|---|---|",
             ]  # fmt: skip
@@ -806,7 +806,7 @@ def reach_table(rows: list[dict]) -> list[str]:
 
 
 def draw(found: list[dict], path: Path) -> None:
-    """Ratios of every set by epsilon: L1 against the seed, earth mover's distance against monotone."""
+    """Ratios of every set by epsilon: L1 against Wu & Pagh, earth mover's distance against monotone."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -815,7 +815,7 @@ def draw(found: list[dict], path: Path) -> None:
     for axes, key, title in zip(
         figure.subplots(1, 2),
         ("l1", "emd"),
-        ("L1 / the seed's algorithm", "earth mover's distance / monotone"),
+        ("L1 / Wu & Pagh's algorithm", "earth mover's distance / monotone"),
         strict=True,
     ):
         for kind, colour in (("real", "#1f5fa8"), ("stress", "#c77d2b")):

@@ -1,7 +1,7 @@
 """Real count vectors for the accuracy bench, brought at run time through the registries' own clients.
 
 In: a name. Out: (items,) int64 counts of the items that occurred. Touches: the cache folder only; nothing is committed.
-Source: notes on prior art, section 5 (recipes and what they should give).
+Source: each function names the package and the file that it reads.
 
 What cannot be brought (no network, no npm, no apt) is reported and left out; `flights` and `tailnum` come with the
 `demo` extra, `python_names` from the interpreter itself.

@@ -1,7 +1,7 @@
 """Where items go: the slots of a domain, and updates of a state through them.
 
 In: a domain of a spec, the key, batches of items. Out: `Index`, a state with weights added. Touches: the state.
-Source: Datar & Muthukrishnan 2002 (domain sampling); specs of the profile, sections 2.1, 3, 4.
+Source: Datar & Muthukrishnan 2002 (domain sampling); docs/theory/profile.md 6.
 """
 
 from __future__ import annotations

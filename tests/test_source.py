@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +43,48 @@ def test_compiled_functions_use_nothing_of_another_file() -> None:
 def test_the_rule_finds_what_breaks_it(body: str) -> None:
     text = f"from sketchstream.elsewhere import other, LIMIT, module\n@kernel\ndef f():\n    {body}\n"
     assert len(foreign_names(text)["f"]) == 1
+
+
+CITED_OUTSIDE = re.compile(
+    r"\bnotes/|\bdesign\.md|\bkafka_(?:faults|clients|speed)\b|\bnotes on (?:the|prior)\b|\bseed 00\d"
+    r"|\b(?:profile|the) specification,? (?:sections? )?\d|\b(?:specification|spec section)s? \d|\bspecs/\w+\.md"
+    r"|\bseed's (?:algorithm|linear program)"
+)
+"""Documents that a reader of the repository does not have."""
+WRITTEN = ("*.py", "*.md", "*.toml", "*.sh", "*.yml", "*.java", "Makefile", "Dockerfile", ".importlinter")
+
+
+def texts() -> list[Path]:
+    """Every text file of the repository that people write."""
+    folders = ("sketchstream", "connectors", "tests", "bench", "docs", "docker")
+    found = [path for folder in folders for name in WRITTEN for path in (ROOT / folder).rglob(name)]
+    return [*found, *(path for name in WRITTEN for path in ROOT.glob(name))]
+
+
+def test_citations_name_papers_and_documents_of_the_repository() -> None:
+    assert len(texts()) > 300
+    cited = {
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in texts()
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if CITED_OUTSIDE.search(line)
+    }
+    assert cited == set()
+
+
+def test_documents_that_are_cited_exist() -> None:
+    named = {
+        (path.name, document)
+        for path in SOURCES
+        for document in re.findall(r"\bdocs/[\w/]+\.(?:md|json)", path.read_text())
+    }
+    assert len(named) > 40
+    assert {(name, document) for name, document in named if not (ROOT / document).is_file()} == set()
+
+
+@pytest.mark.parametrize(
+    "text", ["Source: design.md 7.", "see notes/x.md", "profile specification 5.6", "the seed's algorithm"]
+)
+def test_citations_of_documents_elsewhere_are_found(text: str) -> None:
+    assert CITED_OUTSIDE.search(text)

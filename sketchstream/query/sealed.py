@@ -2,7 +2,7 @@
 
 In: a `SealedSource` (a folder here, a topic in the connectors). Out: `SealedWindow`s, ascending. Touches: what the
 source reads. Readers never touch a worker's state, and need no key.
-Source: design.md 7 (frontiers first, then sketches); notes/kafka_faults.md 6, 7, 9.
+Source: docs/sealed-topic.md (frontiers are read first, then sketches).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The state of a partition as a snapshot, and back: what is written, and what is refused when it is read.
 
 In: a `PartitionState`; a restored snapshot. Out: a `Snapshot`; a `PartitionState`. Touches: the state it is given.
-Source: design.md 7; notes/kafka_faults.md 16, 17.
+Source: docs/streams.md, "Snapshots" and "Changing the configuration while windows are open".
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Gauges:
 
 
 class _Collector:
-    """Gives prometheus_client the numbers of the moment. Names as in notes/kafka_clients.md 6."""
+    """Gives prometheus_client the numbers of the moment."""
 
     def __init__(self, metrics: Metrics, gauges: Callable[[], Gauges], topic: str) -> None:
         self._metrics, self._gauges, self._topic = metrics, gauges, topic

@@ -28,7 +28,7 @@ def noise_circulant(epsilon: float, r: int, n: int) -> np.ndarray:
 def on_circle(g: np.ndarray, epsilons: Sequence[float]) -> np.ndarray:
     """The inverse on Z_p of discrete Laplace layers taken modulo p = len(g), by FFT and closed-form eigenvalues.
 
-    Source: profile specification 5.2; exact, no truncation.
+    Source: docs/theory/profile.md 2; exact, no truncation.
     """
     w = 2.0 * np.pi * np.arange(g.size // 2 + 1) / g.size
     eigenvalues = np.ones_like(w)

@@ -305,7 +305,7 @@ def test_long_ledgers_stay_quick() -> None:
     assert events.loss(intrusion=True) == 4
 
 
-# The half circles of the specification have the sensitivity that the lemma assumes.
+# The half circles of a cumulative release have the sensitivity that the lemma assumes.
 
 
 @pytest.mark.parametrize("bits", [32, 64])

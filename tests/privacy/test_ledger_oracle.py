@@ -205,7 +205,7 @@ def test_a_look_nobody_announced_is_covered_at_its_worst_moment(unit: str) -> No
 
 
 def releases_charged_to_earlier_events_only(history: History) -> list[Gap]:
-    """The first version of the specification: releases after the event add to the layer's epsilon, none before."""
+    """A plausible ledger that is wrong: releases after the event add to the layer's epsilon, none before."""
     gaps = []
     for gap in event_losses(history):
         before, after = history.entries[: gap.after], history.entries[gap.after :]

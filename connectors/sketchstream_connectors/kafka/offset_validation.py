@@ -1,7 +1,7 @@
 """Positions and batches in doubt: what is believed of a position that a broker says does not exist, and for how long.
 
 In: positions, the leader's own bounds, times. Out: verdicts. Touches: nothing.
-Source: notes/kafka_faults.md 15 (a replica that lags answers as a log that was cut does).
+Source: docs/kafka.md, "Every case" (a replica that lags answers as a log that was cut does).
 
 A replica that has just come back says that a position does not exist before it has caught up, and a client with old
 metadata asks it. So the leader's bounds decide, and an end below the position is believed only after a while.

@@ -7,7 +7,7 @@ Taking a partition is `init_transactions()` with the partition's own transaction
 had in flight and fences it, for ever. Then the committed offset and its pointer are the truth. A snapshot is one
 transaction: new blobs, manifest, offset with pointer. Offset, state and outbox move together or not at all, and a
 state is valid exactly as long as the producer that took it.
-Source: design.md section 7; notes/kafka_faults.md 1, 2, 4, 6, 11 (interleavings that this answers).
+Source: docs/kafka.md, "What is exact" and "Every case" (the interleavings that this answers).
 """
 
 from __future__ import annotations

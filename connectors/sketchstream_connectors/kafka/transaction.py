@@ -4,7 +4,7 @@ In: snapshots. Out: where their blobs are now. Touches: the state topic, the gro
 
 A transaction holds new blobs, the manifest that names them, and the input's offset with a pointer to the manifest. Any
 error leaves its outcome open: whoever takes the partition next ends it and reads the truth.
-Source: design.md section 7; notes/kafka_faults.md 1, 2, 4 (interleavings that this answers).
+Source: docs/kafka.md, "What is exact" and "Every case" (the interleavings that this answers).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: what a source holds. Out: notes to the source, on which the worker's own thread acts. Touches: an admin connection,
 one background thread.
-Source: notes/kafka_faults.md 3, 10, 15.
+Source: docs/kafka.md, "Every case" (partitions without an owner, stalled consumers, recreated topics).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Watch:
     def _check_owners(self) -> None:
         """A partition that nobody in a settled group owns, in two looks: one member joins anew, and all is dealt again.
 
-        Seen with kafka-python when a leader knew no partitions yet; notes/kafka_faults.md 3 has other ways.
+        Seen with kafka-python when a leader knew no partitions yet; docs/kafka.md, "Every case", has other ways.
         """
         source = self._source
         given = self._admin.topic(source.topic)

@@ -1,4 +1,4 @@
-"""Groups whose members were all evicted, and one who joins: every partition finds an owner (kafka_faults.md 3)."""
+"""Groups whose members were all evicted, and one who joins: every partition finds an owner."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def test_a_predecessor_is_fenced_for_ever(app: App) -> None:
 
 
 def test_evicted_and_back_with_old_state_is_fenced_though_the_other_worker_has_left(app: App) -> None:
-    # notes/kafka_faults.md 1: A stalls, B takes p, commits and leaves, A goes on with its old memory.
+    # A stalls, B takes p, commits and leaves, A goes on with its old memory.
     app.fill()
     a, b = app.store(), app.store()
     a.take(0)

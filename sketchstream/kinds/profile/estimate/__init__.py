@@ -1,7 +1,7 @@
 """Reconstruction: from published histograms of counters to a profile with intervals.
 
 In: `Observed` objects, and nothing else. Out: a `Profile`. Touches: nothing.
-Source: profile specification, sections 5 and 6.
+Source: docs/theory/profile.md.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def reconstruct(
     Raises:
         EstimateError: the method does not apply, or the parts do not belong together.
 
-    Source: Wu & Pagh, ICML 2024; profile specification 5.
+    Source: Wu & Pagh, ICML 2024; docs/theory/profile.md.
     """
     parts = list(observed)
     _check(parts, method, max_count, norm)

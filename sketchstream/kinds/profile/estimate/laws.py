@@ -1,8 +1,8 @@
 """The noise of a counter as the estimators need it: stencils, eigenvalues, laws of sums of layers.
 
 In: effective epsilons. Out: numbers and arrays. Touches: nothing.
-Source: Wu & Pagh, ICML 2024, Lemma 4.6 (eigenvalues); Ghazi et al., NeurIPS 2022 (the stencil); profile
-specification, 5.2 and 5.5.
+Source: Wu & Pagh, ICML 2024, Lemma 4.6 (eigenvalues); Ghazi et al., NeurIPS 2022 (the stencil);
+docs/theory/profile.md 2 and 5.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def decay(epsilon: float) -> float:
 def stencil(epsilons: Sequence[float]) -> Floats:
     """(2k+1,) taps of the inverse of k discrete Laplace layers, centre at k; they sum to 1.
 
-    One layer: (-a, 1 + a^2, -a) / (1-a)^2. Source: profile specification 5.2.
+    One layer: (-a, 1 + a^2, -a) / (1-a)^2. Source: docs/theory/profile.md 2.
     """
     taps = np.ones(1)
     for epsilon in epsilons:
@@ -74,7 +74,7 @@ def noise_pmf(epsilons: Sequence[float], reach: int) -> Floats:
 def tail_variance(epsilons: Sequence[float]) -> float:
     """V0 of one slot's contribution to a k+ share when its count is near k (one layer; product form else).
 
-    Source: Ghazi et al. 2022; notes on prior art, section 1.
+    Source: Ghazi et al. 2022; docs/theory/profile.md 3.
     """
     out = 1.0
     for epsilon in epsilons:

@@ -1,7 +1,7 @@
 """One published histogram of counters, as the estimators see it.
 
 In: what a release or a sealed state says about itself. Out: a frozen `Observed`, checked once, and its cells.
-Touches: nothing. Source: profile specification, sections 2.3 and 5.
+Touches: nothing. Source: docs/theory/profile.md 1 and 5.
 """
 
 from __future__ import annotations

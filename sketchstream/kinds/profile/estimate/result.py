@@ -1,7 +1,7 @@
 """The profile: how many items occurred how often, every number with its interval, all from one law of counts.
 
 In: a fit and what is known about each number. Out: `Profile`, `Estimate`. Touches: nothing.
-Source: profile specification, section 6.
+Source: docs/theory/profile.md 8.
 """
 
 from __future__ import annotations

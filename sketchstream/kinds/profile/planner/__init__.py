@@ -3,7 +3,7 @@
 In: a `ProfileSpec` and what is publicly expected of the stream (how many items, how often they occur). Out: `Plan`:
 the expected error of every number, the privacy loss, the price of merging, and what the same epsilon would give a
 curator who keeps raw counts. Touches: nothing; never data, never an open sketch.
-Source: profile specification 5.5 and 5.6 (variances), 2.2 (losses).
+Source: docs/theory/profile.md 5 and 6 (variances); docs/theory/privacy.md 3 (losses).
 
 No error law is written down twice: the expected published histogram is computed from the law of counts (collisions as
 a compound Poisson law, noise as a convolution), and the very code that gives a published histogram its intervals is

@@ -1,7 +1,7 @@
 """The expected published object: the law of counts, crowded by hashing, blurred by noise, cut at the published edges.
 
 In: a spec, what is publicly expected of the stream. Out: an `Observed`, as the estimators see one. Touches: nothing.
-Source: profile specification 5.5 and 5.6: collisions are a compound Poisson law, noise is a convolution.
+Source: docs/theory/profile.md 5 and 6: collisions are a compound Poisson law, noise is a convolution.
 """
 
 from __future__ import annotations

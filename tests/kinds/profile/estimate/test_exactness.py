@@ -1,4 +1,4 @@
-"""Facts of the theory that hold exactly, or to the accuracy of many draws (notes on prior art, section 6)."""
+"""Facts of the theory that hold exactly, or to the accuracy of many draws (docs/theory/profile.md)."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_linear_estimates_and_their_variances_are_unbiased(form, layers):
 
 
 def log_series(p):
-    """Coefficients of log P by the recursion of specification 5.6 run backwards, index 0 set to 0."""
+    """Coefficients of log P by the recursion of docs/theory/profile.md 6, index 0 set to 0."""
     out = np.zeros_like(p)
     for s in range(1, p.size):
         out[s] = (p[s] - (np.arange(1, s) * out[1:s]) @ p[s - 1 : 0 : -1] / s) / p[0]

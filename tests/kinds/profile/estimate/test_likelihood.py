@@ -1,4 +1,4 @@
-"""The likelihood estimator: its derivatives, its folds, its agreement with slow twins, and that it beats the seed."""
+"""The likelihood estimator: its derivatives, its folds, its agreement with slow twins, and that it beats circulant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of the specification's section 7 and of the likelihood's notes, to their last digits."""
+"""The numbers of docs/theory/profile.md 7 and 9, and more of their kind, to their last digits."""
 
 from __future__ import annotations
 

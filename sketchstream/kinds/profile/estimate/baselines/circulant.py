@@ -1,8 +1,8 @@
-"""The seed's algorithm: invert the truncated noise as a circulant matrix, restore the sum, round to the simplex.
+"""Wu & Pagh's algorithm: invert the truncated noise as a circulant matrix, restore the sum, round to the simplex.
 
 In: a noisy profile on -r..n+r. Out: shares on 0..n. Touches: nothing.
 Source: Wu & Pagh, "Profile Reconstruction from Private Sketches", ICML 2024: Lemma 4.1 (unfolding), Lemma 4.6
-(eigenvalues), Algorithms 2 and 3; restored in the profile specification 5.1.
+(eigenvalues), Algorithms 2 and 3; docs/theory/profile.md 4.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def eigenvalues(epsilon: float, r: int, n: int) -> Floats:
 def solve(g: Floats, epsilon: float, r: int, n: int, norm: float) -> Floats:
     """Algorithms 2 and 3: shares on 0..n from the noisy profile g on -r..n+r. (n+2r+1,) -> (n+1,).
 
-    O(N log N). For norm 1 and inf, before rounding, an optimum of the seed's linear program.
+    O(N log N). For norm 1 and inf, before rounding, an optimum of the paper's linear program.
     """
     return simplex(restore(g, epsilon, r, n, norm)[r : r + n + 1])
 
@@ -90,7 +90,7 @@ def simplex(y: Floats) -> Floats:
 
 
 def reconstruct(observed: Observed, n: int, norm: float, beta: float) -> fits.Fit:
-    """The seed's algorithm on one level of unit event with one layer."""
+    """Wu & Pagh's algorithm on one level of unit event with one layer."""
     if observed.unit != "event" or len(observed.epsilons) != 1:
         msg = "circulant is for unit event and one layer of noise; use inverse, monotone or likelihood"
         raise EstimateError(msg)

@@ -2,7 +2,7 @@
 
 In: one level of an `Observed`. Out: a `Fit`. Touches: nothing.
 Source: Ghazi, Kamath, Kumar & Manurangsi, "Anonymized Histograms in Intermediate Privacy Models", NeurIPS 2022;
-profile specification 5.3.
+docs/theory/profile.md 3.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def reconstruct(observed: Observed, n: int) -> fits.Fit:
 
 
 def _first(line: Line) -> float:
-    """The 1+ share by the plain stencil, T_0 in place of the pooled bins (vector of specification section 7)."""
+    """The 1+ share by the plain stencil, T_0 in place of the pooled bins (vector in docs/theory/profile.md 9)."""
     k = line.k
     taps = line.taps
     tails = [float(line.cells.slots[line.cells.low >= 1 + j].sum()) for j in range(-k, k + 1)]

@@ -1,7 +1,7 @@
 """What is known about each number whatever the method: unbiased estimates, their variances, brackets.
 
 In: the observed parts of one closed domain. Out: `Uncertainty`, from which a profile draws intervals at
-any level. Touches: nothing. Source: profile specification 5.5.
+any level. Touches: nothing. Source: docs/theory/profile.md 5.
 """
 
 from __future__ import annotations

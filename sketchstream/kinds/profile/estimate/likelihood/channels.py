@@ -1,7 +1,7 @@
 """From what was published to a likelihood, whatever the unit, the layers and the parts.
 
 In: observed parts of one closed domain. Out: a `Likelihood` and its grid; laws on the grid made into a `Fit`.
-Touches: nothing. Source: profile specification 5.4; notes on the likelihood 1.7.
+Touches: nothing. Source: docs/theory/profile.md 7.1 and 7.7.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Composite:
     def path(self, f0: Floats, taus: Floats, start: Floats, tolerance: float = 1e-2) -> Floats:
         """Argmax of l + sum tau (f0 log f - f) for each row of taus by SQUAREM on f = (f o ratio + tau f0)/(d + tau).
 
-        Source: Varadhan & Roland 2008; notes on the likelihood 1.8.
+        Source: Varadhan & Roland 2008; docs/theory/profile.md 7.7.
         """
         f0, f = np.maximum(f0, 1e-10), np.maximum(start, 1e-12)
         out = np.empty((taus.shape[0], self.m))

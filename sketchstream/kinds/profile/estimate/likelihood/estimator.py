@@ -1,7 +1,7 @@
 """The default estimator: smooth models, a sparse candidate and a shrinkage path, averaged; one EM step at the end.
 
 In: observed parts of one closed domain. Out: a `Fit`. Touches: nothing.
-Source: profile specification 5.4; notes on the likelihood (constants and what each part buys);
+Source: docs/theory/profile.md 7;
 `docs/theory/reconstruction.md`.
 """
 

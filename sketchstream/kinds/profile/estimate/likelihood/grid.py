@@ -1,7 +1,7 @@
 """The nodes on which a profile is fitted, and the cells in which the counters are seen.
 
 In: cells of one level, epsilon. Out: a frozen `Grid`: unit cells where it matters, wider ones in the tail.
-Touches: nothing. Source: notes on the likelihood 1.1 and 1.7; `docs/theory/reconstruction.md`.
+Touches: nothing. Source: docs/theory/profile.md 7.1; `docs/theory/reconstruction.md`.
 """
 
 from __future__ import annotations

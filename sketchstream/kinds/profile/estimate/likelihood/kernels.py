@@ -1,7 +1,7 @@
 """The compiled loops of the likelihood: two-pass filters, the saddlepoint of published noise, the shrinkage path.
 
 In: plain float arrays, checked by the callers. Out: arrays filled in place. Touches: nothing else.
-Source: notes on the likelihood 1.1, 1.4, 7.1, 7.2; `docs/theory/reconstruction.md`. Kernels that call each other share
+Source: docs/theory/profile.md 7.1, 7.4, 7.6; `docs/theory/reconstruction.md`. Kernels that call each other share
 this file: numba's cache does not follow edits across files.
 """
 
@@ -371,7 +371,7 @@ def path(
 ) -> None:  # fmt: skip
     """Shrinkage path: Newton in p for each row of taus, warm from the row before. out: (rows, m).
 
-    Source: notes on the likelihood 1.4 and 7.2 (2.2): interleaved quasi-definite system in (y, p), half-bandwidth 4,
+    Source: docs/theory/profile.md 7.4 and 7.6: interleaved quasi-definite system in (y, p), half-bandwidth 4,
     or pentadiagonal where nothing was added to the histogram.
     """
     rows, m = taus.shape
@@ -643,7 +643,7 @@ def pooled_path(
 def compound(weighted: Floats, load: Any, out: Floats) -> None:
     """Slot law P(0..S) from t * intensity_t per slot and the full load. weighted, out: (S+1,).
 
-    Source: Panjer's recursion; profile specification 5.6.
+    Source: Panjer's recursion; docs/theory/profile.md 6.
     """
     out[0] = math.exp(-load)
     for s in range(1, out.size):

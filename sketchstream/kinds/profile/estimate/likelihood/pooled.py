@@ -1,7 +1,7 @@
 """The likelihood where noisy bins are wider than one count: the law lives on nodes finer than what was published.
 
 In: a grid of nodes that knows its bins, what was published. Out: a `Likelihood`. Touches: nothing but scratch
-of its own. Source: notes on the likelihood 1.1 and 7; `docs/theory/reconstruction.md`.
+of its own. Source: docs/theory/profile.md 7.1 and 7.6; `docs/theory/reconstruction.md`.
 """
 
 from __future__ import annotations

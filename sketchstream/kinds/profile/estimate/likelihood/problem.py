@@ -2,7 +2,7 @@
 
 In: a grid, the decay of the noise, the law of the published noise. Out: l(f), its gradient, its information, the EM
 step, the shrinkage path. Touches: nothing but scratch of its own.
-Source: notes on the likelihood 1.1, 1.4, 7.1, 7.2; `docs/theory/reconstruction.md`.
+Source: docs/theory/profile.md 7.1, 7.4, 7.6; `docs/theory/reconstruction.md`.
 """
 
 from __future__ import annotations

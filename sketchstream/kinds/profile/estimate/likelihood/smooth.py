@@ -1,7 +1,7 @@
 """Smooth models of a profile: penalised log-splines with free atoms, weighed by Laplace evidence.
 
 In: a likelihood (`problem.Likelihood`), nodes, epsilon. Out: fitted models with their evidence. Touches: nothing.
-Source: notes on the likelihood 1.2; Efron 2016 (g-modelling); MacKay 1992 (evidence); `docs/theory/reconstruction.md`.
+Source: docs/theory/profile.md 7.2; Efron 2016 (g-modelling); MacKay 1992 (evidence); `docs/theory/reconstruction.md`.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def excluded(model: Model, keep: Floats) -> Model:
 def cliffs(problem: Likelihood, plain: Model, fits: Sequence[Fitted], epsilon: float) -> list[Fitted]:
     """Models whose support ends at a cliff (or begins after a gap), found by hill climbing on the evidence.
 
-    Source: notes on the likelihood 1.2, truncated support.
+    Source: docs/theory/profile.md 7.2, truncated support.
     """
     f, _ = average(fits)
     nodes = problem.nodes

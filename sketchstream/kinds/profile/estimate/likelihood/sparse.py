@@ -1,7 +1,7 @@
 """A sparse candidate: few atoms, found by pruning the nonparametric maximum likelihood, weighed by BIC.
 
 In: a likelihood, its unrestricted maximum. Out: atoms, masses, a score comparable with the smooth models' evidence.
-Touches: nothing. Source: notes on the likelihood 1.3; Schwarz 1978 (BIC).
+Touches: nothing. Source: docs/theory/profile.md 7.3; Schwarz 1978 (BIC).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Unbiased linear estimates with their variances on the circle Z_p: unit item, randomized response.
 
 In: an `Observed`, a level. Out: as `linear.Line`. Touches: nothing.
-Source: profile specification 5.2, 5.5; variances: `docs/theory/reconstruction.md`.
+Source: docs/theory/profile.md 2, 5; variances: `docs/theory/reconstruction.md`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Errors of many linear estimates at once, where the score of each is that of the one before, one count further on.
 
 In: one level, the scores' common shape, the law of a slot's count. Out: variances and covariances of their noise.
-Touches: nothing. Source: profile specification 5.5, as `Line.joint` has it; sums over counts become convolutions.
+Touches: nothing. Source: docs/theory/profile.md 5, as `Line.joint` has it; sums over counts become convolutions.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: an `Observed`, a level. Out: estimates of the share of slots at each count, of k+ shares, and of any
 functional (1/d) sum b(h), each with its variance and, where bins are wide, with a bracket. Touches: nothing.
-Source: profile specification 5.2, 5.3, 5.5; Ghazi et al., NeurIPS 2022; variances: `docs/theory/reconstruction.md`.
+Source: docs/theory/profile.md 2, 3, 5; Ghazi et al., NeurIPS 2022; variances: `docs/theory/reconstruction.md`.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class Line:
             other: (S+1,) the same.
             law: (S+1,) law of a slot's count.
 
-        Source: profile specification 5.5, with the expected counters in place of the observed ones.
+        Source: docs/theory/profile.md 5, with the expected counters in place of the observed ones.
         """
         k = self.k
         c, c_other = self.inverted(scores), self.inverted(other[None, :])

@@ -1,7 +1,7 @@
 """The noise of counters undone where one published bin holds many counts.
 
 In: the bins about and beyond the last single count, the noise of a counter. Out: an inverse. Touches: nothing.
-Source: profile specification 5.2, carried on to bins inside which counts are spread evenly.
+Source: docs/theory/profile.md 2, carried on to bins inside which counts are spread evenly.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: levels and the shape of the law of counts. Out: a `Curve`, whose root is the estimate and whose ends are intervals
 at any level. Touches: nothing.
-Source: profile specification 5.6 (variances and weights); test inversion: `docs/theory/reconstruction.md`.
+Source: docs/theory/profile.md 6 (variances and weights); test inversion: `docs/theory/reconstruction.md`.
 
 If D items came, a share exp(-l), l = D s / m, of the slots of a level with m slots and a share s of the items is empty.
 The distance of what was seen from that, in units of its standard deviation under D, falls as D grows. Nothing here
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.open_domain.collisions import Level, Model
 
 CROWDED = 1.75
-"""Items per slot beyond which little is to be learned from a level (specification 5.6)."""
+"""Items per slot beyond which little is to be learned from a level (docs/theory/profile.md 6)."""
 HOPELESS = 8.0
 """Items per slot at which the emptiest level says nothing any more."""
 DEAD = 60.0

@@ -2,7 +2,7 @@
 
 In: observed parts whose items were hashed into levels of slots. Out: the profile over distinct items, with bands.
 Touches: nothing.
-Source: profile specification 5.6 (the compound Poisson recursion run backwards); `docs/theory/reconstruction.md`
+Source: docs/theory/profile.md 6 (the compound Poisson recursion run backwards); `docs/theory/reconstruction.md`
 (influence of a slot, variance of the hash, weights of the levels).
 
 A slot's count is the sum of the counts of the items that fell into it: with Poisson numbers of items, the power series

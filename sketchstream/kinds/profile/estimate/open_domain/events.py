@@ -1,7 +1,7 @@
 """The events of open domains: total weight, and what the entropy is made of.
 
 In: parts with their models. Out: `Events`. Touches: nothing.
-Source: profile specification 5.5 and 5.6; heavy items that share a slot: `docs/theory/reconstruction.md`, section 4.
+Source: docs/theory/profile.md 5 and 6; heavy items that share a slot: `docs/theory/reconstruction.md`, section 4.
 """
 
 from __future__ import annotations

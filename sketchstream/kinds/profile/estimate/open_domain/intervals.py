@@ -1,7 +1,7 @@
 """Intervals of open domains: noise, collisions and the random split into levels.
 
 In: parts with their models. Out: `Uncertainty`. Touches: nothing.
-Source: profile specification 5.5 and 5.6; skewed ends, ratios and sums of parts: `docs/theory/reconstruction.md`.
+Source: docs/theory/profile.md 5 and 6; skewed ends, ratios and sums of parts: `docs/theory/reconstruction.md`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Non-negative item profiles of open domains by likelihood: the noise of compound Poisson slots.
 
 In: levels of one part and a non-negative start. Out: a `Model`. Touches: nothing.
-Source: profile specification 5.6; `docs/theory/reconstruction.md`.
+Source: docs/theory/profile.md 6; `docs/theory/reconstruction.md`.
 
 The unknown law f lives on counts 0..S and one node for everything above; M f_t is the number of items with count t, and
 f_0 stands for items that did not come (M is larger than any possible number of items). A slot of level j has law
