@@ -12,7 +12,8 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -151,6 +152,42 @@ def draw_panels(figure: Figure, title: str, reach: Curve, exact: Curve) -> None:
     _draw_exact(left, exact, "Seen exactly k times", "items")
     _draw_reach(right, reach, "Seen k times or more", "items")
     figure.suptitle(title, fontsize=10, color=INK)
+
+
+def notebook_figure(width: float, height: float) -> Figure:
+    """An empty figure, inches wide and high, that a notebook shows without any setting of matplotlib.
+
+    It lives outside pyplot: nothing keeps it open, and it needs no backend.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        return _notebook_class()(figsize=(width, height), layout="constrained")
+    except ImportError:
+        msg = "plots need matplotlib: pip install 'sketchstream[plots]'"
+        raise MissingExtraError(msg) from None
+
+
+@cache
+def _notebook_class() -> type[Figure]:
+    """The class of such figures; its base is imported with the first one."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        """A figure with a PNG for notebooks."""
+
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            FigureCanvasAgg(self)
+
+        def _repr_png_(self) -> bytes:
+            out = io.BytesIO()
+            self.savefig(out, format="png", dpi=100)
+            return out.getvalue()
+
+    return Picture
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -49,7 +49,7 @@ def test_charts_take_their_colors_from_the_page_and_say_what_they_show() -> None
         assert chart.svg.startswith('<svg role="img" aria-label="')
         colors = set(re.findall(r"(?:fill|stroke|color): ?([^;\"]+)", chart.svg))
         assert not [color for color in colors if color.startswith("#")], colors
-        defined = set(re.findall(r"(--[a-z]+):", report._STYLE))
+        defined = set(re.findall(r"(--[a-z]+):", report.page("title", (), ())))
         assert {color[4:-1] for color in colors if color.startswith("var(")} <= defined
     assert "k = 1: 900, k = 2: 877" in drawn()[0].svg
     assert "distinct: 8 to 9." in drawn()[2].svg

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sketchstream import charts
-from sketchstream.errors import MissingExtraError
 from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.show import pages
 from sketchstream.kinds.profile.show.export import heading
@@ -26,16 +25,7 @@ if TYPE_CHECKING:
 
 def plot(profile: Profile, path: Path | None = None, truth: Floats | None = None) -> Figure:
     """Items counted exactly (left) and at least (right) k times, with 95% intervals; the truth where known."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-        from sketchstream.kinds.profile.show.picture import Picture
-
-        figure = Picture(figsize=(11.0, 4.5), layout="constrained")
-        FigureCanvasAgg(figure)
-    except ImportError:
-        msg = "plots need matplotlib: pip install 'sketchstream[plots]'"
-        raise MissingExtraError(msg) from None
+    figure = charts.notebook_figure(11.0, 4.5)
     charts.draw_panels(figure, heading(profile), *curves(profile, truth))
     if path is not None:
         figure.savefig(path, dpi=130)
