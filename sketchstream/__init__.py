@@ -33,7 +33,15 @@ _HOMES = {
     "sketchstream_connectors.published": ("windows",),
     "sketchstream.kinds.profile.estimate.result": ("Estimate", "Profile"),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
-    "sketchstream.kinds.gaussian": ("DiscreteCalibration", "calibrate", "calibrate_discrete", "delta_of", "epsilon_of"),
+    "sketchstream.kinds.gaussian": (
+        "DiscreteCalibration",
+        "GaussianEstimate",
+        "GaussianSpec",
+        "calibrate",
+        "calibrate_discrete",
+        "delta_of",
+        "epsilon_of",
+    ),
     "sketchstream.privacy.hygiene": ("Hardened", "harden"),
     "sketchstream.errors": (
         "BrokerError",
@@ -73,6 +81,8 @@ __all__ = [
     "EstimateError",
     "FencedError",
     "FormatError",
+    "GaussianEstimate",
+    "GaussianSpec",
     "Guarantee",
     "Hardened",
     "ItemError",
@@ -140,6 +150,8 @@ if TYPE_CHECKING:
     from sketchstream.hashing import Key
     from sketchstream.kinds.gaussian import (
         DiscreteCalibration,
+        GaussianEstimate,
+        GaussianSpec,
         calibrate,
         calibrate_discrete,
         delta_of,

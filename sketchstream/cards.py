@@ -14,6 +14,7 @@ from sketchstream import charts, report
 from sketchstream.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.gaussian.guarantee import GaussianGuarantee
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.ledger import Ledger
     from sketchstream.published import Release, SealedState, Stack
@@ -30,12 +31,12 @@ def sketch(title: str, found: Sketch | SealedState) -> str:
 
 def release(found: Release) -> str:
     """A release: its parameters, and the published numbers with the noise that is still in them."""
-    rows = [*_sketch_rows(found), ("epsilon of this publication", str(found.cost))]
+    rows = [*_sketch_rows(found), (f"{found.kind.measure} of this publication", str(found.cost))]
     return report.card(
         "Release at seal" if found.final else "Release, the sketch stayed open",
         tables=[_facts(rows)],
         charts=drawn(lambda: [_published_chart(found)]) if found.kind.answer == "profile" else [],
-        note=f"{found.guarantee().summary} .{found.kind.answer}() takes noise and collisions out of these numbers.",
+        note=f"{found.guarantee().summary} .{found.kind.answer}() takes the noise out of these numbers.",
     )
 
 
@@ -58,7 +59,7 @@ def ledger(found: Ledger) -> str:
     )
 
 
-def guarantee(found: Guarantee) -> str:
+def guarantee(found: Guarantee | GaussianGuarantee) -> str:
     """A guarantee: its numbers, and the sentences folded."""
     said = found.to_dict()
     rows = [

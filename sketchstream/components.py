@@ -41,6 +41,7 @@ class Component:
         sensitivity: how far one protected event (or item) moves it at most.
         law: of its noise: "discrete-laplace", whose costs are epsilons, or "discrete-gaussian", whose costs are mu^2.
         own: cost of a counter outside the ledger: noise at creation, published as it is.
+        square: of the sensitivity in the L2 norm, where that is no whole number.
     """
 
     name: str
@@ -48,12 +49,13 @@ class Component:
     sensitivity: int = 1
     law: str = DISCRETE_LAPLACE
     own: Fraction | None = None
+    square: int | None = None
 
     def parameter(self, cost: Fraction) -> Fraction:
         """The parameter of this component's noise where the whole sketch gets `cost`: epsilon, or sigma2."""
         ours = cost * self.share if self.own is None else self.own
         if self.law == DISCRETE_GAUSSIAN:
-            return self.sensitivity**2 / ours
+            return (self.square or self.sensitivity**2) / ours
         return ours / self.sensitivity
 
 

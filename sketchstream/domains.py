@@ -152,8 +152,8 @@ class Index:
         if state.shape != (self.slots,) or not state.flags.c_contiguous:
             msg = f"the state must be a contiguous array of {self.slots} counters, found shape {state.shape}"
             raise SpecError(msg)
-        if not 0 < max_weight < 1 << 30:
-            msg = f"max_weight must be at least 1 and below 2^30, found {max_weight}"
+        if not 0 < max_weight < 1 << 40:
+            msg = f"max_weight must be at least 1 and below 2^40, found {max_weight}"
             raise SpecError(msg)
         numbers = as_weights(weights, len(items), alone=invalid == "noop")
         limit = 0 if modulus is not None or len(numbers) == 0 else max_weight

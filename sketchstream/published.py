@@ -83,6 +83,8 @@ class Origin:
         partitions_open, partitions_seal: number of input partitions when the window was opened and sealed; only in
             bytes of format 1.
         partitions: every number of input partitions that was valid while the window was open, ascending.
+        partitioner: by which the items of a closed domain have slots in this partition alone; kinds that answer item by
+            item say it, so that readers know which slot is whose.
     """
 
     name: str = ""
@@ -92,6 +94,7 @@ class Origin:
     partitions_open: int | None = None
     partitions_seal: int | None = None
     partitions: tuple[int, ...] = ()
+    partitioner: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Fields of a header; what is unknown is left out."""
@@ -103,6 +106,7 @@ class Origin:
             "partitions_open": self.partitions_open,
             "partitions_seal": self.partitions_seal,
             "partitions": list(self.partitions) or None,
+            "partitioner": self.partitioner,
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -118,6 +122,7 @@ class Origin:
             partitions_open=header.get("partitions_open"),
             partitions_seal=header.get("partitions_seal"),
             partitions=tuple(header.get("partitions", ())),
+            partitioner=header.get("partitioner"),
         )
 
     @property

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "profile": "sketchstream.kinds.profile.kind",
+    "gaussian": "sketchstream.kinds.gaussian.kind",
 }
 """Module of each kind; its `KIND` is the kind."""
 _LOADED: dict[str, Kind[Any]] = {}

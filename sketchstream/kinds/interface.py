@@ -199,6 +199,8 @@ class Kind(ABC, Generic[S]):
     """What a record may carry for this kind."""
     partitions: ClassVar[Literal["stack", "merge"]] = "stack"
     """How the sketches of a topic's partitions become one: side by side, for items of their own, or added up."""
+    measure: ClassVar[str] = "epsilon"
+    """What costs are, in the kind's ledger."""
     spec_type: type[S]
     """Class of its specs."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sketchstream.privacy.ledger import Ledger, Loss, show
 from sketchstream.privacy.measures import concentrated
@@ -22,6 +22,34 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 WARNING = "NO PRIVACY: an epsilon above 10 protects nobody"
+
+
+class CountingSpec(Protocol):
+    """What statements read of a spec of events or items that are counted."""
+
+    @property
+    def unit(self) -> Literal["event", "item"]:
+        """What is protected."""
+
+    @property
+    def epsilon_records(self) -> Fraction:
+        """Of the number of records admitted."""
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a hash key decides where an item goes."""
+
+    @property
+    def max_total(self) -> Fraction | int | None:
+        """Most that one item's weights can add up to, as its source promises."""
+
+
+class AnyLedger(Protocol):
+    """What statements read of a ledger."""
+
+    @property
+    def copies(self) -> int:
+        """Copies of the open state that were noted."""
 
 
 @dataclass(frozen=True)
@@ -127,12 +155,13 @@ class Guarantee:
         """The guarantee of a sketch with this ledger, in this deployment."""
         around = context or Context()
         published, looked = ledger.loss(), ledger.loss(intrusion=True)
-        copies = _copies_of_item(around) if spec.unit == "item" else 1
-        windows = _windows(around.window_ms, DAY_MS) if spec.unit == "item" else 1
+        copies = copies_of_item(around) if spec.unit == "item" else 1
+        windows = windows_of(around.window_ms, DAY_MS) if spec.unit == "item" else 1
         own = _times(published, copies * windows)
         others: Loss = sum((_beside(one, spec.unit, around) for one in around.beside), Fraction(0))
         kept = _kept(spec.unit, published, around, copies)
         rho = _rho(ledger, around, spec.unit)
+        states = spec.publish == "state"
         no_privacy = spec.no_privacy or max(published, *(entry.cost for entry in ledger.layers)) > NO_PRIVACY
         return cls(
             unit=spec.unit,
@@ -144,8 +173,8 @@ class Guarantee:
             no_privacy=no_privacy,
             protects=_protects(spec, ledger),
             seen=_seen(spec, published, looked, own + others, kept, rho, around),
-            lost=tuple(_lost(spec, ledger, around, looked)),
-            assumes=_assumes(spec, around),
+            lost=tuple(not_protected(spec, ledger, around, states=states, bare=states and looked == math.inf)),
+            assumes=assumptions(spec, around),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -214,12 +243,12 @@ def _times(loss: Loss, number: int) -> Loss:
     return loss if number == 1 else loss * number
 
 
-def _windows(window_ms: int | None, span_ms: float) -> int:
+def windows_of(window_ms: int | None, span_ms: float) -> int:
     """Windows that can touch a span of that length that begins where a window begins."""
     return 1 if window_ms is None else max(1, math.ceil(span_ms / window_ms))
 
 
-def _copies_of_item(around: Context) -> int:
+def copies_of_item(around: Context) -> int:
     """Partitions in which one item's records of one window can lie."""
     if not around.keyed:
         return around.partitions or 1
@@ -230,7 +259,7 @@ def _beside(one: Beside, unit: str, around: Context) -> Loss:
     """What another sketch on the topic adds over a day."""
     if unit == "event":
         return one.event
-    return _times(one.item, _windows(one.window_ms, DAY_MS) * _copies_of_item(around))
+    return _times(one.item, windows_of(one.window_ms, DAY_MS) * copies_of_item(around))
 
 
 def _kept(unit: str, published: Loss, around: Context, copies: int) -> Loss:
@@ -241,22 +270,22 @@ def _kept(unit: str, published: Loss, around: Context, copies: int) -> Loss:
     if around.published_ms is None and windowed:
         return math.inf
     span = around.published_ms or 0
-    total: Loss = _times(published, _windows(around.window_ms, span) * copies)
+    total: Loss = _times(published, windows_of(around.window_ms, span) * copies)
     for one in around.beside:
-        total = total + _times(one.item, _windows(one.window_ms, span) * copies)
+        total = total + _times(one.item, windows_of(one.window_ms, span) * copies)
     return total
 
 
 def _rho(ledger: Ledger, around: Context, unit: str) -> Loss:
     """The day's total in zCDP: several sketches by their pure losses (Theorem 5a), one alone by its history (5b)."""
-    copies = _copies_of_item(around) if unit == "item" else 1
-    number = copies * (_windows(around.window_ms, DAY_MS) if unit == "item" else 1)
+    copies = copies_of_item(around) if unit == "item" else 1
+    number = copies * (windows_of(around.window_ms, DAY_MS) if unit == "item" else 1)
     if number == 1 and not around.beside:
         return ledger.zcdp()
     total = _times(concentrated(ledger.loss()), number)
     for one in around.beside:
         each = one.event if unit == "event" else one.item
-        number = 1 if unit == "event" else _windows(one.window_ms, DAY_MS) * copies
+        number = 1 if unit == "event" else windows_of(one.window_ms, DAY_MS) * copies
         total = total + _times(concentrated(each), number)
     return total
 
@@ -294,12 +323,12 @@ def _seen(
         lines.append(f"{reader}: no bound; the guarantee is void for {spec.unit}s after any copy of the open state")
     else:
         lines.append(f"{reader}: {unit} loses at most {plain(looked)}")
-    if around.beside or (spec.unit == "item" and (around.window_ms is not None or _copies_of_item(around) > 1)):
+    if around.beside or (spec.unit == "item" and (around.window_ms is not None or copies_of_item(around) > 1)):
         what = [f"{len(around.beside) + 1} sketches"] if around.beside else []
         if spec.unit == "item":
-            windows = _windows(around.window_ms, DAY_MS)
+            windows = windows_of(around.window_ms, DAY_MS)
             what += [f"{windows} windows a day"] if windows > 1 else []
-            copies = _copies_of_item(around)
+            copies = copies_of_item(around)
             what += [f"{copies} partitions"] if copies > 1 else []
         less = f", or {approximate(rho)} by zCDP" if to_approximate(rho, DELTA) < day else ""
         lines.append(f"over {', '.join(what) or 'a day'}: {unit} loses at most {plain(day)}{less}")
@@ -315,8 +344,16 @@ def _seen(
     return tuple(lines)
 
 
-def _lost(spec: ProfileSpec, ledger: Ledger, around: Context, looked: Loss) -> list[str]:
-    """What is not protected."""
+def not_protected(spec: CountingSpec, ledger: AnyLedger, around: Context, *, states: bool, bare: bool) -> list[str]:
+    """What is not protected.
+
+    Args:
+        spec: of the sketch.
+        ledger: its history.
+        around: its deployment.
+        states: whether states are published, not histograms.
+        bare: whether such a state has no fresh noise.
+    """
     lost = ["envelopes: that a record existed, when, in which partition, how long it was, how many events it packed"]
     if spec.epsilon_records:
         lost.append(
@@ -336,17 +373,17 @@ def _lost(spec: ProfileSpec, ledger: Ledger, around: Context, looked: Loss) -> l
     if around.counts > 1 and spec.unit == "item":
         lost.append(
             f"partitions were added inside this window ({around.counts} numbers of them were valid): an item may lie "
-            f"in {_copies_of_item(around)} of them and pays in each"
+            f"in {copies_of_item(around)} of them and pays in each"
         )
     lost.append(readers_of_the_topic(around))
     if spec.needs_key:
-        lost.append(_key(spec))
+        lost.append(_key(states=states))
     lost.append("records in flight in the process, when it is seized")
     if ledger.copies:
         lost.append("copies of the open state were written: whoever has two of them sees exactly what came between")
     else:
         lost.append("what was applied between two copies of one open state, and everything from an intruder who stays")
-    if looked == math.inf and spec.publish == "state":
+    if bare:
         lost.append("events after any copy of the open state that ever leaks: the bare state is published")
     if around.diagnostics == "exact":
         lost.append(
@@ -371,12 +408,12 @@ def _lost(spec: ProfileSpec, ledger: Ledger, around: Context, looked: Loss) -> l
     return lost
 
 
-def _key(spec: ProfileSpec) -> str:
+def _key(*, states: bool) -> str:
     """What the hash key is for."""
-    if spec.publish == "histogram":
-        where = "in a copied open state; published histograms do not name slots"
-    else:
+    if states:
         where = "in every published state, and in a copied open one"
+    else:
+        where = "in a copied open state; published histograms do not name slots"
     return (
         f"guesses, by whoever has the hash key: he finds the slot of any item that he thinks of {where}; the numbers "
         "above hold against him too, but no secrecy beyond them"
@@ -398,10 +435,16 @@ def readers_of_the_topic(around: Context) -> str:
     return f"{base}: {kept}, less than the window of {duration(around.window_ms)}"
 
 
-def _assumes(spec: ProfileSpec, around: Context) -> tuple[str, ...]:
-    """What the proof rests on."""
+def assumptions(spec: CountingSpec, around: Context, delta: str = "delta = 0") -> tuple[str, ...]:
+    """What the proof rests on.
+
+    Args:
+        spec: of the sketch.
+        around: its deployment.
+        delta: that holds up to the cipher.
+    """
     lines = [
-        "AES-256: this is computational differential privacy, delta = 0 up to the cipher; the samplers are exact",
+        f"AES-256: this is computational differential privacy, {delta} up to the cipher; the samplers are exact",
         "parameters and lists of items were not chosen from the data",
         "nothing is claimed for the secrecy of the hash key, or for sampling: the numbers hold with the key public",
     ]

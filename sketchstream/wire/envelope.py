@@ -24,8 +24,8 @@ from sketchstream.wire import header as heading
 
 MAGIC = b"\xc1SKS"
 """The first byte is the one that msgpack never uses, so no msgpack reader takes these bytes for its own."""
-FORMAT_VERSION = 2
-"""Newest version. What has nothing of it is written in version 1, so that older releases read on."""
+FORMAT_VERSION = 3
+"""Newest version. What has nothing of it is written in an older one, so that older releases read on."""
 _PREFIX = struct.Struct("<4sHBBBBHIQQQ")
 _DIGEST = 32
 _TAGGED = 1

@@ -90,8 +90,9 @@ _LAYER = _map_of(
 )
 
 
+_DRAW = _map_of({"law": _text, "epsilon": _fraction, "sigma2": _fraction}, frozenset({"law"}))
 _COUNTER = _map_of(
-    {"name": _text, "value": _blob(8), "noise": _list_of(_map_of({"law": _text, "epsilon": _fraction}), 1)},
+    {"name": _text, "value": _blob(8), "noise": _list_of(_DRAW, 1)},
     frozenset({"name", "value", "noise"}),
 )
 
@@ -124,6 +125,7 @@ _OPEN: dict[str, Check] = {
     "partition": _whole(0, 1 << 32),
     "partitions_open": _whole(1, 1 << 32),
     "partitions": _counts,
+    "partitioner": _text,
     "counters": _list_of(_COUNTER, 1, 16),
 }
 _SEALED: dict[str, Check] = {
@@ -146,20 +148,27 @@ FIELDS: dict[str, dict[str, Check]] = {
 
 slots: counters of the object. layers: noise vectors in the order of their application. ledger: layers and views with
 their costs, in order. window: [start, end) in milliseconds. cost: what this publication cost. final: whether it was the
-publication at seal. partitions: every number of input partitions that was valid while the window was open. counters:
-those beside the slots. items: a listed domain's items, for the open sketch only. lengths: bytes of each part of a
-stack.
+publication at seal. partitions: every number of input partitions that was valid while the window was open.
+partitioner: the rule by which an item of a closed domain has its slot in one of them. counters: those beside the slots.
+items: a listed domain's items, for the open sketch only. lengths: bytes of each part of a stack.
 """
 KINDS = tuple(FIELDS)
 FIELDS_OF_2 = frozenset({"partitions", "counters"})
 SPEC_FIELDS_OF_2 = frozenset({"total_share", "counted", "max_total", "epsilon_records"})
 """Names that version 1 of the format does not have, in a header and in its spec."""
+FIELDS_OF_3 = frozenset({"partitioner"})
+"""Names that versions 1 and 2 do not have."""
+KIND_OF_1_AND_2 = "profile"
+"""The only kind of sketch that versions 1 and 2 know."""
 _REQUIRED = frozenset({"kind", "spec"})
 
 
 def version(header: Mapping[str, Any]) -> int:
     """The oldest format version that has all fields of a header: what older releases can read, they may read."""
     spec = header.get("spec")
+    other = isinstance(spec, Mapping) and spec.get("kind", KIND_OF_1_AND_2) != KIND_OF_1_AND_2
+    if other or not FIELDS_OF_3.isdisjoint(header):
+        return 3
     newer = isinstance(spec, Mapping) and not SPEC_FIELDS_OF_2.isdisjoint(spec)
     return 2 if newer or not FIELDS_OF_2.isdisjoint(header) else 1
 

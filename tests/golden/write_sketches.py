@@ -13,25 +13,34 @@ from pathlib import Path
 import sketchstream as ss
 
 KEY = ss.Key(bytes(range(16)))
-OPENED = ss.Origin(name="hourly", revision=2, window=(0, 3_600_000), partition=3, partitions=(4,))
-ORIGIN = ss.Origin(name="hourly", revision=2, window=(0, 3_600_000), partition=3, partitions=(4, 8))
+OPENED = ss.Origin(
+    name="hourly", revision=2, window=(0, 3_600_000), partition=3, partitions=(4,), partitioner="murmur2"
+)
+ORIGIN = ss.Origin(
+    name="hourly", revision=2, window=(0, 3_600_000), partition=3, partitions=(4, 8), partitioner="murmur2"
+)
 
 
 def objects() -> dict[str, object]:
-    """One object of every kind, with every optional field somewhere."""
-    open_domain = ss.OpenDomain(slots=2048, levels=2)
-    histogram = ss.ProfileSpec(epsilon="1", domain=open_domain, max_count=10, epsilon_records="1/10")
-    item = ss.ProfileSpec(
-        epsilon="1/2", unit="item", modulus=16, domain=ss.ClosedDomain(size=50), epsilon_publish="0.7", max_total=30
+    """One object of every kind of version 3, with every optional field somewhere."""
+    listed = ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(items=["a", "b", b"c", -5, 1 << 60]))
+    weighed = ss.GaussianSpec(
+        "1",
+        "1e-6",
+        domain=ss.ClosedDomain(size=50),
+        max_weight="2.5",
+        fraction_bits=2,
+        total_share="1/40",
+        epsilon_records="1/10",
     )
-    state = ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=50), publish="state", intrusion=True, max_weight=3)
-    listed = ss.ProfileSpec(
-        epsilon="2", domain=ss.ClosedDomain(items=["a", "b", b"c", -5, 1 << 60], sample_rate="9/10")
+    item = ss.GaussianSpec(
+        "1/2", "1e-7", "item", ss.ClosedDomain(size=50), max_total=9, max_per_slot=3, epsilon_publish="0.7"
     )
 
-    def filled(spec: ss.ProfileSpec, items: list[object]) -> ss.Sketch:
-        sketch = ss.Sketch.create(spec, KEY if spec.needs_key else None, origin=OPENED, max_epsilon="5")
-        sketch.update(items, invalid="skip")
+    def filled(spec: ss.GaussianSpec, items: list[object], weights: list[object] | None = None) -> ss.Sketch:
+        key = KEY if spec.needs_key else None
+        sketch = ss.Sketch.create(spec, key, origin=OPENED, max_epsilon="5", max_delta="1e-5")
+        sketch.update(items, weights)
         sketch.admit(len(items))
         return sketch
 
@@ -39,11 +48,10 @@ def objects() -> dict[str, object]:
         sketch.origin = ORIGIN
         return sketch.seal()
 
-    early = filled(histogram, ["x", "y", "y"])
-    out: dict[str, object] = {"release": early.release("1/10"), "histogram": sealed(early)}
+    early = filled(weighed, [1, 2, 2], [1, "2.25", -0.5])
+    out: dict[str, object] = {"release": early.release("1/10", "1e-6"), "state": sealed(early)}
     out["item"] = sealed(filled(item, [1, 1, 2]))
-    out["state"] = sealed(filled(state, [1, 2, 3]))
-    out["merged"] = ss.merge([sealed(filled(state, [1])), sealed(filled(state, [2]))])
+    out["merged"] = ss.merge([sealed(filled(weighed, [1])), sealed(filled(weighed, [2]))])
     out["stack"] = ss.stack([sealed(filled(item, [5])), sealed(filled(item, [6]))])
     out["open"] = filled(listed, ["a", "b"])
     return out
@@ -61,9 +69,8 @@ def main() -> None:
             file.write(data)
         expected[name] = {"bytes": len(data), "blake2b": hashlib.blake2b(data, digest_size=16).hexdigest()}
         if not isinstance(one, ss.Sketch):
-            profile = one.profile(method="monotone")
             expected[name]["counters"] = {counter.name: counter.value for counter in one.counters}
-            expected[name] |= {"loss": str(one.guarantee().published), "d": profile.facts.d}
+            expected[name] |= {"loss": one.guarantee().to_dict()["published"], "sum": one.estimate().sum().value}
     (folder / "sketches.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 

@@ -13,6 +13,7 @@ from sketchstream import kinds
 
 LIST = [f"item {i}" for i in range(30)]
 STATE = {"publish": "state", "intrusion": True}
+FRACTIONS = {"max_weight": "2.5", "fraction_bits": 2}
 CASES = {
     "profile": Case(
         ss.ProfileSpec("1", domain=ss.ClosedDomain(size=400), max_weight=3, **STATE),
@@ -33,6 +34,33 @@ CASES = {
         ss.ProfileSpec("1", "item", ss.ClosedDomain(items=LIST), modulus=8, **STATE),
         items=LIST,
         outside="stranger",
+    ),
+    "gaussian": Case(
+        ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(items=LIST)),
+        ss.GaussianSpec("1", "1e-7", domain=ss.ClosedDomain(items=LIST)),
+        items=LIST,
+        outside="stranger",
+        bad_weight=2,
+        asked=("1/2", "1e-6"),
+        options=(("items", LIST),),
+    ),
+    "gaussian, fractions and counters": Case(
+        ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=400), total_share="1/40", **FRACTIONS),
+        ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=400), total_share="1/20", **FRACTIONS),
+        items=list(range(0, 300, 4)),
+        weights=[1, "-2.25", 0.5] * 25,
+        outside=400,
+        bad_weight="2.5000001",
+        asked=("1/2", "1e-6"),
+    ),
+    "gaussian, items": Case(
+        ss.GaussianSpec("1", "1e-6", "item", ss.ClosedDomain(size=400), max_total=9, max_per_slot=3),
+        ss.GaussianSpec("1", "1e-6", "item", ss.ClosedDomain(size=400), max_total=9, max_per_slot=2),
+        items=list(range(0, 300, 4)),
+        weights=[1, -2, 3] * 25,
+        outside=-1,
+        bad_weight=4,
+        asked=("1/2", "1e-6"),
     ),
     "tally": Case(
         TallySpec("1", ss.ClosedDomain(items=LIST)),
@@ -65,6 +93,6 @@ def test_a_name_is_taken_once() -> None:
 
     with pytest.raises(ss.SpecError, match="already"):
         kinds.register(Other())
-    assert kinds.names() == ("profile", "tally")
+    assert kinds.names() == ("profile", "gaussian", "tally")
     with pytest.raises(ss.SpecError, match="found int"):
         ss.Sketch.create(3)

@@ -13,7 +13,8 @@ from helpers.paths import GOLDEN
 from sketchstream import wire
 
 VERSIONS = ("v1", "v2")
-EXPECTED = {version: json.loads((GOLDEN / version / "sketches.json").read_text()) for version in VERSIONS}
+NEWEST = "v3"
+EXPECTED = {version: json.loads((GOLDEN / version / "sketches.json").read_text()) for version in (*VERSIONS, NEWEST)}
 KEY = ss.Key(bytes(range(16)))
 
 
@@ -34,6 +35,31 @@ def test_published_files_of_every_version_are_read_and_written_alike(name: str, 
     assert str(published.guarantee().published) == expected["loss"]
     assert published.profile(method="monotone").facts.d == expected["d"]
     assert {one.name: one.value for one in published.counters} == expected.get("counters", {})
+
+
+@pytest.mark.parametrize("name", sorted(set(EXPECTED[NEWEST]) - {"open"}))
+def test_published_files_of_kind_gaussian_are_read_and_written_alike(name: str) -> None:
+    data, expected = golden(name, NEWEST), EXPECTED[NEWEST][name]
+    assert wire.version_of(data) == 3
+    published = ss.load(data)
+    assert published.to_bytes() == data
+    assert published.guarantee().to_dict()["published"] == expected["loss"]
+    assert published.estimate().sum().value == expected["sum"]
+    assert {one.name: one.value for one in published.counters} == expected["counters"]
+
+
+def test_files_of_version_3_hold_variances() -> None:
+    release, state = ss.load(golden("release", NEWEST)), ss.load(golden("state", NEWEST))
+    assert release.origin.partitioner == state.origin.partitioner == "murmur2"
+    assert {layer.law for layer in state.layers} == {"discrete-gaussian"}
+    assert [layer.parameter for layer in state.layers] == [state.spec.sigma2, state.spec.publish_sigma2]
+    assert [one.name for one in state.counters] == ["total", "counted", "admitted"]
+    assert len(ss.load(golden("merged", NEWEST)).layers) == 4
+    sketch = ss.Sketch.from_bytes(golden("open", NEWEST), KEY)
+    sketch.update([-5, 1 << 60])
+    assert sketch.to_bytes()[:6] == golden("open", NEWEST)[:6]
+    with pytest.raises(ss.KeyMismatchError):
+        ss.Sketch.from_bytes(golden("open", NEWEST), ss.Key.generate())
 
 
 def test_files_of_version_2_hold_counters_and_partition_counts() -> None:

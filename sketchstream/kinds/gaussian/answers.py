@@ -84,6 +84,7 @@ class GaussianEstimate:
         nonnegative: replace negative values by 0; for weights that are never negative.
         total: scale the values to this public total.
         whole: round the values to multiples of the lattice step.
+        positions: (slots,) int64, ascending: the item of each slot, by its place in the domain; None: all items.
 
     Raises:
         EstimateError: a method that does not apply, a state that does not fit, or no variance.
@@ -109,9 +110,11 @@ class GaussianEstimate:
         nonnegative: bool = False,
         total: float | None = None,
         whole: bool = False,
+        positions: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        if not isinstance(state, np.ndarray) or state.shape != (spec.domain.size,) or state.dtype != np.int64:
-            msg = f"the state of this spec is int64 of shape ({spec.domain.size},), found {np.shape(state)}"
+        slots = spec.domain.size if positions is None else len(positions)
+        if not isinstance(state, np.ndarray) or state.shape != (slots,) or state.dtype != np.int64:
+            msg = f"the state of this spec is int64 of shape ({slots},), found {np.shape(state)}"
             raise EstimateError(msg)
         if not variances or min(variances) <= 0:
             msg = "every published state has at least one layer of noise, found none"
@@ -119,6 +122,7 @@ class GaussianEstimate:
         self.spec = spec
         self.variances = tuple(variances)
         self.asked = method
+        self._positions = positions
         self._state = state
         self._step = float(spec.step)
         goal = None if target is None else np.asarray(target, np.float64) / self._step
@@ -184,8 +188,8 @@ class GaussianEstimate:
         """Sum of the published counts of some slots; of all without arguments.
 
         Args:
-            low: first slot, default 0.
-            high: slot after the last one, default the number of slots.
+            low: first item, by its place in the domain; default 0.
+            high: item after the last one; default the size of the domain.
             items: instead of a range, the items to add up, each once.
             level: coverage of the interval.
 
@@ -194,9 +198,11 @@ class GaussianEstimate:
         """
         if items is None:
             start = self._end(0 if low is None else low, "low")
-            stop = self._end(len(self._state) if high is None else high, "high")
+            stop = self._end(self.spec.domain.size if high is None else high, "high")
+            if self._positions is not None:
+                start, stop = np.searchsorted(self._positions, (start, stop)).tolist()
             if start >= stop:
-                msg = f"low must be below high, found {start} and {stop}"
+                msg = "low must be below high, and an item with a slot between them"
                 raise DomainError(msg)
             return self._answer(int(self._state[start:stop].sum()), stop - start, level)
         if low is not None or high is not None:
@@ -224,7 +230,7 @@ class GaussianEstimate:
         half = self._selected_width(int(k), 1 - checked_level(level)) * self._step
         order = np.argsort(-self._state.astype(np.float64), kind="stable")[:k]
         return [
-            Ranked(rank, slot, self._item(slot), value, value - half, value + half)
+            Ranked(rank, self._place(slot), self._item(slot), value, value - half, value + half)
             for rank, (slot, value) in enumerate(zip(order.tolist(), self.raw[order].tolist(), strict=True), 1)
         ]
 
@@ -234,11 +240,17 @@ class GaussianEstimate:
         for slot, (value, published, (low, high)) in enumerate(
             zip(self.values.tolist(), self.raw.tolist(), ends.tolist(), strict=True)
         ):
-            yield {"slot": slot, "item": self._item(slot), "value": value, "raw": published, "low": low, "high": high}
+            yield {
+                "slot": self._place(slot),
+                "item": self._item(slot),
+                "value": value,
+                "raw": published,
+                "low": low,
+                "high": high,
+            }
 
     def to_dict(self, level: float = LEVEL) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        items = self.spec.domain.items
         return {
             "kind": self.spec.kind,
             "method": self.method,
@@ -254,7 +266,7 @@ class GaussianEstimate:
             "epsilon": str(self.spec.epsilon),
             "delta": str(self.spec.delta),
             "unit": self.spec.unit,
-            "items": None if items is None else [one.hex() if isinstance(one, bytes) else one for one in items],
+            "items": self._items(),
         }
 
     def __str__(self) -> str:
@@ -301,30 +313,53 @@ class GaussianEstimate:
             if found is None:
                 msg = "an item is not in the domain (types count: 5 and '5' are two items)"
                 raise DomainError(msg)
-            return found
+            return self._slot_of(found)
+        size = self.spec.domain.size
         if isinstance(item, (bool, np.bool_)) or not isinstance(item, (int, np.integer)):
-            msg = f"items of this domain are ids from 0 to {len(self._state) - 1}, found {type(item).__name__}"
+            msg = f"items of this domain are ids from 0 to {size - 1}, found {type(item).__name__}"
             raise DomainError(msg)
-        if not 0 <= item < len(self._state):
-            msg = f"items of this domain are ids from 0 to {len(self._state) - 1}, found one outside"
+        if not 0 <= item < size:
+            msg = f"items of this domain are ids from 0 to {size - 1}, found one outside"
             raise DomainError(msg)
-        return int(item)
+        return self._slot_of(int(item))
+
+    def _slot_of(self, place: int) -> int:
+        """Slot of an item, by its place in the domain."""
+        if self._positions is None:
+            return place
+        slot = int(np.searchsorted(self._positions, place))
+        if slot == len(self._positions) or self._positions[slot] != place:
+            msg = "an item of the domain has no slot in this part; ask the stack of all partitions"
+            raise DomainError(msg)
+        return slot
+
+    def _place(self, slot: int) -> int:
+        """Place in the domain of the item of a slot."""
+        return slot if self._positions is None else int(self._positions[slot])
+
+    def _items(self) -> list[Any] | None:
+        """Names for JSON of the items of all slots; None where they are ids, or not at hand."""
+        if self.spec.domain.items is None:
+            return None if self._positions is None else self._positions.tolist()
+        named = [self._item(slot) for slot in range(len(self._state))]
+        return [one.hex() if isinstance(one, bytes) else one for one in named]
 
     @cached_property
     def _places(self) -> dict[tuple[type, Item], int]:
-        """Slot of each listed item."""
+        """Place in the domain of each listed item."""
         return {(type(item), item): slot for slot, item in enumerate(self.spec.domain.items or ())}
 
     def _item(self, slot: int) -> Item | None:
         """The item of a slot, where it is known."""
         if not self.spec.domain.listed:
-            return slot
-        return None if self.spec.domain.items is None else self.spec.domain.items[slot]
+            return self._place(slot)
+        return None if self.spec.domain.items is None else self.spec.domain.items[self._place(slot)]
 
     def _end(self, value: int, name: str) -> int:
-        """One end of a range of slots."""
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value <= len(self._state):
-            msg = f"{name} must be a whole number from 0 to {len(self._state)}"
+        """One end of a range of items."""
+        size = self.spec.domain.size
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value <= size:
+            msg = f"{name} must be a whole number from 0 to {size}"
             raise DomainError(msg)
         return int(value)
 

@@ -188,6 +188,72 @@ def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = 
     return _delta(eps, float(parameter), vector, float(MIN_DELTA))
 
 
+def calibrate_parts(
+    epsilon: Epsilon, delta: Epsilon, parts: Sequence[tuple[Fraction, int, Fraction]]
+) -> DiscreteCalibration:
+    """Smallest found sigma2 of the first of several components whose noises share one mu^2.
+
+    Args:
+        epsilon: as in `calibrate_discrete`.
+        delta: as in `calibrate_discrete`.
+        parts: for each component the unit's largest squared L2 shift, the coordinates that it moves, and its share of
+            the mu^2; the shares add up to 1. A part of shift D2 and share a has parameter D2 / (a mu^2).
+
+    Raises:
+        SpecError: a number outside its range, or no noise of at most 64 bits is enough.
+    """
+    eps, target = _checked(epsilon, delta)
+    square, _, share = parts[0]
+    low, high = Fraction(0), _on_grid(Fraction(_sigma(eps, float(target), 1.0)) ** 2 * square / share)
+    while _parts_bound(eps, high, parts)[0] > target:
+        low, high = high, 2 * high
+        _require_room(max(high * share / square * other / part for other, _, part in parts))
+    while high - low > max(Fraction(1, GRID), high / 10**12):
+        middle = _on_grid((low + high) / 2)
+        if middle >= high:
+            break
+        low, high = (low, middle) if _parts_bound(eps, middle, parts)[0] <= target else (middle, high)
+    return verify_parts(epsilon, delta, high, parts)
+
+
+def verify_parts(
+    epsilon: Epsilon, delta: Epsilon, sigma2: Epsilon, parts: Sequence[tuple[Fraction, int, Fraction]]
+) -> DiscreteCalibration:
+    """Prove that several components with this parameter in the first are (epsilon, delta)-private together.
+
+    Args:
+        epsilon: as in `calibrate_discrete`.
+        delta: as in `calibrate_discrete`.
+        sigma2: parameter of the first component's noise; those of the others follow from the shares.
+        parts: as in `calibrate_parts`.
+
+    Raises:
+        SpecError: the noise is too small, or an argument is outside its range.
+    """
+    eps, target = _checked(epsilon, delta)
+    parameter = checked(sigma2, "sigma2", _PARAMETER)
+    bound, rounding = _parts_bound(eps, parameter, parts)
+    if bound > target:
+        msg = f"sigma2 {parameter} is not enough: delta is at most {bound:.6g}, wanted {float(target):.6g}; raise it"
+        raise SpecError(msg)
+    return DiscreteCalibration(parameter, bound, "smoothing", rounding)
+
+
+def _parts_bound(
+    epsilon: float, sigma2: Fraction, parts: Sequence[tuple[Fraction, int, Fraction]]
+) -> tuple[float, Fraction]:
+    """Least bound of delta by the smoothing lemma, applied to each coordinate with its own variance."""
+    cost = parts[0][0] / (sigma2 * parts[0][2])
+    touched = sum(coordinates for _, coordinates, _ in parts)
+    found = [(1.0, ROUNDINGS[0])]
+    for rounding in ROUNDINGS:
+        left = [(square, square / (cost * share) - rounding) for square, _, share in parts]
+        if all(variance > 0 for _, variance in left):
+            mu2 = sum((square / variance for square, variance in left), Fraction(0))
+            found.append((delta_near(epsilon, mu2, touched * closeness(rounding)), rounding))
+    return min(found)
+
+
 def normalised(shapes: Iterable[Sequence[int]]) -> list[Shape]:
     """Shifts up to order and sign, each once: entries descending and positive."""
     wanted = "shapes must be vectors of whole numbers other than 0, such as [(1,), (2, 1)]"

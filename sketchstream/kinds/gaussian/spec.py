@@ -12,12 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgpack
+import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian.discrete import DiscreteCalibration, calibrate_discrete, verify_discrete
+from sketchstream.kinds.gaussian.discrete import (
+    DiscreteCalibration,
+    calibrate_discrete,
+    calibrate_parts,
+    verify_discrete,
+    verify_parts,
+)
 from sketchstream.kinds.gaussian.lattice import MOST_BITS, MOST_UNITS, Lattice
 from sketchstream.spec import (
     NO_PRIVACY,
@@ -27,9 +34,14 @@ from sketchstream.spec import (
     Item,
     NoPrivacyWarning,
     Unit,
+    exact_epsilon,
     exact_rational,
+    exact_share,
     whole,
 )
+
+if TYPE_CHECKING:
+    from sketchstream.privacy.gaussian import UnitShift
 
 Shape = tuple[int, ...]
 
@@ -68,6 +80,13 @@ class GaussianSpec:
         delta_publish: default delta.
         intrusion: True (default): `seal` adds fresh noise, and the guarantee holds against one unannounced look at
             the open state. False: `seal` publishes the bare state.
+        total_share: share of every layer's and every view's mu^2 that a counter of the total weight gets, in lattice
+            units; exact rational below 1, 0 (default) for no such counter. The slots' noise is calibrated together with
+            it.
+        counted: whether events are counted apart from their weights; that counter gets half of `total_share`. Default:
+            for unit "event" with a total, where weights are not all 1.
+        epsilon_records: unit "event": epsilon of the discrete Laplace noise of the number of records admitted
+            (`Sketch.admit`), a function of envelopes outside the ledger; 0 (default) keeps no such number.
 
     Raises:
         SpecError: for anything that cannot be.
@@ -90,8 +109,12 @@ class GaussianSpec:
     epsilon_publish: Fraction
     delta_publish: Fraction
     intrusion: bool
+    total_share: Fraction
+    counted: bool
+    epsilon_records: Fraction
 
     kind = "gaussian"
+    dtype: ClassVar[np.dtype[np.int64]] = np.dtype(np.int64)
 
     def __init__(
         self,
@@ -108,6 +131,9 @@ class GaussianSpec:
         epsilon_publish: Epsilon | None = None,
         delta_publish: Epsilon | None = None,
         intrusion: bool = True,
+        total_share: Epsilon = 0,
+        counted: bool | None = None,
+        epsilon_records: Epsilon = 0,
     ) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
@@ -138,6 +164,7 @@ class GaussianSpec:
             msg = "epsilon_publish and delta_publish are for the fresh noise of seal, which intrusion=False leaves out"
             raise SpecError(msg)
         self._put_bounds(max_weight, max_total, max_per_slot)
+        self._put_counters(total_share, counted, epsilon_records)
         put("capacity", self._bound(capacity, "capacity"))
         if self.lattice.units(self.capacity) >= MOST_CAPACITY:
             msg = (
@@ -173,6 +200,25 @@ class GaussianSpec:
         object.__setattr__(self, "max_weight", weight)
         object.__setattr__(self, "max_total", total)
         object.__setattr__(self, "max_per_slot", slot)
+
+    def _put_counters(self, total_share: Epsilon, counted: bool | None, epsilon_records: Epsilon) -> None:
+        """Check and set what is counted beside the slots."""
+        share = exact_share(total_share, "total_share")
+        if counted not in (None, True, False):  # for callers without a type checker
+            msg = f"counted must be True or False, found {counted!r:.40}"
+            raise SpecError(msg)
+        if counted and (self.unit == "item" or not share):
+            msg = "counted = True needs unit = 'event' and a total_share above 0, of which it gets half"
+            raise SpecError(msg)
+        none = not isinstance(epsilon_records, bool) and epsilon_records in (0, "0")
+        records = Fraction(0) if none else exact_epsilon(epsilon_records, "epsilon_records")
+        if records and self.unit == "item":
+            msg = "epsilon_records belongs to unit = 'event': with unit = 'item' a number of records would show an item"
+            raise SpecError(msg)
+        apart = (self.max_weight != 1 or self.fraction_bits > 0) if counted is None else counted
+        object.__setattr__(self, "total_share", share)
+        object.__setattr__(self, "counted", bool(apart and self.unit == "event" and share))
+        object.__setattr__(self, "epsilon_records", records)
 
     def _bound(self, value: Epsilon, name: str) -> Fraction:
         """An exact bound of at least one lattice unit."""
@@ -245,12 +291,12 @@ class GaussianSpec:
     @cached_property
     def calibration(self) -> DiscreteCalibration:
         """Noise of the creation layer: the smallest sigma2 found, and its verified delta."""
-        return _calibrated(self.epsilon, self.delta, self._reach)
+        return self.calibrated(self.epsilon, self.delta)
 
     @cached_property
     def publish_calibration(self) -> DiscreteCalibration:
         """Noise that `seal` adds afresh, where intrusion is True."""
-        return _calibrated(self.epsilon_publish, self.delta_publish, self._reach)
+        return self.calibrated(self.epsilon_publish, self.delta_publish)
 
     @property
     def sigma2(self) -> Fraction:
@@ -268,9 +314,37 @@ class GaussianSpec:
         return (self.sigma2, self.publish_sigma2) if self.publish_sigma2 is not None else (self.sigma2,)
 
     @property
+    def slots_share(self) -> Fraction:
+        """The slots' share of every layer's and every view's mu^2."""
+        return 1 - self.total_share
+
+    @cached_property
+    def shift(self) -> UnitShift:
+        """How far one unit moves the slots and the counters that share their layers.
+
+        The total moves by the absolute weights of the unit; for an item on both sides of a look that is two moves.
+        """
+        from sketchstream.privacy.gaussian import Part, UnitShift
+
+        if not self.total_share:
+            return UnitShift.of(self.sensitivity2, self.coordinates, self.shapes() or ())
+        total = self.total_share / 2 if self.counted else self.total_share
+        moves = 1 if self.unit == "event" else 2
+        parts = [
+            Part(Fraction(self.sensitivity2), self.coordinates, self.slots_share),
+            Part(Fraction(self.most_total**2), min(moves, self.most_total), total),
+        ]
+        return UnitShift((*parts, Part(Fraction(1), 1, total)) if self.counted else tuple(parts))
+
+    @property
+    def most_total(self) -> int:
+        """Most by which one unit moves the total, in lattice units."""
+        return self.lattice.most if self.max_total is None else self.lattice.units(self.max_total)
+
+    @property
     def mu2(self) -> Fraction:
-        """Squared sensitivity over sigma2: all that a Gaussian mechanism's privacy depends on."""
-        return Fraction(self.sensitivity2) / self.sigma2
+        """Squared sensitivity over variance, of the slots and the counters beside them: the cost of the first layer."""
+        return self.shift.cost(self.sigma2)
 
     @property
     def no_privacy(self) -> bool:
@@ -284,10 +358,16 @@ class GaussianSpec:
 
     def calibrated(self, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
         """Noise for one release of (epsilon, delta) to this unit."""
-        return _calibrated(_epsilon(epsilon, "epsilon"), _delta(delta, "delta"), self._reach)
+        exact = _epsilon(epsilon, "epsilon"), _delta(delta, "delta")
+        if self.total_share:
+            return _calibrated_parts(*exact, tuple((p.sensitivity2, p.coordinates, p.share) for p in self.shift.parts))
+        return _calibrated(*exact, self._reach)
 
     def verified(self, sigma2: Epsilon, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
-        """Prove that this parameter is enough for the unit, or raise SpecError."""
+        """Prove that this parameter of the slots' noise is enough for the unit, or raise SpecError."""
+        if self.total_share:
+            parts = [(p.sensitivity2, p.coordinates, p.share) for p in self.shift.parts]
+            return verify_parts(epsilon, delta, sigma2, parts)
         shapes, sensitivity2, coordinates = self._reach
         if shapes is not None:
             return verify_discrete(epsilon, delta, sigma2, shapes)
@@ -319,6 +399,11 @@ class GaussianSpec:
         if self.intrusion:
             out["epsilon_publish"] = str(self.epsilon_publish)
             out["delta_publish"] = str(self.delta_publish)
+        if self.total_share:
+            out["total_share"] = str(self.total_share)
+            out["counted"] = self.counted
+        if self.epsilon_records:
+            out["epsilon_records"] = str(self.epsilon_records)
         return out
 
     @classmethod
@@ -379,6 +464,14 @@ def _calibrated(
         return verify_discrete(epsilon, delta, found.sigma2, shapes)
     found = calibrate_discrete(epsilon, delta, sensitivity2=sensitivity2, coordinates=coordinates)
     return verify_discrete(epsilon, delta, found.sigma2, sensitivity2=sensitivity2, coordinates=coordinates)
+
+
+@lru_cache(maxsize=128)
+def _calibrated_parts(
+    epsilon: Fraction, delta: Fraction, parts: tuple[tuple[Fraction, int, Fraction], ...]
+) -> DiscreteCalibration:
+    """Calibrated noise of a state of several components."""
+    return calibrate_parts(epsilon, delta, parts)
 
 
 def _partitions(total: int, largest: int) -> Iterator[Shape]:

@@ -46,14 +46,14 @@ def add_layer(
     Args:
         state: (slots,) int64.
         sigma2: parameter of the layer, in squared lattice units.
-        progress: called with the number of slots after each part.
+        progress: told after each part how many slots have their noise.
         entropy: words for tests; by default keystreams under keys that are erased.
     """
     for start in range(0, len(state), PROGRESS_SLOTS):
         part = state[start : start + PROGRESS_SLOTS]
         noise.discrete_gaussian(part, sigma2, entropy)
         if progress is not None:
-            progress(len(part))
+            progress(start + len(part))
 
 
 def create_state(spec: GaussianSpec, entropy: Source | None = None) -> State:

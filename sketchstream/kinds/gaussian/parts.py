@@ -1,0 +1,86 @@
+"""Parts of a stack as one vector: which item has which slot.
+
+In: what each part shows, its noise, the items that it keeps. Out: one state, and the variances in it. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import EstimateError
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.gaussian.spec import GaussianSpec
+
+State = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Variances = tuple[Fraction, ...]
+
+
+class Joined(NamedTuple):
+    """One vector of counts.
+
+    Args:
+        state: (n,) int64, noise included.
+        variances: parameters of all noise in each of them.
+        positions: (n,) int64, ascending: the item, by its place in the domain, of each count; None: all items.
+    """
+
+    state: State
+    variances: Variances
+    positions: npt.NDArray[np.int64] | None
+
+
+def joined(spec: GaussianSpec, parts: Sequence[tuple[State, Variances]], kept: Sequence[Mask] | None = None) -> Joined:
+    """The parts of a stack, or a single part, as one vector.
+
+    An item that several parts have is the sum of its counts in them.
+
+    Args:
+        spec: of the parts.
+        parts: what each shows, and the parameters of the noise in it.
+        kept: for each part (size,) bool, the items that have slots in it; None: all parts have all items.
+
+    Raises:
+        EstimateError: masks that are missing or do not fit; items whose counts have different noise.
+    """
+    size = spec.domain.size
+    if kept is None:
+        if any(len(state) != size for state, _ in parts):
+            msg = (
+                "this part has slots for some items of the domain: say which, with kept=[mask, ...], one (size,) bool "
+                "array for each part; `sketchstream estimate -c` does so"
+            )
+            raise EstimateError(msg)
+        kept = [np.ones(size, np.bool_)] * len(parts)
+    if len(kept) != len(parts) or any(
+        mask.dtype != np.bool_ or mask.shape != (size,) or int(mask.sum()) != len(state)
+        for mask, (state, _) in zip(kept, parts, strict=False)
+    ):
+        msg = f"kept must be one bool array of {size} entries for each of {len(parts)} parts, true for its slots"
+        raise EstimateError(msg)
+    total = np.zeros(size, np.int64)
+    noise = np.zeros(size, np.int64)  # index of the variances in `found`
+    found: list[Variances] = [()]
+    for mask, (state, variances) in zip(kept, parts, strict=True):
+        total[mask] += state
+        earlier = noise.copy()
+        for before in np.unique(earlier[mask]).tolist():
+            after = tuple(sorted((*found[before], *variances)))
+            if after not in found:
+                found.append(after)
+            noise[mask & (earlier == before)] = found.index(after)
+    has = noise > 0
+    if len(np.unique(noise[has])) != 1:
+        msg = (
+            "the counts of this stack have different noise: its parts were made with different epsilon, or items lie "
+            "in several of them; estimate its parts one by one"
+        )
+        raise EstimateError(msg)
+    variances = found[int(noise[has][0])]
+    return Joined(total, variances, None) if has.all() else Joined(total[has], variances, np.flatnonzero(has))
