@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sketchstream.charts import Chart
 
@@ -46,6 +46,10 @@ class Section:
     lists: Sequence[tuple[str, Sequence[str]]] = ()
     listing: str | None = None
     folds: Sequence[Fold] = ()
+
+
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+"""What browsers may load for a report: nothing."""
 
 
 @cache
@@ -97,5 +101,5 @@ def page(title: str, lead: Sequence[str], sections: Sequence[Section], footer: s
     return (
         _templates()
         .get_template("page.html")
-        .render(title=title, lead=lead, sections=sections, footer=footer, alarm=alarm)
+        .render(policy=POLICY, title=title, lead=lead, sections=sections, footer=footer, alarm=alarm)
     )
