@@ -20,6 +20,7 @@ import pytest
 
 from sketchstream.spec import NoPrivacyWarning
 from sketchstream.stream.metrics import PAYLOAD
+from sketchstream.stream.partition_counts import Steps
 from sketchstream.testing.driver import Driver
 
 SIZE = 16
@@ -275,9 +276,9 @@ def broken(kind: str) -> Callable[[pytest.MonkeyPatch], None]:
 
         count = PartitionState._count
 
-        def only_with_items(self: Any, track: Any, whole: Any, outcome: Any) -> None:
+        def only_with_items(self: Any, track: Any, whole: Any, outcome: Any) -> Steps[None]:
             if whole.decoded.valid.any():
-                count(self, track, whole, outcome)
+                yield from count(self, track, whole, outcome)
 
         patch.setattr(PartitionState, "_count", only_with_items)
 
