@@ -23,13 +23,13 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from sketchstream.kernels.updates import _prefetch
 
 from sketchstream import kernels
 from sketchstream.domains import Index
 from sketchstream.hashing import Key
 from sketchstream.items import Items
 from sketchstream.kernels import kernel
-from sketchstream.kernels.updates import _prefetch
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 KEY = Key(bytes(range(16)))

@@ -3,32 +3,25 @@
 In: plain arrays and numbers, checked by the callers. Out: arrays filled in place. Touches: nothing else.
 """
 
+from sketchstream.kernels.addition import BLOCK, ERROR, NOOP, SKIP, update_ints, update_located, update_spans
 from sketchstream.kernels.door import kernel
 from sketchstream.kernels.packing import check_spans, read_packed
-from sketchstream.kernels.tally import release_counts, value_counts
-from sketchstream.kernels.updates import (
-    BLOCK,
-    ERROR,
+from sketchstream.kernels.routing import (
     HASHED,
     IDS,
     LISTED,
     NEVER,
-    NOOP,
     NOWHERE,
     RANKED,
-    SKIP,
     UNSAMPLED,
     Route,
     count_before,
     fill_table,
-    hash_ints,
-    hash_spans,
     locate_ints,
     locate_spans,
-    update_ints,
-    update_located,
-    update_spans,
 )
+from sketchstream.kernels.siphash import hash_ints, hash_spans
+from sketchstream.kernels.tally import release_counts, value_counts
 
 __all__ = [
     "BLOCK",

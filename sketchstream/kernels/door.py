@@ -2,9 +2,10 @@
 
 In: a flat function. Out: the same function, compiled when it is first called. Touches: numba's cache on disk.
 
-numba's cache notices an edit of a function's own file only: kernels that call each other share a file. And it names a
-file of code after those that its index lists, so that of two processes that compile one function for different types
-at the same moment one would find the other's code: they take turns here.
+numba's cache notices an edit of a function's own file only. Here it also notices an edit of any file of this folder:
+kernels may use what the folder offers, and otherwise nothing of another file. And numba names a file of code after
+those that its index lists, so that of two processes that compile one function for different types at the same moment
+one would find the other's code: they take turns here.
 """
 
 from __future__ import annotations
@@ -55,9 +56,18 @@ def kernel(function: Function) -> Function:
     except RuntimeError:
         compiled = numba.njit(nogil=True, fastmath=False)(function)
     else:
-        _take_turns(compiled._cache._cache_file)
+        stored = compiled._cache._cache_file
+        stored._source_stamp = (stored._source_stamp, _folder_stamp())
+        _take_turns(stored)
     out: Function = compiled
     return out
+
+
+@functools.cache
+def _folder_stamp() -> tuple[tuple[str, float, int], ...]:
+    """What changes with every edit of a file of this folder."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return tuple((file.name, file.stat().st_mtime, file.stat().st_size) for file in files)
 
 
 def _take_turns(stored: Any) -> None:

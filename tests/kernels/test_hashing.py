@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -195,6 +196,28 @@ def test_an_edited_kernel_is_compiled_again_and_not_taken_from_the_disk(tmp_path
     assert cached, "the kernels must be cached on disk"
     assert _run(code, tmp_path / "cache") == "20\n"
     module.write_text(text.format(add="100"))
+    assert _run(code, tmp_path / "cache") == "1010\n"
+
+
+@pytest.mark.statistics
+def test_an_edit_in_the_folder_of_kernels_compiles_what_calls_it_again(tmp_path):
+    """A kernel elsewhere that calls one of sketchstream/kernels, here a copy of it, which is then edited."""
+    package = tmp_path / "sketchstream"
+    shutil.copytree(
+        Path(kernels.__file__).parent, package / "kernels", ignore=shutil.ignore_patterns("__pycache__", "__init__.py")
+    )
+    (package / "__init__.py").touch()
+    (package / "kernels" / "__init__.py").touch()
+    called = package / "kernels" / "called.py"
+    text = "from sketchstream.kernels.door import kernel\n@kernel\ndef inner(x):\n    return x + {add}\n"
+    (tmp_path / "caller.py").write_text(
+        "from sketchstream.kernels.door import kernel\nfrom sketchstream.kernels.called import inner\n"
+        "@kernel\ndef outer(x):\n    return inner(x) * 10\n"
+    )
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import caller; print(caller.outer(1))"
+    called.write_text(text.format(add="1"))
+    assert _run(code, tmp_path / "cache") == "20\n"
+    called.write_text(text.format(add="100"))
     assert _run(code, tmp_path / "cache") == "1010\n"
 
 

@@ -1,0 +1,136 @@
+"""Machine code that numba has no words for: vectors of 64-bit words, prefetch, unaligned loads.
+
+In: plain arrays and addresses. Out: parts of compiled kernels. Touches: memory that the caller owns.
+
+Little-endian machines only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from sketchstream.kernels.door import kernel
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+GROUP = 16
+"""Items that are hashed at a time, in vector registers."""
+INT32 = ir.IntType(32)
+INT64 = ir.IntType(64)
+LANES = 8
+VECTOR = ir.VectorType(INT64, LANES)
+TOGETHER = GROUP // LANES if llvm.get_host_cpu_features().get("avx512f") else 1
+"""Vectors whose rounds are interleaved, to hide the latency of each; narrower machines have too few registers."""
+get_or_insert: Any = cgutils.get_or_insert_function
+alloca: Any = cgutils.alloca_once_value
+
+
+def typed_intrinsic(function: Any) -> Any:
+    """A function that writes its own machine code; called inside kernels with one argument less."""
+    return intrinsic(function)
+
+
+def address(context: Any, builder: Any, kind: Any, array: Any, position: Any) -> Any:
+    """Address of array[position]."""
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [position])
+
+
+def lanes_of(builder: Any, pointer: Any) -> Any:
+    """The address of a 64-bit word, as that of a vector of them."""
+    return builder.bitcast(pointer, VECTOR.as_pointer())
+
+
+def constant(value: int) -> Any:
+    """A vector of one constant."""
+    return ir.Constant(VECTOR, [value] * LANES)
+
+
+def splat(builder: Any, value: Any) -> Any:
+    """A vector of one value."""
+    nothing = ir.Constant(VECTOR, ir.Undefined)
+    one = builder.insert_element(nothing, value, ir.Constant(INT32, 0))
+    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(INT32, LANES), [0] * LANES))
+
+
+Between = Iterator[None]
+"""Writes one piece of other work each time it is asked to."""
+
+
+def ask_for(builder: Any, pointer: Any, write: int) -> None:
+    """Prefetch the cache line of an address, to be written (1) or read (0)."""
+    byte = builder.bitcast(pointer, ir.IntType(8).as_pointer())
+    declared = ir.FunctionType(ir.VoidType(), [byte.type, INT32, INT32, INT32])
+    function = get_or_insert(builder.module, declared, "llvm.prefetch.p0")
+    builder.call(function, [byte, INT32(write), INT32(3), INT32(1)])
+
+
+@typed_intrinsic
+def prefetch(typingctx: Any, array: Any, position: Any) -> Any:
+    """Ask for the cache line of array[position], to be written."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ask_for(builder, address(context, builder, signature.args[0], args[0], args[1]), 1)
+        return context.get_dummy_value()
+
+    return types.void(array, position), codegen
+
+
+@typed_intrinsic
+def first_byte(typingctx: Any, array: Any) -> Any:
+    """Address of the first byte of an array. Arrays handed from kernel to kernel cost two atomic counts a call."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ptrtoint(context.make_array(signature.args[0])(context, builder, args[0]).data, INT64)
+
+    return types.uint64(array), codegen
+
+
+@typed_intrinsic
+def word_at(typingctx: Any, address: Any) -> Any:
+    """The eight bytes from an address on, as one little-endian word; any alignment."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], INT64.as_pointer()), align=1)
+
+    return types.uint64(types.uint64), codegen
+
+
+@typed_intrinsic
+def byte_at(typingctx: Any, address: Any) -> Any:
+    """The byte at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.IntType(8).as_pointer()), align=1)
+
+    return types.uint8(types.uint64), codegen
+
+
+@typed_intrinsic
+def trailing_zeros(typingctx: Any, value: Any) -> Any:
+    """Number of zero bits below the lowest one bit; value is not 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.uint64(types.uint64), codegen
+
+
+ONE = np.uint64(1)
+_63 = np.uint64(63)
+
+
+@kernel
+def aligned_words(n: Any) -> Any:
+    """(n,) uint64 from the start of a cache line: a vector that straddles two is not handed on to the next load."""
+    room = np.empty(n + 8, np.uint64)
+    skip = np.int64(((~first_byte(room) + ONE) & _63) >> np.uint64(3))
+    return room[skip : skip + n]
