@@ -23,13 +23,13 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from sketchstream.kernels.updates import _prefetch
 
 from sketchstream import kernels
 from sketchstream.domains import Index
 from sketchstream.hashing import Key
 from sketchstream.items import Items
 from sketchstream.kernels import kernel
+from sketchstream.kernels.machine_code import prefetch
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 KEY = Key(bytes(range(16)))
@@ -46,7 +46,7 @@ def limit_plain(state, slots):
 def limit_prefetched(state, slots):
     ahead = slots[64:]
     for i in range(len(ahead)):
-        _prefetch(state, ahead[i])
+        prefetch(state, ahead[i])
         state[slots[i]] += 1
     rest = slots[len(ahead) :]
     for i in range(len(rest)):
@@ -59,9 +59,9 @@ def limit_streamed(state, slots):
     far = slots[192:]
     whole = len(far) // 8 * 8
     for block in range(0, whole, 8):
-        _prefetch(far, block)
+        prefetch(far, block)
         for i in range(np.uint64(block), np.uint64(block + 8)):
-            _prefetch(state, ahead[i])
+            prefetch(state, ahead[i])
             state[slots[i]] += 1
     rest = slots[whole:]
     for i in range(len(rest)):
