@@ -42,6 +42,7 @@ _HOMES = {
         "delta_of",
         "epsilon_of",
     ),
+    "sketchstream.kinds.workload": ("Universe", "WorkloadSpec"),
     "sketchstream.privacy.hygiene": ("Hardened", "harden"),
     "sketchstream.errors": (
         "BrokerError",
@@ -106,10 +107,12 @@ __all__ = [
     "Stack",
     "StoreError",
     "TruncatedError",
+    "Universe",
     "VersionError",
     "WeightError",
     "Window",
     "Windows",
+    "WorkloadSpec",
     "calibrate",
     "calibrate_discrete",
     "delta_of",
@@ -160,6 +163,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Estimate, Profile
     from sketchstream.kinds.profile.planner import Plan, plan, required
     from sketchstream.kinds.profile.spec import ProfileSpec
+    from sketchstream.kinds.workload import Universe, WorkloadSpec
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.hygiene import Hardened, harden
     from sketchstream.privacy.ledger import Ledger

@@ -6,7 +6,7 @@ In: those objects. Out: HTML. Touches: nothing. An open sketch shows what its he
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from sketchstream import charts, report
 from sketchstream.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.gaussian.guarantee import GaussianGuarantee
-    from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.ledger import Ledger
     from sketchstream.published import Release, SealedState, Stack
     from sketchstream.sketch import Sketch
@@ -59,7 +57,7 @@ def ledger(found: Ledger) -> str:
     )
 
 
-def guarantee(found: Guarantee | GaussianGuarantee) -> str:
+def guarantee(found: Any) -> str:
     """A guarantee: its numbers, and the sentences folded."""
     said = found.to_dict()
     rows = [

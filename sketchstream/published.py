@@ -33,7 +33,7 @@ Method = Literal["likelihood", "circulant", "inverse", "monotone"]
 Norm = Literal[1, 2] | float
 
 
-LAWS = ("discrete-laplace", "randomized-response", "discrete-gaussian")
+LAWS = ("discrete-laplace", "randomized-response", "discrete-gaussian", "discrete-ball")
 """Laws of layers."""
 
 
@@ -48,8 +48,8 @@ class Layer:
 
     Args:
         law: its name, such as "discrete-laplace".
-        parameter: of the law: epsilon of discrete Laplace noise and of randomized response, sigma^2 of discrete
-            Gaussian noise; that of the slots, where a sketch has other components.
+        parameter: of the law: epsilon of discrete Laplace noise, of randomized response and of joint noise in a ball,
+            sigma^2 of discrete Gaussian noise; that of the slots, where a sketch has other components.
         lineage: 16 random bytes; two states that share one descend from the same noise.
     """
 

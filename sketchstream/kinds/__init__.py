@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "profile": "sketchstream.kinds.profile.kind",
     "gaussian": "sketchstream.kinds.gaussian.kind",
+    "workload": "sketchstream.kinds.workload.kind",
 }
 """Module of each kind; its `KIND` is the kind."""
 _LOADED: dict[str, Kind[Any]] = {}

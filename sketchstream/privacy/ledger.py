@@ -47,7 +47,7 @@ class Ledger(SketchHistory):
 
     budget: Fraction | None = None
 
-    laws: ClassVar[tuple[str, ...]] = ("discrete-laplace", "randomized-response")
+    laws: ClassVar[tuple[str, ...]] = ("discrete-laplace", "randomized-response", "discrete-ball")
 
     @classmethod
     def create(

@@ -9,11 +9,13 @@ import pytest
 import sketchstream as ss
 from helpers.conformance import CHECKS, Case
 from helpers.tally import KIND, TallySpec
-from sketchstream import kinds
+from sketchstream import WorkloadSpec, kinds
+from sketchstream.kinds.workload import Column
 
 LIST = [f"item {i}" for i in range(30)]
 STATE = {"publish": "state", "intrusion": True}
 FRACTIONS = {"max_weight": "2.5", "fraction_bits": 2}
+TABLE = ss.Universe([Column("origin", ["EWR", "JFK", "LGA"], other=True), Column.buckets("hour", 0, 6, 4)])
 CASES = {
     "profile": Case(
         ss.ProfileSpec("1", domain=ss.ClosedDomain(size=400), max_weight=3, **STATE),
@@ -62,6 +64,37 @@ CASES = {
         bad_weight=4,
         asked=("1/2", "1e-6"),
     ),
+    "workload": Case(
+        WorkloadSpec("prefix:24", "1", "1e-6", "gaussian", max_weight=3),
+        WorkloadSpec("prefix:24", "1", "1e-6", "gaussian", max_weight=3, n_bound=100),
+        items=[i % 24 for i in range(40)],
+        weights=[1, -2, 3, 2] * 10,
+        outside=24,
+        bad_weight=4,
+        asked=("1/2", "1e-7"),
+    ),
+    "workload, tables of an item": Case(
+        WorkloadSpec(TABLE.marginals((1, 2)), "1", "1e-6", "gaussian", unit="item", max_total=5, universe=TABLE),
+        WorkloadSpec(TABLE.marginals((1,)), "1", "1e-6", "gaussian", unit="item", max_total=5, universe=TABLE),
+        items=["EWR\t3", "JFK\t23", "LGA\t0", "elsewhere\t12"] * 6,
+        outside="JFK\t24",
+        bad_weight=2,
+        options=(("method", "cap"), ("n_bound", 50)),
+    ),
+    "workload, laplace": Case(
+        WorkloadSpec("ranges:12", "1", 0, "laplace", intrusion=False),
+        WorkloadSpec("ranges:12", "2", 0, "laplace", intrusion=False),
+        items=[i % 12 for i in range(40)],
+        outside=-1,
+        bad_weight=-2,
+    ),
+    "workload, ball": Case(
+        WorkloadSpec("marginals:4:1", "1", 0, "l2ball"),
+        WorkloadSpec("marginals:4:1", "1/3", 0, "l2ball"),
+        items=list(range(16)) * 2,
+        outside=16,
+        bad_weight=1 << 40,
+    ),
     "tally": Case(
         TallySpec("1", ss.ClosedDomain(items=LIST)),
         TallySpec("2", ss.ClosedDomain(items=LIST)),
@@ -93,6 +126,6 @@ def test_a_name_is_taken_once() -> None:
 
     with pytest.raises(ss.SpecError, match="already"):
         kinds.register(Other())
-    assert kinds.names() == ("profile", "gaussian", "tally")
+    assert kinds.names() == ("profile", "gaussian", "workload", "tally")
     with pytest.raises(ss.SpecError, match="found int"):
         ss.Sketch.create(3)

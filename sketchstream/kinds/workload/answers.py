@@ -20,6 +20,7 @@ from sketchstream.kinds.workload.mechanism import Law
 from sketchstream.kinds.workload.projection import FeasibleSet, project
 from sketchstream.kinds.workload.queries import Table
 from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.strategy import MOST_SPREAD
 
 Metric = Literal["state", "answers"]
 
@@ -76,7 +77,7 @@ class Answers:
             msg = f"level must be between 0 and 1, found {level}"
             raise EstimateError(msg)
         if self.projected is not None:
-            msg = "projected answers have no intervals; ask for set=None, or use stderr as a conservative figure"
+            msg = "projected answers have no intervals; ask for method='unbiased', or read stderr as an upper figure"
             raise EstimateError(msg)
         grid, factors = quantiles(level)
         half = np.interp(self.tails, grid, factors) * self.stderr
@@ -182,7 +183,7 @@ def estimate(
         metric: "state" (distance in counters, each of which has the same noise) or "answers".
         n_bound: bound of the number of individuals; default that of the spec, or an estimate from the answers where
             the queries determine the total.
-        cells: names of each column's cells.
+        cells: names of each column's cells (default: those of the spec's universe).
 
     Raises:
         EstimateError: no bound of the number of individuals, an unknown set or metric, a state of another length.
@@ -197,6 +198,8 @@ def estimate(
     variances = spec.variances
     stderr = np.sqrt(variance * variances)
     tails = _tails(spec, laws, variances)
+    if cells is None and spec.universe is not None:
+        cells = spec.universe.cells
     tables = tuple(workload.tables(cells))
     base: dict[str, Any] = {"stderr": stderr, "tables": tables, "mechanism": spec.mechanism, "layers": len(laws)}
     if feasible is None:
@@ -312,6 +315,10 @@ def _geometry(spec: WorkloadSpec, point: Floats, found: Floats, metric: Metric) 
 
 def _largest(spec: WorkloadSpec) -> float:
     """Largest c' S c over the columns c, over their squared norms at most; S for noise of variance 1."""
+    if spec.workload.size > MOST_SPREAD and spec.workload.writable:
+        matrix = spec.workload.dense()
+        half = (matrix @ spec.strategy.decoder).T @ matrix
+        return float(np.sum(half**2, axis=0).max() / np.sum(matrix**2, axis=0).max())
     gram = spec.workload.gram()
     both = np.einsum("ij,jk,ki->i", gram, spec.strategy.spread, gram, optimize=True)
     longest = float(np.diagonal(gram).max())

@@ -10,6 +10,7 @@ both sides of a covariance, through prefix sums, without their matrix.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
+from sketchstream.kinds.workload.packing import packed, unpacked
 from sketchstream.spec import whole
 
 Floats = npt.NDArray[np.float64]
@@ -193,13 +195,41 @@ class Factor:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; a matrix is represented by its shape and digest only."""
+        """Plain data; the coefficients of a matrix are bytes, as integers where they are whole numbers."""
         out: dict[str, Any] = {"name": self.name, "size": self.size}
         if self.width:
             out["width"] = self.width
         if self.matrix is not None:
-            out |= {"rows": self.rows, "digest": self.digest.hex()}
+            out["rows"] = self.rows
+            if self.integer:
+                out["integers"] = packed(self.matrix.astype(np.int64))
+            else:
+                out["floats"] = np.ascontiguousarray(self.matrix, "<f8").tobytes()
         return out
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Factor:
+        """The factor that `to_dict` described.
+
+        Args:
+            data: plain data.
+
+        Raises:
+            SpecError: not the plain data of a factor.
+        """
+        given = dict(data)
+        if given.get("name") != "matrix":
+            return cls(given.pop("name"), given.pop("size"), given.pop("width", 0))
+        rows, size = whole(given["rows"], "rows", 1, MAX_ENTRIES), whole(given["size"], "size", 1, MAX_CELLS)
+        _require_room(rows, size)
+        if "integers" in given:
+            matrix: Any = unpacked(given["integers"], rows * size)
+        else:
+            matrix = np.frombuffer(given["floats"], "<f8")
+        if matrix.size != rows * size:
+            msg = f"expected a matrix of {rows} x {size}, found another number of coefficients"
+            raise SpecError(msg)
+        return matrix_factor(matrix.reshape(rows, size))
 
     @cached_property
     def digest(self) -> bytes:

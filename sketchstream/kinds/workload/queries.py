@@ -225,44 +225,31 @@ class Workload:
         return out
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; matrices are represented by their digests only."""
+        """Plain data, matrices included."""
         return {
             "columns": [[name, size] for name, size in self.columns],
             "products": [[factor.to_dict() for factor in product] for product in self.products],
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], matrices: Sequence[object] = ()) -> Workload:
+    def from_dict(cls, data: Mapping[str, Any]) -> Workload:
         """The workload that `to_dict` described.
 
         Args:
             data: plain data.
-            matrices: the matrices that it represents by digests, in any order.
 
         Raises:
-            SpecError: a matrix is missing, or the data are not a workload.
+            SpecError: the data are not a workload.
         """
-        known = {factor.digest.hex(): factor for factor in map(matrix_factor, matrices)}
         try:
-            products = []
-            for product in data["products"]:
-                factors = []
-                for one in product:
-                    if one["name"] == "matrix":
-                        if one["digest"] not in known:
-                            msg = "the matrix of this workload is not at hand, or not the one it was made with"
-                            raise SpecError(msg)
-                        factors.append(known[one["digest"]])
-                    else:
-                        factors.append(Factor(one["name"], one["size"], one.get("width", 0)))
-                products.append(tuple(factors))
+            products = tuple(tuple(Factor.from_dict(one) for one in product) for product in data["products"])
             columns = tuple((str(name), int(size)) for name, size in data["columns"])
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, SpecError):
                 raise
             msg = "expected the plain data of a workload: columns and products"
             raise SpecError(msg) from None
-        return cls(columns, tuple(products))
+        return cls(columns, products)
 
     @cached_property
     def digest(self) -> bytes:

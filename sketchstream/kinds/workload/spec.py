@@ -22,11 +22,22 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA
-from sketchstream.kinds.workload.factors import Floats
-from sketchstream.kinds.workload.mechanism import MECHANISMS, SLACK, Law, Mechanism, choose, layer_law
+from sketchstream.kinds.workload.factors import Floats, Ints
+from sketchstream.kinds.workload.mechanism import MECHANISMS, Law, Mechanism, choose, layer_law
 from sketchstream.kinds.workload.queries import Workload
-from sketchstream.kinds.workload.strategy import Strategy
-from sketchstream.spec import Epsilon, Unit, exact_epsilon, exact_rational, whole
+from sketchstream.kinds.workload.strategy import MOST_SPREAD, Strategy, coefficients
+from sketchstream.kinds.workload.universe import Universe
+from sketchstream.kinds.workload.update import Columns
+from sketchstream.spec import (
+    NO_PRIVACY,
+    ClosedDomain,
+    Epsilon,
+    NoPrivacyWarning,
+    Unit,
+    exact_epsilon,
+    exact_rational,
+    whole,
+)
 
 MAX_WEIGHT: Final = (1 << 30) - 1
 CAPACITY: Final = 1 << 40
@@ -61,6 +72,8 @@ class WorkloadSpec:
             copy of the open state.
         epsilon_publish: of the fresh layer at seal (default: epsilon).
         delta_publish: of the fresh layer at seal (default: delta).
+        universe: how the fields of a record become a cell, and what the cells are called; its columns have the names
+            and sizes of the workload's. Without one, items are cell numbers.
         strategy: one that was made for this workload before; else it is computed here.
 
     Raises:
@@ -86,6 +99,7 @@ class WorkloadSpec:
     intrusion: bool
     epsilon_publish: Fraction
     delta_publish: Fraction
+    universe: Universe | None
     strategy: Strategy
 
     kind = "workload"
@@ -107,6 +121,7 @@ class WorkloadSpec:
         intrusion: object = True,
         epsilon_publish: Epsilon | None = None,
         delta_publish: Epsilon | None = None,
+        universe: Universe | None = None,
         strategy: Strategy | None = None,
     ) -> None:
         def put(name: str, value: object) -> None:
@@ -145,6 +160,13 @@ class WorkloadSpec:
             msg = f"intrusion must be True or False, found {type(intrusion).__name__}"
             raise SpecError(msg)
         put("intrusion", intrusion)
+        if universe is not None and tuple((one.name, one.size) for one in universe.columns) != queries.columns:
+            msg = (
+                "the columns of the universe must have the names and sizes of the workload's; make the workload from "
+                "it, as universe.marginals((1, 2)) does"
+            )
+            raise SpecError(msg)
+        put("universe", universe)
         self._put_strategy(mechanism, weights, strategy)
         self._require_room()
         self._warn()
@@ -184,6 +206,8 @@ class WorkloadSpec:
 
     def _warn(self) -> None:
         """Say what is allowed and probably not meant."""
+        if self.no_privacy:
+            warnings.warn(f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY", NoPrivacyWarning, stacklevel=4)
         if max(self.delta, self.delta_publish) > LARGE_DELTA:
             warnings.warn("delta above 1e-4 allows rare total disclosure", WorkloadWarning, stacklevel=4)
         if len(self.workload.products) == 1 and self.workload.products[0][0].name == "matrix":
@@ -213,6 +237,21 @@ class WorkloadSpec:
         """Type of one counter."""
         return np.dtype(np.int64)
 
+    @property
+    def domain(self) -> ClosedDomain:
+        """The cells, by their numbers."""
+        return ClosedDomain(size=self.workload.size)
+
+    @property
+    def needs_key(self) -> bool:
+        """Cells are found without a key."""
+        return False
+
+    @property
+    def no_privacy(self) -> bool:
+        """Whether an epsilon is so large that it protects nobody."""
+        return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
+
     def layer(self) -> Law:
         """The law of the layer at creation."""
         return self.law(self.epsilon, self.delta)
@@ -233,6 +272,8 @@ class WorkloadSpec:
     @cached_property
     def variances(self) -> Floats:
         """(d,) variance of each answer for independent noise of variance 1 in each counter."""
+        if self.workload.size > MOST_SPREAD:
+            return coefficients(self.workload, self.strategy, 2)
         return np.maximum(self.workload.variances(self.strategy.spread), 0.0)
 
     @cached_property
@@ -241,11 +282,7 @@ class WorkloadSpec:
 
         It is 1 for an answer that reads one counter, and near 0 for one that averages many.
         """
-        fourth = np.empty(self.workload.count)
-        step = max(1, (1 << 22) // self.length)
-        for start in range(0, len(fourth), step):
-            chosen = np.arange(start, min(start + step, len(fourth)), dtype=np.int64)
-            fourth[chosen] = np.sum((self.workload.some_rows(chosen) @ self.strategy.decoder) ** 4, axis=1)
+        fourth = coefficients(self.workload, self.strategy, 4)
         out: Floats = np.divide(fourth, self.variances**2, out=np.zeros_like(fourth), where=self.variances > 0)
         return out
 
@@ -261,24 +298,35 @@ class WorkloadSpec:
         """Whether the noise is pure: its loss is an epsilon, and not a mu^2."""
         return self.mechanism in ("laplace", "l2ball")
 
-    def loss(self, law: Law) -> Fraction:
-        """What a view behind one layer of this law costs the unit: mu^2 for Gaussian noise, epsilon for pure noise.
-
-        1 / loss is the resistance of the layer in a ledger. For Gaussian noise on the integers the part of the
-        variance that pays for the lattice is left out.
+    def cost(self, law: Law) -> Fraction:
+        """What a layer or a view of this law costs in the ledger: mu^2 for Gaussian noise, epsilon for pure noise.
 
         Args:
             law: of the layer, as `law` returned it.
         """
-        if law.name == "discrete-gaussian":
-            return Fraction(self.strategy.sensitivity2 * self.weight**2) / (law.parameter - SLACK)
         if law.name == "discrete-laplace":
             return law.parameter * self.weight * self.strategy.sensitivity1
-        square = law.parameter * self.strategy.sensitivity2 * self.weight**2
-        return Fraction(math.isqrt(square.numerator), math.isqrt(square.denominator))
+        square = self.strategy.sensitivity2 * self.weight**2
+        if law.name == "discrete-gaussian":
+            return square / law.parameter
+        product = law.parameter * square
+        return Fraction(math.isqrt(product.numerator), math.isqrt(product.denominator))
+
+    def law_of(self, cost: Fraction) -> Law:
+        """The law of a layer or a view of this cost: the inverse of `cost`.
+
+        Args:
+            cost: mu^2 for Gaussian noise, epsilon for pure noise.
+        """
+        square = self.strategy.sensitivity2 * self.weight**2
+        if self.mechanism == "laplace":
+            return Law("discrete-laplace", cost / (self.weight * self.strategy.sensitivity1), self.length)
+        if self.mechanism == "l2ball":
+            return Law("discrete-ball", cost * cost / square, self.length)
+        return Law("discrete-gaussian", square / cost, self.length)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, canonical; the strategy and matrices are represented by their digests."""
+        """Plain data, canonical: the queries and the strategy are in it, so that whoever reads it can answer."""
         out: dict[str, Any] = {
             "kind": self.kind,
             "workload": self.workload.to_dict(),
@@ -292,42 +340,84 @@ class WorkloadSpec:
             "intrusion": self.intrusion,
             "epsilon_publish": str(self.epsilon_publish),
             "delta_publish": str(self.delta_publish),
-            "strategy": self.strategy.digest,
+            "strategy": self.strategy.to_bytes(),
         }
         if self.max_total is not None:
             out["max_total"] = self.max_total
         if self.n_bound is not None:
             out["n_bound"] = self.n_bound
         if self.row_weights is not None:
-            out["row_weights"] = list(self.row_weights)
+            out["row_weights"] = np.array(self.row_weights, "<f8").tobytes()
+        if self.universe is not None:
+            out["universe"] = self.universe.to_dict()
         return out
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], strategy: Strategy, matrices: Sequence[object] = ()) -> WorkloadSpec:
+    def from_dict(cls, data: Mapping[str, Any]) -> WorkloadSpec:
         """The spec that `to_dict` described.
 
         Args:
             data: plain data.
-            strategy: the one that the data represent by its digest.
-            matrices: of the workload, where it has some.
 
         Raises:
-            SpecError: another kind or another strategy, a matrix that is missing, unknown fields.
+            SpecError: another kind, unknown fields.
+            FormatError: a strategy that is damaged, or made for other queries.
         """
         fields = dict(data)
         kind = fields.pop("kind", None)
         if kind != cls.kind:
             msg = f"expected a spec of kind 'workload', found {kind!r:.40}"
             raise SpecError(msg)
-        if fields.pop("strategy", None) != strategy.digest:
-            msg = "the strategy is not the one that this spec was made with"
+        if not {"workload", "strategy", "epsilon", "delta", "mechanism"} <= fields.keys():
+            msg = "the data of a workload's spec lack a field"
             raise SpecError(msg)
-        workload = Workload.from_dict(fields.pop("workload", {}), matrices)
+        workload = Workload.from_dict(fields.pop("workload"))
+        strategy = Strategy.from_bytes(fields.pop("strategy"), workload)
+        if "row_weights" in fields:
+            fields["row_weights"] = np.frombuffer(fields["row_weights"], "<f8").tolist()
+        if "universe" in fields:
+            fields["universe"] = Universe.from_dict(fields["universe"])
         try:
             return cls(workload, strategy=strategy, **fields)
         except TypeError:
             msg = "spec has fields that this version does not know"
             raise SpecError(msg) from None
+
+    @staticmethod
+    def exact_delta(delta: Epsilon) -> Fraction:
+        """A delta, checked.
+
+        Raises:
+            SpecError: neither 0 nor from 1e-300 to 1/2.
+        """
+        return _delta(delta, "delta")
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The strategy's columns as updates read them."""
+        return Columns.of(self.strategy)
+
+    @cached_property
+    def published_size(self) -> int:
+        """Bytes of the queries and the strategy, which every published object carries."""
+        factors = (factor for product in self.workload.products for factor in product)
+        matrices = [factor.to_dict() for factor in factors if factor.matrix is not None]
+        held = sum(len(value) for one in matrices for value in one.values() if isinstance(value, bytes))
+        return held + len(self.strategy.to_bytes())
+
+    def cells(self, fields: Mapping[str, Sequence[object]]) -> Ints:
+        """(n,) cell numbers of a batch of records, ready for `Sketch.update`; -1 for records that have none.
+
+        Args:
+            fields: for each field its values, one a record, such as the columns of a data frame.
+
+        Raises:
+            SpecError: the spec has no universe, a field is missing, or lengths differ.
+        """
+        if self.universe is None:
+            msg = "this spec has no universe=, so records are given by their cell numbers"
+            raise SpecError(msg)
+        return self.universe.locate_fields(fields)
 
     @cached_property
     def fingerprint(self) -> bytes:

@@ -12,7 +12,6 @@ from the rounded integers, in integers.
 from __future__ import annotations
 
 import hashlib
-import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -23,6 +22,7 @@ import numpy as np
 from sketchstream.errors import ChecksumError, FormatError, SpecError, TruncatedError, VersionError
 from sketchstream.kinds.workload.factors import Floats, Ints
 from sketchstream.kinds.workload.optimise import Shape
+from sketchstream.kinds.workload.packing import packed, unpacked
 from sketchstream.kinds.workload.queries import Workload
 
 Form = Literal["cells", "rows", "rounded", "identity", "queries", "tree"]
@@ -35,6 +35,8 @@ MAX_STATE: Final = 1 << 27
 """Entries of a strategy, at most."""
 WASTE: Final = 1.001
 """Largest factor by which rounding may raise the objective."""
+MOST_SPREAD: Final = 1 << 12
+"""Cells up to which the covariance of all cells' estimates is written out."""
 MAGIC: Final = b"SKWS"
 
 
@@ -52,6 +54,8 @@ class Strategy:
         lower: lower bound of the objective for L2 sensitivity 1, from the optimiser; 0 for Laplace strategies.
         upper: the objective that the optimiser reached; 0 for Laplace strategies.
         rank: of the workload.
+        root: (m, m) int64, lower triangular, for "rows": the matrix is the root times the chosen queries.
+        chosen: (m,) indices of these queries.
     """
 
     matrix: Ints
@@ -62,6 +66,8 @@ class Strategy:
     lower: float = 0.0
     upper: float = 0.0
     rank: int = 0
+    root: Ints | None = None
+    chosen: Ints | None = None
 
     def __post_init__(self) -> None:
         if self.matrix.size > MAX_STATE:
@@ -127,8 +133,12 @@ class Strategy:
         return found.digest()
 
     def to_bytes(self) -> bytes:
-        """The strategy as it is shipped with a spec: workers must not compute their own, whose last bits may differ."""
-        head = {
+        """The strategy as it is shipped with a spec: workers must not compute their own, whose last bits may differ.
+
+        Equal strategies have equal bytes. What follows from the workload is left out: a triangle below or above the
+        diagonal, the identity, the queries themselves, and integer combinations of queries but for their factors.
+        """
+        head: dict[str, Any] = {
             "version": VERSION,
             "form": self.form,
             "bits": self.bits,
@@ -142,16 +152,28 @@ class Strategy:
             "sensitivity1": str(self.sensitivity1),
             "digest": self.digest,
         }
-        packed: bytes = msgpack.packb(head)
-        body = zlib.compress(np.ascontiguousarray(self.matrix, "<i8").tobytes(), 6)
-        return MAGIC + len(packed).to_bytes(4, "little") + packed + body
+        if self.root is not None and self.chosen is not None:
+            head["chosen"] = packed(self.chosen)
+            body = packed(self.root[np.tril_indices(self.length)])
+        elif self.form == "cells":
+            body = packed(self.matrix[np.triu_indices(self.length)])
+        elif self.form in ("identity", "queries"):
+            body = b""
+        else:
+            body = packed(self.matrix)
+        first: bytes = msgpack.packb(head)
+        return MAGIC + len(first).to_bytes(4, "little") + first + body
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Strategy:
+    def from_bytes(cls, data: bytes, workload: Workload) -> Strategy:
         """The strategy that `to_bytes` wrote.
 
+        Args:
+            data: the bytes.
+            workload: for which it was made.
+
         Raises:
-            FormatError: not a strategy, truncated, or altered; the sensitivities are computed again.
+            FormatError: not a strategy for this workload, truncated, or altered; sensitivities are computed again.
         """
         if data[:4] != MAGIC:
             msg = "expected the bytes of a workload strategy"
@@ -166,19 +188,19 @@ class Strategy:
             if version != VERSION:
                 msg = f"expected version {VERSION} of the strategy format, found {version!r:.20}"
                 raise VersionError(msg)
-            rows, size = (int(one) for one in head["shape"])
-            if not 0 < rows * size <= MAX_STATE:
-                msg = "the bytes of a workload strategy declare an impossible shape"
+            if head["workload"] != workload.digest:
+                msg = "the strategy was made for another workload"
                 raise FormatError(msg)
-            body = zlib.decompressobj().decompress(data[8 + length :], 8 * rows * size + 1)
-            if len(body) != 8 * rows * size:
-                msg = "the bytes of a workload strategy end too early, or go on too long"
-                raise TruncatedError(msg)
-            matrix = np.frombuffer(body, "<i8").astype(np.int64).reshape(rows, size)
             names = ("objective", "lower", "upper", "rank")
-            made = cls(matrix, head["form"], head["bits"], head["workload"], **{name: head[name] for name in names})
+            made = cls(
+                **cls._read_body(head, data[8 + length :], workload),
+                form=head["form"],
+                bits=head["bits"],
+                workload_digest=workload.digest,
+                **{name: head[name] for name in names},
+            )
             said = (head["digest"], head["sensitivity2"], head["sensitivity1"])
-        except (KeyError, TypeError, ValueError, zlib.error, msgpack.exceptions.UnpackException) as error:
+        except (KeyError, TypeError, ValueError, IndexError, msgpack.exceptions.UnpackException) as error:
             if isinstance(error, FormatError):
                 raise
             msg = "the bytes of a workload strategy are damaged"
@@ -187,6 +209,40 @@ class Strategy:
             msg = "digest mismatch: the bytes of a workload strategy were altered after they were written"
             raise ChecksumError(msg)
         return made
+
+    @staticmethod
+    def _read_body(head: dict[str, Any], body: bytes, workload: Workload) -> dict[str, Any]:
+        """The matrix, and its factors where it has some."""
+        rows, size = (int(one) for one in head["shape"])
+        form = head["form"]
+        square = form in ("cells", "identity")
+        queries = form == "queries"
+        if not 0 < rows * size <= MAX_STATE or size != workload.size or (square and rows != size):
+            msg = "the bytes of a workload strategy declare an impossible shape"
+            raise FormatError(msg)
+        if (queries and rows != workload.count) or (body and (queries or form == "identity")):
+            msg = "the bytes of a workload strategy declare an impossible shape"
+            raise FormatError(msg)
+        if form == "identity":
+            return {"matrix": np.eye(size, dtype=np.int64)}
+        if queries:
+            return {"matrix": workload.dense().astype(np.int64)}
+        triangle = rows * (rows + 1) // 2
+        if "chosen" in head:
+            chosen = unpacked(head["chosen"], rows)
+            if chosen.min() < 0 or chosen.max() >= workload.count:
+                msg = "the bytes of a workload strategy name queries that the workload does not have"
+                raise FormatError(msg)
+            root = np.zeros((rows, rows), np.int64)
+            root[np.tril_indices(rows)] = unpacked(body, triangle)
+            matrix = _integer_product(root.astype(np.float64), workload.some_rows(chosen))
+            return {"matrix": matrix, "root": root, "chosen": chosen}
+        matrix = np.zeros((rows, size), np.int64)
+        if form == "cells":
+            matrix[np.triu_indices(rows)] = unpacked(body, triangle)
+        else:
+            matrix[:] = unpacked(body, rows * size).reshape(rows, size)
+        return {"matrix": matrix}
 
 
 def from_matrix(workload: Workload, matrix: Ints, form: Form, *, rank: int = 0) -> Strategy:
@@ -219,10 +275,11 @@ def from_shape(
     reduced = shape.reduced
     root = np.linalg.cholesky(shape.covariance)
     form: Form
+    chosen: Ints | None
     if reduced.rank == workload.size:
         form = "cells"
         exact: Any = _cells_root(root, reduced.columns)
-        independent = None
+        independent = chosen = None
     elif workload.integer and (workload.writable or len(workload.products) == 1):
         form = "rows"
         chosen = independent_rows(workload, reduced.rank)
@@ -235,13 +292,16 @@ def from_shape(
         from scipy.linalg import solve_triangular
 
         exact = solve_triangular(root, reduced.columns, lower=True)
-        independent = None
+        independent = chosen = None
     for scale in range(bits, MOST_BITS + 1, 4):
         rounded = np.rint(np.ldexp(exact, scale))
         if form != "rounded" and not np.all(np.diagonal(rounded)):
             continue
         matrix = _integer_product(rounded, independent)
-        made = Strategy(matrix, form, scale, workload.digest, objective, shape.lower, shape.upper, reduced.rank)
+        factor = None if chosen is None else rounded.astype(np.int64)
+        made = Strategy(
+            matrix, form, scale, workload.digest, objective, shape.lower, shape.upper, reduced.rank, factor, chosen
+        )
         if attained(workload, made, objective, row_weights) <= WASTE * shape.upper:
             return made
     msg = f"the strategy could not be rounded: the workload's scales differ too much for {MOST_BITS} bits; rescale rows"
@@ -260,12 +320,32 @@ def attained(
         row_weights: (d,) importance of each query.
     """
     scale = float(strategy.sensitivity2)
+    if strategy.size > MOST_SPREAD:
+        variances = coefficients(workload, strategy, 2) * scale
+        weighted = variances if row_weights is None else variances * row_weights
+        return float(weighted.max() if objective == "max" else weighted.sum())
     if objective == "total" and row_weights is None:
         return scale * float(np.vdot(workload.gram(), strategy.spread))
     variances = workload.variances(strategy.spread) * scale
     return float(
         variances.max() if objective == "max" else np.sum(variances if row_weights is None else variances * row_weights)
     )
+
+
+def coefficients(workload: Workload, strategy: Strategy, power: int) -> Floats:
+    """(d,) sum of the powers of each answer's coefficients in the counters, some queries at a time.
+
+    Args:
+        workload: the queries.
+        strategy: for these queries.
+        power: 2 for variances, 4 for kurtosis.
+    """
+    out = np.empty(workload.count)
+    step = max(1, (1 << 22) // max(strategy.length, workload.size))
+    for start in range(0, len(out), step):
+        chosen = np.arange(start, min(start + step, len(out)), dtype=np.int64)
+        out[chosen] = np.sum((workload.some_rows(chosen) @ strategy.decoder) ** power, axis=1)
+    return out
 
 
 def independent_rows(workload: Workload, rank: int) -> Ints:

@@ -229,6 +229,22 @@ class Universe:
             cell = cell * column.size + place
         return cell
 
+    def locate_text(self, text: str) -> int:
+        r"""The cell of a record that is one text: the columns' values in their order, with tabs between them.
+
+        Args:
+            text: of the record; numbers are written as decimals or fractions.
+
+        Examples:
+            >>> table = Universe([Column("origin", ["EWR", "JFK"]), Column.buckets("hour", 0, 6, 4)])
+            >>> table.locate_text("JFK\t13")
+            6
+        """
+        values = text.split("\t")
+        if len(values) != len(self.columns):
+            return NOWHERE
+        return self.locate({column.field: value for column, value in zip(self.columns, values, strict=True)})
+
     def locate_fields(self, fields: Mapping[str, Sequence[object]]) -> Ints:
         """(n,) cells of a batch, -1 for records that have none.
 

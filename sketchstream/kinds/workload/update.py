@@ -109,12 +109,26 @@ def check_events(cells: Ints, weights: Ints | None, size: int, max_weight: int) 
     if outside.any():
         msg = f"cells of this workload are 0 to {size - 1}; the event at position {int(np.argmax(outside))} has another"
         raise DomainError(msg)
-    if weights is not None:
-        heavy = (weights > max_weight) | (weights < -max_weight)
-        if heavy.any():
-            where = int(np.argmax(heavy))
-            msg = f"weights must be from -{max_weight} to {max_weight}; the one at position {where} is not"
-            raise WeightError(msg)
+    check_weights(weights, max_weight)
+
+
+def check_weights(weights: Ints | None, max_weight: int) -> None:
+    """Refuse a batch with an invalid weight; says the position, never the weight.
+
+    Args:
+        weights: (n,) int64, or None for ones.
+        max_weight: largest absolute weight.
+
+    Raises:
+        WeightError: a weight beyond max_weight.
+    """
+    if weights is None:
+        return
+    heavy = (weights > max_weight) | (weights < -max_weight)
+    if heavy.any():
+        where = int(np.argmax(heavy))
+        msg = f"weights must be from -{max_weight} to {max_weight}; the one at position {where} is not"
+        raise WeightError(msg)
 
 
 def drop_events(cells: Ints, weights: Ints | None, size: int, max_weight: int) -> tuple[Ints, Ints | None]:

@@ -75,16 +75,18 @@ def test_a_layer_is_verified_in_the_dimension_that_a_neighbour_reaches() -> None
     for mutant in (law.parameter / 9, law.parameter * Fraction(999, 1000)):
         with pytest.raises(SpecError, match="too small"):
             verify_discrete("1", "1e-6", mutant, sensitivity2=square, coordinates=32)
-    assert spec.loss(law) == Fraction(square) / (law.parameter - 4)
+    assert spec.cost(law) == Fraction(square) / law.parameter
+    assert spec.law_of(spec.cost(law)) == law
 
 
 def test_laws_scale_with_the_weight_of_the_unit() -> None:
     light, heavy = (WorkloadSpec("ranges:8", "1", 0, "laplace", max_weight=weight) for weight in (1, 5))
     assert heavy.layer().parameter * 5 == light.layer().parameter == Fraction(1, light.strategy.sensitivity1)
-    assert light.loss(light.layer()) == heavy.loss(heavy.layer()) == 1
+    assert light.cost(light.layer()) == heavy.cost(heavy.layer()) == 1
     ball = WorkloadSpec("marginals:4:1", "1/2", 0, "l2ball", max_weight=2)
     assert ball.layer().parameter == Fraction(1, 16 * ball.strategy.sensitivity2)
-    assert ball.loss(ball.layer()) == Fraction(1, 2)
+    assert ball.cost(ball.layer()) == Fraction(1, 2)
+    assert ball.law_of(Fraction(1, 2)) == ball.layer()
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace", "l2ball"])

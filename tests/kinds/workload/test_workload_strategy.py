@@ -8,9 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sketchstream.errors import ChecksumError, FormatError, SpecError, TruncatedError
+from sketchstream.errors import ChecksumError, FormatError, SpecError
 from sketchstream.kinds.workload import Strategy, Workload, choose, marginals, optimise
 from sketchstream.kinds.workload.mechanism import laplace_candidates, layer_law
+from sketchstream.kinds.workload.packing import packed, unpacked
 from sketchstream.kinds.workload.pure import tree_levels
 from sketchstream.kinds.workload.strategy import attained, from_matrix, from_shape
 
@@ -94,46 +95,77 @@ def test_real_queries_of_low_rank_are_nearly_unbiased() -> None:
     assert np.abs(matrix @ made.decoder @ made.matrix - matrix).max() < 1e-5
 
 
-def test_bytes_bring_the_strategy_back_and_show_every_change() -> None:
-    _, strategy = gaussian("windows:40:7")
+@pytest.mark.parametrize(
+    ("text", "mechanism", "size"),
+    [
+        ("prefix:32", "gaussian", 2_000),  # 528 entries of 3 bytes
+        ("windows:40:7", "gaussian", 2_300),  # 595 entries of the factor instead of 1,360 of the matrix
+        ("prefix:5 x ranges:4", "gaussian", 1_000),
+        ("identity:300", "laplace", 300),
+        ("marginals:4:1", "laplace", 400),
+        ("prefix:64", "laplace", 9_000),
+    ],
+)
+def test_bytes_bring_the_strategy_back(text: str, mechanism: str, size: int) -> None:
+    workload = Workload.named(text)
+    strategy = choose(workload, mechanism, ONE, DELTA).strategy
     data = strategy.to_bytes()
-    again = Strategy.from_bytes(data)
+    again = Strategy.from_bytes(data, workload)
+    assert len(data) <= size
     assert again.digest == strategy.digest
     assert again.matrix.tolist() == strategy.matrix.tolist()
     assert (again.lower, again.upper, again.rank) == (strategy.lower, strategy.upper, strategy.rank)
+    assert again.to_bytes() == data
+
+
+def test_bytes_show_every_change() -> None:
+    workload, strategy = gaussian("windows:40:7")
+    data = strategy.to_bytes()
     changed = strategy.matrix.copy()
     changed[3, 5] ^= 1
-    assert from_matrix(Workload.named("windows:40:7"), changed, strategy.form).digest != strategy.digest
+    assert from_matrix(workload, changed, strategy.form).digest != strategy.digest
     with pytest.raises(FormatError, match="expected the bytes"):
-        Strategy.from_bytes(b"nothing")
-    for cut in (6, 40, len(data) - 10):
+        Strategy.from_bytes(b"nothing", workload)
+    with pytest.raises(FormatError, match="another workload"):
+        Strategy.from_bytes(data, Workload.named("windows:40:8"))
+    for cut in (6, 40, len(data) // 2, len(data) - 10):
         with pytest.raises(FormatError):
-            Strategy.from_bytes(data[:cut])
-    with pytest.raises((TruncatedError, FormatError)):
-        Strategy.from_bytes(data[: len(data) // 2])
+            Strategy.from_bytes(data[:cut], workload)
     refused = 0
-    for position in range(0, len(data), 97):
+    for position in range(0, len(data), 19):
         broken = bytearray(data)
         broken[position] ^= 4
         try:
-            found = Strategy.from_bytes(bytes(broken))
+            found = Strategy.from_bytes(bytes(broken), workload)
         except FormatError:
             refused += 1
         else:  # the bounds of the optimiser are informative: the strategy is what it was
             assert found.matrix.tolist() == strategy.matrix.tolist()
-    assert refused > 20
+    assert refused > 90
 
 
 def test_a_strategy_with_a_lowered_sensitivity_is_refused() -> None:
     import msgpack
 
-    data = gaussian("prefix:8")[1].to_bytes()
+    workload, strategy = gaussian("prefix:8")
+    data = strategy.to_bytes()
     size = int.from_bytes(data[4:8], "little")
     head = msgpack.unpackb(data[8 : 8 + size])
     head["sensitivity2"] = "1"
-    packed = msgpack.packb(head)
+    first = msgpack.packb(head)
     with pytest.raises(ChecksumError, match="digest mismatch"):
-        Strategy.from_bytes(data[:4] + len(packed).to_bytes(4, "little") + packed + data[8 + size :])
+        Strategy.from_bytes(data[:4] + len(first).to_bytes(4, "little") + first + data[8 + size :], workload)
+
+
+@pytest.mark.parametrize("values", [[0], [127, -128], [128], [-129], [1 << 62, -(1 << 63)], [], [-1]])
+def test_packed_integers_come_back_in_their_only_form(values: list[int]) -> None:
+    data = packed(np.array(values, np.int64))
+    assert unpacked(data, len(values)).tolist() == values
+    wide = bytes([data[0] + 1]) + b"".join(value.to_bytes(data[0] + 1, "little", signed=True) for value in values)
+    with pytest.raises(FormatError):
+        unpacked(wide, len(values))
+    with pytest.raises(FormatError):
+        unpacked(data + b"x", len(values))
 
 
 def random_signs(d: int, n: int) -> Workload:

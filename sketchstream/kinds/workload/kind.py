@@ -1,0 +1,341 @@
+"""The kind `workload` as the engine sees it.
+
+In: what the engine asks of a kind. Out: noise, updates, published states and answers of a batch of linear queries.
+Touches: the states it is given, and entropy through `noise`.
+Source: docs/theory/workload.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.components import Component
+from sketchstream.errors import EstimateError, FormatError, SpecError
+from sketchstream.items import Ints as IntItems
+from sketchstream.items import Items, as_weights
+from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
+from sketchstream.kinds.workload.answers import Answers, estimate
+from sketchstream.kinds.workload.factors import Ints
+from sketchstream.kinds.workload.mechanism import Law
+from sketchstream.kinds.workload.noise import add_noise
+from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.statement import WorkloadGuarantee
+from sketchstream.kinds.workload.update import check_events, check_weights, drop_events
+from sketchstream.privacy.gaussian import UnitShift
+from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
+from sketchstream.privacy.guarantee import Context
+from sketchstream.privacy.history import LayerEntry
+from sketchstream.privacy.ledger import Ledger
+from sketchstream.privacy.sketch_history import Promise, show
+from sketchstream.privacy.zcdp import DELTA
+from sketchstream.spec import Epsilon, Item, exact_epsilon
+
+if TYPE_CHECKING:
+    from sketchstream.batch import Invalid
+    from sketchstream.hashing import Key
+    from sketchstream.published import Published
+
+LAWS: Final = {"laplace": "discrete-laplace", "l2ball": "discrete-ball"}
+"""Law of each mechanism with pure noise; the others are Gaussian."""
+LARGEST: Final = 48 << 20
+"""Bytes of a strategy and its workload, at most: published objects carry them in their header."""
+METHODS: Final = ("auto", "unbiased", "cap", "simplex", "sym")
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Where items go: cells of the table. Every cell moves a whole column of counters.
+
+    Args:
+        spec: of the sketch.
+    """
+
+    spec: WorkloadSpec
+
+    @property
+    def slots(self) -> int:
+        """Counters of a sketch."""
+        return self.spec.length
+
+    def locate(self, items: Items) -> npt.NDArray[np.int64]:
+        """(n,) cell of each item; -1 where it has none.
+
+        Integers are cell numbers. Text is read with the spec's universe: the values of its columns, in their order,
+        with tabs between them.
+        """
+        out = np.full(len(items), -1, np.int64)
+        universe = self.spec.universe
+        seen: dict[bytes, int] = {}
+        for position, piece in items.pieces():
+            if isinstance(piece, IntItems):
+                values = piece.values
+                outside = (values < 0) | (values >= self.spec.workload.size)
+                out[position : position + len(piece)] = np.where(outside, -1, values)
+            elif universe is not None and items.kind == "str":
+                ends = zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)
+                for at, (start, end) in enumerate(ends, position):
+                    text = piece.buffer[start:end].tobytes()
+                    if text not in seen:
+                        seen[text] = universe.locate_text(text.decode(errors="replace"))
+                    out[at] = seen[text]
+        return out
+
+
+class WorkloadKind(Kind[WorkloadSpec]):
+    """Integer combinations of the cells' counts, under joint noise; answers are those of a fixed batch of queries."""
+
+    name = "workload"
+    answer = "estimate"
+    partitions = "merge"
+    spec_type = WorkloadSpec
+
+    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> WorkloadSpec:
+        """See `WorkloadSpec.from_dict`."""
+        del items
+        return WorkloadSpec.from_dict(data)
+
+    def comparable(self, spec: WorkloadSpec) -> WorkloadSpec:
+        """Privacy parameters may differ between parts; queries, strategy and weights may not."""
+        import copy
+
+        twin = copy.copy(spec)
+        vars(twin).pop("fingerprint", None)
+        for name in ("epsilon", "epsilon_publish", "delta", "delta_publish"):
+            object.__setattr__(twin, name, Fraction(1, 2))
+        return twin
+
+    def facts(self, spec: WorkloadSpec, slots: int) -> list[tuple[str, str]]:
+        """Public parameters in words."""
+        delta = "" if spec.pure else f", delta {float(spec.delta):g}"
+        later = "" if spec.pure else f", delta {float(spec.delta_publish):g}"
+        rows = [
+            ("protected unit", f"one {spec.unit}"),
+            ("epsilon of the state", f"{spec.epsilon}{delta}"),
+            ("fresh noise at seal", f"epsilon {spec.epsilon_publish}{later}" if spec.intrusion else "none"),
+            ("table", " x ".join(f"{name} ({size:,})" for name, size in spec.workload.columns)),
+            ("queries", f"{spec.workload.count:,}"),
+            ("mechanism", spec.mechanism),
+            ("counters", f"{slots:,}"),
+        ]
+        if spec.max_total is not None:
+            rows.append(("largest total weight of an item", f"{spec.max_total:,}"))
+        if spec.n_bound is not None:
+            rows.append(("largest number of individuals", f"{spec.n_bound:,}"))
+        return rows
+
+    # What its noise costs.
+
+    def law(self, spec: WorkloadSpec) -> str:
+        """Discrete Gaussian, discrete Laplace, or the ball's."""
+        return LAWS.get(spec.mechanism, "discrete-gaussian")
+
+    def creation_cost(self, spec: WorkloadSpec) -> Fraction:
+        """Of the layer that (epsilon, delta) asks for."""
+        return spec.cost(spec.layer())
+
+    def asked_cost(self, spec: WorkloadSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
+        """Of noise of this privacy; without a delta that of the spec. Pure noise needs none, and keeps to epsilon."""
+        wanted = spec.delta if delta is None else spec.exact_delta(delta)
+        if not spec.pure and not wanted:
+            msg = "delta must be > 0 for Gaussian noise"
+            raise SpecError(msg)
+        return spec.cost(spec.law(exact_epsilon(epsilon, "epsilon of a release"), wanted))
+
+    def parameter(self, spec: WorkloadSpec, cost: Fraction) -> Fraction:
+        """Of the law in each counter; for the ball's noise its epsilon."""
+        return cost if spec.mechanism == "l2ball" else spec.law_of(cost).parameter
+
+    def cost(self, spec: WorkloadSpec, parameter: Fraction) -> Fraction:
+        """mu^2 of Gaussian noise, epsilon of pure noise."""
+        if spec.mechanism == "l2ball":
+            return parameter
+        return spec.cost(Law(self.law(spec), parameter, spec.length))  # type: ignore[arg-type]
+
+    def components(self, spec: WorkloadSpec) -> tuple[Component, ...]:
+        """The counters of the queries, and nothing beside them."""
+        return (Component("slots", Fraction(1), law=self.law(spec)),)
+
+    def promise(self, spec: WorkloadSpec) -> Promise:
+        """The state, under a fresh layer or as it is."""
+        return Promise.of("state", spec.cost(spec.fresh()), spec.intrusion)
+
+    def shift(self, spec: WorkloadSpec) -> UnitShift:
+        """How far a unit moves the state."""
+        return UnitShift.of(spec.strategy.sensitivity2 * spec.weight**2, spec.length)
+
+    def ledger(
+        self, spec: WorkloadSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
+    ) -> Ledger | GaussianLedger:
+        """A ledger of mu^2, or of pure epsilon; a budget without a delta has that of the spec."""
+        if epsilon is None and delta is not None:
+            msg = "a budget needs max_epsilon beside max_delta"
+            raise SpecError(msg)
+        first = self.entry(spec, lineage, self.creation_cost(spec))
+        budget = None if epsilon is None else exact_epsilon(epsilon, "max_epsilon")
+        if spec.pure:
+            return Ledger.create(spec.unit, 1, first, self.promise(spec), budget)
+        limit = None
+        if budget is not None:
+            allowed = max(spec.delta, spec.delta_publish) if delta is None else spec.exact_delta(delta)
+            limit = ApproximateBudget(budget, allowed)
+        return GaussianLedger.create(spec.unit, first, self.promise(spec), self.shift(spec), limit)
+
+    def entry(self, spec: WorkloadSpec, lineage: bytes, cost: Fraction) -> LayerEntry:
+        """Costs are those of the whole unit."""
+        return LayerEntry(lineage, self.law(spec), cost, 1)
+
+    def read_ledger(self, spec: WorkloadSpec, data: Mapping[str, Any]) -> Ledger | GaussianLedger:
+        """A ledger of mu^2, or of pure epsilon."""
+        return Ledger.from_dict(data) if spec.pure else GaussianLedger.from_dict(data, self.shift(spec))
+
+    def order(self, ledger: AnyLedger) -> Any:
+        """mu^2, or epsilon."""
+        loss = ledger.loss()
+        return loss.mu2 if isinstance(ledger, GaussianLedger) else loss
+
+    def losses(self, ledger: AnyLedger) -> dict[str, Any]:
+        """Epsilons at the budget's delta, or pure ones."""
+        assert isinstance(ledger, (Ledger, GaussianLedger))
+        budget = ledger.budget
+        affordable = None if budget is None else show(ledger.affordable())
+        if isinstance(ledger, Ledger):
+            quiet, looked = show(ledger.loss()), show(ledger.loss(intrusion=True))
+        else:
+            delta = Fraction(str(DELTA)) if ledger.budget is None else ledger.budget.delta
+            quiet, looked = str(ledger.loss().at(delta)), str(ledger.loss(intrusion=True).at(delta))
+        return {
+            "loss": quiet,
+            "loss_with_intrusion": looked,
+            "budget": None if budget is None else str(budget),
+            "affordable": affordable,
+        }
+
+    def unit_weight(self, spec: WorkloadSpec) -> int:
+        """Costs are those of the whole unit."""
+        del spec
+        return 1
+
+    def guarantee(self, spec: WorkloadSpec, ledger: AnyLedger, context: Context | None = None) -> WorkloadGuarantee:
+        """In (epsilon, delta) and mu^2, or in pure epsilon."""
+        assert isinstance(ledger, (Ledger, GaussianLedger))
+        return WorkloadGuarantee.of(spec, ledger, context)
+
+    # What it does.
+
+    def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None) -> Cells:
+        """Cells by their numbers; there is no selection of cells, for every counter counts many of them.
+
+        Raises:
+            SpecError: a selection, or a strategy that is too large to be published.
+        """
+        del key
+        if keep is not None:
+            msg = "keep does not apply to kind 'workload': its counters count combinations of cells"
+            raise SpecError(msg)
+        size = spec.published_size
+        if size > LARGEST:
+            msg = f"the workload and its strategy take {size:,} bytes, {LARGEST:,} can be published; ask fewer queries"
+            raise SpecError(msg)
+        return Cells(spec)
+
+    def draw(self, spec: WorkloadSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
+        """Exact noise of the law that this cost has."""
+        add_noise(spec.law_of(cost), state)
+        if progress is not None:
+            progress(spec.length)
+
+    def update(
+        self,
+        spec: WorkloadSpec,
+        index: Cells,
+        state: State,
+        items: Items,
+        weights: object,
+        *,
+        counters: npt.NDArray[np.int64],
+        threads: int,
+        invalid: Invalid,
+    ) -> None:
+        """Add each event's column, times its weight, wrapping."""
+        del counters, threads
+        given = as_weights(weights, len(items), alone=invalid == "noop")
+        cells = index.locate(items)
+        sizes: Ints | None = None if weights is None else given.astype(np.int64, copy=False)
+        if invalid == "error":
+            check_events(cells, sizes, spec.workload.size, spec.max_weight)
+        elif invalid == "skip":
+            check_weights(sizes, spec.max_weight)
+        else:
+            cells, sizes = drop_events(cells, sizes, spec.workload.size, spec.max_weight)
+        spec.columns.add(state, cells, sizes)
+
+    def add(self, spec: WorkloadSpec, states: Sequence[State]) -> State:
+        """Wrapping."""
+        del spec
+        total: State = states[0].copy()
+        for state in states[1:]:
+            np.add(total, state, out=total)
+        return total
+
+    # What it publishes.
+
+    def view(self, spec: WorkloadSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
+        """(m,) the state under fresh noise."""
+        out = state.copy()
+        add_noise(spec.law_of(cost), out)
+        return out
+
+    def require_view(self, spec: WorkloadSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
+        """A state."""
+        if body.dtype != np.int64 or body.shape != (spec.length,) or header["slots"] != spec.length:
+            msg = f"expected {spec.length} counters, found another shape"
+            raise FormatError(msg)
+
+    def require_state(self, spec: WorkloadSpec, slots: int, body: npt.NDArray[Any]) -> None:
+        """As many counters as the strategy has."""
+        super().require_state(spec, slots, body)
+        if slots != spec.length:
+            msg = f"expected {spec.length} counters, found {slots}"
+            raise FormatError(msg)
+
+    # What it answers.
+
+    def estimate(self, published: Published, **options: Any) -> Answers:
+        """Answers to all queries, with standard errors and intervals.
+
+        Args:
+            published: parts of a stack are added up.
+            options: `method`: "auto" and "unbiased" do not project; "cap", "simplex" and "sym" project on the
+                histograms of few individuals (docs/theory/workload.md, section 8). `metric` and `n_bound`: of the
+                projection.
+
+        Raises:
+            EstimateError: another method or option, or a projection that does not apply.
+        """
+        method = options.pop("method", "auto")
+        if method not in METHODS:
+            msg = f"method must be one of {', '.join(METHODS)}, found {method!r:.40}"
+            raise EstimateError(msg)
+        odd = sorted(set(options) - {"metric", "n_bound"})
+        if odd:
+            msg = f"estimate of kind 'workload' takes method, metric and n_bound, found {odd[0]!r:.40}"
+            raise EstimateError(msg)
+        parts: Sequence[Any] = getattr(published, "parts", (published,))
+        spec = parts[0].spec
+        laws, states = [], []
+        for part in parts:
+            costs = [self.cost(spec, layer.parameter) for layer in part.layers]
+            view = getattr(part, "cost", None)
+            laws += [spec.law_of(cost) for cost in (costs if view is None else [*costs, view])]
+            states.append(part.state if view is None else part.noised)
+        feasible = None if method in ("auto", "unbiased") else method
+        return estimate(spec, laws, self.add(spec, states), feasible=feasible, **options)
+
+
+KIND: Final = WorkloadKind()
