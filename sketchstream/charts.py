@@ -154,6 +154,31 @@ def draw_panels(figure: Figure, title: str, reach: Curve, exact: Curve) -> None:
     figure.suptitle(title, fontsize=10, color=INK)
 
 
+def draw_bars(
+    figure: Figure, title: str, names: Sequence[str], value: Floats, low: Floats, high: Floats, axis: str
+) -> None:
+    """Horizontal bars with intervals, the first on top.
+
+    Args:
+        figure: an empty one.
+        title: of the figure.
+        names: of n bars.
+        value: (n,) lengths.
+        low: (n,) lower ends.
+        high: (n,) upper ends.
+        axis: what is counted.
+    """
+    axes = figure.subplots(1, 1)
+    at = np.arange(len(names))
+    axes.barh(at, value, color=BLUE, alpha=0.35)
+    axes.errorbar(value, at, xerr=[value - low, high - value], fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+    axes.set_yticks(at, list(names))
+    axes.invert_yaxis()
+    axes.set_xlabel(axis, color=GREY)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, fontsize=10, color=INK)
+
+
 def notebook_figure(width: float, height: float) -> Figure:
     """An empty figure, inches wide and high, that a notebook shows without any setting of matplotlib.
 

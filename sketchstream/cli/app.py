@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "stack": "Put sealed sketches of disjoint populations side by side.",
     "inspect": "Print the header of any sketch file, and nothing else.",
     "profile": "Reconstruct how many items occurred how often, with intervals.",
+    "estimate": "Print counts, sums and other answers with intervals.",
     "plan": "Say what accuracy a specification will have, before anything is created.",
     "calibrate": "Find the Gaussian noise for an epsilon and a delta, or what a given noise guarantees.",
     "size": "Find the sketch for a question: asks, or takes options, and prints its configuration.",

@@ -5,7 +5,7 @@ In: options. Out: a `ProfileSpec`. Touches: the list of a closed domain.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -35,11 +35,11 @@ class Description:
     sample_rate: str | None
     max_count: int | None
     modulus: int | None
-    max_weight: int | None
+    max_weight: str | None
     bits: str | None
     total_share: str | None
-    max_total: int | None
-    publish: Publish
+    max_total: str | None
+    publish: Publish | None
     epsilon_publish: str | None
     intrusion: bool | None
 
@@ -55,20 +55,55 @@ class Description:
         given: dict[str, Any] = {
             "max_count": self.max_count,
             "modulus": self.modulus,
-            "max_weight": self.max_weight,
+            "max_weight": _whole(self.max_weight, "max_weight"),
             "epsilon_publish": self.epsilon_publish,
             "intrusion": self.intrusion,
             "bits": None if self.bits is None else int(self.bits),
             "total_share": self.total_share,
-            "max_total": self.max_total,
+            "max_total": _whole(self.max_total, "max_total"),
+            "publish": self.publish,
         }
         return ProfileSpec(
             epsilon=self.epsilon,
             unit=self.unit,
-            publish=self.publish,
             domain=self.domain(),
             **{name: value for name, value in given.items() if value is not None},
         )
+
+    def spec_of(self, kind: str, beside: Mapping[str, Any]) -> Any:
+        """The spec of a sketch of any kind that the command line can make.
+
+        Args:
+            kind: its name.
+            beside: options that are not the profile's.
+
+        Raises:
+            ConfigError: options that do not fit together or that the kind does not have.
+            SpecError: a sketch that cannot be.
+        """
+        from sketchstream.errors import ConfigError
+        from sketchstream.kinds.gaussian.spec import GaussianSpec
+
+        if kind == "profile":
+            _refuse(beside, kind)
+            return self.spec()
+        if kind != "gaussian":
+            msg = f"--kind must be profile or gaussian, found {kind!r:.40}"
+            raise ConfigError(msg)
+        if "delta" not in beside:
+            msg = "--kind gaussian needs --delta, such as --delta 1e-6"
+            raise ConfigError(msg)
+        theirs = ("max_count", "modulus", "bits", "publish")
+        _refuse({name: one for name in theirs if (one := getattr(self, name)) is not None}, kind)
+        given = {
+            "max_weight": self.max_weight,
+            "epsilon_publish": self.epsilon_publish,
+            "intrusion": self.intrusion,
+            "total_share": self.total_share,
+            "max_total": self.max_total,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        return GaussianSpec(epsilon=self.epsilon, unit=self.unit, domain=self.domain(), **given, **beside)  # type: ignore[arg-type]
 
     def domain(self) -> Domain:
         """The domain."""
@@ -117,20 +152,37 @@ _OPTIONS = (
     click.option("--sample-rate", help="Closed domain: keep this share of the items, chosen by the key."),
     click.option("--max-count", type=int, help="Largest count that is resolved.  [default: 300, or modulus - 1]"),
     click.option("--modulus", type=int, help="With --unit item: above all counts.  [default: 32, or max_count + 1]"),
-    click.option("--max-weight", type=int, help="With --unit event: largest weight of one event.  [default: 1]"),
+    click.option("--max-weight", help="Largest weight of one event.  [default: 1]"),
     click.option("--bits", type=click.Choice(["32", "64"]), help="With --unit event: of a counter.  [default: 32]"),
     click.option("--total-share", help="Share of the noise that the total gets, 0 for no total.  [default: 1/40]"),
-    click.option("--max-total", type=int, help="With --unit item: promised most of one item's weights; gives a total."),
+    click.option("--max-total", help="With --unit item: promised most of one item's weights; gives a total."),
     click.option(
         "--publish",
         type=click.Choice(["histogram", "state"]),
-        default="histogram",
-        show_default=True,
-        help="What seal publishes.",
+        help="Kind profile: what seal publishes.  [default: histogram]",
     ),
     click.option("--epsilon-publish", help="Cost of that publication.  [default: epsilon]"),
     click.option("--intrusion/--no-intrusion", default=None, help="With --publish state: fresh noise, or none."),
 )
+
+
+def _whole(text: str | None, name: str) -> int | None:
+    """A whole number that was given as text."""
+    from sketchstream.errors import ConfigError
+
+    if text is None or text.lstrip("-").isdecimal():
+        return None if text is None else int(text)
+    msg = f"--{name.replace('_', '-')} of kind profile must be a whole number, found {text!r:.40}"
+    raise ConfigError(msg)
+
+
+def _refuse(given: Iterable[str], kind: str) -> None:
+    """Options of another kind."""
+    from sketchstream.errors import ConfigError
+
+    for name in given:
+        msg = f"--{name.replace('_', '-')} does not belong to --kind {kind}: leave it out"
+        raise ConfigError(msg)
 
 
 def described(function: Callable[..., Any], *, epsilon: str | None = None) -> Callable[..., Any]:

@@ -31,6 +31,7 @@ Laws, which `tests/helpers/conformance.py` checks for every kind:
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -199,6 +200,9 @@ class Kind(ABC, Generic[S]):
     """What a record may carry for this kind."""
     partitions: ClassVar[Literal["stack", "merge"]] = "stack"
     """How the sketches of a topic's partitions become one: side by side, for items of their own, or added up."""
+    slots_are_items: ClassVar[bool] = False
+    """Whether answers name items: then what is published says by which rule the items of a partition have slots, and
+    `estimate` takes `kept`, a mask of them for each part."""
     measure: ClassVar[str] = "epsilon"
     """What costs are, in the kind's ledger."""
     spec_type: type[S]
@@ -365,6 +369,10 @@ class Kind(ABC, Generic[S]):
     @abstractmethod
     def add(self, spec: S, states: Sequence[State]) -> State:
         """The sum of states of one spec, in a new array."""
+
+    def most_weight(self, spec: S) -> int | None:
+        """Largest absolute whole weight of an event; None where any weight will do."""
+        return math.floor(getattr(spec, "max_weight", 1))
 
     # What it publishes.
 

@@ -169,12 +169,12 @@ class PublishedWindows:
         result = reconstruct(self.result(window))
         if window.whole and keyed:
             result = profiles.with_known_zeros(result, window.known_zeros)
-        result.guarantee = self._guarantee(window)
+        result.guarantee = self.guarantee(window)
         return Answer(result, window.fields(), intervals=not window.repartitioned)
 
-    def _guarantee(self, window: SealedWindow) -> dict[str, Any]:
+    def guarantee(self, window: SealedWindow) -> dict[str, Any]:
         """What is guaranteed to whom a window speaks of, as plain data."""
-        worst = max((part.ledger for part in window.parts), key=lambda ledger: ledger.loss())
+        worst = max((part.ledger for part in window.parts), key=window.parts[0].kind.order)
         plan = self.config.plan(window.sketch)
         around = context(self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts)
         published = self._beside(window)

@@ -7,6 +7,7 @@ system's entropy.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,11 +18,27 @@ from sketchstream.cli.specs import Description, described
 @click.command(short_help="Make an open sketch: draw its noise, before any event.")
 @options.output("Sketch file to make")
 @described
+@click.option("--kind", default="profile", show_default=True, help="Of sketch: profile or gaussian.")
+@click.option("--delta", help="With --kind gaussian: delta of the state, such as 1e-6.")
+@click.option("--delta-publish", help="With --kind gaussian: of the publication.  [default: delta]")
+@click.option("--max-per-slot", help="With --kind gaussian, --unit item: promised most of one item in one slot.")
+@click.option("--fraction-bits", type=int, help="With --kind gaussian: weights are multiples of 2^-BITS.  [default: 0]")
 @click.option("--max-epsilon", help="Budget: looks that would take the loss above it are refused.")
+@click.option("--max-delta", help="With --kind gaussian: of that budget.")
 @options.key_file()
 @options.result_format()
 def command(
-    output: Path, description: Description, max_epsilon: str | None, key_file: Path | None, form: show.Format
+    output: Path,
+    description: Description,
+    kind: str,
+    delta: str | None,
+    delta_publish: str | None,
+    max_per_slot: str | None,
+    fraction_bits: int | None,
+    max_epsilon: str | None,
+    max_delta: str | None,
+    key_file: Path | None,
+    form: show.Format,
 ) -> None:
     r"""Make an open sketch: its noise is drawn now, before any event.
 
@@ -31,29 +48,35 @@ def command(
     Examples:
       sketchstream create -o s.sketch --epsilon 1 --open --slots 1048576 --levels 8 --key-file key
       sketchstream create -o ids.sketch --epsilon 1/2 --size 100000
+      sketchstream create -o shops.sketch --kind gaussian --epsilon 1 --delta 1e-6 --size 4000 --max-weight 2.5
     """
     from sketchstream.cli import sketches
     from sketchstream.files import write_durably
-    from sketchstream.privacy import ledger
     from sketchstream.sketch import Sketch
 
-    spec = description.spec()
+    beside = {
+        "delta": delta,
+        "delta_publish": delta_publish,
+        "max_per_slot": max_per_slot,
+        "fraction_bits": fraction_bits,
+    }
+    spec: Any = description.spec_of(kind, {name: value for name, value in beside.items() if value is not None})
     sketches.require_free(output)
     key = sketches.load_key(key_file)
     # Drawing is about two thirds of the time, the rest goes into checksum and disk.
     with progress.Progress("drawing the noise", 1.5 * spec.domain.size) as bar:
-        sketch = Sketch.create(spec, key, max_epsilon=max_epsilon, progress=bar.reach)
+        sketch = Sketch.create(spec, key, max_epsilon=max_epsilon, max_delta=max_delta, progress=bar.reach)
         bar.reach(spec.domain.size, "writing the sketch")
         write_durably(output, sketch.to_bytes())
+    losses = sketch.kind.losses(sketch.ledger)
     show.facts(
         {
             "file": str(output),
             "epsilon": str(spec.epsilon),
             "unit": spec.unit,
             "slots": sketch.slots,
-            "publish": spec.publish,
-            "loss": ledger.show(sketch.ledger.loss()),
-            "loss_with_intrusion": ledger.show(sketch.ledger.loss(intrusion=True)),
+            "publish": getattr(spec, "publish", "state"),
+            **{name: losses[name] for name in ("loss", "loss_with_intrusion")},
         },
         form,
     )

@@ -43,12 +43,7 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
         parts.append(part)
     merged = merge(parts)
     write_durably(output, merged.to_bytes(), mode=PUBLIC)
-    show.facts(
-        {
-            "file": str(output),
-            "parts": len(parts),
-            "layers": len(merged.layers),
-            "error_factor": round(gain(merged) / gain(parts[0]), 4),
-        },
-        form,
-    )
+    facts: dict[str, object] = {"file": str(output), "parts": len(parts), "layers": len(merged.layers)}
+    if merged.kind.answer == "profile":
+        facts["error_factor"] = round(gain(merged) / gain(parts[0]), 4)
+    show.facts(facts, form)

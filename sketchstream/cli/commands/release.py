@@ -16,10 +16,13 @@ from sketchstream.cli import options, show
 @click.argument("sketch", type=options.FILE)
 @options.output("Published file to make")
 @click.option("--epsilon", required=True, help="Cost of this look; events still to come pay it too.")
+@click.option("--delta", help="Of that cost, for kinds with Gaussian noise.")
 @options.key_file()
 @options.result_format()
-def command(sketch: Path, output: Path, epsilon: str, key_file: Path | None, form: show.Format) -> None:
-    r"""Publish the histogram of the counters with fresh noise; the sketch stays open.
+def command(
+    sketch: Path, output: Path, epsilon: str, delta: str | None, key_file: Path | None, form: show.Format
+) -> None:
+    r"""Publish a noisy view of the counters, for kind profile their histogram; the sketch stays open.
 
     The cost is charged to the sketch's ledger, durably, before anything leaves.
 
@@ -29,18 +32,17 @@ def command(sketch: Path, output: Path, epsilon: str, key_file: Path | None, for
     """
     from sketchstream.cli import sketches
     from sketchstream.files import PUBLIC, write_durably
-    from sketchstream.privacy import ledger
 
     sketches.require_free(output)
     with sketches.locked(sketch) as predecessor:
         opened = sketches.open_sketch(sketch, key_file)
-        released = opened.release(epsilon)
+        released = opened.release(epsilon, delta)
         sketches.replace(sketch, opened, predecessor)
         write_durably(output, released.to_bytes(), mode=PUBLIC)
+    losses = opened.kind.losses(opened.ledger)
     facts = {
         "file": str(output),
         "cost": str(released.cost),
-        "loss": ledger.show(opened.ledger.loss()),
-        "loss_with_intrusion": ledger.show(opened.ledger.loss(intrusion=True)),
+        **{name: losses[name] for name in ("loss", "loss_with_intrusion")},
     }
     show.facts(facts, form)

@@ -29,7 +29,7 @@ def command(sketch: Path, output: Path, key_file: Path | None, form: show.Format
     """
     from sketchstream.cli import sketches
     from sketchstream.files import PUBLIC, write_durably
-    from sketchstream.privacy import ledger
+    from sketchstream.published import Release
 
     with sketches.locked(sketch) as predecessor:
         waiting = sketches.interrupted(sketch)
@@ -42,8 +42,8 @@ def command(sketch: Path, output: Path, key_file: Path | None, form: show.Format
         sketches.remove(sketch)
     facts = {
         "file": str(output),
-        "published": sealed.spec.publish,
+        "published": "histogram" if isinstance(sealed, Release) and sealed.kind.answer == "profile" else "state",
         "slots": sealed.slots,
-        "loss": ledger.show(sealed.ledger.loss()),
+        "loss": sealed.kind.losses(sealed.ledger)["loss"],
     }
     show.facts(facts, form)

@@ -113,7 +113,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, threads: int, left_out: L
     from sketchstream_connectors.files import source as files
 
     path = None if source == STDIN else source
-    limit = sketch.spec.max_weight if sketch.spec.modulus is None else None
+    limit = sketch.kind.most_weight(sketch.spec)
     wanted = Wanted(
         item=layout.item,
         weight=layout.weight,

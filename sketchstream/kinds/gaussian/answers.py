@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,9 @@ from sketchstream.kinds.gaussian.denoise import Denoised, denoise, refined
 from sketchstream.kinds.gaussian.quantiles import checked_level, half_width, sure_width
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.spec import Item
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
 State = npt.NDArray[np.int64]
@@ -269,6 +273,37 @@ class GaussianEstimate:
             "items": self._items(),
         }
 
+    def plot(self, path: str | Path | None = None, k: int = 20) -> Figure:
+        """The k largest published counts as bars, with intervals that hold for all of them.
+
+        Args:
+            path: of a .png, .svg or .pdf file to write; None: none is written.
+            k: bars, at most.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        from sketchstream import charts
+
+        ranked = self.top(min(k, len(self._state)))
+        figure = charts.notebook_figure(7.0, 1.2 + 0.26 * len(ranked))
+        value, low, high = np.array([(one.value, one.low, one.high) for one in ranked]).T
+        title = f"The {len(ranked)} largest of {len(self._state):,} counts, {LEVEL:.0%} intervals for all of them"
+        charts.draw_bars(figure, title, [_named(one) for one in ranked], value, low, high, "counts")
+        if path is not None:
+            figure.savefig(path, dpi=130)
+        return figure
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the method, its error, and the largest counts."""
+        from sketchstream import report
+
+        ranked = self.top(min(10, len(self._state)))
+        rows = [(_named(one), f"{one.value:,.6g}", f"{one.low:,.6g} to {one.high:,.6g}") for one in ranked]
+        caption = "Largest published counts, with 95% intervals that hold for all of them"
+        table = report.Table(caption, ("item", "count", "interval"), rows)
+        return report.card("Estimate", tables=[table], note=str(self).splitlines()[0])
+
     def __str__(self) -> str:
         """Method, errors and the largest counts."""
         lines = [
@@ -276,8 +311,7 @@ class GaussianEstimate:
             f"(published counts: {self.stderr:.4g})"
         ]
         for one in self.top(min(10, len(self.values))):
-            name = f"slot {one.slot}" if one.item is None else str(one.item)
-            lines.append(f"{one.rank:3d}. {name}: {one.value:,.6g} [{one.low:,.6g}, {one.high:,.6g}]")
+            lines.append(f"{one.rank:3d}. {_named(one)}: {one.value:,.6g} [{one.low:,.6g}, {one.high:,.6g}]")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -362,6 +396,13 @@ class GaussianEstimate:
             msg = f"{name} must be a whole number from 0 to {size}"
             raise DomainError(msg)
         return int(value)
+
+
+def _named(one: Ranked) -> str:
+    """An item for people."""
+    if one.item is None:
+        return f"slot {one.slot}"
+    return one.item.hex() if isinstance(one.item, bytes) else str(one.item)
 
 
 def _each(miss: float, slots: int) -> float:

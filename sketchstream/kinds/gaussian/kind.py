@@ -40,6 +40,7 @@ class GaussianKind(Kind[GaussianSpec]):
     """One count or sum for each item of a closed domain, under discrete Gaussian noise; costs are mu^2."""
 
     name = "gaussian"
+    slots_are_items = True
     measure = "mu^2"
     spec_type = GaussianSpec
 

@@ -192,6 +192,10 @@ class ProfileKind(Kind[ProfileSpec]):
                 np.subtract(total, np.int16(1), out=total, where=over)
         return total
 
+    def most_weight(self, spec: ProfileSpec) -> int | None:
+        """`max_weight` for events; residues take any weight."""
+        return spec.max_weight if spec.modulus is None else None
+
     # What it publishes.
 
     def view(self, spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
