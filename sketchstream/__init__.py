@@ -23,6 +23,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "sketchstream.spec": ("ClosedDomain", "NoPrivacyWarning", "OpenDomain"),
     "sketchstream.kinds.profile.spec": ("ProfileSpec",),
+    "sketchstream.kinds.convolution.spec": ("ConvolutionSpec",),
     "sketchstream.hashing": ("Key",),
     "sketchstream.sketch": ("Sketch", "merge"),
     "sketchstream.published": ("Origin", "Release", "SealedState", "Stack", "stack"),
@@ -75,6 +76,7 @@ __all__ = [
     "ChecksumError",
     "ClosedDomain",
     "ConfigError",
+    "ConvolutionSpec",
     "DataLossError",
     "DiscreteCalibration",
     "DomainError",
@@ -151,6 +153,7 @@ if TYPE_CHECKING:
         WeightError,
     )
     from sketchstream.hashing import Key
+    from sketchstream.kinds.convolution.spec import ConvolutionSpec
     from sketchstream.kinds.gaussian import (
         DiscreteCalibration,
         GaussianEstimate,

@@ -33,13 +33,20 @@ Method = Literal["likelihood", "circulant", "inverse", "monotone"]
 Norm = Literal[1, 2] | float
 
 
-LAWS = ("discrete-laplace", "randomized-response", "discrete-gaussian", "discrete-ball")
-"""Laws of layers."""
+LAWS = (
+    "discrete-laplace",
+    "randomized-response",
+    "discrete-gaussian",
+    "discrete-ball",
+    "spectral-laplace",
+    "spectral-gaussian",
+)
+"""Laws of layers. Spectral ones have other variances in other directions; the spec says which."""
 
 
 def parameter_name(law: str) -> str:
     """How a header calls the parameter of a law."""
-    return "sigma2" if law == "discrete-gaussian" else "epsilon"
+    return "sigma2" if law.endswith("-gaussian") else "epsilon"
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,8 @@ class Layer:
     Args:
         law: its name, such as "discrete-laplace".
         parameter: of the law: epsilon of discrete Laplace noise, of randomized response and of joint noise in a ball,
-            sigma^2 of discrete Gaussian noise; that of the slots, where a sketch has other components.
+            sigma^2 of discrete Gaussian noise; that of the slots, where a sketch has other components. Of spectral
+            noise: that of noise on the counts which costs as much.
         lineage: 16 random bytes; two states that share one descend from the same noise.
     """
 

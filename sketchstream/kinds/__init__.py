@@ -21,6 +21,7 @@ _HOMES = {
     "profile": "sketchstream.kinds.profile.kind",
     "gaussian": "sketchstream.kinds.gaussian.kind",
     "workload": "sketchstream.kinds.workload.kind",
+    "convolution": "sketchstream.kinds.convolution.kind",
 }
 """Module of each kind; its `KIND` is the kind."""
 _LOADED: dict[str, Kind[Any]] = {}

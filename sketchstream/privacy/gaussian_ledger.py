@@ -21,7 +21,7 @@ from sketchstream.privacy.measures import MU_SQUARED
 from sketchstream.privacy.sketch_history import Promise, SketchHistory, damaged, fraction, refuse
 from sketchstream.privacy.zcdp import DELTA
 
-DISCRETE_GAUSSIAN = "discrete-gaussian"
+GAUSSIAN_LAWS = ("discrete-gaussian", "spectral-gaussian")
 ONE = UnitShift.of(1, 1)
 """One coordinate moves by one."""
 STEPS = 40
@@ -74,7 +74,7 @@ class GaussianLedger(SketchHistory):
     budget: ApproximateBudget | None = None
     shift: UnitShift = ONE
 
-    laws: ClassVar[tuple[str, ...]] = (DISCRETE_GAUSSIAN,)
+    laws: ClassVar[tuple[str, ...]] = GAUSSIAN_LAWS
     alike: ClassVar[tuple[str, ...]] = ("shift",)
 
     @classmethod
@@ -90,7 +90,7 @@ class GaussianLedger(SketchHistory):
 
         Args:
             unit: "event" or "item".
-            layers: drawn at creation, of law "discrete-gaussian" and `max_weight` 1.
+            layers: drawn at creation, of Gaussian noise and `max_weight` 1.
             promised: what the seal will publish: "fresh" or "bare".
             shift: how far the unit moves the state.
             budget: most that the unit may lose.
@@ -99,8 +99,8 @@ class GaussianLedger(SketchHistory):
             BudgetError: if the promised publication alone costs more than the budget.
         """
         entries = (layers,) if isinstance(layers, LayerEntry) else tuple(layers)
-        if unit not in ("event", "item") or not entries or any(one.law != DISCRETE_GAUSSIAN for one in entries):
-            msg = f"a ledger in mu^2 needs unit 'event' or 'item' and layers of {DISCRETE_GAUSSIAN}, found {unit!r:.20}"
+        if unit not in ("event", "item") or not entries or any(one.law not in GAUSSIAN_LAWS for one in entries):
+            msg = f"a ledger in mu^2 needs unit 'event' or 'item' and layers of Gaussian noise, found {unit!r:.20}"
             raise ValueError(msg)
         ledger = cls(unit, 1, History(entries), promised, budget, shift)
         loss = ledger.loss()
@@ -183,7 +183,7 @@ class GaussianLedger(SketchHistory):
             )
             spent = GaussianLoss.of(self._seen(), self.shift, unit=self.unit).epsilon(self.budget.delta)
             raise BudgetError(msg, asked=self.promised.cost or Fraction(0), spent=spent, limit=self.budget.epsilon)
-        entries = self.promised.entries(1, lineage, DISCRETE_GAUSSIAN)
+        entries = self.promised.entries(1, lineage, self.layers[0].law)
         return replace(self, history=self.history.sealed_by(*entries), promised=Promise("nothing"))
 
     def published(self) -> GaussianLedger:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-Law = Literal["discrete-laplace", "randomized-response", "discrete-gaussian"]
+Law = Literal["discrete-laplace", "randomized-response", "discrete-gaussian", "spectral-laplace", "spectral-gaussian"]
 ViewKind = Literal["release", "publication", "look", "copy"]
 Loss = Fraction | float
 """An exact rational, or `math.inf`; no other float ever."""

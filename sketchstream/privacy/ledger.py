@@ -47,7 +47,12 @@ class Ledger(SketchHistory):
 
     budget: Fraction | None = None
 
-    laws: ClassVar[tuple[str, ...]] = ("discrete-laplace", "randomized-response", "discrete-ball")
+    laws: ClassVar[tuple[str, ...]] = (
+        "discrete-laplace",
+        "randomized-response",
+        "discrete-ball",
+        "spectral-laplace",
+    )
 
     @classmethod
     def create(

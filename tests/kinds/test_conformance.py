@@ -16,6 +16,9 @@ LIST = [f"item {i}" for i in range(30)]
 STATE = {"publish": "state", "intrusion": True}
 FRACTIONS = {"max_weight": "2.5", "fraction_bits": 2}
 TABLE = ss.Universe([Column("origin", ["EWR", "JFK", "LGA"], other=True), Column.buckets("hour", 0, 6, 4)])
+SERIES = {"epsilon": "1", "delta": "1e-6"}
+BY_TIME = {"noise": "gaussian", "layout": "time", **SERIES}
+CELLS = {"columns": {"late": (0, 1), "day": tuple("abcde")}, "epsilon": "1"}
 CASES = {
     "profile": Case(
         ss.ProfileSpec("1", domain=ss.ClosedDomain(size=400), max_weight=3, **STATE),
@@ -95,6 +98,40 @@ CASES = {
         outside=16,
         bad_weight=1 << 40,
     ),
+    "convolution": Case(
+        ss.ConvolutionSpec("window:24", 100, noise="gaussian", max_weight=3, **SERIES),
+        ss.ConvolutionSpec("window:25", 100, noise="gaussian", max_weight=3, **SERIES),
+        items=list(range(0, 90, 3)),
+        weights=[1, -2, 3] * 10,
+        outside=100,
+        bad_weight=4,
+        asked=("1/2", "1e-7"),
+    ),
+    "convolution, items, by time": Case(
+        ss.ConvolutionSpec(["sum", "decay:0.9"], 60, unit="item", max_total=5, **BY_TIME),
+        ss.ConvolutionSpec(["sum", "decay:0.8"], 60, unit="item", max_total=5, **BY_TIME),
+        items=list(range(60)) * 2,
+        weights=[1, -5, 3] * 40,
+        outside=-1,
+        bad_weight=-6,
+        asked=("1/2",),
+    ),
+    "convolution, noise on the counts": Case(
+        ss.ConvolutionSpec([1, 0.5, 0.25], 3000, noise="counts", max_weight=2, **SERIES),
+        ss.ConvolutionSpec([1, 0.5, 0.26], 3000, noise="counts", max_weight=2, **SERIES),
+        items=list(range(40)),
+        outside=3000,
+        bad_weight=3,
+        asked=("1/2",),
+    ),
+    "convolution, table": Case(
+        ss.ConvolutionSpec(["marginal:late", "marginal:day"], noise="laplace_pure", **CELLS),
+        ss.ConvolutionSpec(["marginal:late", "marginal:"], noise="laplace_pure", **CELLS),
+        items=list(range(10)) * 3,
+        outside=10,
+        bad_weight=2,
+        asked=("1/2",),
+    ),
     "tally": Case(
         TallySpec("1", ss.ClosedDomain(items=LIST)),
         TallySpec("2", ss.ClosedDomain(items=LIST)),
@@ -126,6 +163,6 @@ def test_a_name_is_taken_once() -> None:
 
     with pytest.raises(ss.SpecError, match="already"):
         kinds.register(Other())
-    assert kinds.names() == ("profile", "gaussian", "workload", "tally")
+    assert kinds.names() == ("profile", "gaussian", "workload", "convolution", "tally")
     with pytest.raises(ss.SpecError, match="found int"):
         ss.Sketch.create(3)

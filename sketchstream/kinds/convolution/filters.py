@@ -51,9 +51,9 @@ class Filter:
         """Whether every coefficient is a whole number."""
         return bool(np.all(self.coefficients == np.rint(self.coefficients)))
 
-    def to_data(self) -> str | list[float]:
-        """The name if it says everything, otherwise the coefficients."""
-        return self.name if self.name != "kernel" else self.coefficients.tolist()
+    def to_data(self) -> str | bytes:
+        """The name if it says everything, otherwise the coefficients as little-endian float64."""
+        return self.name if self.name != "kernel" else self.coefficients.astype("<f8").tobytes()
 
 
 def parse_filter(written: object, length: int, *, trim: bool = True) -> Filter:
@@ -61,7 +61,8 @@ def parse_filter(written: object, length: int, *, trim: bool = True) -> Filter:
 
     Args:
         written: one of window:W (moving sum), average:W (moving average), sum (running sum), decay:A (exponential
-            decay, lag j counts A^j), difference, identity; the path of a .npy file; or the coefficients by lag.
+            decay, lag j counts A^j), difference, identity; the path of a .npy file; or the coefficients by lag,
+            numbers or the bytes that `Filter.to_data` gives.
         length: positions of the series; longer lags than it has cannot be reached.
         trim: whether unreachable lags are cut off (linear mode); otherwise they are kept and judged by the caller.
 
@@ -78,6 +79,11 @@ def parse_filter(written: object, length: int, *, trim: bool = True) -> Filter:
         if written.endswith(".npy"):
             return _plain(_loaded(written), length, trim)
         return _named(written.strip(), length)
+    if isinstance(written, bytes):
+        if len(written) % 8:
+            msg = f"kernel as bytes holds float64 numbers of 8 bytes, found {len(written)} bytes"
+            raise SpecError(msg)
+        return _plain(np.frombuffer(written, "<f8"), length, trim)
     return _plain(written, length, trim)
 
 

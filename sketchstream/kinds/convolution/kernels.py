@@ -14,49 +14,10 @@ I64 = npt.NDArray[np.int64]
 
 
 @kernel
-def valid(positions: I64, weights: I64, length: int, bound: int) -> bool:
-    """Whether all positions are from 0 to length - 1 and all weights from -bound to bound."""
-    bad = np.int64(0)
-    for i in range(len(positions)):
-        bad |= np.int64((positions[i] < 0) | (positions[i] >= length))
-        bad |= np.int64((weights[i] < -bound) | (weights[i] > bound))
-    return bool(bad == 0)
-
-
-@kernel
-def mask(positions: I64, weights: I64, length: int, bound: int) -> None:
-    """Turn each invalid event into weight 0 at position 0, decided from that event alone."""
-    for i in range(len(positions)):
-        good = (positions[i] >= 0) & (positions[i] < length) & (weights[i] >= -bound) & (weights[i] <= bound)
-        positions[i] = positions[i] if good else 0
-        weights[i] = weights[i] if good else 0
-
-
-@kernel
-def add_counted(state: I64, positions: I64, scale: int, length: int) -> bool:
-    """Add scale at every position; False, and nothing added, if one of them is invalid."""
-    bad = np.int64(0)
-    for i in range(len(positions)):
-        bad |= np.int64((positions[i] < 0) | (positions[i] >= length))
-    if bad != 0:
-        return False
-    for i in range(len(positions)):
-        state[positions[i]] += scale
-    return True
-
-
-@kernel
-def add_weighted(state: I64, positions: I64, weights: I64, scale: int, length: int, bound: int) -> bool:
-    """Add scale * weights at the positions; False, and nothing added, if one event is invalid."""
-    bad = np.int64(0)
-    for i in range(len(positions)):
-        bad |= np.int64((positions[i] < 0) | (positions[i] >= length))
-        bad |= np.int64((weights[i] < -bound) | (weights[i] > bound))
-    if bad != 0:
-        return False
+def add_scaled(state: I64, positions: I64, weights: I64, scale: int) -> None:
+    """Add scale * weights at the positions, all of which are valid."""
     for i in range(len(positions)):
         state[positions[i]] += scale * weights[i]
-    return True
 
 
 @kernel
@@ -135,10 +96,3 @@ def add_columns(
                 phase %= period
                 state[s + j] += weight * cosine[phase]
                 state[s + p + j] += weight * sine[phase]
-
-
-@kernel
-def add_totals(totals: I64, positions: I64, weights: I64) -> None:
-    """totals[positions] += weights."""
-    for i in range(len(positions)):
-        totals[positions[i]] += weights[i]

@@ -33,7 +33,16 @@ from sketchstream.kinds.convolution.mechanism import (
     smooth_length,
     spectral_shape,
 )
-from sketchstream.spec import Epsilon, Unit, exact_epsilon, exact_rational, exact_share, whole
+from sketchstream.spec import (
+    NO_PRIVACY,
+    ClosedDomain,
+    Epsilon,
+    Unit,
+    exact_epsilon,
+    exact_rational,
+    exact_share,
+    whole,
+)
 
 Mode = Literal["linear", "circular"]
 Publish = Literal["state", "closed"]
@@ -53,6 +62,10 @@ ROUNDING_SHARE: Final = 0.012
 """Layout "time": grids on which rounding adds at most a thousandth to the error."""
 COLUMN_ERROR: Final = 1
 """Bound on the error of a column's entries in lattice units: one half by rounding, the rest by differing libraries."""
+LEAST_CORRELATED: Final = 1 << 36
+"""Layout "time": grids are refined until no direction has a smaller variance, as far as the capacity allows."""
+LOSS_BITS: Final = 32
+"""Binary digits of a loss: few, so that machines whose last digits of floats differ find the same."""
 LAPLACE_STEP: Final = 512
 """Scales of Laplace noise are multiples of this: see `noise.add_laplace`."""
 SLACK: Final = 1 + 1e-12
@@ -67,25 +80,21 @@ class Layer:
     """The law of one layer of noise: what it costs the protected unit.
 
     Attributes:
-        epsilon: what was asked for.
-        delta: what was asked for.
         measure: "mu2" (Gaussian: squared sensitivity over variance), "rho" (zCDP) or "epsilon" (pure).
         loss: in that measure, exact, never below the true loss.
+        epsilon: what was asked for; None where only the loss is known.
+        delta: what was asked for; None where only the loss is known.
     """
 
-    epsilon: Fraction
-    delta: Fraction
     measure: Measure
     loss: Fraction
+    epsilon: Fraction | None = None
+    delta: Fraction | None = None
 
     def to_dict(self) -> dict[str, str]:
         """Plain data."""
-        return {
-            "epsilon": str(self.epsilon),
-            "delta": str(self.delta),
-            "measure": self.measure,
-            "loss": str(self.loss),
-        }
+        asked = {} if self.epsilon is None else {"epsilon": str(self.epsilon), "delta": str(self.delta)}
+        return {"measure": self.measure, "loss": str(self.loss), **asked}
 
 
 @dataclass(frozen=True)
@@ -398,6 +407,26 @@ class ConvolutionSpec:
             return self.length
         return self.group.size if self.layout == "time" else self.coordinates.size
 
+    @cached_property
+    def domain(self) -> ClosedDomain:
+        """The positions, 0 to length - 1."""
+        return ClosedDomain(size=self.length)
+
+    @property
+    def needs_key(self) -> bool:
+        """False: positions are public."""
+        return False
+
+    @property
+    def epsilon_records(self) -> Fraction:
+        """0: no number of records is kept beside the words."""
+        return Fraction(0)
+
+    @property
+    def no_privacy(self) -> bool:
+        """Whether an epsilon is above 10: results then say NO PRIVACY."""
+        return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of a word of the state: int64, wrapping."""
@@ -428,17 +457,35 @@ class ConvolutionSpec:
         """
         eps = self.epsilon if epsilon is None else exact_epsilon(epsilon)
         target = self.delta if delta is None else _delta(delta, "delta")
+        loss = self._loss(eps, target)
+        if self.measure == "mu2":  # so that the loss holds for what is left when SMOOTHING is taken from each variance
+            loss /= 1 + SMOOTHING * loss / self.least_variance
+        return Layer(self.measure, _short(loss) if self.measure == "mu2" else loss, eps, target)
+
+    def _loss(self, epsilon: Fraction, delta: Fraction) -> Fraction:
+        """The loss that fits a promise, for noise on the real numbers."""
         if self.measure == "epsilon":
-            return Layer(eps, target, "epsilon", eps)
-        require_delta(target)
-        if self.noise == "laplace":
-            return Layer(eps, target, "rho", zcdp_budget(eps, target - self.sampling_delta(eps, target)) / 2)
+            return epsilon
+        require_delta(delta)
+        left = delta - self.sampling_delta(epsilon, delta)
+        if self.measure == "rho":
+            return zcdp_budget(epsilon, left) / 2
         # Integer noise is compared with rounded real noise: epsilon and delta give way by far less than this.
-        eased = (
-            eps * (1 - Fraction(1, 10**12)),
-            (target - self.sampling_delta(eps, target)) * (1 - Fraction(1, 10**9)),
-        )
-        return Layer(eps, target, "mu2", mu_of(*eased) ** 2)
+        return mu_of(epsilon * (1 - Fraction(1, 10**12)), left * (1 - Fraction(1, 10**9))) ** 2
+
+    def layer_of(self, loss: Fraction) -> Layer:
+        """The law of a layer, or of fresh noise, of this loss in the spec's measure.
+
+        Args:
+            loss: above 0.
+        """
+        return Layer(self.measure, loss)
+
+    @property
+    def least_variance(self) -> Fraction:
+        """Gaussian noise: lower bound of the variance in any direction, in lattice units, times the layer's mu^2."""
+        least = float(np.min(self.shape.relative[self.shape.kept])) * self.grid_scale**2 * self.bound**2
+        return Fraction(least / SLACK)
 
     @property
     def published_layer(self) -> Layer | None:
@@ -505,16 +552,19 @@ class ConvolutionSpec:
 
     def count_epsilon(self, layer: Layer) -> Fraction:
         """Noise "counts": the ratio parameter of the discrete Laplace noise on each position."""
-        return layer.epsilon / self.bound
+        return layer.loss / self.bound
 
     def _grid(self) -> int:
         """The lattice for this noise and layout."""
         if self.noise == "counts":
             return self._require_headroom(1, 1.0)
         if self.layout == "time":
-            mse = self.mse()
+            layer = self.layer_of(self._loss(self.epsilon, self.delta))
+            mse, least = self.mse([layer]), float(np.min(self.scales2(layer)))
             grid = 1
             while grid * grid * ROUNDING_SHARE * float(np.min(mse / self.spectrum.energy)) < 1:
+                grid *= 2
+            while grid * grid * least < LEAST_CORRELATED and self.capacity * grid < 1 << 60:
                 grid *= 2
             return self._require_headroom(grid, 1.0)
         if self.group.bits:
@@ -533,7 +583,14 @@ class ConvolutionSpec:
 
     def _require_scales(self) -> None:
         """Refuse noise that the words cannot hold, or that is too small for the lattice."""
-        layers = [self.layer()] + ([published] if (published := self.published_layer) else [])
+        self.require_scales([self.layer()] + ([published] if (published := self.published_layer) else []))
+
+    def require_scales(self, layers: Sequence[Layer]) -> None:
+        """Refuse layers of noise that the words cannot hold, or that is too small for the lattice.
+
+        Raises:
+            SpecError: one of them is such a layer.
+        """
         if self.noise == "counts":
             return
         for layer in layers:
@@ -670,6 +727,12 @@ class ConvolutionSpec:
         return hashlib.blake2b(msgpack.packb(described), digest_size=16, person=b"sketch-spec").digest()
 
 
+def _short(value: Fraction) -> Fraction:
+    """The largest number of LOSS_BITS binary digits that is not above a positive one."""
+    shift = LOSS_BITS - (value.numerator.bit_length() - value.denominator.bit_length())
+    return Fraction(math.floor(value * Fraction(2) ** shift)) / Fraction(2) ** shift
+
+
 def laplace_variance(epsilon: Fraction) -> float:
     """Variance of discrete Laplace noise of ratio exp(-epsilon): 1 / (2 sinh(epsilon / 2)^2)."""
     return 1 / (2 * math.sinh(float(epsilon) / 2) ** 2)
@@ -695,7 +758,8 @@ def _one_of(value: object, name: str, allowed: Sequence[str]) -> None:
 
 def _filters(written: object, positions: int, columns: Columns | None, *, trim: bool) -> tuple[Filter, ...]:
     """One filter, or several that are named."""
-    several = isinstance(written, (list, tuple)) and len(written) > 0 and all(isinstance(one, str) for one in written)
+    several = isinstance(written, (list, tuple)) and bool(written)
+    several = several and all(isinstance(one, (str, bytes, Filter)) for one in cast("Sequence[object]", written))
     out = []
     for one in cast("Sequence[object]", written) if several else (written,):
         if isinstance(one, str) and one.startswith("marginal:"):

@@ -7,12 +7,15 @@ Source: docs/theory/convolution.md, section 6 (columns on the lattice).
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import DomainError, WeightError
+from sketchstream.batch import Invalid
+from sketchstream.domains import NO_COUNTERS, Index
+from sketchstream.errors import SpecError
+from sketchstream.items import Items, as_weights
 from sketchstream.kinds.convolution.group import Group
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
@@ -20,10 +23,12 @@ Ints = npt.NDArray[np.int64]
 
 ROWS_BYTES: Final = 1 << 25
 """Largest table of ready columns; longer transforms compute theirs from two tables of M words."""
+SPARSE: Final = 16
+"""Layout "time": batches of fewer events than a part of this of the positions are added event by event."""
 
 
 class Updater:
-    """Adds events to states of one spec; holds public tables only.
+    """Where positions go, and what events do to states of one spec; holds public tables only.
 
     Args:
         spec: the specification.
@@ -31,6 +36,8 @@ class Updater:
 
     def __init__(self, spec: ConvolutionSpec) -> None:
         self.spec = spec
+        self.slots = spec.size
+        self._positions = Index.build(spec.domain, None)
         self._rows: Ints | None = None
         self._tables: tuple[Any, ...] | None = None
         if spec.layout == "fourier":
@@ -38,57 +45,92 @@ class Updater:
             if spec.size * spec.length * 8 <= ROWS_BYTES:
                 self._rows = columns(spec, np.arange(spec.length))
 
+    def locate(self, items: Items) -> Ints:
+        """(n,) position of each item; -1 outside the series or the group."""
+        return self._positions.locate(items)
+
     def apply(
-        self, state: Ints, positions: object, weights: object = None, *, invalid: Literal["error", "noop"] = "error"
+        self,
+        state: Ints,
+        positions: object,
+        weights: object = None,
+        *,
+        threads: int = 1,
+        invalid: Invalid = "error",
+        counters: Ints = NO_COUNTERS,
     ) -> None:
         """Add a batch of events, all or nothing.
 
         Args:
-            state: (size,) int64.
+            state: (size,) int64, changed in place; sums wrap.
             positions: (n,) whole numbers, 0 to length - 1.
             weights: (n,) whole numbers, negative ones delete; default 1 each.
-            invalid: "error" refuses the batch if one event is invalid; "noop" makes each invalid event a no-op,
-                decided from that event alone, as streams do.
+            threads: 1 or 2.
+            invalid: "error", "skip" or "noop", as `Index.apply` has them.
+            counters: as of `Index.apply`.
 
         Raises:
-            DomainError: a position that is no whole number, or outside; nothing was applied.
-            WeightError: a weight that is no whole number, or too large; nothing was applied.
+            ItemError, DomainError, WeightError: say where in the batch, never what; nothing was applied.
         """
         from sketchstream.kinds.convolution import kernels
 
         spec = self.spec
-        places = _whole(positions, "position", DomainError)
-        if weights is None and spec.layout == "time" and invalid == "error":
-            if not kernels.add_counted(state, places, spec.grid, spec.length):
-                raise DomainError(self._outside(places))
-            return
-        given = np.ones(len(places), np.int64) if weights is None else _whole(weights, "weight", WeightError)
-        if len(given) != len(places):
-            msg = f"weights must be as many as positions, {len(places)}, found {len(given)}"
-            raise WeightError(msg)
-        if invalid == "noop":
-            places, given = places.copy(), given.copy()
-            kernels.mask(places, given, spec.length, spec.bound)
-        if spec.layout == "time":
-            if not kernels.add_weighted(state, places, given, spec.grid, spec.length, spec.bound):
-                self._refuse(places)
+        if state.shape != (spec.size,) or state.dtype != np.int64:
+            msg = f"the state must be an int64 array of {spec.size} words, found {state.dtype} of shape {state.shape}"
+            raise SpecError(msg)
+        items = Items.of(positions)
+        moved = np.zeros_like(counters)
+        # By the size of the batch alone, never by what it holds.
+        if len(items) * (SPARSE if spec.layout == "time" else 1) > spec.length:
+            given = np.zeros(spec.length, np.int64)
+            self._count(given, items, weights, threads, invalid, moved)
+            places = None
         else:
-            if not kernels.valid(places, given, spec.length, spec.bound):
-                self._refuse(places)
-            self._add_columns(state, places, given)
-        if invalid == "noop":
-            places.fill(0)
+            places, given = self._checked(items, weights, invalid, moved)
+        try:
+            if spec.layout == "fourier":
+                self._add_columns(state, places, given)
+            elif places is None:
+                state[: spec.length] += given * np.int64(spec.grid)
+            else:
+                kernels.add_scaled(state, places, given, spec.grid)
+            counters += moved
+        finally:
             given.fill(0)
+            if places is not None:
+                places.fill(0)
 
-    def _add_columns(self, state: Ints, places: Ints, given: Ints) -> None:
-        """Columns for each event, or for each position where the batch holds more events than there are positions."""
+    def _count(
+        self, totals: Ints, items: Items, weights: object, threads: int, invalid: Invalid, counters: Ints
+    ) -> None:
+        """Sums of weights by position; refuses a batch that must be refused."""
+        limit = self.spec.bound
+        self._positions.apply(
+            totals, items, weights, max_weight=limit, threads=threads, invalid=invalid, counters=counters
+        )
+
+    def _checked(self, items: Items, weights: object, invalid: Invalid, counters: Ints) -> tuple[Ints, Ints]:
+        """The events themselves, invalid ones as weight 0 at position 0."""
+        given = as_weights(weights, len(items), alone=invalid == "noop").astype(np.int64)
+        if not len(given):
+            given = np.ones(len(items), np.int64)
+        places = self.locate(items)
+        outside = places < 0
+        heavy = (given > self.spec.bound) | (given < -self.spec.bound)
+        if (invalid == "error" and outside.any()) or (invalid != "noop" and heavy.any()):
+            self._count(np.zeros(self.spec.length, np.int64), items, weights, 1, invalid, counters)
+        left = outside | heavy
+        places[left], given[left] = 0, 0
+        for place, value in enumerate((given.sum(dtype=np.int64), len(given) - np.count_nonzero(left))):
+            counters[place : place + 1] += value
+        return places, given
+
+    def _add_columns(self, state: Ints, places: Ints | None, given: Ints) -> None:
+        """Columns times weights: for each event, or for each position (`places` None)."""
         from sketchstream.kinds.convolution import kernels
 
-        totals: Ints | None = None
-        if len(places) > self.spec.length:  # by the size of the batch alone, never by what it holds
-            totals = np.zeros(self.spec.length, np.int64)
-            kernels.add_totals(totals, places, given)
-            places, given = np.arange(self.spec.length, dtype=np.int64), totals
+        if places is None:
+            places = np.arange(self.spec.length, dtype=np.int64)
         if self._rows is not None:
             kernels.add_rows(state, places, given, self._rows)
         else:
@@ -96,20 +138,6 @@ class Updater:
             digits = np.zeros(len(self.spec.group.shape), np.int64)
             kernels.add_columns(state, places, given, digits, *self._tables)
             digits.fill(0)
-        if totals is not None:
-            totals.fill(0)
-
-    def _outside(self, _places: Ints) -> str:
-        """What is said of a position outside; it is not named."""
-        return f"position must be a whole number from 0 to {self.spec.length - 1}; nothing was applied"
-
-    def _refuse(self, places: Ints) -> None:
-        """The error of a batch that holds an invalid event; the event is not named."""
-        if bool(np.any((places < 0) | (places >= self.spec.length))):
-            raise DomainError(self._outside(places))
-        name = "max_weight" if self.spec.unit == "event" else "max_total"
-        msg = f"weight must be at most {name} = {self.spec.bound} in absolute value; nothing was applied"
-        raise WeightError(msg)
 
 
 def columns(spec: ConvolutionSpec, positions: Ints) -> Ints:
@@ -147,16 +175,3 @@ def _tables(spec: ConvolutionSpec) -> tuple[Ints, Ints, Ints, int, int, Ints, In
 def _characters(group: Group, numbers: Ints) -> Ints:
     """(n, factors) int64, C-contiguous."""
     return np.ascontiguousarray(group.digits(numbers))
-
-
-def _whole(values: object, name: str, error: type[DomainError | WeightError]) -> Ints:
-    """A batch as int64; bools, floats and what does not fit are refused."""
-    array = np.asarray(values)
-    if array.ndim == 0:
-        array = array.reshape(1)
-    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-        msg = f"{name} must be whole numbers, found an array of {array.dtype} with {array.ndim} dimensions"
-        raise error(msg)
-    if array.dtype == np.uint64:
-        array = np.minimum(array, np.uint64((1 << 63) - 1))
-    return np.ascontiguousarray(array, np.int64)

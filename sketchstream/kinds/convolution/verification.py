@@ -110,6 +110,9 @@ def verified_delta(spec: ConvolutionSpec, layer: Layer | None = None) -> float:
     law = spec.layer() if layer is None else layer
     if law.measure == "epsilon":
         return 0.0
+    if law.epsilon is None or law.delta is None:
+        msg = "expected a layer with the epsilon and delta that it promises, found one with its loss alone"
+        raise SpecError(msg)
     spent = float(spec.sampling_delta(law.epsilon, law.delta))
     if law.measure == "rho":
         bound = math.exp(zcdp_log_delta(float(law.loss), float(law.epsilon)))

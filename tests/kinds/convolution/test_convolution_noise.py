@@ -17,6 +17,7 @@ from sketchstream.kinds.convolution.accounting import mu_of, zcdp_budget
 from sketchstream.kinds.convolution.group import Coordinates, Group
 from sketchstream.kinds.convolution.mechanism import Spectrum, spectral_shape
 from sketchstream.kinds.convolution.noise import BASE, _sure_words, add_gaussian, add_laplace, base_draws
+from sketchstream.kinds.convolution.spec import LEAST_CORRELATED
 from sketchstream.kinds.convolution.synthesis import FRACTION, inverse_dft, roots, synthesize
 from sketchstream.kinds.convolution.update import columns
 from sketchstream.noise.entropy import Keystream
@@ -74,7 +75,7 @@ def test_wide_gaussian_noise_has_its_law(seeded: Any) -> None:
         drawn = out[place * count : (place + 1) * count] / sigma
         assert stats.kstest(drawn, "norm").pvalue > 1e-4
         assert np.var(drawn) == pytest.approx(1, abs=5 * math.sqrt(2 / count))
-    wrong = out[:count] / sigmas[0] * 1.03
+    wrong = out[:count] / sigmas[0] * 1.05
     assert stats.kstest(wrong, "norm").pvalue < 1e-4
 
 
@@ -291,7 +292,7 @@ def test_every_coefficient_that_is_stored_has_noise() -> None:
 def test_residues_of_a_state_say_nothing_of_the_data() -> None:
     """Noise is rounded where the data is whole: the remainder on the grid is uniform with and without data."""
     spec = ConvolutionSpec("sum", 8, layout="time", **GIVEN)
-    assert spec.grid == 4
+    object.__setattr__(spec, "grid", 4)  # few remainders, so that each is seen
     seen = np.zeros((2, spec.grid))
     for fed in (0, 1):
         for _ in range(120):
@@ -333,7 +334,7 @@ def check_errors(spec: ConvolutionSpec, runs: int, seeded: Any, layers: int = 1)
     found = np.array(outputs)
     expected = float(spec.mse([spec.layer()] * layers)[0])
     if spec.noise == "counts":
-        terms = np.ones(len(spec.filters[0]))
+        terms = np.ones(1)  # a sum around the whole circle is one number at all positions
     else:
         held = Coordinates.of(spec.group, spec.shape.kept)
         terms = held.spread(np.abs(spec.spectrum.eigenvalues[0]) ** 2 * spec.shape.relative).astype(float)
@@ -382,10 +383,13 @@ def test_closed_forms_of_layout_time() -> None:
     energy = float(spec.spectrum.energy[0])
     for grid, expected in ((1, 80.8144), (4, 78.3144), (32, 78.1504)):
         assert shape + energy / (12 * grid**2) == pytest.approx(expected, abs=1e-4)
-    for kernel, length, mode, grid in (
+    for kernel, length, mode, least in (
         ("sum", 1024, "linear", 32),
         (np.ones(1024), 1024, "circular", 128),
         ("window:64", 1024, "linear", 8),
     ):
         found = ConvolutionSpec(kernel, length, mode=mode, layout="time", **GIVEN)  # type: ignore[arg-type]
-        assert found.grid == grid
+        assert found.grid >= least  # by the error of rounding; finer so that every direction has enough noise
+        assert found.grid**2 * np.min(found.scales2(found.layer())) >= LEAST_CORRELATED
+    full = ConvolutionSpec("sum", 1024, layout="time", capacity=1 << 50, **GIVEN)
+    assert 32 <= full.grid <= 1 << 10

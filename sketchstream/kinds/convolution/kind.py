@@ -1,0 +1,290 @@
+"""The kind `convolution` as the engine sees it.
+
+In: what the engine asks of a kind. Out: answers from the spec, the noise, the updates and the estimators. Touches: the
+states it is given, and entropy through `noise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.components import Component
+from sketchstream.errors import FormatError, SpecError
+from sketchstream.kinds.convolution.noise import add_noise
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
+from sketchstream.kinds.convolution.statement import statement
+from sketchstream.kinds.convolution.update import Updater
+from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
+from sketchstream.privacy.gaussian import UnitShift
+from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
+from sketchstream.privacy.history import LayerEntry
+from sketchstream.privacy.ledger import Ledger
+from sketchstream.privacy.sketch_history import Promise, show
+from sketchstream.privacy.zcdp import DELTA
+from sketchstream.spec import Epsilon, Item, exact_epsilon, exact_rational
+
+if TYPE_CHECKING:
+    from sketchstream.batch import Invalid
+    from sketchstream.hashing import Key
+    from sketchstream.items import Items
+    from sketchstream.kinds.convolution.series import Series
+    from sketchstream.kinds.gaussian.guarantee import GaussianGuarantee
+    from sketchstream.privacy.guarantee import Context, Guarantee
+    from sketchstream.published import Published
+
+LAWS: Final = {"gaussian": "spectral-gaussian", "laplace_pure": "spectral-laplace", "counts": "discrete-laplace"}
+"""Law of a layer by the noise of the spec."""
+
+
+class ConvolutionKind(Kind[ConvolutionSpec]):
+    """A series or a table of counts that is read through filters known beforehand."""
+
+    name = "convolution"
+    partitions = "merge"
+    spec_type = ConvolutionSpec
+
+    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ConvolutionSpec:
+        """See `ConvolutionSpec.from_dict`."""
+        del items
+        return ConvolutionSpec.from_dict(data)
+
+    def comparable(self, spec: ConvolutionSpec) -> ConvolutionSpec:
+        """Parts have equal specs: their states are added up."""
+        return spec
+
+    def facts(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
+        """Public parameters in words."""
+        what = "cells" if spec.columns is not None else "positions"
+        rows = [
+            ("protected unit", f"one {spec.unit}"),
+            ("privacy of the state", f"epsilon {spec.epsilon}, delta {float(spec.delta):g}"),
+            ("privacy of the publication at seal", _published(spec)),
+            ("filters", ", ".join(one.name for one in spec.filters)),
+            (what, f"{spec.length:,}"),
+            ("noise", f"{spec.noise}, layout {spec.layout}, {slots:,} words"),
+        ]
+        if spec.bound > 1:
+            rows.append(("largest weight" if spec.unit == "event" else "largest total of an item", f"{spec.bound:,}"))
+        return rows
+
+    # What its noise costs.
+
+    def law(self, spec: ConvolutionSpec) -> str:
+        """Noise of the filters' shape in the spectrum, or discrete Laplace noise on the counts.
+
+        Raises:
+            SpecError: noise "laplace", whose losses no ledger of the engine adds up.
+        """
+        found = LAWS.get(spec.noise)
+        if found is None:
+            msg = (
+                f"noise = {spec.noise!r} is for comparisons: Gaussian noise has half its variance for the same loss; "
+                "use noise = 'gaussian' or 'auto'"
+            )
+            raise SpecError(msg)
+        return found
+
+    def creation_cost(self, spec: ConvolutionSpec) -> Fraction:
+        """The loss of the creation layer: mu^2 or epsilon."""
+        self.law(spec)
+        return spec.layer().loss
+
+    def asked_cost(self, spec: ConvolutionSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
+        """The loss of fresh noise for this promise; Gaussian noise needs a delta (default: the spec's)."""
+        if spec.noise != "gaussian":
+            self.refuse_delta(delta)
+            return exact_epsilon(epsilon, "epsilon of a release")
+        layer = spec.layer(epsilon, delta)
+        spec.require_scales([layer])
+        return layer.loss
+
+    def parameter(self, spec: ConvolutionSpec, cost: Fraction) -> Fraction:
+        """sigma2 or epsilon of noise on the counts of the same cost: the spec says how it is spread."""
+        return spec.bound**2 / cost if spec.noise == "gaussian" else cost / spec.bound
+
+    def cost(self, spec: ConvolutionSpec, parameter: Fraction) -> Fraction:
+        """mu^2, or epsilon."""
+        return spec.bound**2 / parameter if spec.noise == "gaussian" else parameter * spec.bound
+
+    def components(self, spec: ConvolutionSpec) -> tuple[Component, ...]:
+        """The words of the state, and nothing beside them."""
+        law = "discrete-gaussian" if spec.noise == "gaussian" else "discrete-laplace"
+        return (Component("slots", Fraction(1), spec.bound, law),)
+
+    def promise(self, spec: ConvolutionSpec) -> Promise:
+        """The state, under fresh noise or bare."""
+        layer = spec.published_layer
+        return Promise("bare") if layer is None else Promise("fresh", layer.loss)
+
+    def ledger(
+        self, spec: ConvolutionSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
+    ) -> GaussianLedger | Ledger:
+        """A ledger of mu^2, or of pure epsilon."""
+        first = self.entry(spec, lineage, self.creation_cost(spec))
+        if spec.noise != "gaussian":
+            self.refuse_delta(delta)
+            budget = None if epsilon is None else exact_epsilon(epsilon, "max_epsilon")
+            return Ledger.create(spec.unit, 1, first, self.promise(spec), budget)
+        limit = None
+        if epsilon is not None or delta is not None:
+            if epsilon is None:
+                msg = "a budget needs an epsilon: give max_epsilon, and max_delta where it is not the delta of the spec"
+                raise SpecError(msg)
+            wanted = "max_delta must be in [1e-300, 0.5]"
+            exact = spec.delta if delta is None else exact_rational(delta, wanted)
+            if not Fraction(1, 10**300) <= exact <= Fraction(1, 2):
+                raise SpecError(wanted)
+            limit = ApproximateBudget(exact_epsilon(epsilon, "max_epsilon"), exact)
+        return GaussianLedger.create(spec.unit, first, self.promise(spec), shift(spec), limit)
+
+    def entry(self, spec: ConvolutionSpec, lineage: bytes, cost: Fraction) -> LayerEntry:
+        """The loss of the whole unit."""
+        return LayerEntry(lineage, self.law(spec), cost)
+
+    def read_ledger(self, spec: ConvolutionSpec, data: Mapping[str, Any]) -> GaussianLedger | Ledger:
+        """A ledger of mu^2, or of pure epsilon."""
+        return GaussianLedger.from_dict(data, shift(spec)) if spec.noise == "gaussian" else Ledger.from_dict(data)
+
+    def order(self, ledger: AnyLedger) -> Any:
+        """mu^2, or epsilon."""
+        loss = ledger.loss()
+        return getattr(loss, "mu2", loss)
+
+    def losses(self, ledger: AnyLedger) -> dict[str, Any]:
+        """Losses in the measure of the ledger; of Gaussian noise at the delta of the budget, or at 1e-6."""
+        quiet, looked = ledger.loss(), ledger.loss(intrusion=True)
+        if isinstance(ledger, Ledger):
+            room, budget = ledger.affordable(), ledger.budget
+            return {
+                "loss": show(quiet),
+                "loss_with_intrusion": show(looked),
+                "budget": None if budget is None else str(budget),
+                "affordable": None if budget is None else show(room),
+            }
+        assert isinstance(ledger, GaussianLedger)
+        limit = ledger.budget
+        delta = Fraction(str(DELTA)) if limit is None else limit.delta
+        return {
+            "loss": str(quiet.at(delta)),
+            "loss_with_intrusion": str(looked.at(delta)),
+            "mu2": show(quiet.mu2),
+            "mu2_with_intrusion": show(looked.mu2),
+            "budget": None if limit is None else str(limit),
+            "affordable": None if limit is None else f"mu^2 {float(ledger.affordable()):.4g}",
+        }
+
+    def unit_weight(self, spec: ConvolutionSpec) -> int:
+        """Costs are those of the whole unit."""
+        del spec
+        return 1
+
+    def guarantee(
+        self, spec: ConvolutionSpec, ledger: AnyLedger, context: Context | None = None
+    ) -> GaussianGuarantee | Guarantee:
+        """In (epsilon, delta) and mu^2, or in pure epsilons."""
+        assert isinstance(ledger, (Ledger, GaussianLedger))
+        return statement(spec, ledger, context)
+
+    # What it does.
+
+    def index(self, spec: ConvolutionSpec, key: Key | None, keep: Mask | None) -> Updater:
+        """Positions, which every partition has.
+
+        Raises:
+            SpecError: a selection of positions.
+        """
+        del key
+        if keep is not None:
+            msg = "keep is for kinds whose slots belong to items; every part of kind 'convolution' has all positions"
+            raise SpecError(msg)
+        return Updater(spec)
+
+    def draw(self, spec: ConvolutionSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
+        """Noise of the filters' shape."""
+        add_noise(spec, state, spec.layer_of(cost))
+        if progress is not None:
+            progress(spec.size)
+
+    def update(
+        self,
+        spec: ConvolutionSpec,
+        index: Updater,
+        state: State,
+        items: Items,
+        weights: object,
+        *,
+        counters: npt.NDArray[np.int64],
+        threads: int,
+        invalid: Invalid,
+    ) -> None:
+        """Add each weight to the word of its position, or times its column to all words."""
+        del spec
+        index.apply(state, items, weights, threads=threads, invalid=invalid, counters=counters)
+
+    def add(self, spec: ConvolutionSpec, states: Sequence[State]) -> State:
+        """Wrapping."""
+        del spec
+        return added(states)
+
+    # What it publishes.
+
+    def view(self, spec: ConvolutionSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
+        """(size,) the state under fresh noise of its own."""
+        shown = state.copy()
+        try:
+            self.draw(spec, shown, cost)
+        except BaseException:
+            shown.fill(0)
+            raise
+        return shown
+
+    def require_view(self, spec: ConvolutionSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
+        """As many words as the state."""
+        self.require_state(spec, header["slots"], body)
+
+    def require_state(self, spec: ConvolutionSpec, slots: int, body: npt.NDArray[Any]) -> None:
+        """The words of the spec."""
+        super().require_state(spec, slots, body)
+        if slots != spec.size:
+            msg = f"a state of this spec has {spec.size} words, found {slots}"
+            raise FormatError(msg)
+
+    # What it answers.
+
+    def estimate(self, published: Published, **options: Any) -> Series:
+        """See `series.estimate`."""
+        from sketchstream.kinds.convolution.series import estimate
+
+        return estimate(published, **options)
+
+
+def shift(spec: ConvolutionSpec) -> UnitShift:
+    """How far a unit moves the state: by its mu^2 at once in all words, none of which has less than this variance.
+
+    The shift is not that of one word. A thinning of every word by the same variance costs no more than it would cost
+    a single word of the least variance (docs/theory/convolution.md, section 12).
+    """
+    return UnitShift.of(spec.least_variance, spec.size)
+
+
+def added(states: Sequence[State]) -> State:
+    """The sum of states, modulo 2^64."""
+    total: State = states[0].copy()
+    for state in states[1:]:
+        np.add(total, state, out=total)
+    return total
+
+
+def _published(spec: ConvolutionSpec) -> str:
+    """The promise of the seal."""
+    if spec.published_layer is None:
+        return "bare state"
+    return f"epsilon {spec.epsilon_publish}, delta {float(spec.delta_publish):g}"
+
+
+KIND: Final = ConvolutionKind()

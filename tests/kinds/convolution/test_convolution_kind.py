@@ -1,0 +1,203 @@
+"""The kind in the engine: promises kept by ledgers, noise as asked, answers of all that can be published."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import sketchstream as ss
+from sketchstream import kinds
+from sketchstream.kinds.convolution import ConvolutionSpec, answers
+from sketchstream.kinds.convolution.group import Coordinates
+from sketchstream.kinds.convolution.verification import verified_delta
+
+GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6", "noise": "gaussian"}
+KIND = kinds.named("convolution")
+BARE = {"intrusion": False}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ConvolutionSpec("window:24", 168, **GIVEN, **BARE),
+        ConvolutionSpec("sum", 256, **GIVEN, **BARE, max_weight=7),
+        ConvolutionSpec("sum", 256, **GIVEN, **BARE, layout="time"),
+        ConvolutionSpec(np.ones(64), 64, mode="circular", layout="time", **GIVEN, **BARE),
+        ConvolutionSpec(["marginal:a", "marginal:b"], columns={"a": (0, 1), "b": (0, 1)}, **GIVEN, **BARE),
+        ConvolutionSpec("decay:0.9", 50, unit="item", max_total=9, **GIVEN, **BARE),
+    ],
+    ids=str,
+)
+def test_the_ledger_finds_the_promise_again(spec: ConvolutionSpec) -> None:
+    """Lattice corrections included, a bare state costs what was asked for: not more, and hardly less."""
+    sealed = ss.Sketch.create(spec).seal()
+    found = sealed.ledger.loss().epsilon(spec.delta)
+    assert found <= 1
+    assert found > 1 - 1e-6
+    assert verified_delta(spec) <= float(spec.delta)
+    said = sealed.guarantee()
+    assert said.unit == spec.unit
+    assert str(spec.bound) in " ".join(said.protects)
+    assert "unlimited" in said.to_dict()["published_and_one_copy"]
+    assert (spec.layout == "time") == ("128 bits" in str(said))
+
+
+def test_pure_noise_is_counted_in_epsilon() -> None:
+    for noise in ("laplace_pure", "counts"):
+        spec = ConvolutionSpec("window:4", 40, epsilon="1/2", epsilon_publish="1/4", noise=noise)
+        sketch = ss.Sketch.create(spec, max_epsilon="3/8")
+        with pytest.raises(ss.BudgetError):
+            sketch.release("1/4")
+        released = sketch.release("1/8")
+        assert released.cost == Fraction(1, 8)
+        said = sketch.seal().guarantee()
+        assert said.published == Fraction(3, 8)
+        assert "(epsilon)" in said.summary
+        with pytest.raises(ss.SpecError, match="delta"):
+            ss.Sketch.create(spec).release("1", "1e-6")
+
+
+def test_budgets_of_gaussian_noise() -> None:
+    spec = ConvolutionSpec("window:4", 40, **GIVEN)
+    sketch = ss.Sketch.create(spec, max_epsilon="0.8", max_delta="1e-6")
+    with pytest.raises(ss.BudgetError):
+        sketch.release("1.5", "1e-6")
+    sketch.release("1/10", "1e-6")
+    with pytest.raises(ss.BudgetError):
+        ss.Sketch.create(spec, max_epsilon="1/10")
+    with pytest.raises(ss.SpecError, match="max_epsilon"):
+        ss.Sketch.create(spec, max_delta="1e-6")
+
+
+def test_noise_that_no_ledger_adds_up_is_refused() -> None:
+    with pytest.raises(ss.SpecError, match="'gaussian' or 'auto'"):
+        ss.Sketch.create(ConvolutionSpec("sum", 32, epsilon=1, delta="1e-6", noise="laplace"))
+    with pytest.raises(ss.SpecError, match="all positions"):
+        ss.Sketch.create(ConvolutionSpec("sum", 32, **GIVEN), keep=np.ones(32, np.bool_))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ConvolutionSpec("window:16", 64, **GIVEN),
+        ConvolutionSpec("window:16", 64, layout="time", **GIVEN),
+        ConvolutionSpec("sum", 60, epsilon=1, noise="laplace_pure"),
+    ],
+    ids=["fourier", "time", "pure"],
+)
+@pytest.mark.parametrize("times", [1, 4])
+def test_noise_has_the_variance_that_its_cost_says(spec: ConvolutionSpec, times: int) -> None:
+    """In every direction of the spectrum: standardised coordinates have the law, and no other scale has it."""
+    cost = KIND.creation_cost(spec) * times
+    scales = np.sqrt(spec.scales2(spec.layer_of(cost)))
+    held = Coordinates.of(spec.group, spec.shape.kept)
+    drawn = []
+    for _ in range(60):
+        state = np.zeros(spec.size, np.int64)
+        KIND.draw(spec, state, cost)
+        words = state / spec.grid_scale
+        drawn.append(held.from_transform(spec.group.analyze(words)) if spec.layout == "time" else words)
+    standard = (np.array(drawn) / held.spread(scales)).reshape(-1)
+    law = "norm" if spec.noise == "gaussian" else "laplace"
+    assert stats.kstest(standard, law).pvalue > 1e-6
+    assert stats.kstest(standard * 2, law).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("given", [{}, {"layout": "time"}, {"noise": "counts"}, {"noise": "laplace_pure", "delta": 0}])
+def test_answers_of_everything_that_can_be_published(given: dict[str, Any]) -> None:
+    spec = ConvolutionSpec(["window:8", "sum"], 96, **{**GIVEN, **given})
+    asked = ("1/2", "1e-6") if spec.noise == "gaussian" else ("1/2",)
+    positions = np.random.default_rng(3).integers(0, 96, 5000)
+    sketches = [ss.Sketch.create(spec) for _ in range(3)]
+    for number, sketch in enumerate(sketches):
+        sketch.update(positions[number::3])
+    released = ss.stack([one.release(*asked) for one in sketches])
+    sealed = [one.seal() for one in sketches]
+    whole = {"released": released, "stacked": ss.stack(sealed), "merged": ss.merge(sealed)}
+    counts = np.bincount(positions, minlength=96)
+    truth = {"window:8": np.convolve(counts, np.ones(8))[:96], "sum": np.cumsum(counts)}
+    found = {name: ss.load(one.to_bytes()).estimate() for name, one in whole.items()}
+    for series in found.values():
+        assert series.names == ("window:8", "sum")
+        for name in series.names:
+            one = series[name]
+            assert np.max(np.abs(one.values - truth[name]) / one.stderr) < 6
+            assert len(one.layers) == 6
+    for name in truth:
+        assert np.array_equal(found["stacked"][name].values, found["merged"][name].values)
+        fresh = spec.layer_of(KIND.asked_cost(spec, *(*asked, None)[:2]))
+        (alone, *_) = (one for one in answers(spec, [spec.layer(), fresh], sealed[0].state) if one.filter.name == name)
+        assert found["released"][name].stderr == pytest.approx(alone.stderr * math.sqrt(3))
+        assert found["released"][name].mse > found["stacked"][name].mse
+
+
+def test_answers_as_rows_data_and_text() -> None:
+    spec = ConvolutionSpec(["marginal:late", "marginal:day"], columns={"late": (0, 1), "day": ["mo", "tu"]}, **GIVEN)
+    sketch = ss.Sketch.create(spec)
+    sketch.update([spec.columns.cell({"late": 1, "day": "tu"})] * 50)  # type: ignore[union-attr]
+    found = sketch.seal().estimate(level=0.5)
+    rows = found.rows()
+    assert [row.get("late", row.get("day")) for row in rows] == [0, 1, "mo", "tu"]
+    assert set().union(*rows) == set(found.columns)
+    data = json.loads(json.dumps(found.to_dict()))
+    assert data["kind"] == "convolution"
+    assert [one["filter"] for one in data["answers"]] == list(found.names)
+    assert data["level"] == data["answers"][0]["level"] == 0.5
+    assert data["guarantee"]["unit"] == "event"
+    assert str(found).count("standard error") == 2
+    assert ss.Sketch.create(spec).seal().estimate(name="marginal:day").names == ("marginal:day",)
+    for wrong in ({"method": "best"}, {"name": "sum"}, {"level": 1}):
+        with pytest.raises(ss.EstimateError):
+            ss.Sketch.create(spec).seal().estimate(**wrong)
+
+
+@pytest.mark.parametrize("layout", ["fourier", "time"])
+@pytest.mark.parametrize("size", [3, 500])
+def test_threads_skips_and_no_ops_of_any_batch(layout: Any, size: int) -> None:
+    """Small batches go event by event, large ones by position: they do the same to state and counters."""
+    spec = ConvolutionSpec("window:4", 90, layout=layout, max_weight=3, **GIVEN)
+    index = KIND.index(spec, None, None)
+    random = np.random.default_rng(8)
+    positions, weights = random.integers(0, 100, size), random.integers(-4, 5, size)
+    positions[0], weights[0] = 95, 1
+    inside, light = positions < 90, np.abs(weights) <= 3
+    for invalid, kept in (("noop", inside & light), ("skip", inside)):
+        state, expected = np.zeros(spec.size, np.int64), np.zeros(spec.size, np.int64)
+        counters = np.zeros(2, np.int64)
+        given = weights if invalid == "noop" else np.clip(weights, -3, 3)
+        index.apply(state, positions, given, invalid=invalid, counters=counters, threads=2)
+        for place, weight in zip(positions[kept].tolist(), given[kept].tolist(), strict=True):
+            index.apply(expected, [place], [weight])
+        assert np.array_equal(state, expected)
+        assert counters.tolist() == [given[kept].sum(), kept.sum()]
+    for wrong in ({"positions": [5, 90]}, {"positions": [5, 6], "weights": [1, 4]}):
+        before = state.copy()
+        with pytest.raises((ss.DomainError, ss.WeightError), match="position 1"):
+            index.apply(state, **wrong)
+        assert np.array_equal(state, before)
+
+
+def test_states_of_another_shape_are_refused() -> None:
+    spec = ConvolutionSpec("sum", 32, **GIVEN)
+    sealed = ss.Sketch.create(spec).seal()
+    with pytest.raises(ss.FormatError):
+        KIND.require_state(spec, spec.size + 1, np.zeros(spec.size + 1, np.int64))
+    with pytest.raises(ss.FormatError):
+        KIND.require_view(spec, {"slots": spec.size}, np.zeros(spec.size, np.int32))
+    with pytest.raises(ss.SpecError, match="words"):
+        KIND.index(spec, None, None).apply(sealed.state[:-1], [1])
+
+
+def test_what_an_error_says_names_no_position() -> None:
+    sketch = ss.Sketch.create(ConvolutionSpec("sum", 32, **GIVEN))
+    for invalid in ({"items": [7_654_321]}, {"items": [3], "weights": [7_654_321]}):
+        with pytest.raises((ss.DomainError, ss.WeightError)) as caught:
+            sketch.update(**invalid)
+        assert "7654321" not in str(caught.value).replace("_", "").replace(",", "")
+    assert "7654321" not in repr(sketch) + str(sketch.guarantee())
