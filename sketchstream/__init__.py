@@ -44,6 +44,8 @@ _HOMES = {
         "epsilon_of",
     ),
     "sketchstream.kinds.workload": ("Universe", "WorkloadSpec"),
+    "sketchstream.kinds.projection.spec": ("ProjectionSpec",),
+    "sketchstream.items": ("Pairs",),
     "sketchstream.privacy.hygiene": ("Hardened", "harden"),
     "sketchstream.errors": (
         "BrokerError",
@@ -97,9 +99,11 @@ __all__ = [
     "NoPrivacyWarning",
     "OpenDomain",
     "Origin",
+    "Pairs",
     "Plan",
     "Profile",
     "ProfileSpec",
+    "ProjectionSpec",
     "Release",
     "SealedError",
     "SealedState",
@@ -153,6 +157,7 @@ if TYPE_CHECKING:
         WeightError,
     )
     from sketchstream.hashing import Key
+    from sketchstream.items import Pairs
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
     from sketchstream.kinds.gaussian import (
         DiscreteCalibration,
@@ -166,6 +171,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Estimate, Profile
     from sketchstream.kinds.profile.planner import Plan, plan, required
     from sketchstream.kinds.profile.spec import ProfileSpec
+    from sketchstream.kinds.projection.spec import ProjectionSpec
     from sketchstream.kinds.workload import Universe, WorkloadSpec
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.hygiene import Hardened, harden

@@ -236,6 +236,63 @@ class Items:
 _NO_INTS: I64 = np.empty(0, np.int64)
 
 
+class Pairs:
+    """A batch of (row, item) pairs, in two columns, for the kinds whose events name a row beside the item.
+
+    Args:
+        rows: n rows, in anything that `Items.of` takes.
+        items: n items, likewise.
+
+    Raises:
+        ItemError: a column that is no batch of items, or columns of different lengths.
+
+    Examples:
+        >>> pairs = Pairs(["alice", "alice", "bob"], [3, 5, 3])
+        >>> len(pairs), pairs.rows.kind, pairs.items.kind
+        (3, 'str', 'int')
+    """
+
+    __slots__ = ("items", "rows")
+
+    def __init__(self, rows: object, items: object) -> None:
+        self.rows = Items.of(rows)
+        self.items = Items.of(items)
+        if len(self.rows) != len(self.items):
+            msg = f"pairs need one row for each item, found {len(self.rows)} rows and {len(self.items)} items"
+            raise ItemError(msg)
+
+    @classmethod
+    def of(cls, source: object) -> Pairs:
+        """Pairs from `Pairs`, a list of (row, item), or an (n, 2) array of ids.
+
+        Args:
+            source: the batch.
+
+        Raises:
+            ItemError: it is none of these; says the position, never the pair.
+        """
+        if isinstance(source, Pairs):
+            return source
+        if isinstance(source, np.ndarray) and source.ndim == 2 and source.shape[1] == 2:
+            return cls(np.ascontiguousarray(source[:, 0]), np.ascontiguousarray(source[:, 1]))
+        if not isinstance(source, list):
+            msg = (
+                f"expected a list of (row, item), Pairs(rows, items) or an (n, 2) array, found {type(source).__name__}"
+            )
+            raise ItemError(msg)
+        for position, pair in enumerate(source):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                msg = f"expected a (row, item) pair at position {position}, found {type(pair).__name__}"
+                raise ItemError(msg)
+        return cls([row for row, _ in source], [item for _, item in source])
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __repr__(self) -> str:
+        return f"Pairs({len(self)} of types {self.rows.kind}, {self.items.kind})"
+
+
 def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
     """(n,) int32 or int64 weights, or an empty array for None, which stands for ones.
 

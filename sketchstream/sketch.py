@@ -141,7 +141,7 @@ class Sketch:
         kind = kinds.of(spec)
         if key is not None:
             _require_key(key)
-        index = _index(spec, key, keep)
+        index = _index(spec, key, keep, origin)
         cost = kind.creation_cost(spec)
         layer = _new_layer(spec, cost)
         ledger = kind.ledger(spec, layer.lineage, max_epsilon, max_delta)
@@ -196,7 +196,8 @@ class Sketch:
         """Count items, in place.
 
         Args:
-            items: (n,) integers, a list of int/str/bytes, a (buffer, offsets) pair, a pyarrow array, or `Items`.
+            items: (n,) integers, a list of int/str/bytes, a (buffer, offsets) pair, a pyarrow array, or `Items`; for
+                kinds whose events name a row too, `Pairs(rows, items)` or a list of (row, item).
             weights: (n,) integers, at most `max_weight` in absolute value; negative ones delete. Default 1.
             threads: 1 or 2; two gain most for strings, and where the state is far larger than the caches.
             invalid: "error" refuses the whole batch and names the position; "skip" leaves out items outside a closed
@@ -206,13 +207,11 @@ class Sketch:
             ItemError, WeightError, DomainError: nothing of the batch was applied.
             SealedError: the sketch is closed.
         """
-        from sketchstream.items import Items
-
         self.kind.update(
             self.spec,
             self._index,
             self._open_state("update"),
-            Items.of(items),
+            self.kind.items(items),
             weights,
             counters=self._content.counters.moved(),
             threads=threads,
@@ -225,9 +224,7 @@ class Sketch:
         Args:
             items: as `update` takes them.
         """
-        from sketchstream.items import Items
-
-        return int((self._index.locate(Items.of(items)) == -1).sum())
+        return int((self._index.locate(self.kind.items(items)) == -1).sum())
 
     @_in_turn
     def admit(self, records: int) -> None:
@@ -342,7 +339,7 @@ class Sketch:
         from sketchstream.domains import closed_items
 
         old = self._open_state("change_slots")
-        index = _index(self.spec, self.key, keep)
+        index = _index(self.spec, self.key, keep, self.origin)
         state = np.zeros(index.slots, self.spec.dtype)
         fresh = np.ones(index.slots, np.bool_)
         for items in closed_items(self.spec.domain):
@@ -500,7 +497,8 @@ class Sketch:
             if header.get("key_id") != (key.id if key is not None and own.needs_key else None):
                 msg = "the sketch was made with another hash key; give the one it was created with"
                 raise KeyMismatchError(msg)
-            index = _index(own, key, keep)
+            origin = Origin.from_dict(header)
+            index = _index(own, key, keep, origin)
             if body is None or body.dtype != own.dtype or body.shape != (index.slots,):
                 msg = f"expected {index.slots} counters of {own.dtype}, found another number or type"
                 raise FormatError(msg)
@@ -508,7 +506,7 @@ class Sketch:
             ledger = kind.read_ledger(own, header["ledger"])
             counters = Counters.from_list(kind.components(own)[1:], header.get("counters", ()))
             require_accounted(own, layers, ledger, counters.as_they_are(), sealed=False)
-            return cls(own, key, index, body, counters, layers, ledger, Origin.from_dict(header))
+            return cls(own, key, index, body, counters, layers, ledger, origin)
 
     @property
     def _key_id(self) -> bytes | None:
@@ -548,12 +546,12 @@ def _require_key(key: object) -> None:
         raise KeyMismatchError(msg)
 
 
-def _index(spec: Spec, key: Key | None, keep: Keep | None) -> Places:
+def _index(spec: Spec, key: Key | None, keep: Keep | None, origin: Origin) -> Places:
     """Where items go; a key is asked for exactly when it matters."""
     if spec.needs_key and key is None:
         msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file"
         raise KeyMismatchError(msg)
-    return kinds.of(spec).index(spec, key, keep)
+    return kinds.of(spec).index_at(spec, key, keep, origin)
 
 
 def _packed_items(items: Sequence[Item]) -> bytes:
@@ -667,6 +665,7 @@ def _require_mergeable(parts: Sequence[SealedState] | Sequence[Sketch]) -> None:
     if len({part.slots for part in parts}) > 1:
         msg = "sketches of different partitions of a closed domain cannot be merged; stack them"
         raise MergeError(msg, ["slots"])
+    kinds.of(parts[0].spec).require_addable(parts[0].spec, [part.origin for part in parts])
     seal_ids = [part.seal_id for part in parts if isinstance(part, SealedState)]
     require_distinct([part.layers for part in parts], seal_ids, what="merged")
 

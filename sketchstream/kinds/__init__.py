@@ -22,6 +22,7 @@ _HOMES = {
     "gaussian": "sketchstream.kinds.gaussian.kind",
     "workload": "sketchstream.kinds.workload.kind",
     "convolution": "sketchstream.kinds.convolution.kind",
+    "projection": "sketchstream.kinds.projection.kind",
 }
 """Module of each kind; its `KIND` is the kind."""
 _LOADED: dict[str, Kind[Any]] = {}

@@ -46,11 +46,10 @@ if TYPE_CHECKING:
     from sketchstream.batch import Invalid
     from sketchstream.components import Component
     from sketchstream.hashing import Key
-    from sketchstream.items import Items
     from sketchstream.privacy.guarantee import Context
     from sketchstream.privacy.history import Gap, LayerEntry, Loss
     from sketchstream.privacy.sketch_history import Promise
-    from sketchstream.published import Published
+    from sketchstream.published import Origin, Published
     from sketchstream.spec import Domain, Epsilon, Item
 
 State = npt.NDArray[Any]
@@ -101,7 +100,7 @@ class Places(Protocol):
     def slots(self) -> int:
         """Counters of a sketch."""
 
-    def locate(self, items: Items) -> npt.NDArray[np.int64]:
+    def locate(self, items: Any) -> npt.NDArray[np.int64]:
         """(n,) slot of each item; -1 outside the domain, -2 inside but not sampled."""
 
 
@@ -197,7 +196,7 @@ class Kind(ABC, Generic[S]):
     answer: ClassVar[Literal["profile", "estimate"]] = "estimate"
     """The method of published objects that answers."""
     carries: ClassVar[tuple[str, ...]] = ("item", "weight")
-    """What a record may carry for this kind."""
+    """What a record may carry for this kind: "item"; "row", of kinds whose events are pairs; "weight"."""
     partitions: ClassVar[Literal["stack", "merge"]] = "stack"
     """How the sketches of a topic's partitions become one: side by side, for items of their own, or added up."""
     slots_are_items: ClassVar[bool] = False
@@ -326,6 +325,31 @@ class Kind(ABC, Generic[S]):
 
         return Index.build(spec.domain, key if spec.needs_key else None, keep)
 
+    def index_at(self, spec: S, key: Key | None, keep: Mask | None, origin: Origin) -> Places:
+        """Where items go in a sketch of this origin; kinds for which the origin matters override it.
+
+        Args:
+            spec: of the sketch.
+            key: the secret hash key, where the spec needs one.
+            keep: as of `index`.
+            origin: where in a deployment the sketch belongs.
+        """
+        del origin
+        return self.index(spec, key, keep)
+
+    def items(self, source: object) -> Any:
+        """A batch as `update` and the index take it: `Items`, or `Pairs` for kinds that carry a row.
+
+        Args:
+            source: what `Sketch.update` was given.
+
+        Raises:
+            ItemError: it is no such batch.
+        """
+        from sketchstream.items import Items
+
+        return Items.of(source)
+
     @abstractmethod
     def draw(self, spec: S, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Add one independent layer of exact noise to every counter, in place.
@@ -343,7 +367,7 @@ class Kind(ABC, Generic[S]):
         spec: S,
         index: Any,
         state: State,
-        items: Items,
+        items: Any,
         weights: object,
         *,
         counters: npt.NDArray[np.int64],
@@ -356,7 +380,7 @@ class Kind(ABC, Generic[S]):
             spec: of the sketch.
             index: what `index` made.
             state: (slots,) integers of `spec.dtype`.
-            items: n items.
+            items: n items, as `items` made them.
             weights: (n,) weights, or None for ones.
             counters: values of the counters beside the slots that updates move, changed in place.
             threads: 1 or 2.
@@ -365,6 +389,14 @@ class Kind(ABC, Generic[S]):
         Raises:
             ItemError, WeightError, DomainError: nothing of the batch was applied.
         """
+
+    def require_addable(self, spec: S, origins: Sequence[Origin]) -> None:
+        """Refuse to add states that only some origins allow; any origins by default.
+
+        Raises:
+            MergeError: these states cannot be added.
+        """
+        del spec, origins
 
     @abstractmethod
     def add(self, spec: S, states: Sequence[State]) -> State:

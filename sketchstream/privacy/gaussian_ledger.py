@@ -13,17 +13,19 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from sketchstream.errors import BudgetError
+from sketchstream.errors import BudgetError, SpecError
 from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.history import Gap, History, LayerEntry, View
 from sketchstream.privacy.looks import event_losses
 from sketchstream.privacy.measures import MU_SQUARED
 from sketchstream.privacy.sketch_history import Promise, SketchHistory, damaged, fraction, refuse
 from sketchstream.privacy.zcdp import DELTA
+from sketchstream.spec import Epsilon, exact_epsilon, exact_rational
 
 GAUSSIAN_LAWS = ("discrete-gaussian", "spectral-gaussian")
 ONE = UnitShift.of(1, 1)
 """One coordinate moves by one."""
+MIN_DELTA, MAX_DELTA = Fraction(1, 10**300), Fraction(1, 2)
 STEPS = 40
 """Bisections by which the largest affordable release is found."""
 
@@ -40,9 +42,28 @@ class ApproximateBudget:
     epsilon: Fraction
     delta: Fraction
 
+    @classmethod
+    def of(cls, epsilon: Epsilon | None, delta: Epsilon | None) -> ApproximateBudget | None:
+        """The limit that was asked for; None where neither number was given.
+
+        Raises:
+            SpecError: one without the other, or a number that cannot be.
+        """
+        if epsilon is None and delta is None:
+            return None
+        if epsilon is None or delta is None:
+            msg = "a budget of Gaussian noise is an epsilon and a delta: give max_epsilon and max_delta"
+            raise SpecError(msg)
+        wanted = f"max_delta must be from {float(MIN_DELTA):g} to {float(MAX_DELTA):g}"
+        limit = exact_rational(delta, wanted)
+        if not MIN_DELTA <= limit <= MAX_DELTA:
+            msg = f"{wanted}, found {str(delta)[:40]}"
+            raise SpecError(msg)
+        return cls(exact_epsilon(epsilon, "max_epsilon"), limit)
+
     def allows(self, loss: GaussianLoss) -> bool:
         """Whether a loss is within this limit."""
-        return loss.mu2 != math.inf and loss.delta(self.epsilon) <= self.delta
+        return loss.delta(self.epsilon) <= self.delta
 
     def __str__(self) -> str:
         """For people."""
@@ -181,7 +202,7 @@ class GaussianLedger(SketchHistory):
                 f"publishing would bring the loss of an {self.unit} to {loss.at(self.budget.delta)}, the budget is "
                 f"{self.budget}: looks at the open state have used it up; raise the budget, or drop the sketch"
             )
-            spent = GaussianLoss.of(self._seen(), self.shift, unit=self.unit).epsilon(self.budget.delta)
+            spent = self._loss_of(self._seen()).epsilon(self.budget.delta)
             raise BudgetError(msg, asked=self.promised.cost or Fraction(0), spent=spent, limit=self.budget.epsilon)
         entries = self.promised.entries(1, lineage, self.layers[0].law)
         return replace(self, history=self.history.sealed_by(*entries), promised=Promise("nothing"))
@@ -202,7 +223,7 @@ class GaussianLedger(SketchHistory):
         """
         history = self._seen(copies=copies, promise=True)
         since = len(self._seen(copies=copies).entries) if from_now else 0
-        return GaussianLoss.of(history, self.shift, unit=self.unit, look=intrusion, since=since)
+        return self._loss_of(history, look=intrusion, since=since)
 
     def loss_by_gap(self) -> list[Gap]:
         """The mu^2 of an event by the place in the history at which it was applied (empty places included)."""
@@ -250,6 +271,10 @@ class GaussianLedger(SketchHistory):
         return "\n".join(lines)
 
     # Inside.
+
+    def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> GaussianLoss:
+        """The loss of a history of this ledger's sketch."""
+        return GaussianLoss.of(history, self.shift, unit=self.unit, look=look, since=since)
 
     def _allowed(self, cost: Fraction) -> bool:
         """Whether the budget allows one more release of this mu^2."""

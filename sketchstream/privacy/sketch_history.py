@@ -26,7 +26,7 @@ from sketchstream.privacy.history import COPY, LOOK, Entry, Gap, History, LayerE
 LEDGER_VERSION = 1
 MAX_ENTRIES = 1 << 17
 MAX_DEPTH = 32
-_FRACTION = re.compile(r"[0-9]{1,40}(/[0-9]{1,40})?\Z")
+_FRACTION = re.compile(r"[0-9]{1,80}(/[0-9]{1,80})?\Z")
 _FIELDS = {"version", "unit", "max_weight", "history", "promised"}
 
 

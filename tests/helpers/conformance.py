@@ -18,7 +18,6 @@ import sketchstream as ss
 from sketchstream import kinds, wire
 from sketchstream.components import Counters
 from sketchstream.errors import DomainError, FormatError, MergeError, SealedError, SpecError, WeightError
-from sketchstream.items import Items
 from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
 
 
@@ -120,7 +119,7 @@ def updates_are_linear(case: Case) -> None:
         state = start.copy()
         counters = Counters.create(kind.components(spec)[1:], kind.creation_cost(spec)).moved()
         for places in chosen:
-            items = Items.of([case.items[i] for i in places])
+            items = kind.items([case.items[i] for i in places])
             weights = None if case.weights is None else [case.weights[i] for i in places]
             kind.update(spec, index, state, items, weights, counters=counters, threads=1, invalid="error")
         return state

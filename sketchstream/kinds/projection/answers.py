@@ -111,6 +111,49 @@ class Projection:
         if self.matrix is None and self.spec.matrix_seed == "public":
             object.__setattr__(self, "matrix", self.spec.projection_matrix())
 
+    def __reduce__(self) -> Any:
+        """Refuse pickling with a secret matrix, which must not leave the process."""
+        if self.spec.matrix_seed == "secret" and self.matrix is not None:
+            msg = "a projection with its secret matrix cannot be pickled; estimate without key= gives one that can"
+            raise TypeError(msg)
+        return Projection, (self.spec, self.values, self.variance)
+
+    def rows(self, level: float = LEVEL) -> list[dict[str, Any]]:
+        """A flat table of squared norms, one dictionary a user.
+
+        Args:
+            level: of the intervals.
+        """
+        norms = self.sq_norm(np.arange(self.spec.users.size), level, located=True).rows()
+        return [{"user": self.user_name(place), **row} for place, row in enumerate(norms)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON: sizes, noise, squared norms. Distances are asked for by name."""
+        return {
+            "kind": self.spec.kind,
+            "users": self.spec.users.size,
+            "features": self.spec.features.size,
+            "k": self.spec.k,
+            "tau": self.tau,
+            "quantity": "squared norm",
+            "level": LEVEL,
+            "rows": self.rows(),
+        }
+
+    def __str__(self) -> str:
+        """Squared norms, a line each."""
+        from sketchstream.kinds.projection.questions import text
+
+        return text(self.rows())
+
+    def user_name(self, place: int) -> Item:
+        """The user of a row: its id or, where the list is at hand, the item.
+
+        Args:
+            place: number of the row.
+        """
+        return place if self.spec.users.items is None else self.spec.users.items[place]
+
     @cached_property
     def law(self) -> Law:
         """What the variances need to know of the matrix; the same for every seed."""
@@ -147,17 +190,19 @@ class Projection:
         value, stderr, low, high = (one * other for one in (found.value, found.stderr, found.low, found.high))
         return Estimates("distance", value, stderr, low, high, level)
 
-    def sq_norm(self, u: Who, level: float = LEVEL) -> Estimates:
+    def sq_norm(self, u: Who, level: float = LEVEL, *, located: bool = False) -> Estimates:
         """Squared norms of rows.
 
         Args:
             u: users.
             level: of the intervals.
+            located: `u` are numbers of rows already.
 
         Raises:
             DomainError: an unknown user.
         """
-        cells = self.values[self.user_places(u)].astype(np.float64)
+        places: Any = u if located else self.user_places(u)
+        cells = self.values[places].astype(np.float64)
         return self.from_sums("sq_norm", np.asarray((cells * cells).sum(axis=-1)), self.tau, level)
 
     def inner(self, u: Who, v: Who, level: float = LEVEL) -> Estimates:

@@ -198,6 +198,32 @@ def sub_gaussian_delta(epsilon: Epsilon, scale: float, k: int) -> float:
     return min(1.0, math.exp(factor + _certified_supremum(eps, scale, tilt, guess - factor)) * (1 + 1e-11))
 
 
+def sub_gaussian_epsilon(delta: float, scale: float, k: int) -> float:
+    """The epsilon at which the bound of a secret matrix is delta, without a certificate: check `sub_gaussian_delta`.
+
+    Args:
+        delta: above 0.
+        scale: the norm of the difference of two rows over sqrt(k) sigma; above 0.
+        k: columns.
+
+    Returns:
+        Epsilon, at least 0; infinite beyond 10,000.
+    """
+    from scipy.optimize import brentq
+
+    def excess(epsilon: float) -> float:
+        return _search_bound(epsilon, scale, k)[0] - math.log(delta)
+
+    low, high = 0.0, 1.0
+    if excess(low) <= 0:
+        return 0.0
+    while excess(high) > 0:
+        low, high = high, 2 * high
+        if high > 1e4:
+            return math.inf
+    return float(brentq(excess, low, high, xtol=1e-12, rtol=1e-10))
+
+
 def public_sigma2(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: int) -> Fraction:
     """Parameter of the discrete noise of every cell for a public matrix; verified.
 

@@ -247,7 +247,7 @@ def hadamard_entries(features: U64, words: U64, columns: U64, out: I16) -> None:
 
 
 @kernel
-def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits: I64) -> None:
+def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits: I64, done: I64) -> None:
     """state[row] += weight * matrix[place of the feature], modulo 2^64, event by event.
 
     An event is a no-op if its row or feature is outside its domain or its weight is too large; that is decided from
@@ -259,6 +259,7 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
             `matrix` (anything for a no-op).
         matrix: (features made, k) int16.
         limits: (3,) int64: number of rows, number of features, largest absolute weight.
+        done: (1,) int64, to which the number of events that went by is added.
     """
     rows, features, weights, places = events
     n, d, most = limits[0], limits[1], limits[2]
@@ -279,13 +280,14 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
         if 0 <= rows[i] < n and 0 <= features[i] < d and -most <= weights[i] <= most:
             weight = weights[i]
             target, source = rows[i] * width, places[i] * width
-            done = 0
+            first = 0
             if -SHORT <= weight < SHORT:
-                done = width // LANES * LANES
-                for c in range(0, done, LANES):
+                first = width // LANES * LANES
+                for c in range(0, first, LANES):
                     _add_scaled(flat, target + c, np.int32(weight), entries, source + c)
-            for c in range(done, width):
+            for c in range(first, width):
                 flat[target + c] += weight * entries[source + c]
+    done[0] += count
 
 
 @kernel

@@ -26,10 +26,12 @@ from sketchstream.kinds.projection.calibration import (
     verify_secret,
 )
 from sketchstream.kinds.projection.matrix import PRECOMPUTED, Matrix
+from sketchstream.kinds.projection.secret import SecretShift
 from sketchstream.kinds.projection.sensitivity import longest_row, sparse, spectral
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
 from sketchstream.noise.entropy import Source
+from sketchstream.privacy.gaussian import UnitShift
 
 State = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]
@@ -65,6 +67,14 @@ def row_norm2(spec: ProjectionSpec) -> Fraction:
     if spec.max_norm is not None:
         bounds.append(_squared_units(spec.max_norm, spec))
     return min(bounds)
+
+
+@lru_cache(maxsize=256)
+def unit_shift(spec: ProjectionSpec) -> UnitShift:
+    """How far one unit moves the state, for the ledger; on average over matrices, where the matrix is secret."""
+    if spec.matrix_seed == "secret":
+        return SecretShift.mean(row_norm2(spec), spec.k, spec.entry_variance)
+    return UnitShift.of(sensitivity2(spec), spec.k)
 
 
 @lru_cache(maxsize=256)
@@ -175,24 +185,36 @@ def apply(spec: ProjectionSpec, matrix: Matrix, state: State, rows: Ints, featur
     Raises:
         ItemError: the arrays differ in length; nothing was applied.
     """
-    from sketchstream.kinds.projection.kernels import add_rows
-
     if not len(rows) == len(features) == len(weights):
         msg = f"rows, features and weights must have one length, found {len(rows)}, {len(features)}, {len(weights)}"
         raise ItemError(msg)
     limits = np.array([*state.shape[:1], matrix.features, spec.lattice.most], np.int64)
     users, touched, amounts = (np.ascontiguousarray(one, np.int64) for one in (rows, features, weights))
+    done = np.zeros(1, np.int64)
+    try:
+        _add(matrix, state, users, touched, amounts, limits, done)
+    except BaseException:
+        # Counters wrap: what went in is taken out exactly, so an interrupted batch was not applied.
+        part = slice(0, int(done[0]))
+        _add(matrix, state, users[part], touched[part], -amounts[part], limits, np.zeros(1, np.int64))
+        raise
+
+
+def _add(matrix: Matrix, state: State, users: Ints, touched: Ints, amounts: Ints, limits: Ints, done: Ints) -> None:
+    """Add events, piece by piece; `done` counts those that went by."""
+    from sketchstream.kinds.projection.kernels import add_rows
+
     if matrix.precomputable:
-        add_rows(state, (users, touched, amounts, touched), matrix.all_rows, limits)
+        add_rows(state, (users, touched, amounts, touched), matrix.all_rows, limits, done)
         return
     step = max(1, min(EVENTS, PRECOMPUTED // matrix.columns))
-    for start in range(0, len(rows), step):
+    for start in range(0, len(users), step):
         part = slice(start, start + step)
         here = touched[part]
         known = np.where((here >= 0) & (here < matrix.features), here, 0)
         distinct, places = np.unique(known, return_inverse=True)
         made = matrix.rows(distinct)
-        add_rows(state, (users[part], here, amounts[part], places.astype(np.int64)), made, limits)
+        add_rows(state, (users[part], here, amounts[part], places.astype(np.int64)), made, limits, done)
         made.fill(0)
         distinct.fill(0)
 

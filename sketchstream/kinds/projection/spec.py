@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgpack
+import numpy as np
 
 from sketchstream.errors import SpecError
 from sketchstream.hashing import Key
@@ -53,6 +54,38 @@ IDENTITY_CELLS: Final = 1 << 26
 
 class IdentityRowsWarning(UserWarning):
     """A projection that is less accurate than the rows themselves under the same promise would be."""
+
+
+class PairDomain(ClosedDomain):
+    """The pairs of a user and a feature; each user has k counters.
+
+    Attributes:
+        size: counters of a sketch.
+        items: the listed users, then the listed features; None where nothing is listed, or a list is not at hand.
+        users: the rows.
+        features: what rows consist of.
+    """
+
+    users: ClosedDomain
+    features: ClosedDomain
+
+    def __init__(self, users: ClosedDomain, features: ClosedDomain, k: int) -> None:
+        super().__init__(size=users.size * k)
+        lists = [one.items for one in (users, features) if one.listed]
+        known = [one for one in lists if one is not None]
+        both = tuple(item for items in known for item in items)
+        object.__setattr__(self, "items", both if known and len(known) == len(lists) else None)
+        object.__setattr__(self, "users", users)
+        object.__setattr__(self, "features", features)
+
+    @property
+    def listed(self) -> bool:
+        """Whether users or features are a list."""
+        return self.users.listed or self.features.listed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"kind": "pairs", "users": self.users.to_dict(), "features": self.features.to_dict()}
 
 
 @dataclass(frozen=True)
@@ -112,6 +145,7 @@ class ProjectionSpec:
     intrusion: bool
 
     kind = "projection"
+    dtype: ClassVar[np.dtype[np.int64]] = np.dtype(np.int64)
 
     def __init__(
         self,
@@ -245,6 +279,11 @@ class ProjectionSpec:
                 "x features, matrix_seed = 'secret', or a promise of max_total or max_features"
             )
             warnings.warn(text, IdentityRowsWarning, stacklevel=3)
+
+    @cached_property
+    def domain(self) -> PairDomain:
+        """The pairs that events are about."""
+        return PairDomain(self.users, self.features, self.k)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -1,0 +1,387 @@
+"""The kind `projection` as the engine sees it.
+
+In: what the engine asks of a kind. Out: answers from the spec, the mechanism and the estimators. Touches: the states it
+is given, and entropy through `mechanism`.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.components import DISCRETE_GAUSSIAN, Component
+from sketchstream.errors import DomainError, EstimateError, FormatError, ItemError, MergeError, SpecError, WeightError
+from sketchstream.items import Pairs, as_weights
+from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
+from sketchstream.kinds.projection import mechanism
+from sketchstream.kinds.projection.secret import SecretLedger, SecretShift
+from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
+from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
+from sketchstream.privacy.history import LayerEntry
+from sketchstream.privacy.sketch_history import Promise, show
+from sketchstream.spec import Epsilon, Item, exact_epsilon, exact_rational
+
+if TYPE_CHECKING:
+    from sketchstream.batch import Invalid
+    from sketchstream.hashing import Key
+    from sketchstream.kinds.interface import Places
+    from sketchstream.kinds.projection.answers import Projection
+    from sketchstream.kinds.projection.guarantee import ProjectionGuarantee
+    from sketchstream.kinds.projection.matrix import Matrix
+    from sketchstream.kinds.projection.places import Cells
+    from sketchstream.privacy.guarantee import Context
+    from sketchstream.published import Origin, Published
+
+DRAWN = 1 << 22
+"""Cells that get their noise at a time, where somebody watches the progress."""
+
+
+class ProjectionKind(Kind[ProjectionSpec]):
+    """Noisy random projections of users' rows; costs are mu^2, answers are distances, norms and inner products."""
+
+    name = "projection"
+    carries = ("row", "item", "weight")
+    partitions = "merge"
+    spec_type = ProjectionSpec
+
+    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProjectionSpec:
+        """See `ProjectionSpec.from_dict`; `items` are the listed users, then the listed features."""
+        users, features = None, None
+        if items is not None:
+            described = data.get("users")
+            listed = isinstance(described, Mapping) and "items_digest" in described
+            size = int(described["size"]) if listed and isinstance(described, Mapping) else 0
+            users = items[:size] if listed else None
+            features = items[size:] or None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IdentityRowsWarning)  # said once, when the spec was made
+            return ProjectionSpec.from_dict(data, users, features)
+
+    def comparable(self, spec: ProjectionSpec) -> ProjectionSpec:
+        """Epsilons and deltas may differ between parts."""
+        twin = copy.copy(spec)
+        for name in ("epsilon", "epsilon_publish", "delta", "delta_publish"):
+            object.__setattr__(twin, name, Fraction(1, 2))
+        return twin
+
+    def facts(self, spec: ProjectionSpec, slots: int) -> list[tuple[str, str]]:
+        """Public parameters in words."""
+        at_seal = f"epsilon {spec.epsilon_publish}, delta {float(spec.delta_publish):g}"
+        rows = [
+            ("kind", "projection: distances and inner products of users' rows"),
+            ("protected unit", "one event" if spec.unit == "event" else "all events of one user"),
+            ("privacy of the state", f"epsilon {spec.epsilon}, delta {float(spec.delta):g}"),
+            ("privacy of the publication at seal", at_seal if spec.intrusion else "bare state"),
+            ("rows", f"{spec.users.size:,} users, {spec.features.size:,} features"),
+            ("projected to", f"{spec.k:,} columns by a {spec.matrix_seed} {spec.matrix} matrix ({slots:,} counters)"),
+        ]
+        for name in ("max_weight", "max_total", "max_norm", "max_features"):
+            if (value := getattr(spec, name)) is not None:
+                rows.append((f"{name}{'' if name == 'max_weight' else ' (a promise)'}", str(value)))
+        if spec.fraction_bits:
+            rows.append(("weights are multiples of", str(Fraction(1, 1 << spec.fraction_bits))))
+        return rows
+
+    # What its noise costs.
+
+    def law(self, spec: ProjectionSpec) -> str:
+        """Discrete Gaussian noise."""
+        del spec
+        return DISCRETE_GAUSSIAN
+
+    def creation_cost(self, spec: ProjectionSpec) -> Fraction:
+        """mu^2 of the calibrated noise."""
+        return self.cost(spec, mechanism.creation_sigma2(spec))
+
+    def asked_cost(self, spec: ProjectionSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
+        """mu^2 of noise that is calibrated to (epsilon, delta); the spec's delta, if none is given."""
+        exact = exact_epsilon(epsilon, "epsilon of a release")
+        limit = spec.delta if delta is None else exact_rational(delta, "delta must be in [1e-300, 0.5]")
+        return self.cost(spec, mechanism.sigma2(spec, exact, limit))
+
+    def parameter(self, spec: ProjectionSpec, cost: Fraction) -> Fraction:
+        """sigma2 of every cell: the squared sensitivity over mu^2."""
+        return mechanism.unit_shift(spec).sigma2(cost)
+
+    def cost(self, spec: ProjectionSpec, parameter: Fraction) -> Fraction:
+        """mu^2; its mean over matrices, where the matrix is secret."""
+        return mechanism.unit_shift(spec).cost(parameter)
+
+    def components(self, spec: ProjectionSpec) -> tuple[Component, ...]:
+        """The cells alone."""
+        del spec
+        return (Component("slots", Fraction(1), law=DISCRETE_GAUSSIAN),)
+
+    def promise(self, spec: ProjectionSpec) -> Promise:
+        """The state, under fresh noise or bare."""
+        if not spec.intrusion:
+            return Promise("bare")
+        return Promise("fresh", self.cost(spec, mechanism.publication_sigma2(spec)))
+
+    def ledger(
+        self, spec: ProjectionSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
+    ) -> GaussianLedger:
+        """A ledger of mu^2; its budget is an epsilon at a delta."""
+        first = self.entry(spec, lineage, self.creation_cost(spec))
+        shift, budget = mechanism.unit_shift(spec), ApproximateBudget.of(epsilon, delta)
+        made = SecretLedger if isinstance(shift, SecretShift) else GaussianLedger
+        return made.create(spec.unit, first, self.promise(spec), shift, budget)
+
+    def entry(self, spec: ProjectionSpec, lineage: bytes, cost: Fraction) -> LayerEntry:
+        """mu^2 of the whole sketch."""
+        del spec
+        return LayerEntry(lineage, DISCRETE_GAUSSIAN, cost)
+
+    def read_ledger(self, spec: ProjectionSpec, data: Mapping[str, Any]) -> GaussianLedger:
+        """A ledger of mu^2."""
+        shift = mechanism.unit_shift(spec)
+        made = SecretLedger if isinstance(shift, SecretShift) else GaussianLedger
+        return made.from_dict(data, shift)
+
+    def order(self, ledger: AnyLedger) -> Any:
+        """Its mu^2, or the mean of it."""
+        assert isinstance(ledger, GaussianLedger)
+        loss = ledger.loss()
+        return getattr(loss, "mean", loss.mu2)
+
+    def losses(self, ledger: AnyLedger) -> dict[str, Any]:
+        """Losses at the delta of the budget, or at 1e-6."""
+        assert isinstance(ledger, GaussianLedger)
+        delta = Fraction(1, 10**6) if ledger.budget is None else ledger.budget.delta
+        room = ledger.affordable()
+        return {
+            "loss": str(ledger.loss().at(delta)),
+            "loss_with_intrusion": str(ledger.loss(intrusion=True).at(delta)),
+            "mu2": show(self.order(ledger)),
+            "budget": None if ledger.budget is None else str(ledger.budget),
+            "affordable": None if ledger.budget is None else f"mu^2 {float(room):.4g}",
+        }
+
+    def unit_weight(self, spec: ProjectionSpec) -> int:
+        """Costs are those of the whole unit."""
+        del spec
+        return 1
+
+    def guarantee(self, spec: ProjectionSpec, ledger: AnyLedger, context: Context | None = None) -> ProjectionGuarantee:
+        """In (epsilon, delta) and mu^2."""
+        from sketchstream.kinds.projection.guarantee import ProjectionGuarantee
+
+        assert isinstance(ledger, GaussianLedger)
+        return ProjectionGuarantee.of(spec, ledger, context)
+
+    # What it does.
+
+    def index(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None) -> Places:
+        """Users, features and the matrix, for a sketch without a name."""
+        return self._cells(spec, key, keep)
+
+    def index_at(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None, origin: Origin) -> Places:
+        """Users, features and the matrix; a secret matrix depends on the sketch's name, revision and window."""
+        from sketchstream.kinds.projection.places import secret_scope
+
+        return self._cells(spec, key, keep, secret_scope(origin))
+
+    def _cells(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None, *scope: tuple[str, str]) -> Cells:
+        """The places of a sketch."""
+        from sketchstream.kinds.projection.places import Cells
+
+        if keep is not None:
+            msg = "keep belongs to kinds with a slot for each item; a projection has all users in every part"
+            raise SpecError(msg)
+        return Cells(spec, key, *scope)
+
+    def items(self, source: object) -> Pairs:
+        """Pairs of a user and a feature."""
+        return Pairs.of(source)
+
+    def draw(self, spec: ProjectionSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
+        """Discrete Gaussian noise in every cell."""
+        step = state.size if progress is None else DRAWN
+        for start in range(0, state.size, step):
+            part = state[start : start + step]
+            mechanism.add_layer(part, self.parameter(spec, cost))
+            if progress is not None:
+                progress(start + part.size)
+
+    def update(
+        self,
+        spec: ProjectionSpec,
+        index: Cells,
+        state: State,
+        items: Pairs,
+        weights: object,
+        *,
+        counters: npt.NDArray[np.int64],
+        threads: int,
+        invalid: Invalid,
+    ) -> None:
+        """Add to each user's row the weight times the feature's row of the matrix, wrapping; one thread."""
+        del counters
+        if invalid not in ("error", "skip", "noop"):
+            msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
+            raise ItemError(msg)
+        if isinstance(threads, bool) or threads not in (1, 2):
+            msg = f"threads must be 1 or 2, found {threads!r:.20}"
+            raise ItemError(msg)
+        amounts, good = _lattice_weights(spec, weights, len(items), alone=invalid == "noop")
+        users, features = index.places(items)
+        try:
+            outside = (users < 0) | (features < 0)
+            _refuse(spec, outside & (invalid == "error"), ~good & (invalid != "noop"))
+            users[~good] = -1
+            mechanism.apply(spec, index.matrix, state.reshape(-1, spec.k), users, features, amounts)
+        finally:
+            for one in (users, features, amounts):
+                one.fill(0)
+
+    def require_addable(self, spec: ProjectionSpec, origins: Sequence[Origin]) -> None:
+        """States with a secret matrix are added within one name, revision and window: others have other matrices."""
+        from sketchstream.kinds.projection.places import secret_scope
+
+        if spec.matrix_seed == "secret" and len({secret_scope(origin) for origin in origins}) > 1:
+            msg = (
+                "sketches with matrix_seed = 'secret' have one matrix for each name, revision and window, and cannot "
+                "be added across them; use matrix_seed = 'public'"
+            )
+            raise MergeError(msg, ["matrix_seed"])
+
+    def add(self, spec: ProjectionSpec, states: Sequence[State]) -> State:
+        """Wrapping."""
+        del spec
+        total: State = states[0].copy()
+        for state in states[1:]:
+            np.add(total, state, out=total)
+        return total
+
+    # What it publishes.
+
+    def view(self, spec: ProjectionSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
+        """(users k,) the state under fresh noise of its own."""
+        shown = state.copy()
+        try:
+            self.draw(spec, shown, cost)
+        except BaseException:
+            shown.fill(0)
+            raise
+        return shown
+
+    def require_view(self, spec: ProjectionSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
+        """As a state; a secret matrix has no releases."""
+        if spec.matrix_seed == "secret":
+            msg = "a release of a sketch with a secret matrix was not written by this package and is not used"
+            raise FormatError(msg)
+        self.require_state(spec, header["slots"], body)
+
+    def require_state(self, spec: ProjectionSpec, slots: int, body: npt.NDArray[Any]) -> None:
+        """One row of k cells for each user."""
+        super().require_state(spec, slots, body)
+        if slots != spec.domain.size:
+            msg = f"a sketch of this spec has {spec.domain.size} counters, found {slots}"
+            raise FormatError(msg)
+
+    # What it answers.
+
+    def estimate(self, published: Published, **options: Any) -> Any:
+        """Distances, norms and inner products.
+
+        Without a question the answer is a `Projection`, which takes any number of them. Parts of a stack are added up.
+
+        Args:
+            published: a release, a sealed state, or a stack of either.
+            options: `method`: "auto". `key`: of a secret matrix, for questions about features. `users`, `features`: the
+                lists, where they are listed, so that they can be named. At most one question of `distance`, a list of
+                pairs of users, and `nearest`, users, with `count`; `level` of the intervals.
+
+        Raises:
+            EstimateError: an unknown option, or parts that do not belong together.
+        """
+        from sketchstream.kinds.projection.questions import asked
+
+        method = options.pop("method", "auto")
+        if method != "auto":
+            msg = f"kind 'projection' has one method, 'auto', found {method!r:.40}"
+            raise EstimateError(msg)
+        lists = {name: options.pop(name, None) for name in ("users", "features")}
+        found = self._projection(published, options.pop("key", None), lists)
+        return asked(found, options)
+
+    def _projection(
+        self, published: Published, key: Key | None, lists: Mapping[str, Sequence[Item] | None]
+    ) -> Projection:
+        """The rows that were published, with the variance of their noise."""
+        from sketchstream.kinds.projection.answers import Projection
+        from sketchstream.kinds.projection.places import matrix_of, secret_scope
+
+        parts: Sequence[Any] = getattr(published, "parts", (published,))
+        spec = published.spec
+        self.require_addable(spec, [part.origin for part in parts])
+        if any(given is not None for given in lists.values()):
+            data = spec.to_dict()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                spec = ProjectionSpec.from_dict(data, lists["users"], lists["features"])
+        shown = [part.state if getattr(part, "cost", None) is None else part.noised for part in parts]
+        variance = sum((layer.parameter for part in parts for layer in part.layers), Fraction(0))
+        costs = [(part.spec, part.cost) for part in parts if getattr(part, "cost", None) is not None]
+        variance += sum((self.parameter(own, cost) for own, cost in costs), Fraction(0))
+        matrix: Matrix | None = None
+        if spec.matrix_seed == "public" or key is not None:
+            if key is not None and parts[0].key_id not in (None, key.id):
+                msg = "the sketch was made with another hash key; give the one it was created with"
+                raise EstimateError(msg)
+            matrix = matrix_of(spec, key, secret_scope(parts[0].origin))
+        return Projection(spec, self.add(spec, shown).reshape(spec.shape), variance, matrix)
+
+
+def _lattice_weights(
+    spec: ProjectionSpec, weights: object, n: int, *, alone: bool
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """(n,) int64 weights in lattice units, an own copy, and (n,) bool: which of them are weights of events.
+
+    Args:
+        spec: of the sketch.
+        weights: integers, floats, Decimals, Fractions, texts of JSON numbers, or None for ones.
+        n: how many there are to be.
+        alone: judge each by itself.
+
+    Raises:
+        WeightError: not one for each event.
+    """
+    lattice = spec.lattice
+    if weights is None:
+        one = 1 << lattice.bits
+        return np.full(n, one, np.int64), np.full(n, one <= lattice.most)
+    if isinstance(weights, (int, float, np.generic)) or not hasattr(weights, "__len__") or len(weights) != n:
+        as_weights(weights, n, alone=alone)
+    given: Any = weights
+    amounts, good = lattice.weights(given.to_pylist() if hasattr(given, "to_pylist") else given)
+    return np.array(amounts, np.int64), good
+
+
+def _refuse(spec: ProjectionSpec, outside: npt.NDArray[np.bool_], bad: npt.NDArray[np.bool_]) -> None:
+    """Say where the first invalid event is.
+
+    Raises:
+        DomainError, WeightError: there is one.
+    """
+    wrong = outside | bad
+    if not wrong.any():
+        return
+    place = int(np.argmax(wrong))
+    if outside[place]:
+        msg = f"the user or the feature at position {place} is not in the domain; nothing was applied"
+        raise DomainError(msg)
+    msg = (
+        f"the weight at position {place} is not a number within -{spec.lattice.max_weight}.."
+        f"{spec.lattice.max_weight}; nothing was applied"
+    )
+    raise WeightError(msg)
+
+
+KIND: Final = ProjectionKind()

@@ -1,0 +1,113 @@
+"""Where events go: the row of a user, and the row of the matrix that a feature is projected by.
+
+In: a `ProjectionSpec`, the key, the origin of a sketch. Out: `Cells`. Touches: nothing.
+Source: docs/theory/projection.md, section 1.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.domains import Index
+from sketchstream.hashing import Key
+from sketchstream.items import Pairs
+from sketchstream.kinds.projection.matrix import Matrix
+from sketchstream.kinds.projection.spec import ProjectionSpec, secret_seed
+
+if TYPE_CHECKING:
+    from sketchstream.published import Origin
+
+Ints = npt.NDArray[np.int64]
+
+MATRICES = 4
+"""Public matrices that are kept for all sketches of a process."""
+NOWHERE = ("0:", "")
+"""The scope of a sketch without a name."""
+
+
+class Cells:
+    """Finds the row of each event's user and the number of its feature, and holds the matrix.
+
+    Args:
+        spec: of the sketch.
+        key: the hash key, where users or features are listed or the matrix is secret.
+        scope: (name, window) of a secret matrix, as of `secret_scope`.
+    """
+
+    __slots__ = ("_features", "_users", "columns", "matrix")
+
+    def __init__(self, spec: ProjectionSpec, key: Key | None, scope: tuple[str, str] = NOWHERE) -> None:
+        self.columns = spec.k
+        self._users = Index.build(spec.users, key if spec.users.listed else None)
+        self._features = Index.build(spec.features, key if spec.features.listed else None)
+        self.matrix = matrix_of(spec, key, scope)
+
+    def __repr__(self) -> str:
+        """Sizes only."""
+        return f"<Cells of {self._users.slots} users and {self._features.slots} features>"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse pickling: a secret matrix must not leave the process."""
+        msg = "the places of a projection cannot be pickled: they hold its matrix, which may be secret"
+        raise TypeError(msg)
+
+    @property
+    def slots(self) -> int:
+        """Counters of a sketch: users times k."""
+        return self._users.slots * self.columns
+
+    def places(self, pairs: Pairs) -> tuple[Ints, Ints]:
+        """(n,) numbers of users and (n,) of features; -1 outside their domain.
+
+        Args:
+            pairs: n pairs of a user and a feature.
+        """
+        return self._users.locate(pairs.rows), self._features.locate(pairs.items)
+
+    def locate(self, pairs: Pairs) -> Ints:
+        """(n,) first slot of each pair's user; -1 where the user or the feature is outside its domain.
+
+        Args:
+            pairs: n pairs of a user and a feature.
+        """
+        users, features = self.places(pairs)
+        inside = (users >= 0) & (features >= 0)
+        features.fill(0)
+        return np.where(inside, users * self.columns, -1)
+
+
+def matrix_of(spec: ProjectionSpec, key: Key | None, scope: tuple[str, str]) -> Matrix:
+    """The matrix of one sketch.
+
+    A public matrix is shared by all sketches of a process. A secret one belongs to one name, revision and window: the
+    partitions of a window share it, and nothing else does.
+
+    Args:
+        spec: of the sketch.
+        key: for a secret matrix.
+        scope: (name, window) of a secret matrix, as of `secret_scope`.
+    """
+    if spec.matrix_seed == "public":
+        return _shared(spec.projection_matrix())
+    assert key is not None
+    return spec.projection_matrix(secret_seed(key, spec, *scope))
+
+
+def secret_scope(origin: Origin) -> tuple[str, str]:
+    """(name, window) for which one secret matrix is made.
+
+    Args:
+        origin: of the sketch.
+    """
+    window = "" if origin.window is None else f"{origin.window[0]}..{origin.window[1]}"
+    return f"{origin.revision}:{origin.name}", window
+
+
+@lru_cache(maxsize=MATRICES)
+def _shared(matrix: Matrix) -> Matrix:
+    """The one object for equal public matrices, which keeps its rows."""
+    return matrix

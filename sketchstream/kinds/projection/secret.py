@@ -1,0 +1,191 @@
+"""The ledger of a sketch whose matrix is secret: its costs are means of mu^2, its losses hold on average over matrices.
+
+In: layers and looks as they happen. Out: `SecretLoss`, plain data for headers. Touches: nothing.
+Source: docs/theory/projection.md, theorems 4 and 5.
+
+Given the matrix, noise of parameter sigma2 has mu^2 = |z R|^2 / sigma2, whose mean over matrices is the cost: the
+squared norm of the unit's row, times k, times the variance of an entry, over sigma2. A loss is no single mu^2, so these
+losses do not add up with others: sums of them have no bound here, except over sketches with matrices of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import NoReturn
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA, checked
+from sketchstream.kinds.projection.calibration import TABLE_EXCESS, sub_gaussian_delta, sub_gaussian_epsilon
+from sketchstream.privacy.gaussian import EpsilonAtDelta, GaussianLoss, Part, Smoothed, UnitShift
+from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.history import History
+from sketchstream.spec import Epsilon, exact_rational
+
+ROUNDING = Fraction(4)
+"""Variance of the rounding with which noise on the integers is compared; others gain nothing here."""
+STEP = 1e-7
+"""Relative amount by which an epsilon is raised until its certificate holds; doubled each time."""
+FARTHEST = 1e4
+"""Epsilons above this are no bound."""
+
+NOTHING = Smoothed(ROUNDING, Fraction(0), 0.0)
+"""The bound of a loss of nothing."""
+
+
+@dataclass(frozen=True)
+class SecretShift(UnitShift):
+    """How far one unit moves a state with a secret matrix, on average over matrices.
+
+    Args:
+        columns: k, the degrees of freedom of the squared shift.
+    """
+
+    columns: int = 1
+
+    @classmethod
+    def mean(cls, norm2: Fraction, columns: int, entry_variance: int) -> SecretShift:
+        """The shift of rows up to a norm.
+
+        Args:
+            norm2: largest squared norm of the unit's row, lattice units.
+            columns: k.
+            entry_variance: E[R_jc^2].
+        """
+        return cls((Part(norm2 * columns * entry_variance, columns),), (), columns)
+
+
+@dataclass(frozen=True)
+class SecretLoss(GaussianLoss):
+    """What a unit loses where the matrix is secret.
+
+    Whoever takes it for the loss of a known matrix finds mu^2 infinite and no bound of delta.
+
+    Args:
+        mean: mean of mu^2 over matrices, on the real numbers; infinite where nothing hides the unit.
+        bound: the same for noise on the integers.
+        columns: k.
+    """
+
+    mean: Fraction | float = 0
+    bound: Smoothed = NOTHING
+    columns: int = 1
+
+    @classmethod
+    def average(cls, loss: GaussianLoss, columns: int) -> SecretLoss:
+        """The loss whose mean is that of a ladder.
+
+        Args:
+            loss: with means for mu^2.
+            columns: k.
+        """
+        bound = next(one for one in loss.smoothed if one.rounding == ROUNDING)
+        closed = GaussianLoss.without_bound_of_delta(math.inf)
+        return cls(closed.mu2, closed.smoothed, None, loss.mu2, bound, columns)
+
+    def __add__(self, other: GaussianLoss) -> GaussianLoss:
+        """No bound, unless one of them is nothing."""
+        if not self.mean or (not isinstance(other, SecretLoss) and not other.mu2):
+            return other if not self.mean else self
+        if isinstance(other, SecretLoss) and not other.mean:
+            return self
+        return GaussianLoss.without_bound_of_delta(math.inf)
+
+    __radd__ = __add__
+
+    def times(self, number: int) -> SecretLoss:
+        """The loss to so many sketches alike, each with a matrix and noise of its own: as many columns more.
+
+        Args:
+            number: at least 1.
+        """
+        bound = Smoothed(self.bound.rounding, self.bound.mu2 * number, self.bound.kappa * number)
+        return SecretLoss(self.mu2, self.smoothed, None, self.mean * number, bound, self.columns * number)
+
+    def delta(self, epsilon: Epsilon) -> float:
+        """Smallest delta that is known to hold at this epsilon.
+
+        Args:
+            epsilon: at least 0.
+        """
+        eps = float(exact_rational(epsilon, "epsilon must be at least 0"))
+        if isinstance(self.bound.mu2, float) or self.bound.kappa > 1:
+            return 1.0
+        return _delta(eps, self.bound.mu2, self.bound.kappa, self.columns)
+
+    def at(self, delta: Epsilon) -> EpsilonAtDelta:
+        """The least epsilon that is known to hold at this delta, rounded up.
+
+        Args:
+            delta: from 1e-300 to 0.5.
+
+        Raises:
+            SpecError: delta is outside that range.
+        """
+        target = checked(delta, "delta", (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]"))
+        bound = self.bound
+        if isinstance(self.mean, float) or isinstance(bound.mu2, float) or bound.kappa > 1:
+            return EpsilonAtDelta(math.inf, float(target), math.inf, "none")
+        if not self.mean:
+            return EpsilonAtDelta(0.0, float(target), 0.0, "none")
+        found = _epsilon(target, bound.mu2, bound.kappa, self.columns)
+        plain = _epsilon(target, self.mean, 0.0, self.columns)
+        return EpsilonAtDelta(found, float(target), plain, "smoothing", bound.kappa, bound.rounding)
+
+
+@dataclass(frozen=True)
+class SecretLedger(GaussianLedger):
+    """Layers and looks of one sketch with a secret matrix, and the publication that is promised. No releases."""
+
+    shift: SecretShift = SecretShift((Part(Fraction(1), 1),))
+
+    def propose(self, cost: Fraction) -> NoReturn:
+        """Refused: a stream that reacts to a release would depend on the matrix.
+
+        Args:
+            cost: of the release.
+
+        Raises:
+            SpecError: always.
+        """
+        del cost
+        msg = (
+            "a sketch with matrix_seed = 'secret' is published once, by seal: a stream that reacts to a release would "
+            "depend on the matrix; use matrix_seed = 'public' for releases"
+        )
+        raise SpecError(msg)
+
+    def affordable(self) -> Fraction:
+        """No release is."""
+        return Fraction(0)
+
+    def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> SecretLoss:
+        """The loss of a history, over all matrices."""
+        ladder = super()._loss_of(history, look=look, since=since)
+        return SecretLoss.average(ladder, self.shift.columns)
+
+
+@lru_cache(maxsize=4096)
+def _delta(epsilon: float, mean: Fraction, kappa: float, columns: int) -> float:
+    """Theorem 5 for noise on the integers: within e^kappa of a Gaussian history, whatever the matrix."""
+    if not mean:
+        return 0.0 if epsilon >= 2 * kappa else -math.expm1(epsilon - 2 * kappa)
+    scale = math.sqrt(mean / columns) * (1 + float(TABLE_EXCESS) / 2)
+    inner = epsilon - 2 * kappa
+    found = sub_gaussian_delta(max(inner, 0.0), scale, columns)
+    return min(1.0, math.exp(kappa) * (found - math.expm1(min(inner, 0.0))) * (1 + 1e-12))
+
+
+@lru_cache(maxsize=256)
+def _epsilon(delta: Fraction, mean: Fraction, kappa: float, columns: int) -> float:
+    """An epsilon with `_delta` at most delta: found by a search without certificates, then raised until it has one."""
+    scale = math.sqrt(mean / columns) * (1 + float(TABLE_EXCESS) / 2)
+    found = 2 * kappa + sub_gaussian_epsilon(float(delta) * math.exp(-kappa), scale, columns)
+    step = STEP
+    while _delta(found, mean, kappa, columns) > delta:
+        if found > FARTHEST:
+            return math.inf
+        found, step = found * (1 + step) + step * step, 2 * step
+    return found
