@@ -99,14 +99,18 @@ def reduce_matrix(matrix: Floats) -> Reduced:
 
 
 def reduce(workload: Workload) -> Reduced:
-    """The row space of a workload; from its Gram matrix where there are many more queries than cells.
+    """The row space of a workload; from its Gram matrix where the queries are named, or many more than the cells.
+
+    The Gram matrix of named queries is exact and not too badly conditioned; it takes a quarter of the time.
 
     Raises:
         SpecError: the rank exceeds 4096.
     """
     if any(all(factor.name in FULL_RANK for factor in product) for product in workload.products):
         _require_rank(workload.size)
-    if workload.writable and workload.count <= 4 * workload.size:
+    named = all(factor.matrix is None for product in workload.products for factor in product)
+    fewer = workload.count < workload.size if named else workload.count <= 4 * workload.size
+    if workload.writable and fewer:
         return reduce_matrix(workload.dense())
     if workload.size > MAX_RANK:
         msg = f"a workload of more than {MAX_RANK} cells may ask 4 queries a cell, found {workload.count} queries"
