@@ -1,7 +1,8 @@
 """What all tests share: one hypothesis profile, the same examples in every run; one broker for those that need one.
 
 In: nothing. Out: the fixture `kafka`, and those of `helpers.commands`; the mark `kafka` on every test that asks for a
-broker's fixture. Touches: hypothesis's settings.
+broker's fixture. Touches: hypothesis's settings, threads of
+the linear algebra.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests run side by side: threads that wait for a core spin
 
 hypothesis.settings.register_profile("commit", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("commit")

@@ -103,15 +103,18 @@ class Answers:
     def rows(self, level: float = 0.95) -> Iterator[dict[str, Any]]:
         """One flat row for each answer: its table, the label of each column, value, stderr, ends of the interval.
 
+        All rows have the same fields; a column that a table sums over is None.
+
         Args:
             level: of the interval; projected answers have none.
         """
         low, high = (None, None) if self.projected is not None else self.interval(level)
+        columns = dict.fromkeys(axis.column for table in self.tables for axis in table.axes)
         for table in self.tables:
             for place in range(table.count):
                 at = table.offset + place
                 places = np.unravel_index(place, table.shape) if table.axes else ()
-                row: dict[str, Any] = {"table": table.name}
+                row: dict[str, Any] = {"table": table.name, **columns}
                 for axis, index in zip(table.axes, places, strict=True):
                     row[axis.column] = axis.labels[int(index)]
                 row |= {"value": float(self.values[at]), "stderr": float(self.stderr[at])}

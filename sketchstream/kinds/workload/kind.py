@@ -93,6 +93,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
     name = "workload"
     answer = "estimate"
     partitions = "merge"
+    measure = "cost"
     spec_type = WorkloadSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> WorkloadSpec:

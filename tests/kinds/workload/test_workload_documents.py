@@ -9,9 +9,23 @@ import pytest
 
 PAGE = (Path(__file__).parents[3] / "docs" / "theory" / "workload.md").read_text()
 
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_recipe_of_the_theory_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    (recipe,) = BLOCKS[1:]
+    exec(recipe, names)
+    assert (tmp_path / "flights.sealed").exists()
+    assert names["by_hour"].shape == (3, 4)  # type: ignore[attr-defined]
+    assert "Not protected" in capsys.readouterr().out
+
 
 def test_the_example_of_the_theory_page_gives_the_numbers_in_its_comments() -> None:
-    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    block = BLOCKS[0]
     names: dict[str, object] = {}
     checked = 0
     for line in block.splitlines():
