@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from sketchstream import kinds
 from sketchstream.config.loader import Config
 from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.rules import Rules
@@ -69,7 +70,7 @@ def file_layout(config: Config) -> Layout:
 
 def wanted_fields(config: Config) -> Wanted:
     """The fields that a configuration names, to be compared with a sample of its input."""
-    limits = [plan.spec.max_weight for plan in config.sketches if plan.spec.modulus is None]
+    limits = [most for plan in config.sketches if (most := kinds.of(plan.spec).most_weight(plan.spec)) is not None]
     return Wanted(
         item=config.input.item,
         weight=config.input.weight,

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.kinds import planned
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.privacy.deployment import planned
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Loss, Promise
 from sketchstream.spec import ClosedDomain, OpenDomain
 

@@ -167,7 +167,8 @@ def check_limit(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
     except SpecError as error:
         yield str(error)
         return
-    worst = {plan.name: max(plan.spec.epsilon, plan.spec.epsilon_publish) for plan in plans}
+    specs: dict[str, Any] = {plan.name: plan.spec for plan in plans}
+    worst = {name: max(spec.epsilon, getattr(spec, "epsilon_publish", 0)) for name, spec in specs.items()}
     for name, epsilon in worst.items():
         if epsilon > limit:
             yield f'sketch "{name}": epsilon {epsilon} is above privacy.max_epsilon = {limit}'

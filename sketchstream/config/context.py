@@ -30,7 +30,7 @@ def context(
         retention_ms: how long the input topic keeps records; `math.inf` for ever, None: not known.
         counts: distinct numbers of partitions that were valid while the window was open.
     """
-    from sketchstream.privacy.deployment import planned
+    from sketchstream.kinds import planned
     from sketchstream.privacy.guarantee import Beside, Context
 
     letters: Literal["payload", "envelope"] = "payload" if config.input.dead_letter_payload else "envelope"

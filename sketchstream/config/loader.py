@@ -33,11 +33,11 @@ if TYPE_CHECKING:
         InputTable,
         OutputTable,
         PrivacyTable,
-        QualityTable,
         StoreTable,
         WorkerTable,
     )
     from sketchstream.hashing import Key
+    from sketchstream.kinds.tables import QualityTable
     from sketchstream.privacy.composition import Losses
     from sketchstream.quality import Rule
     from sketchstream.stream.partitioner import Partitioner
@@ -319,7 +319,7 @@ class Config:
     def _planned(self) -> list[Planned]:
         """The sketches, as far as budgets go."""
         from sketchstream.config.budget import Planned
-        from sketchstream.privacy.deployment import planned
+        from sketchstream.kinds import planned
 
         return [Planned(plan.name, plan.calendar, planned(plan.spec)) for plan in self.sketches]
 

@@ -7,29 +7,27 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sketchstream.config import checks
 from sketchstream.errors import ConfigError, SpecError
-from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import ClosedDomain, Item, NoPrivacyWarning, OpenDomain
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.windows import Calendar, Width
 
 if TYPE_CHECKING:
-    from sketchstream.config.schema import DomainTable, FileTable, InputTable, SketchTable
+    from sketchstream.config.schema import FileTable
+    from sketchstream.kinds.tables import Around, DomainTable, SketchTable
 
-EPSILON_RECORDS = "1/10"
-"""Default of `epsilon_records`."""
 SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
 
 def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[SketchPlan | None, list[str]]:
     """One block as spec and calendar, or everything that is wrong with it."""
     given = table.input
-    mistakes = list(_check_partitions(block, table))
+    around = _around(table)
+    mistakes = list(block.check(around))
     calendar: Calendar | None = None
     domain: ClosedDomain | OpenDomain | None = None
     try:
@@ -43,22 +41,7 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[Ske
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NoPrivacyWarning)
         try:
-            spec = ProfileSpec(
-                epsilon=block.epsilon,
-                unit=block.unit,
-                domain=domain or OpenDomain(1024),
-                max_count=block.max_count,
-                modulus=block.modulus,
-                max_weight=block.max_weight,
-                publish=block.publish,
-                epsilon_publish=block.epsilon_publish,
-                intrusion=block.intrusion,
-                bits=block.bits,
-                total_share=block.total_share,
-                counted=_counted(block, given),
-                max_total=block.max_total,
-                epsilon_records=_epsilon_records(block, given),
-            )
+            spec = block.to_spec(domain, around)
         except (SpecError, ConfigError) as error:
             mistakes.append(str(error))
     if mistakes or calendar is None:
@@ -68,47 +51,18 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[Ske
     return SketchPlan(block.name, spec, calendar), []
 
 
-def _check_partitions(block: SketchTable, table: FileTable) -> Iterator[str]:
-    """A sketch against how the topic is partitioned."""
+def _around(table: FileTable) -> Around:
+    """What sketches must know of the input."""
+    from sketchstream.kinds.tables import Around
+
     given = table.input
-    if given.partitioned_by == "none":
-        if block.unit == "item":
-            yield (
-                "unit = 'item' needs input.partitioned_by = 'item': an item in several partitions would lose "
-                "epsilon in each of them"
-            )
-        elif block.publish != "state":
-            yield (
-                "input.partitioned_by = 'none' needs publish = 'state' (with intrusion = true or false): partitions "
-                "that share items can only be merged"
-            )
-    if block.unit == "item" and given.topic is not None and given.partitioner == "unchecked":
-        yield (
-            "unit = 'item' needs a partitioner that is checked, not 'unchecked': an item in several partitions would "
-            "lose epsilon in each of them; `sketchstream validate` finds it"
-        )
-
-
-def _counted(block: SketchTable, given: InputTable) -> bool | None:
-    """Whether events are counted apart from their weights: by default where records carry weights."""
-    if block.counted is None and given.weight is not None and block.unit == "event":
-        return None if block.total_share in ("0", "0.0") else True
-    return block.counted
-
-
-def _epsilon_records(block: SketchTable, given: InputTable) -> str:
-    """Noise of the number of records admitted: by default where a record holds one event, and the unit is the event.
-
-    A packed record holds any number of events, so that no share of records could be judged from events counted.
-    """
     form = given.format if given.topic is not None else checks.file_format(given.format, given.file or "")
-    packed = form in ("packed", "msgpack")
-    if block.epsilon_records is None:
-        return "0" if packed or block.unit == "item" else EPSILON_RECORDS
-    if packed and block.epsilon_records != "0":
-        msg = "epsilon_records needs records of one event each; leave it out where records are packed"
-        raise ConfigError(msg)
-    return block.epsilon_records
+    return Around(
+        partitioned_by=given.partitioned_by,
+        unchecked=given.topic is not None and given.partitioner == "unchecked",
+        weights=given.weight is not None,
+        packed=form in ("packed", "msgpack"),
+    )
 
 
 def _domain(table: DomainTable, item_type: str, folder: Path) -> ClosedDomain | OpenDomain:

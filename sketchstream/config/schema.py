@@ -9,8 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field, PlainValidator
 
+from sketchstream.kinds.gaussian.table import GaussianTable
+from sketchstream.kinds.profile.table import ProfileTable
+from sketchstream.kinds.tables import DomainTable, Number, QualityTable, SketchTable, Table, read_block
 from sketchstream.stream.partitioner import FORMER, Partitioner
 from sketchstream.stream.units import duration_ms, size_bytes
 
@@ -23,24 +26,12 @@ def _idle(value: object) -> int | None:
     return None if value == "off" or value is None else duration_ms(value)
 
 
-def _text(value: object) -> object:
-    """Numbers are taken as their text where a text is wanted: epsilon = 1 means epsilon = "1"."""
-    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
-
-
 def _partitioner(value: object) -> object:
     """Names of earlier releases under their present spelling."""
     return FORMER.get(value, value) if isinstance(value, str) else value
 
 
-Number = Annotated[str, BeforeValidator(_text)]
 PartitionerName = Annotated[Literal[Partitioner, "unchecked"], BeforeValidator(_partitioner)]
-
-
-class Table(BaseModel):
-    """A table of the file: unknown keys are errors, nothing changes after reading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
 
 class InputTable(Table):
@@ -119,52 +110,6 @@ class WorkerTable(Table):
     raw: bool = True
 
 
-class DomainTable(Table):
-    """`domain` of a sketch: open (slots, levels) or closed (size or items_file)."""
-
-    slots: int | None = None
-    levels: int | None = None
-    size: int | None = None
-    items_file: Path | None = None
-    sample_rate: Number | None = None
-
-
-Share = Annotated[float, Field(gt=0, lt=1)]
-
-
-class QualityTable(Table):
-    """`[quality]`, or `quality` of a sketch: the share of records a window may lose before its answers say so."""
-
-    warn: Share = 0.005
-    warn_alarm: Share = 1e-3
-    incomplete: Share = 0.02
-    incomplete_alarm: Share = 1e-5
-
-
-class SketchTable(Table):
-    """One `[[sketch]]`."""
-
-    name: str
-    window: str
-    timezone: str = "UTC"
-    kind: Literal["profile"] = "profile"
-    epsilon: Number
-    unit: Literal["event", "item"] = "event"
-    domain: DomainTable
-    max_count: int | None = None
-    epsilon_publish: Number | None = None
-    publish: Literal["histogram", "state"] = "histogram"
-    intrusion: bool | None = None
-    modulus: int | None = None
-    max_weight: int = 1
-    bits: int = 32
-    total_share: Number | None = None
-    counted: bool | None = None
-    max_total: int | None = None
-    epsilon_records: Number | None = None
-    quality: QualityTable | None = None
-
-
 class FileTable(Table):
     """The whole file."""
 
@@ -176,7 +121,9 @@ class FileTable(Table):
     privacy: PrivacyTable = PrivacyTable()
     quality: QualityTable = QualityTable()
     worker: WorkerTable = WorkerTable()
-    sketch: Annotated[tuple[SketchTable, ...], Field(min_length=1, max_length=64)]
+    sketch: Annotated[
+        tuple[Annotated[SketchTable, PlainValidator(read_block)], ...], Field(min_length=1, max_length=64)
+    ]
 
 
 TABLES: dict[str, type[Table]] = {
@@ -188,7 +135,8 @@ TABLES: dict[str, type[Table]] = {
     "budget": BudgetTable,
     "quality": QualityTable,
     "worker": WorkerTable,
-    "sketch": SketchTable,
+    "sketch": ProfileTable,
+    "gaussian": GaussianTable,
     "domain": DomainTable,
 }
-"""Tables by their names, `[kafka]` apart, whose keys are Kafka's."""
+"""Tables by their names in the documentation, `[kafka]` apart, whose keys are Kafka's. "sketch" is that of profiles."""

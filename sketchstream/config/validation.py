@@ -27,6 +27,7 @@ STAND_IN: Final[Mapping[str, Any]] = {
     "name": "stand-in",
     "window": "1d",
     "epsilon": "1",
+    "delta": "1e-6",
     "domain": {"slots": 1024},
     "file": "stand-in",
     "input": {},
@@ -87,7 +88,7 @@ def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> s
     kind, loc, value = error["type"], tuple(error["loc"]), error["input"]
     path = _spelled(loc, data)
     if kind == "extra_forbidden":
-        near = _near(loc)
+        near = _near(loc, data)
         parent = path.rpartition(".")[0]
         hint = f"; did you mean {parent + '.' if parent else ''}{near}?" if near else ""
         return f"unknown key {path}{hint}"
@@ -128,7 +129,7 @@ def _mend(data: dict[str, Any], kind: str, loc: Path, unclear: set[str]) -> None
         return
     if kind == "extra_forbidden" and isinstance(place, dict):
         value = place.pop(str(last), None)
-        near = _near(loc)
+        near = _near(loc, data)
         if near is not None and near not in place:
             place[near] = value
         else:
@@ -138,12 +139,24 @@ def _mend(data: dict[str, Any], kind: str, loc: Path, unclear: set[str]) -> None
         data["sketch"] = [data["sketch"]]
         return
     unclear.add(_key(loc))
+    if loc[0] == "sketch" and last == "kind" and isinstance(place, dict):
+        _mend_kind(place)
+        return
     if isinstance(place, dict):
         place.pop(str(last), None)
-        if str(last) in STAND_IN and (kind == "missing" or _needed(loc)):
+        if str(last) in STAND_IN and (kind == "missing" or _needed(loc, data)):
             place[str(last)] = copy.deepcopy(STAND_IN[str(last)])
     elif isinstance(last, int):
         place[last] = copy.deepcopy(STAND_IN["sketch"][0])
+
+
+def _mend_kind(block: dict[str, Any]) -> None:
+    """Read a block of an unknown kind as the kind that its name, or else its keys, are nearest to."""
+    from sketchstream.kinds.tables import names, table_of
+
+    near = difflib.get_close_matches(str(block.get("kind")), names(), n=1, cutoff=0.6)
+    fits = {name: len(block.keys() & set(table.model_fields)) for name in names() if (table := table_of(name))}
+    block["kind"] = near[0] if near else max(fits, key=lambda name: fits[name])
 
 
 def _key(loc: Path) -> str:
@@ -153,16 +166,16 @@ def _key(loc: Path) -> str:
     return ".".join(str(part) for part in loc)
 
 
-def _needed(loc: Path) -> bool:
+def _needed(loc: Path, data: Mapping[str, Any]) -> bool:
     """Whether the key at this place has no default."""
-    model = _model(loc[:-1])
+    model = _model(loc[:-1], data)
     field = model.model_fields.get(str(loc[-1]))
     return field is not None and field.is_required()
 
 
-def _near(loc: Path) -> str | None:
+def _near(loc: Path, data: Mapping[str, Any]) -> str | None:
     """The known key that an unknown one is probably meant to be."""
-    near = difflib.get_close_matches(str(loc[-1]), list(_model(loc[:-1]).model_fields), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(str(loc[-1]), list(_model(loc[:-1], data).model_fields), n=1, cutoff=0.6)
     return near[0] if near else None
 
 
@@ -177,12 +190,18 @@ def _spelled(loc: Path, data: Mapping[str, Any]) -> str:
     return ".".join(parts)
 
 
-def _model(loc: Path) -> type[BaseModel]:
-    """The table at this place of the file."""
+def _model(loc: Path, data: Mapping[str, Any]) -> type[BaseModel]:
+    """The table at this place of the file; of a sketch, that of its kind."""
     from sketchstream.config import schema
+    from sketchstream.kinds.tables import table_of
 
     model: type[BaseModel] = schema.FileTable
     for part in loc:
         if isinstance(part, str) and part in schema.TABLES:
             model = schema.TABLES[part]
+    if len(loc) == 2 and loc[0] == "sketch":  # the block itself
+        blocks, number = data.get("sketch"), loc[1]
+        block = blocks[number] if isinstance(blocks, list) and isinstance(number, int) else None
+        kind = block.get("kind", "profile") if isinstance(block, dict) else "profile"
+        model = table_of(kind) or model
     return model

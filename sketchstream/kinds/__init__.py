@@ -75,6 +75,11 @@ def read_spec(data: Mapping[str, Any], items: Sequence[Item] | None = None) -> A
     return named(data.get("kind")).read_spec(data, items)
 
 
+def planned(spec: Any) -> Any:
+    """The ledger that a sketch of this spec will begin with."""
+    return of(spec).ledger(spec, b"")
+
+
 def register(kind: Kind[Any]) -> None:
     """Add a kind that is not part of this package; the command line and bytes know it from then on.
 

@@ -202,6 +202,8 @@ class Kind(ABC, Generic[S]):
     slots_are_items: ClassVar[bool] = False
     """Whether answers name items: then what is published says by which rule the items of a partition have slots, and
     `estimate` takes `kept`, a mask of them for each part."""
+    table: ClassVar[str] = ""
+    """Module of its `[[sketch]]` in configuration files, whose `TABLE` is the model; empty: it cannot be configured."""
     measure: ClassVar[str] = "epsilon"
     """What costs are, in the kind's ledger."""
     spec_type: type[S]
@@ -448,6 +450,10 @@ class Kind(ABC, Generic[S]):
         """The answers, for kinds that give estimates."""
         del published, options
         raise self._answers("estimate")
+
+    def planned_epsilon(self, spec: S) -> float:
+        """The epsilon of that loss, at the spec's delta where the kind has one."""
+        return float(self.planned_loss(spec))
 
     def planned_loss(self, spec: S) -> Loss | Any:
         """The loss of a sketch of this spec that is sealed and never looked at otherwise."""

@@ -31,14 +31,13 @@ from sketchstream.privacy.gaussian import ROUNDINGS, GaussianLoss, Smoothed
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.guarantee import approximate
 from sketchstream.privacy.history import History
-from sketchstream.privacy.ledger import LayerEntry, Ledger, Loss, Promise, show
+from sketchstream.privacy.ledger import Ledger, Loss, show
 from sketchstream.privacy.looks import event_losses, item_loss
 from sketchstream.privacy.measures import PureEpsilon, concentrated
 from sketchstream.privacy.zcdp import DELTA
 from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.published import Release, SealedState
 
 _DELTA = str(DELTA)
@@ -150,15 +149,6 @@ def _public(ledger: AnyLedger) -> History:
     """The history that counts: without copies, with the promised publication."""
     history = ledger.history.without_copies()
     return history if history.seal is not None else history.sealed_by(*ledger.promised.entries(ledger.max_weight))
-
-
-def planned(spec: ProfileSpec) -> Ledger:
-    """The ledger that a sketch of this spec will begin with."""
-    law = "discrete-laplace" if spec.unit == "event" else "randomized-response"
-    layer = LayerEntry(b"", law, spec.epsilon, spec.max_weight)
-    return Ledger.create(
-        spec.unit, spec.max_weight, layer, Promise.of(spec.publish, spec.epsilon_publish, spec.intrusion)
-    )
 
 
 @dataclass(frozen=True)
@@ -335,11 +325,11 @@ class Deployment:
         """Records of states that were copied and published more than once: an incident."""
         return [record for record in self.records if record.copies]
 
-    def require_room(self, specs: Mapping[str, ProfileSpec], items_again: Losses | None = None) -> None:
-        """Refuse to count the same events once more, by sketches of these specs, beyond the limit or the budget.
+    def require_room(self, ledgers: Mapping[str, AnyLedger], items_again: Losses | None = None) -> None:
+        """Refuse to count the same events once more, by sketches with these ledgers, beyond the limit or the budget.
 
         Args:
-            specs: of the sketches.
+            ledgers: that the sketches begin with.
             items_again: what they cost an item in one period.
 
         Raises:
@@ -360,7 +350,7 @@ class Deployment:
                 raise BudgetError(msg, asked=asked, spent=spent, limit=self.budget.epsilon)
         if self.limit is None:
             return
-        recount = [Record(name, 0, None, None, (), planned(specs[name])) for name in specs]
+        recount = [Record(name, 0, None, None, (), ledgers[name]) for name in ledgers]
         total, more = self.total(), _event_total(recount, Record.event)
         spent = total.event_at(_DELTA).epsilon if total.event_gaussian.mu2 else total.event
         if spent + more > self.limit:

@@ -70,8 +70,10 @@ class Beside:
     window_ms: int | None
 
     @classmethod
-    def of(cls, name: str, ledger: Ledger, window_ms: int | None) -> Beside:
-        """What a ledger says of a sketch."""
+    def of(cls, name: str, ledger: Any, window_ms: int | None) -> Beside:
+        """What a ledger says of a sketch; noise that is not pure has no pure bound."""
+        if not isinstance(ledger, Ledger):
+            return cls(name, math.inf, math.inf, window_ms)
         event = max((gap.loss for gap in ledger.loss_by_gap()), default=Fraction(0))
         return cls(name, event, ledger.loss() if ledger.unit == "item" else math.inf, window_ms)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sketchstream import kinds
 from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError, SpecError, VersionError
-from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream import window_ranges
@@ -291,11 +292,11 @@ def _restore_specs(state: PartitionState, manifest: Mapping[str, Any], peers: Se
                 state.former_specs[plan.name] = spec
 
 
-def _spec(described: Mapping[str, Any], plan: SketchPlan | None) -> ProfileSpec | None:
+def _spec(described: Mapping[str, Any], plan: SketchPlan | None) -> Spec | None:
     """A spec again, with the items of the configured one where it lists the same; None where the list is another."""
     items = None if plan is None else getattr(plan.spec.domain, "items", None)
     try:
-        found = ProfileSpec.from_dict(described, items)
+        found = kinds.read_spec(described, items)
     except SpecError:
         return None
     return None if items is None and isinstance(found.domain, ClosedDomain) and found.domain.listed else found
@@ -307,7 +308,7 @@ def _restore_sketch(state: PartitionState, track: Track, data: bytes, slots_for:
 
     plan, key = track.plan, state.rules.key
     header, _ = wire.unpack(data, None)
-    same = plan is not None and ProfileSpec.from_dict(header["spec"]).fingerprint == plan.spec.fingerprint
+    same = plan is not None and kinds.read_spec(header["spec"]).fingerprint == plan.spec.fingerprint
     if same:
         assert plan is not None
         return Sketch.from_bytes(data, key, spec=plan.spec, keep=state.slots.keep(plan.spec, slots_for))

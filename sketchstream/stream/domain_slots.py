@@ -7,7 +7,7 @@ sketches of the windows it is given.
 from __future__ import annotations
 
 from sketchstream import kinds
-from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.outcome import Mask
 from sketchstream.stream.partitioner import kept
@@ -28,7 +28,7 @@ class DomainSlots:
         self._partition = partition
         self._masks: dict[tuple[bytes, tuple[int, ...]], Mask] = {}
 
-    def keep(self, spec: ProfileSpec, counts: tuple[int, ...]) -> Mask | None:
+    def keep(self, spec: Spec, counts: tuple[int, ...]) -> Mask | None:
         """Items that have slots here under these partition counts; None: all have, or the domain is open."""
         apart = kinds.of(spec).partitions == "stack"
         if self._rules.partitioner is None or not apart or not isinstance(spec.domain, ClosedDomain):

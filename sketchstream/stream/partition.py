@@ -20,9 +20,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from sketchstream import kinds
 from sketchstream.errors import BrokerError
 from sketchstream.items import Items
-from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.kinds.interface import Spec
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
@@ -68,7 +69,7 @@ class PartitionState:
         self._partial = False
         self._rewound = False
         self.begins = NO_TIME
-        self.former_specs: dict[str, ProfileSpec] = {}
+        self.former_specs: dict[str, Spec] = {}
         self._answers: dict[CountNeeded, int | None] = {}
         self._changed = True
 
@@ -263,6 +264,7 @@ class PartitionState:
                 window=(start, end),
                 partition=self.partition,
                 partitions=counts,
+                partitioner=self.rules.partitioner if keep is not None and kinds.of(spec).slots_are_items else None,
             )
             sketch = Sketch.create(spec, self.rules.key, origin=origin, keep=keep)
             window = OpenWindow(start, end, sketch, counts, slots_for=counts)
@@ -271,7 +273,7 @@ class PartitionState:
         track.last = window
         return window
 
-    def _spec(self, plan: SketchPlan, start: int) -> ProfileSpec:
+    def _spec(self, plan: SketchPlan, start: int) -> Spec:
         """What a window that starts then is: a changed configuration takes effect at one time in all partitions."""
         former = self.former_specs.get(plan.name)
         return plan.spec if former is None or start >= self.begins else former

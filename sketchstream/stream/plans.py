@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream import kinds
+from sketchstream.kinds.interface import Spec
 from sketchstream.stream.windows import Calendar
 
 
@@ -17,15 +18,18 @@ class SketchPlan:
     """One `[[sketch]]`: its name, what it is, and its windows."""
 
     name: str
-    spec: ProfileSpec
+    spec: Spec
     calendar: Calendar = field(compare=False)
 
     @property
-    def loss(self) -> Fraction:
-        """The most that one event (or item) loses by what one window publishes, as the ledger has it."""
-        from sketchstream.privacy.deployment import planned
+    def loss(self) -> float:
+        """The most that one event (or item) loses by what one window publishes: epsilon, at the kind's delta if any."""
+        return kinds.of(self.spec).planned_epsilon(self.spec)
 
-        return Fraction(planned(self.spec).loss())
+    @property
+    def epsilon_records(self) -> Fraction:
+        """Noise of numbers of records, which are functions of envelopes; 0: no such number is kept."""
+        return Fraction(getattr(self.spec, "epsilon_records", 0))
 
     def open_windows(self, behind_ms: int) -> int:
         """Most windows that are open at once in one partition.

@@ -58,7 +58,7 @@ class LateCount:
     @classmethod
     def of(cls, plan: SketchPlan | None) -> LateCount:
         """A new one for a sketch, with its first draw."""
-        count = cls(Fraction(0) if plan is None else plan.spec.epsilon_records)
+        count = cls(Fraction(0) if plan is None else plan.epsilon_records)
         count.draw()
         return count
 

@@ -12,6 +12,7 @@ import pytest
 
 from helpers import json_schema
 from helpers.commands import Run
+from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 from helpers.paths import ROOT
 
 SCHEMA = json.loads((ROOT / "docs" / "estimate.schema.json").read_text())
@@ -118,3 +119,32 @@ def test_options_of_another_kind_are_refused(run: Run, tmp_path: Path) -> None:
         done = run("create", "-o", tmp_path / "s", "--epsilon", "1", "--size", "9", *options)
         assert done.code not in (0, 70), options
         assert said in done.err
+
+
+def test_a_window_that_a_worker_published_is_answered_under_its_name(run: Run, tmp_path: Path) -> None:
+    records = [{"ts": 1_357_000_000_000 + number, "user": number % 4} for number in range(400)]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (tmp_path / "c.toml").write_text(
+        f"""{EVENTS_FILE}close_at_end = true{SEALED_DIRECTORY}[[sketch]]
+name = "flights"
+kind = "gaussian"
+window = "1d"
+epsilon = 9
+delta = "1e-3"
+domain = {{ size = 20 }}
+"""
+    )
+    assert run("validate", "-c", "c.toml").code == 0
+    done = run("worker", "-c", "c.toml")
+    assert done.code == 0, done.err
+    asked = run("estimate", "-c", "c.toml", "--sketch", "flights", "--item", "3", "--top", "4", "--format", "json")
+    assert asked.code == 0, asked.err
+    data = json.loads(asked.out)
+    assert data["complete"] is True
+    assert [abs(one["value"] - 100) < 15 for one in data["answers"]] == [True] * 5
+    assert "mu^2" in data["guarantee"]["published"]
+    assert "mu^2" in run("ledger", "-c", "c.toml").out
+    assert "user" not in done.said
+    refused = run("profile", "-c", "c.toml")
+    assert refused.code != 0
+    assert "estimate" in refused.complaint

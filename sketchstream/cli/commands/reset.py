@@ -55,6 +55,7 @@ def command(
     """
     from sketchstream.cli import clusters
     from sketchstream.errors import ConfigError
+    from sketchstream.kinds import planned
     from sketchstream_connectors.published import open_published
 
     config = clusters.load(config_file)
@@ -70,8 +71,8 @@ def command(
     limited = config.privacy.max_epsilon is not None or config.budget is not None
     if limited and (start not in ("end", "committed") or not config.from_kafka):
         with open_published(config) as published:
-            specs = {plan.name: plan.spec for plan in config.sketches}
-            published.deployment().require_room(specs, config.items_in_a_period())
+            ledgers = {plan.name: planned(plan.spec) for plan in config.sketches}
+            published.deployment().require_room(ledgers, config.items_in_a_period())
     if config.from_kafka:
         _topic(config, start, partitions, dry_run, form)
     else:

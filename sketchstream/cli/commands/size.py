@@ -72,8 +72,8 @@ def command(
       sketchstream size --items 1e6 --number distinct --number at_least.5 --error 0.011
     """
     from sketchstream.errors import ConfigError
+    from sketchstream.kinds import planned
     from sketchstream.kinds.profile import planner
-    from sketchstream.privacy.deployment import planned
     from sketchstream.privacy.guarantee import Context, Guarantee
     from sketchstream.stream.windows import Calendar, Width
 

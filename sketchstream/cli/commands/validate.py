@@ -177,15 +177,15 @@ def _look_at_file(config: Config) -> list[str]:
 
 def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_ms: float | None) -> dict[str, Any]:
     """One sketch: what it is, what it costs, what it guarantees here."""
+    from sketchstream import kinds
     from sketchstream.config.context import context
+    from sketchstream.kinds import planned
     from sketchstream.kinds.profile.estimate import laws
-    from sketchstream.privacy.deployment import planned
-    from sketchstream.privacy.guarantee import Guarantee, readers_of_the_topic
-    from sketchstream.privacy.ledger import show as spell
+    from sketchstream.privacy.guarantee import readers_of_the_topic
 
-    spec = plan.spec
+    spec: Any = plan.spec
     around = context(config, plan, partitions=partitions, retention_ms=retention_ms)
-    guarantee = Guarantee.of(spec, planned(spec), around)
+    said = kinds.of(spec).guarantee(spec, planned(spec), around).to_dict()
     facts: dict[str, Any] = {
         "name": plan.name,
         "window": str(plan.calendar.width),
@@ -193,14 +193,16 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
         "epsilon": str(spec.epsilon),
         "epsilon_publish": str(spec.epsilon_publish),
         "slots": spec.domain.size,
-        "publish": spec.publish,
-        "loss": spell(guarantee.published),
-        "loss_with_intrusion": spell(guarantee.looked),
-        "loss_with_all_sketches": spell(guarantee.total),
+        "publish": getattr(spec, "publish", "state"),
+        "loss": said["published"],
+        "loss_with_intrusion": said.get("published_and_one_copy"),
+        "loss_with_all_sketches": said.get("total"),
     }
+    if spec.kind != "profile":
+        facts["kind"] = spec.kind
     if retention_ms is not None:
         facts["readers_of_the_topic"] = readers_of_the_topic(around)
-    if config.input.partitioned_by == "none" and partitions is not None:
+    if config.input.partitioned_by == "none" and partitions is not None and spec.kind == "profile":
         gain = laws.gain([float(spec.epsilon)] * (partitions - 1))
         facts["merge_factor"] = round(gain, 2)
         text = f"sketch {plan.name}: merging {partitions} partitions multiplies the error by up to {gain:.3g}"

@@ -41,6 +41,7 @@ class GaussianKind(Kind[GaussianSpec]):
 
     name = "gaussian"
     slots_are_items = True
+    table = "sketchstream.kinds.gaussian.table"
     measure = "mu^2"
     spec_type = GaussianSpec
 
@@ -178,6 +179,10 @@ class GaussianKind(Kind[GaussianSpec]):
         """In (epsilon, delta) and mu^2."""
         assert isinstance(ledger, GaussianLedger)
         return GaussianGuarantee.of(spec, ledger, context)
+
+    def planned_epsilon(self, spec: GaussianSpec) -> float:
+        """At the spec's delta."""
+        return self.ledger(spec, b"").loss().epsilon(spec.delta)
 
     # What it does.
 

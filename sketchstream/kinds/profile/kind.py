@@ -42,6 +42,7 @@ class ProfileKind(Kind[ProfileSpec]):
 
     name = "profile"
     answer = "profile"
+    table = "sketchstream.kinds.profile.table"
     spec_type = ProfileSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProfileSpec:

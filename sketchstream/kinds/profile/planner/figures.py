@@ -129,7 +129,7 @@ def gain(epsilon: float) -> float:
 
 def losses(spec: ProfileSpec) -> tuple[Fraction | float, Fraction | float]:
     """Loss of one window's publication, and with one unannounced look."""
-    from sketchstream.privacy.deployment import planned
+    from sketchstream.kinds import planned
 
     ledger = planned(spec)
     return ledger.loss(), ledger.loss(intrusion=True)

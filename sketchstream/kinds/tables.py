@@ -1,0 +1,165 @@
+"""One `[[sketch]]` of a configuration file: what all kinds of sketches share, and how each kind's table is found.
+
+In: plain data of a block. Out: a validated table of its kind, which makes a spec. Touches: nothing. Imported only when
+a configuration is read (pydantic is slow to import).
+
+A kind names the module of its table in `Kind.table`; the module's `TABLE` derives from `SketchTable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+
+from sketchstream import kinds
+from sketchstream.spec import ClosedDomain, OpenDomain
+
+EPSILON_RECORDS = "1/10"
+"""Default of `epsilon_records`."""
+
+
+def _text(value: object) -> object:
+    """Numbers are taken as their text where a text is wanted: epsilon = 1 means epsilon = "1"."""
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+Number = Annotated[str, BeforeValidator(_text)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys are errors, nothing changes after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+
+
+class DomainTable(Table):
+    """`domain` of a sketch: open (slots, levels) or closed (size or items_file)."""
+
+    slots: int | None = None
+    levels: int | None = None
+    size: int | None = None
+    items_file: Path | None = None
+    sample_rate: Number | None = None
+
+
+class QualityTable(Table):
+    """`[quality]`, or `quality` of a sketch: the share of records a window may lose before its answers say so."""
+
+    warn: Share = 0.005
+    warn_alarm: Share = 1e-3
+    incomplete: Share = 0.02
+    incomplete_alarm: Share = 1e-5
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a sketch's table must know of the file's input.
+
+    Args:
+        partitioned_by: "item", "none", or None for files.
+        unchecked: whether the topic's partitioner is not checked.
+        weights: whether records carry weights.
+        packed: whether a record holds any number of events.
+    """
+
+    partitioned_by: Literal["item", "none"] | None
+    unchecked: bool
+    weights: bool
+    packed: bool
+
+
+class SketchTable(Table):
+    """One `[[sketch]]`, as far as all kinds have the same keys."""
+
+    name: str
+    window: str
+    timezone: str = "UTC"
+    kind: str = "profile"
+    epsilon: Number
+    unit: Literal["event", "item"] = "event"
+    domain: DomainTable
+    quality: QualityTable | None = None
+
+    def check(self, around: Around) -> Iterator[str]:
+        """Mistakes that show against the input; those of all kinds."""
+        if self.unit != "item":
+            return
+        if around.partitioned_by == "none":
+            yield (
+                "unit = 'item' needs input.partitioned_by = 'item': an item in several partitions would lose "
+                "epsilon in each of them"
+            )
+        if around.unchecked:
+            yield (
+                "unit = 'item' needs a partitioner that is checked, not 'unchecked': an item in several partitions "
+                "would lose epsilon in each of them; `sketchstream validate` finds it"
+            )
+
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> Any:
+        """The spec of this sketch.
+
+        Args:
+            domain: its domain; None where that is wrong, and the rest is to be checked all the same.
+            around: the input.
+
+        Raises:
+            SpecError, ConfigError: a sketch that cannot be.
+        """
+        raise NotImplementedError
+
+    def records_noise(self, given: str | None, around: Around) -> str:
+        """Noise of the number of records admitted; by default for unit "event", where a record holds one event.
+
+        A packed record holds any number of events, so that no share of records could be judged from events counted.
+
+        Args:
+            given: what the block says.
+            around: the input.
+
+        Raises:
+            SpecError: records are packed.
+        """
+        from sketchstream.errors import SpecError
+
+        if given is None:
+            return "0" if around.packed or self.unit == "item" else EPSILON_RECORDS
+        if around.packed and given != "0":
+            msg = "epsilon_records needs records of one event each; leave it out where records are packed"
+            raise SpecError(msg)
+        return given
+
+
+def table_of(kind: object) -> type[SketchTable] | None:
+    """The model of a block of this kind; None where no such kind can be configured."""
+    if not isinstance(kind, str) or kind not in names():
+        return None
+    found: type[SketchTable] = import_module(kinds.named(kind).table).TABLE
+    return found
+
+
+def names() -> tuple[str, ...]:
+    """Kinds that can be configured."""
+    return tuple(name for name in kinds.names() if kinds.named(name).table)
+
+
+def read_block(value: object) -> SketchTable:
+    """One block as a table of its kind.
+
+    Raises:
+        ValidationError: pydantic's, with places inside the block.
+    """
+    if isinstance(value, SketchTable):
+        return value
+    kind = value.get("kind", "profile") if isinstance(value, Mapping) else "profile"
+    model = table_of(kind)
+    if model is None:
+        known: Any = Literal[names()]
+        create_model("Block", kind=(known, ...)).model_validate({"kind": kind})
+        raise AssertionError
+    return model.model_validate(value)
