@@ -267,7 +267,7 @@ def shift(spec: ConvolutionSpec) -> UnitShift:
     """How far a unit moves the state: by its mu^2 at once in all words, none of which has less than this variance.
 
     The shift is not that of one word. A thinning of every word by the same variance costs no more than it would cost
-    a single word of the least variance (docs/theory/convolution.md, section 12).
+    a single word of the least variance (docs/theory/convolution.md, section 10).
     """
     return UnitShift.of(spec.least_variance, spec.size)
 

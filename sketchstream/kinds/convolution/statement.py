@@ -2,7 +2,7 @@
 
 In: a spec, the ledger of its sketch, what is known of the deployment around it. Out: a `GaussianGuarantee` or a
 `Guarantee`, which print as text and turn into plain data. Touches: nothing.
-Source: docs/theory/convolution.md, sections 3, 6, 7 and 12; docs/theory/gaussian_ledger.md; docs/guarantee.md.
+Source: docs/theory/convolution.md, sections 3, 6, 7 and 10; docs/theory/gaussian_ledger.md; docs/guarantee.md.
 """
 
 from __future__ import annotations

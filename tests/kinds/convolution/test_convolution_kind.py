@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,9 @@ import pytest
 from scipy import stats
 
 import sketchstream as ss
-from sketchstream import kinds
+from helpers.commands import Run
+from helpers.paths import GOLDEN
+from sketchstream import kinds, wire
 from sketchstream.kinds.convolution import ConvolutionSpec, answers
 from sketchstream.kinds.convolution.group import Coordinates
 from sketchstream.kinds.convolution.verification import verified_delta
@@ -201,3 +205,41 @@ def test_what_an_error_says_names_no_position() -> None:
             sketch.update(**invalid)
         assert "7654321" not in str(caught.value).replace("_", "").replace(",", "")
     assert "7654321" not in repr(sketch) + str(sketch.guarantee())
+
+
+EXPECTED = json.loads((GOLDEN / "v3" / "convolution.json").read_text())
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_files_of_format_3_are_read_and_written_alike(name: str) -> None:
+    data = (GOLDEN / "v3" / f"convolution-{name}.bin").read_bytes()
+    assert hashlib.blake2b(data, digest_size=16).hexdigest() == EXPECTED[name]["blake2b"], "a golden file was changed"
+    assert wire.version_of(data) == 3
+    if name == "open":
+        sketch = ss.Sketch.from_bytes(data)
+        sketch.update([39], [-3])
+        assert str(sketch.ledger.budget) == "(epsilon 5, delta 1e-06)"
+        return
+    published = ss.load(data)
+    assert published.to_bytes() == data
+    sums = [one.values.sum() for one in published.estimate().answers]
+    assert sums == pytest.approx(EXPECTED[name]["sums"], rel=1e-9)
+
+
+def test_estimate_on_the_command_line(run: Run, tmp_path: Path) -> None:
+    sketch = ss.Sketch.create(ConvolutionSpec("sum", 30, **GIVEN))
+    sketch.update([3] * 400)
+    sketch.seal().save(tmp_path / "s.sealed")
+    table = run("estimate", tmp_path / "s.sealed")
+    assert table.code == 0, table.err
+    assert "sum: 30 answers" in table.out
+    rows = run("estimate", tmp_path / "s.sealed", "--format", "csv").out.splitlines()
+    assert rows[0] == "filter,position,value,stderr,lower,upper,partial"
+    assert len(rows) == 31
+    data = json.loads(run("estimate", tmp_path / "s.sealed", "--format", "json").out)
+    assert data["answers"][0]["positions"] == list(range(30))
+    assert data["guarantee"]["measure"] == "mu2"
+    refused = run("estimate", tmp_path / "s.sealed", "--top", "3")
+    assert refused.code != 0
+    assert "convolution" in refused.err
+    assert run("inspect", tmp_path / "s.sealed").code == 0
