@@ -68,9 +68,9 @@ def check(value: np.ndarray, mean: float, variance: float, spread: float = 0.05)
     ("family", "layers", "variances"),
     [
         ("gaussian", 1, (9870.125, 1472.828125, 2926.125, 248.828125)),
-        ("gaussian", 3, (78606.125, 10464.828125, 20910.125, 648.828125)),
+        pytest.param("gaussian", 3, (78606.125, 10464.828125, 20910.125, 648.828125), marks=pytest.mark.slow),
         ("rademacher", 1, (9868.5625, 1472.046875, 2924.5625, None)),
-        ("srht", 1, (9830.58, 1453.33, 2886.68, None)),
+        pytest.param("srht", 1, (9830.58, 1453.33, 2886.68, None), marks=pytest.mark.slow),
     ],
 )
 def test_means_variances_and_intervals_over_many_matrices(
@@ -99,7 +99,7 @@ def test_means_variances_and_intervals_over_many_matrices(
         assert 0.94 <= np.mean((public.low <= 25) & (public.high >= 25)) <= 0.965
 
 
-@pytest.mark.statistics
+@pytest.mark.slow
 def test_intervals_where_the_projection_decides_and_k_is_small() -> None:
     for k, family, least in ((16, "gaussian", 0.92), (64, "gaussian", 0.94), (64, "srht", 0.94)):
         found, _ = drawn(family, k, 6000, 4)

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import pickle
+import re
 import warnings
 from fractions import Fraction
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
+from helpers.paths import ROOT
 from sketchstream import kinds
 from sketchstream.errors import DomainError, EstimateError, ItemError, MergeError, SpecError, WeightError
 from sketchstream.kinds.projection import mechanism
@@ -301,3 +303,12 @@ def test_pairs_that_are_asked_for_reach_no_log_and_no_error(caplog: pytest.LogCa
     assert "marked" not in caplog.text
     assert NAMES[7] not in caplog.text
     assert NAMES[7].encode() not in sealed.to_bytes()
+
+
+def test_examples_of_the_document_run(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "theory" / "projection.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "projection.md", "exec"), {})
+    assert "one event is at most 0.6878" in capsys.readouterr().out
