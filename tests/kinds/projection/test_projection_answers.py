@@ -69,7 +69,7 @@ def check(value: np.ndarray, mean: float, variance: float, spread: float = 0.05)
     [
         ("gaussian", 1, (9870.125, 1472.828125, 2926.125, 248.828125)),
         pytest.param("gaussian", 3, (78606.125, 10464.828125, 20910.125, 648.828125), marks=pytest.mark.slow),
-        ("rademacher", 1, (9868.5625, 1472.046875, 2924.5625, None)),
+        pytest.param("rademacher", 1, (9868.5625, 1472.046875, 2924.5625, None), marks=pytest.mark.slow),
         pytest.param("srht", 1, (9830.58, 1453.33, 2886.68, None), marks=pytest.mark.slow),
     ],
 )
@@ -303,7 +303,7 @@ def test_nearest_of_many_equals_the_sorted_block(monkeypatch: pytest.MonkeyPatch
     [
         (1000, 1e2, 1601, (325, 471, 843, 1633)),
         (1000, 1e4, 1994, (3825, 2221, 1718, 2071)),
-        (100_000, 1e4, 16008, (3825, 2221, 1718, 2071)),
+        pytest.param(100_000, 1e4, 16008, (3825, 2221, 1718, 2071), marks=pytest.mark.slow),
     ],
 )
 def test_forecasts_have_the_numbers_of_the_comparison(
