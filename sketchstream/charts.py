@@ -55,7 +55,9 @@ class Curve:
 
     Args:
         k: (n,) ascending, from 1.
-        value, low, high: (n,) numbers of items; without an interval low and high are the value.
+        value: (n,) numbers of items.
+        low: (n,) lower ends of the intervals; equal to `value` without intervals.
+        high: (n,) upper ends of the intervals; equal to `value` without intervals.
         truth: (n,), or None.
     """
 
@@ -78,7 +80,9 @@ class Series:
 
     Args:
         label: what it is.
-        value, low, high: (n,) one for each window.
+        value: (n,) estimates, one for each window.
+        low: (n,) lower ends of the intervals.
+        high: (n,) upper ends of the intervals.
         truth: (n,), or None.
     """
 

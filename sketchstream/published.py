@@ -88,11 +88,12 @@ class Origin:
         revision: raised by `sketchstream reset`; part of the published key and of the ledger.
         window: start and end, milliseconds since 1970 UTC, end excluded.
         partition: of the input topic.
-        partitions_open, partitions_seal: number of input partitions when the window was opened and sealed; only in
-            bytes of format 1.
+        partitions_open: number of input partitions when the window was opened; only in bytes of format 1.
+        partitions_seal: number of input partitions when the window was sealed; only in bytes of format 1.
         partitions: every number of input partitions that was valid while the window was open, ascending.
-        partitioner: by which the items of a closed domain have slots in this partition alone; kinds that answer item by
-            item say it, so that readers know which slot is whose.
+        partitioner: rule that assigns the items of a closed domain to partitions, so that an item has a slot in one
+            partition only. Kinds that answer item by item record it, so that readers know which slot belongs to which
+            item.
     """
 
     name: str = ""
@@ -358,8 +359,14 @@ class SealedState(_Published):
     """A sketch's counters themselves, published for merging.
 
     Args:
-        spec, layers, seal_id, origin, key_id, ledger, counters: as of a `Release`.
+        spec: specification of the sketch.
+        layers: noise layers in its state.
         state: (slots,) integers of `spec.dtype`.
+        seal_id: 16 random bytes that identify this publication.
+        origin: where the sketch belongs.
+        key_id: id of the hash key, None if no key was used.
+        ledger: the sketch's history of layers and views at that moment.
+        counters: the noisy counters kept beside the slots.
     """
 
     spec: Any

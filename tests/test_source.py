@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -147,3 +148,85 @@ def test_no_modules_import_each_other() -> None:
 
 def test_circles_are_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [{"b", "c"}]
+
+
+SECTION = re.compile(r"^(?:Args|Attributes|Returns|Yields|Raises|Source|Note|Example|Examples):", re.MULTILINE)
+
+
+def parameters(node: ast.AST, classes: Mapping[str, ast.ClassDef]) -> set[str]:
+    """Names of a function's parameters; of a class: of its `__init__`, its fields, and those of its bases."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        given = node.args
+        optional = [one for one in (given.vararg, given.kwarg) if one is not None]
+        return {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs, *optional)}
+    assert isinstance(node, ast.ClassDef)
+    found = {
+        line.target.id for line in node.body if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+    }
+    for line in node.body:
+        if isinstance(line, ast.FunctionDef) and line.name in ("__init__", "__new__"):
+            found |= parameters(line, classes)
+    for base in node.bases:
+        name = ast.unparse(base).split("[")[0].split(".")[-1]
+        if name in classes and classes[name] is not node:
+            found |= parameters(classes[name], classes)
+    return found
+
+
+def documented(docstring: str) -> list[str]:
+    """What stands before the colon of each entry under `Args:`; the whole line where there is no colon."""
+    _before, _, text = f"\n{docstring}".partition("\nArgs:\n")
+    following = SECTION.search(text)
+    lines = text[: following.start() if following else None].splitlines()
+    entries = [line for line in lines if line.startswith("    ") and not line.startswith("     ")]
+    return [line.strip().partition(":")[0] for line in entries]
+
+
+def argument_errors(text: str, classes: Mapping[str, ast.ClassDef]) -> tuple[int, list[str]]:
+    """Number of `Args:` entries in a file, and those that are not the name of one parameter, named once."""
+    entries = 0
+    wrong = []
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        docstring = ast.get_docstring(node) or ""
+        names = documented(docstring)
+        entries += len(names)
+        allowed = parameters(node, classes)
+        wrong += [f"{node.name}: {name}" for name in names if name.lstrip("*") not in allowed or names.count(name) > 1]
+        inside = docstring.partition("Args:\n")[2]
+        wrong += [
+            f"{node.name}: {name}"
+            for name in re.findall(r"[.;] (\w+(?:, \w+)*): ", inside)
+            if set(name.split(", ")) <= allowed
+        ]
+    return entries, wrong
+
+
+def classes_of(texts: list[str]) -> dict[str, ast.ClassDef]:
+    """Classes by name."""
+    return {node.name: node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)}
+
+
+def test_each_entry_of_args_describes_one_parameter() -> None:
+    classes = classes_of([path.read_text() for path in SOURCES])
+    read = {str(path.relative_to(ROOT)): argument_errors(path.read_text(), classes) for path in SOURCES}
+    assert {name: wrong for name, (_, wrong) in read.items() if wrong} == {}
+    assert sum(entries for entries, _ in read.values()) > 1_000
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        "    low, high: the ends.",
+        "    lows: an end.",
+        "    low: an end. high: the other.",
+        "    low: x. low, high: y.",
+        "    low: 1.\n    low: 2.",
+    ],
+)
+def test_wrong_entries_of_args_are_found(entries: str) -> None:
+    text = f'def f(low, high):\n    """Do.\n\n    Args:\n{textwrap.indent(entries, "    ")}\n    """\n'
+    assert argument_errors(text, {})[1]
+    good = text.replace(textwrap.indent(entries, "    "), "        low: an end,\n            below: high.")
+    assert argument_errors(good, {}) == (1, [])

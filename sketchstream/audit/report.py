@@ -41,7 +41,8 @@ class Finding:
         section: "sketches", "laws", "ledger", "neighbours", "releases", "seals" or "bounds".
         name: what was tried.
         passed: whether it is as claimed.
-        claimed, found: in words or numbers.
+        claimed: what should hold, in words or numbers.
+        found: what was measured, in words or numbers.
         power: what would have been found.
     """
 

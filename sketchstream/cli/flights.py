@@ -73,7 +73,8 @@ class Month:
     """One month as it was.
 
     Args:
-        start_ms, end_ms: of the month in New York, end excluded.
+        start_ms: start of the month in New York.
+        end_ms: end of the month in New York, excluded.
         flights: all flights, with or without a tail number.
         counts: (aircraft seen,) flights of each aircraft.
     """

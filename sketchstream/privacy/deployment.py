@@ -70,7 +70,10 @@ class Record:
     """One sketch of the deployment: (name, revision, window, partition) and its ledger.
 
     Args:
-        name, revision, window, partition: where it belongs; window in ms since 1970, end excluded.
+        name: the sketch's name in the configuration.
+        revision: raised by `sketchstream reset`.
+        window: start and end, ms since 1970, end excluded.
+        partition: input partition.
         counts: numbers of partitions that are known to have been valid while it was open.
         ledger: its newest published one.
         seal_id: names its newest publication.
@@ -156,9 +159,12 @@ class Total:
     """What a stretch of time cost.
 
     Args:
-        event, event_zcdp: most that one event loses (it lies in one window of each sketch).
-        item, item_zcdp: most that one item loses to the sketches of unit "item", over all windows of the stretch.
-        event_gaussian, item_gaussian: the same for sketches with Gaussian noise, which are in none of the others.
+        event: largest loss of one event (it lies in one window of each sketch).
+        event_zcdp: the same, in zCDP (rho).
+        item: largest loss of one item to the sketches of unit "item", over all windows of the stretch.
+        item_zcdp: the same, in zCDP (rho).
+        event_gaussian: loss of one event to the sketches with Gaussian noise, which no other field includes.
+        item_gaussian: loss of one item to the sketches with Gaussian noise, which no other field includes.
     """
 
     event: Loss

@@ -137,7 +137,10 @@ class Guarantee:
         kept: over all windows whose publications are kept; infinite if they are kept for ever.
         total_zcdp: `total` counted in zCDP (rho).
         no_privacy: whether an epsilon is so large that it protects nobody.
-        protects, seen, lost, assumes: sentences.
+        protects: sentences: what is protected.
+        seen: sentences: what an observer may see.
+        lost: sentences: what is not protected.
+        assumes: sentences: what the guarantee rests on.
     """
 
     unit: str

@@ -68,7 +68,8 @@ class _Stretch:
     """Records of the deployment's ledger, and the stretch of time of which all are there.
 
     Args:
-        start, end: of the stretch, ms since 1970.
+        start: start of the stretch, ms since 1970.
+        end: end of the stretch, ms since 1970.
         records: in it.
         ahead: windows after the one that is asked for next, of which records are read with it: none at first, as only
             one may be wanted; then more and more.

@@ -365,7 +365,9 @@ class Frontier:
     """How far one partition has published one sketch: nothing more will come for windows that end by then.
 
     Args:
-        sketch, revision, partition: whose.
+        sketch: name of the sketch.
+        revision: revision of the sketch.
+        partition: input partition.
         published_through: ms; every window with end <= this is published, or had no records here.
         partitions: of the input, as seen now.
         sequence: grows with every new frontier of this (sketch, revision, partition): readers take the largest.

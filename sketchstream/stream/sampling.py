@@ -40,7 +40,8 @@ class Wanted:
 
     Args:
         item: field of the item, None where the format has no named fields.
-        weight, time: further fields, None where none is named.
+        weight: field of the weight, None if none is configured.
+        time: field of the event time, None if none is configured.
         item_type: "text", "int" or "bytes".
         max_weight: largest weight that counts; None: any.
         timed: whether events have a time of their own.

@@ -71,7 +71,10 @@ class Unfinished:
     """One object laid out in memory, without its tag and checksum: making it takes no longer than copying its body.
 
     Args:
-        header, body, key, version: as of `pack`; codec 0.
+        header: as in `pack`.
+        body: as in `pack`; always stored raw (codec 0).
+        key: as in `pack`.
+        version: as in `pack`.
         room: gives memory of at least that many bytes.
     """
 

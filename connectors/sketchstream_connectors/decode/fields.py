@@ -228,7 +228,8 @@ class Found:
     Args:
         buffer: what the bounds refer to.
         kinds: (k, n) uint8, MISSING, NULL, STRING, INTEGER or OTHER.
-        starts, ends: (k, n) int64 bounds of a string's UTF-8 bytes, or an integer's digits; undefined for other kinds.
+        starts: (k, n) int64 start of a string's UTF-8 bytes, or of an integer's digits; undefined for other kinds.
+        ends: (k, n) int64 end of the same bytes.
         broken: (n,) bool, texts that are not JSON. Texts that are not there have kind MISSING.
     """
 

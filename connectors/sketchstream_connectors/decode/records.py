@@ -30,7 +30,10 @@ class Records:
         offsets: (n,) int64.
         timestamps: (n,) int64, milliseconds, -1 where the record has none.
         buffer: uint8, read-only (which also keeps compiled loops to one variant).
-        key_start, key_end, value_start, value_end: (n,) int64.
+        key_start: (n,) int64 start of each key in `buffer`, -1 for null.
+        key_end: (n,) int64 end of each key.
+        value_start: (n,) int64 start of each value, -1 for null.
+        value_end: (n,) int64 end of each value.
         next_position: position after the last batch read, control and aborted batches included.
         leader_epoch: of the last batch, -1 where not known.
         framed: `buffer` holds records of format v2 as they are in their batches, headers behind each value.

@@ -39,7 +39,8 @@ class Pointer:
         snapshot_id: 16 random bytes, part of what the manifest is bound to.
         key: of the manifest, 32 bytes.
         partial: without a snapshot: records of an earlier topic are lost, the first windows lack some.
-        begins, newest: see `sketchstream.stream.interfaces.Snapshot`.
+        begins: see `sketchstream.stream.interfaces.Snapshot`.
+        newest: see `sketchstream.stream.interfaces.Snapshot`.
         naming: rule of the transactional id it was written under; 1: two applications could have the same one.
     """
 

@@ -205,11 +205,13 @@ class _Letter:
     """One refused record on its way.
 
     Args:
-        topic: where to.
-        key, value, headers: of the letter.
-        bare: what is sent instead where the topic takes no record of this size.
-        future: of the producer that has it.
-        done: acknowledged.
+        topic: destination topic.
+        key: key of the record to send.
+        value: value of the record to send.
+        headers: headers of the record to send.
+        bare: smaller record to send if the topic does not accept a record of this size.
+        future: the producer's future for this record.
+        done: whether the record was acknowledged.
     """
 
     topic: str

@@ -44,7 +44,10 @@ class GaussianGuarantee:
         total: over the windows of a day and the partitions in which an item can lie; one window for unit "event".
         kept: over all windows whose publications are kept; None if they are kept for ever.
         no_privacy: whether an epsilon is so large that it protects nobody.
-        protects, seen, lost, assumes: sentences.
+        protects: sentences: what is protected.
+        seen: sentences: what an observer may see.
+        lost: sentences: what is not protected.
+        assumes: sentences: what the guarantee rests on.
     """
 
     unit: str

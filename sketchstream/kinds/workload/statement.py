@@ -35,7 +35,10 @@ class WorkloadGuarantee:
         total: over the windows of a day.
         kept: over all windows whose publications are kept.
         no_privacy: whether an epsilon is so large that it protects nobody.
-        protects, seen, lost, assumes: sentences.
+        protects: sentences: what is protected.
+        seen: sentences: what an observer may see.
+        lost: sentences: what is not protected.
+        assumes: sentences: what the guarantee rests on.
     """
 
     unit: str

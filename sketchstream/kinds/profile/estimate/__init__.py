@@ -94,7 +94,8 @@ class About:
     """What a profile says of the whole sketch.
 
     Args:
-        epsilon: of the largest layer. cost: of the publication. None: as the slots have it.
+        epsilon: epsilon of the largest layer; None: that of the slots.
+        cost: cost of the publication; None: that of the slots.
         total: noisy sum of the weights, and parameters of the discrete Laplace draws in it; None: not counted.
         signed: whether events may be deletions, so that a total may be negative.
     """

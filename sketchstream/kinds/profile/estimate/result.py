@@ -36,7 +36,9 @@ class Estimate:
     """A number and its interval.
 
     Args:
-        value: the estimate. low, high: ends of the interval, which always contains the value.
+        value: the estimate.
+        low: lower end of the interval, at most `value`.
+        high: upper end of the interval, at least `value`.
     """
 
     value: float
@@ -80,10 +82,17 @@ class Facts:
     """What a profile says about where it came from.
 
     Args:
-        method: estimator. unit, form: of what was published. d: slots. layers: (law, epsilon as text).
-        epsilon: of the sketch, as text. cost: of the publication, as text, or None. open_domain: as it says.
+        method: estimator.
+        unit: unit of privacy, "event" or "item".
+        form: form of what was published.
+        d: number of slots.
+        layers: law and epsilon (as text) of each noise layer.
+        epsilon: epsilon of the sketch, as text.
+        cost: cost of the publication, as text, or None.
+        open_domain: whether the domain is open.
         settings: options of the method (norm, beta).
-        total: the noisy sum of weights, if the sketch has one: total and mean rest on it, not on the law of counts.
+        total: the noisy sum of weights, if the sketch has one: total and mean are computed from it, not from the law
+            of counts.
         signed: whether events may be deletions.
     """
 

@@ -53,14 +53,18 @@ class Plan:
     """What to expect of a sketch.
 
     Args:
-        spec: of the sketch.
-        items: expected distinct items. parts: stacked partitions. merges: states merged.
-        numbers: by name: distinct, at_least.K, total, mean, entropy, one_hit_ratio.
-        loss: most that an event (or item) loses by one window's publication.
-        loss_with_intrusion: with one unannounced look at the open state.
-        windows: windows over which an item's losses add.
+        spec: specification of the sketch.
+        items: expected distinct items.
+        parts: number of stacked partitions.
+        merges: number of merged states.
+        windows: number of windows over which an item's losses add up.
+        numbers: expected error by name: distinct, at_least.K, total, mean, entropy, one_hit_ratio.
+        loss: largest loss of an event (or item) through the publication of one window.
+        loss_with_intrusion: the same, with one unannounced look at the open state.
         merge_gain: factor by which the noise's worst frequency grows in each merged state (1 without merging).
-        method, runs: of the simulation.
+        method: estimator that was simulated.
+        runs: number of simulated sketches.
+        notes: remarks for the reader of the plan.
     """
 
     spec: ProfileSpec

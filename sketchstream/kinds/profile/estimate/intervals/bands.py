@@ -102,8 +102,10 @@ class Hidden:
     """What may lie beyond the largest counts that show above the noise.
 
     Args:
-        events: most events, per slot, in addition to those counted. items: most items, per slot.
-        nearest, farthest: least and largest of their counts.
+        events: upper bound on events per slot, in addition to those counted.
+        items: upper bound on items per slot.
+        nearest: smallest of their counts.
+        farthest: largest of their counts.
     """
 
     events: float
@@ -120,7 +122,8 @@ class Moments:
         value: (m,) estimates, with everything in a wide bin at its middle and nothing beyond the horizon.
         covariance: (m, m) of their noise.
         mass: (w,) share of slots in each wide bin below the horizon.
-        inner, outer: (m, w) what b adds at the lower and at the upper end of each bin, per slot.
+        inner: (m, w) what b adds per slot at the lower end of each bin.
+        outer: (m, w) what b adds per slot at the upper end of each bin.
         hidden: what may lie beyond the horizon; None if nothing is taken to be there.
     """
 

@@ -60,9 +60,10 @@ class Falling:
     """K+ numbers for k = 0, 1, .. with ends that never rise from k = 1 on.
 
     Args:
-        band: of each number by itself. ratios: for each width, of the windows by their first k, from k = 1 on: how
-            much less their means vary. Windows reach no further than the counts that are resolved.
-        limited: whether no number ends above the number of all items as it is by itself.
+        band: band of each number by itself.
+        ratios: for each window width, how much less the window's mean varies than a single number, indexed by the
+            window's first k, from k = 1 on. Windows contain resolved counts only.
+        limited: whether the upper ends are limited by that of the number of all items.
     """
 
     band: Band

@@ -135,7 +135,8 @@ class RatioEnds:
     """Ends of the intervals of a counter over the number of items: Fieller's.
 
     Args:
-        value: the counter's. noise: in it.
+        value: value of the counter.
+        noise: noise in the counter.
         items: (1,) band of the number of items, independent of that noise.
     """
 

@@ -35,7 +35,9 @@ class Settings:
     """What the recipe reads besides the data: public parameters only.
 
     Args:
-        n: largest count resolved. epsilon: weakest layer. information: sd of a k+ share.
+        n: largest count resolved.
+        epsilon: epsilon of the weakest layer.
+        information: standard deviation of a k+ share.
         least: share below which an atom of the sparse candidate is taken for noise.
         brief: fewer paths and folds, where each evaluation is dear.
         plain: fewer models, where not much is asked of them.
@@ -54,7 +56,11 @@ class Start:
     """The law that the paths shrink to, and what it was made of.
 
     Args:
-        f: (m,). fits, weights: smooth models. atoms: sparse candidate or None, with its weight.
+        f: (m,) the law.
+        fits: fitted smooth models.
+        weights: weights of the smooth models.
+        atoms: sparse candidate, or None.
+        atoms_weight: weight of the sparse candidate.
         evidence: log of the summed evidence of everything in it.
     """
 

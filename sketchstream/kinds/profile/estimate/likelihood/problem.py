@@ -24,11 +24,14 @@ TINY = 1e-300
 
 @dataclass
 class Seen:
-    """What was published: h, its total d, the law of its noise, and the part of it that is held out.
+    """What was published: h, its total d, and the law of its noise.
 
     Args:
-        form: kernels.EXACT, CUMULATIVE or BINS. h: (m,) slots in each cell. d: slots in all.
-        q: ratio of the noise law (0 for EXACT). mult: how many such noises add up (folds: a fraction).
+        form: kernels.EXACT, CUMULATIVE or BINS.
+        h: (m,) slots in each cell.
+        d: total number of slots.
+        q: ratio of the noise law (0 for EXACT).
+        mult: number of such noises that add up (a fraction for folds).
     """
 
     form: int

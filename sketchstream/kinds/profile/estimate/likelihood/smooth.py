@@ -33,7 +33,8 @@ class Kind:
 
     Args:
         slope: the penalty is int e^{slope u} s''(u)^2 du, u = log(1+t).
-        head: sd of free deviations of the first counts; 0 for none. bonus: nats added to the evidence.
+        head: standard deviation of free deviations of the first counts; 0 for none.
+        bonus: nats added to the evidence.
     """
 
     slope: float
@@ -50,9 +51,12 @@ class Model:
     """A kind made ready for one grid: log f = columns @ c + base, normalised.
 
     Args:
-        columns: (m, k). penalty: (k, k) at strength 1, zero outside the spline. fixed: (k,) precision of the rest.
-        curvatures: eigenvalues of the penalty without its two zeros. base: (m,) log width, OFF where excluded.
-        bonus: nats.
+        columns: (m, k) basis.
+        penalty: (k, k) at strength 1, zero outside the spline.
+        fixed: (k,) precision of the coefficients outside the spline.
+        curvatures: eigenvalues of the penalty without its two zeros.
+        base: (m,) log width, OFF where excluded.
+        bonus: nats added to the evidence.
     """
 
     columns: Floats
@@ -69,7 +73,9 @@ class Fitted:
     """A model at one strength, fitted.
 
     Args:
-        c: (k,) coefficients. f: (m,) law. evidence: log marginal likelihood, up to a constant shared by all models.
+        c: (k,) coefficients.
+        f: (m,) law.
+        evidence: log marginal likelihood, up to a constant shared by all models.
     """
 
     model: Model

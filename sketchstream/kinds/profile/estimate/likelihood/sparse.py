@@ -34,7 +34,10 @@ class Atoms:
     """Masses on few nodes.
 
     Args:
-        at: (k,) int64 nodes. mass: (k,) shares. value: log-likelihood. score: with the price of the atoms.
+        at: (k,) int64 nodes.
+        mass: (k,) shares.
+        value: log-likelihood.
+        score: log-likelihood less the price of the atoms.
     """
 
     at: Ints

@@ -42,11 +42,15 @@ class Tail:
     """K+ shares where counts are large.
 
     Args:
-        d: slots. single: whether thresholds have noise of their own each (form cumulative), so that many add up.
-        edge: (m,) positive edges. above: (m,) published shares at or above them. noise: (m,) their variances.
-        below: (r,) unbiased k+ shares at 1..r, where every count is resolved. spread: (r,) their variances.
-        clear: index of the first edge at which next to no noise comes from the resolved counts. blur: how far noise
-            moves a counter, at most.
+        d: number of slots.
+        single: whether each threshold has noise of its own (form cumulative), so that the noise of many adds up.
+        edge: (m,) positive edges.
+        above: (m,) published shares at or above the edges.
+        noise: (m,) variances of `above`.
+        below: (r,) unbiased k+ shares at 1..r, where every count is resolved.
+        spread: (r,) variances of `below`.
+        clear: index of the first edge that almost no noise reaches from the resolved counts.
+        blur: largest distance by which noise moves a counter.
     """
 
     d: float

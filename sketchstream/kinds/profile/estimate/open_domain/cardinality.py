@@ -42,7 +42,8 @@ class Curve:
     """Signed distance of what was seen from each number of items, in standard deviations.
 
     Args:
-        items: (G,) ascending, from 0. distance: (G,) falling.
+        items: (G,) ascending, from 0.
+        distance: (G,) falling.
     """
 
     items: Floats

@@ -54,7 +54,9 @@ class Level:
     """One level of one part.
 
     Args:
-        estimator: linear estimates. m: slots. share: expected share of the items.
+        estimator: linear estimates.
+        m: number of slots.
+        share: expected share of the items.
         law: (S+1,) unbiased estimate of the slot law at 0..S; may be negative.
     """
 
@@ -90,7 +92,8 @@ class Model:
     """The law of items that stands behind the variances: Lam_t for t <= S and how many items lie above.
 
     Args:
-        intensity: (S+1,) items at each count, index 0 unused. beyond: items with larger counts.
+        intensity: (S+1,) items at each count, index 0 unused.
+        beyond: items with larger counts.
     """
 
     intensity: Floats
@@ -151,8 +154,10 @@ class Spread:
     """Variances of one level's estimates under the model, in squared items of that level.
 
     Args:
-        cell: (S+1,) of Lam_t (index 0: of the number of items). tail: (S+1,) of the items with a count of at least 1+t.
-        cell_all, tail_all: their covariances with the number of items.
+        cell: (S+1,) variances of Lam_t (index 0: of the number of items).
+        tail: (S+1,) variances of the number of items with a count of at least 1+t.
+        cell_all: (S+1,) covariances of Lam_t with the number of items.
+        tail_all: (S+1,) covariances of the tail numbers with the number of items.
     """
 
     cell: Floats
@@ -223,8 +228,11 @@ class Part:
     """What is known of one part.
 
     Args:
-        observed: what was published. every: all levels. levels: those that say something of single counts.
-        curve: of the number of items. model: non-negative law of items.
+        observed: what was published.
+        every: all levels.
+        levels: the levels that are informative about single counts.
+        curve: curve of the number of items.
+        model: non-negative law of items.
     """
 
     observed: Observed

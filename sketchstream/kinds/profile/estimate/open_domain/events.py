@@ -26,13 +26,15 @@ NODES = 256
 
 @dataclass(frozen=True)
 class Events:
-    """Total weight, and with the sum of t ln t over the items what the entropy is made of.
+    """Total weight, and the sum of t ln t over the items; the entropy follows from the two.
 
     Args:
-        total: of the weight. limit: of the items, none of which has no event; None where sums wrap. limits: of the
-            items of each part.
-        centres: (c, 2) weight and sum, the first row in the middle of wide cells, the others for the ways the counts
-            may lie in them. covariance: (2, 2).
+        total: band of the total weight.
+        limit: upper limit of the number of items, as each has at least one event; None where sums wrap.
+        limits: the same limit for each part.
+        centres: (c, 2) weight and sum: in the first row with counts in the middle of wide cells, in the other rows for
+            the different positions that counts may have inside the cells.
+        covariance: (2, 2) of weight and sum.
         hiding: what noise hides of large counts, in words.
     """
 
@@ -155,7 +157,8 @@ class Shared:
     """What slots with several items add to the sum of t ln t over heavy slots.
 
     Args:
-        excess: expected, over the heavy items alone. variance: of it, by where the items fall.
+        excess: expected excess over the sum for the heavy items alone.
+        variance: variance of the excess, due to the random slots of the items.
         squares: sum of (t ln t)^2 over the heavy items of these levels.
     """
 

@@ -25,7 +25,8 @@ class Reach(Mixed):
     """K+ numbers, index 0 and 1 the number of items: their ends are those of the curves, added over the parts.
 
     Args:
-        curves: of the parts. most: a number that the items cannot exceed; None where nothing says one.
+        curves: curves of the parts.
+        most: upper limit of the number of items; None if none is known.
     """
 
     curves: tuple[Curve, ...] = ()
@@ -88,8 +89,12 @@ class Quotient(Band):
     """Ratios by Fieller's theorem: all values r for which above - r below is within z standard deviations of 0.
 
     Args:
-        low, high: the ratio. variance: of `above`. joint: its covariance with `below`.
-        below, spread: the denominator and its variance.
+        low: lowest ratio.
+        high: highest ratio.
+        variance: variance of the numerator.
+        joint: covariance of numerator and denominator.
+        below: the denominator.
+        spread: variance of the denominator.
     """
 
     joint: Floats
@@ -117,7 +122,9 @@ class Mean:
     """Total over items: Fieller's interval, each end with the distances of its own side (Donner & Zou 2012).
 
     Args:
-        total: of the weight. reach: k+ numbers. correlation: of the total with the number of items.
+        total: band of the total weight.
+        reach: k+ numbers.
+        correlation: correlation of the total with the number of items.
     """
 
     total: Band
@@ -150,7 +157,9 @@ class Entropy:
     """Entropy over an ellipse around events and sum of t ln t; the number of items limits it.
 
     Args:
-        centres: (c, 2) events and sums, for each way the counts may lie in wide cells. covariance: (2, 2).
+        centres: (c, 2) events and sums, a row for each possible position of the counts in wide cells.
+        covariance: (2, 2) of events and sum.
+        reach: k+ numbers.
     """
 
     centres: Floats

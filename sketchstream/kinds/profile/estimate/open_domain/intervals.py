@@ -44,9 +44,10 @@ class Known:
     """Bands of one part.
 
     Args:
-        cells: of Lam_t, index 0 of the number of items. tails: of the items with a count of at least 1+t.
-        linear: what they are made of.
-        pull: for each of all levels, what one more empty slot (as a share) takes from the number of items.
+        cells: bands of Lam_t; index 0: of the number of items.
+        tails: bands of the number of items with a count of at least 1+t.
+        linear: linear estimates that the bands are computed from.
+        pull: for each level, how much one more empty slot (as a share) lowers the number of items.
     """
 
     cells: Band

@@ -34,7 +34,12 @@ class Floor:
     """One level: its channel from slot counts 0..S, S+1 to cells, its data, items per slot for a share of 1.
 
     Args:
-        channel: K. seen: the data. scale: M s_j / m_j. y, z, work: saddlepoint and scratch.
+        channel: K, from slot counts to cells.
+        seen: the data.
+        scale: M s_j / m_j.
+        y: first saddlepoint vector.
+        z: second saddlepoint vector.
+        work: scratch memory.
     """
 
     channel: Line2Cells | Response | Wrapped

@@ -44,8 +44,9 @@ class Linear:
     """Linear estimates of one part about a model.
 
     Args:
-        values: of Lam_t (index 0: of the number of items), and of the items with a count of at least 1+t.
-        variances, joints: of both; covariances with the number of items.
+        values: estimates of Lam_t (index 0: of the number of items), and of the items with a count of at least 1+t.
+        variances: variances of both.
+        joints: covariances of both with the number of items.
         first: (L,) weights of the levels for the number of items.
     """
 
@@ -103,8 +104,9 @@ class Slices:
     """What numbers may be, for each of some numbers of items.
 
     Args:
-        chance: (G,) of each number of items. value: (G, m) estimates if there are so many.
-        deviation: (G, m) their standard deviations.
+        chance: (G,) probability of each number of items.
+        value: (G, m) estimates given each number of items.
+        deviation: (G, m) standard deviations of `value`.
     """
 
     chance: Floats
