@@ -1,9 +1,9 @@
-"""One batch of events on its way into a state: applied whole, or not at all.
+"""Applies one batch of events to a state, completely or not at all.
 
 In: a state, items, weights, their route. Out: the state with the weights added. Touches: the state.
 
-A batch is checked block by block while it is added. When something invalid turns up, or anything else goes wrong,
-what went in is taken out again: counters wrap, so subtracting the same events restores every counter exactly.
+A batch is checked block by block while it is added. If an event is invalid, or any other error occurs, the events added
+so far are subtracted again. Counters wrap, so the subtraction restores every counter exactly.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ State: TypeAlias = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
 
 SMALL = 1 << 15
-"""A batch of fewer events, or a state with room for fewer beside it, is not worth a second thread."""
+"""A second thread is used only if the batch has, and the scratch memory can hold, at least this many events."""
 _LARGE = 1 << 20
 _SLOT_BYTES = 8
-"""Bytes of a slot that was located; those of two threads take a fifth of the state beside it at most."""
+"""Bytes of one located slot. The scratch memory of both threads is at most a fifth of the state."""
 Pieces: TypeAlias = Iterable[tuple[int, Ints | Spans]]
 
 
 def locate(piece: Ints | Spans, route: Any, out: npt.NDArray[np.uint64]) -> None:
-    """Slots of one piece; NOWHERE outside the domain, UNSAMPLED inside but not sampled."""
+    """Find the slots of one piece: NOWHERE outside the domain, UNSAMPLED inside it but not sampled."""
     from sketchstream import kernels
 
     if isinstance(piece, Ints):
@@ -45,14 +45,14 @@ def locate(piece: Ints | Spans, route: Any, out: npt.NDArray[np.uint64]) -> None
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch:
-    """A batch and where it goes.
+    """A batch of events and the state it is added to.
 
     Attributes:
-        max_weight: 0 if any weight will do.
+        max_weight: largest absolute weight; 0 if any weight is valid.
         modulus: 0 if counters wrap.
         counters: (0,), (1,) or (2,) sum of weights and number of events, kept beside the slots; changed with them.
-        done: (2, 1) events that have gone by in each thread, counted by the kernels themselves, so that an interrupt
-            finds it right.
+        done: (2, 1) number of events processed by each thread. The kernels count them, so that the numbers are correct
+            even after an interrupt.
     """
 
     state: State
@@ -66,7 +66,7 @@ class Batch:
     done: I64 = field(default_factory=lambda: np.zeros((2, 1), np.int64))
 
     def apply(self, threads: int) -> None:
-        """Add the batch, or raise and leave the state as it was."""
+        """Add the batch, or raise an error and leave the state unchanged."""
         room = min(_LARGE, self.state.nbytes // (5 * _SLOT_BYTES))
         pair = threads == 2 and min(len(self.items), room) >= SMALL
         try:
@@ -87,10 +87,10 @@ class Batch:
                 self._refuse(piece, position)
 
     def _add_pair(self, pieces: Pieces, room: int) -> None:
-        """Add piece after piece in two threads, each of which owns half of the slots and adds to those alone.
+        """Add piece after piece in two threads; each thread owns half of the slots and writes only to those.
 
-        Hashed ints are given to both: to hash one twice costs less than to hand its slot over. Of other items each
-        thread locates half, at most `room` of them at a time.
+        Both threads hash all ints, since hashing an int twice costs less than passing its slot to the other thread.
+        Of other items, each thread locates half, at most `room` at a time.
         """
         from sketchstream import kernels
 
@@ -111,7 +111,7 @@ class Batch:
     def _add_located(
         self, other: ThreadPoolExecutor, piece: Ints | Spans, position: int, found: npt.NDArray[np.uint64]
     ) -> None:
-        """Locate half of a piece in each thread, then add what each owns of it."""
+        """Locate half of a piece in each thread, then let each thread add to the slots it owns."""
         from sketchstream import kernels
 
         half = len(piece) // 2
@@ -128,7 +128,7 @@ class Batch:
         self._both(other, piece, position, add)
 
     def _both(self, other: ThreadPoolExecutor, piece: Ints | Spans, position: int, add: Callable[[int], bool]) -> None:
-        """Let both owners add a piece; both look at all of it, so that both find the same block invalid."""
+        """Let both threads add a piece. Both check all of it, so that both find the same block invalid."""
         there = other.submit(add, 0)
         good = add(1)
         if not (there.result() and good):
@@ -136,13 +136,13 @@ class Batch:
 
     @property
     def _mode(self) -> int:
-        """What the kernels do with an invalid event."""
+        """The kernels' mode for invalid events."""
         from sketchstream import kernels
 
         return {"error": kernels.ERROR, "skip": kernels.SKIP, "noop": kernels.NOOP}[self.invalid]
 
     def _undo(self, owner: int | None) -> None:
-        """Take out what went in, of one thread."""
+        """Subtract the events that one thread has added."""
         left = int(self.done[owner or 0, 0])
         if left == 0:
             return
@@ -152,7 +152,7 @@ class Batch:
                 break
 
     def _add(self, piece: Ints | Spans, position: int, owner: int | None, sign: int = 1) -> bool:
-        """Add (or take out) the events of a piece, or those of one owner; false if the next block is invalid."""
+        """Add (or subtract) the events of a piece, or those of one owner; False if the next block is invalid."""
         from sketchstream import kernels
 
         weights = self.weights[position : position + len(piece)]
@@ -163,7 +163,7 @@ class Batch:
         return bool(kernels.update_spans(self.state, piece.buffer, piece.starts, piece.ends, *last))
 
     def _refuse(self, piece: Ints | Spans, position: int) -> NoReturn:
-        """Find the first invalid event after those that went by, and say where it is."""
+        """Find the first invalid event after the processed ones, and raise an error that names its position."""
         from sketchstream import kernels
 
         for first in range(max(int(self.done[0, 0]) - position, 0), len(piece), kernels.BLOCK):

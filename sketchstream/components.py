@@ -1,4 +1,4 @@
-"""What a sketch keeps beside its slots: counters with a law, a sensitivity, and noise of their own.
+"""The counters of a sketch besides its slots. Each has its own noise law, sensitivity and noise.
 
 In: components of a spec, costs of layers and views. Out: noisy counters of an open sketch, and published ones.
 Touches: entropy, through `sketchstream.noise`.
@@ -6,8 +6,8 @@ Source: docs/theory/privacy.md, section 3 (components of a sketch); docs/theory/
 
 A sketch is its slots and its counters together. Every layer and every view of cost c is divided between them by fixed
 shares that add up to one: a component of share s gets s c. Costs are epsilons, or mu^2 where the noise is Gaussian.
-What one event (or item) moves is the same moment in all of them, so the losses add up to the loss of the whole, and the
-sketch's ledger need not know of components.
+One event (or item) changes all components together, so their losses add up to the loss of the whole sketch, and the
+sketch's ledger does not need to know about components.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ TOTAL, COUNTED, ADMITTED = "total", "counted", "admitted"
 """Sum of the weights of the events that moved a slot; number of events counted; number of records admitted."""
 DISCRETE_LAPLACE, DISCRETE_GAUSSIAN = "discrete-laplace", "discrete-gaussian"
 _PARAMETERS = {DISCRETE_LAPLACE: "epsilon", DISCRETE_GAUSSIAN: "sigma2"}
-"""What the parameter of a law is called in headers."""
+"""Name of each law's parameter in headers."""
 _WIDTH = 8
-"""Bytes of a counter, whatever its value: the size of an open sketch must say nothing."""
+"""Bytes of a counter, whatever its value: the size of an open sketch must not depend on its content."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Component:
 
     Args:
         name: "slots", or a counter.
-        share: of every layer's and every view's cost; 0 for a counter outside the ledger.
-        sensitivity: how far one protected event (or item) moves it at most.
-        law: of its noise: "discrete-laplace", whose costs are epsilons, or "discrete-gaussian", whose costs are mu^2.
-        own: cost of a counter outside the ledger: noise at creation, published as it is.
-        square: of the sensitivity in the L2 norm, where that is no whole number.
+        share: share of the cost of every layer and view; 0 for a counter outside the ledger.
+        sensitivity: largest change of its value by one protected event (or item).
+        law: law of its noise: "discrete-laplace" (costs are epsilons) or "discrete-gaussian" (costs are mu^2).
+        own: cost of a counter outside the ledger. Its noise is added at creation only, and it is published unchanged.
+        square: square of the L2 sensitivity; None: the square of `sensitivity`.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Component:
     square: int | None = None
 
     def parameter(self, cost: Fraction) -> Fraction:
-        """The parameter of this component's noise where the whole sketch gets `cost`: epsilon, or sigma2."""
+        """The noise parameter of this component, epsilon or sigma2, when the whole sketch gets `cost`."""
         ours = cost * self.share if self.own is None else self.own
         if self.law == DISCRETE_GAUSSIAN:
             return (self.square or self.sensitivity**2) / ours
@@ -89,7 +89,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Counter:
-    """A published counter: a noisy number, and every draw that is in it.
+    """A published counter: a noisy number, and every noise draw that it contains.
 
     Args:
         name: "total", "counted" or "admitted".
@@ -123,9 +123,9 @@ class Counters:
     """The counters of one open sketch. A secret, as its slots are.
 
     Args:
-        components: of the counters, those of the ledger first.
-        values: (k,) int64, noise included; wrapping.
-        noise: for each counter the draws that are in it.
+        components: components of the counters; those inside the ledger come first.
+        values: (k,) int64, noise included; they wrap.
+        noise: the noise draws in each counter.
     """
 
     __slots__ = ("components", "noise", "values")
@@ -151,10 +151,10 @@ class Counters:
         return empty.refreshed(cost)
 
     def refreshed(self, cost: Fraction) -> Counters:
-        """These counters under one more layer of noise; `self` is left as it is.
+        """Return these counters with one more layer of noise; `self` does not change.
 
         Args:
-            cost: of the layer, for the whole sketch. A counter outside the ledger draws by its own cost.
+            cost: cost of the layer for the whole sketch. A counter outside the ledger uses its own cost.
         """
         draws = [self._drawn(one, one.parameter(cost)) for one in self.components]
         noise = tuple((*held, draw) for held, (draw, _) in zip(self.noise, draws, strict=True))
@@ -163,11 +163,12 @@ class Counters:
         return Counters(self.components, values, noise)
 
     def publish(self, cost: Fraction | None, *, final: bool) -> tuple[Counter, ...]:
-        """The counters as they leave the sketch.
+        """Return the counters to publish.
 
         Args:
-            cost: of the view, for the whole sketch; fresh noise is added. None: as they are, with the open state.
-            final: counters outside the ledger leave once, with the sketch.
+            cost: cost of the view for the whole sketch; fresh noise is added. None: no noise is added, because the
+                state itself is published.
+            final: whether this is the publication at seal. Counters outside the ledger are published only then.
         """
         out = []
         for component, value, held in zip(self.components, self.values.tolist(), self.noise, strict=True):
@@ -182,19 +183,19 @@ class Counters:
         return tuple(out)
 
     def as_they_are(self) -> tuple[Counter, ...]:
-        """All of them, as they are: what an open sketch's own bytes hold."""
+        """All counters, unchanged, as the bytes of an open sketch hold them."""
         return tuple(
             Counter(one.name, value, held)
             for one, value, held in zip(self.components, self.values.tolist(), self.noise, strict=True)
         )
 
     def moved(self) -> npt.NDArray[np.int64]:
-        """The values that updates change, in place: the total, then the events counted."""
+        """View of the values that updates change in place: the total, then the number of events counted."""
         held = sum(one.own is None for one in self.components)
         return self.values[:held]
 
     def admit(self, records: int) -> None:
-        """Add records to the number of records admitted, where that is kept."""
+        """Add to the number of records admitted, if the sketch keeps it."""
         for at, component in enumerate(self.components):
             if component.name == ADMITTED:
                 self.values[at] = _wrapped(int(self.values[at]) + records)
@@ -217,7 +218,7 @@ class Counters:
 
     @classmethod
     def merge(cls, parts: Sequence[Counters]) -> Counters:
-        """The counters of open sketches that become one."""
+        """The counters of the sketch that results from merging open sketches."""
         with np.errstate(over="ignore"):
             values = np.stack([part.values for part in parts]).sum(axis=0, dtype=np.int64)
         noise = tuple(
@@ -242,12 +243,12 @@ def read_counters(
     """The counters of a published object.
 
     Args:
-        components: counters of its spec.
-        data: fields of its header.
-        final: whether it is the publication at seal.
+        components: counters that the spec declares.
+        data: fields of the header.
+        final: whether the object is the publication at seal.
 
     Raises:
-        FormatError: not those that a sketch of this spec publishes.
+        FormatError: these are not the counters that a sketch of this spec publishes.
     """
     found = tuple(Counter.from_dict(one) for one in data)
     require_names(tuple(one for one in components if final or one.own is None), found)
@@ -255,7 +256,7 @@ def read_counters(
 
 
 def require_names(components: Iterable[Component], counters: Iterable[Counter]) -> None:
-    """Refuse other counters than a sketch with these components has."""
+    """Raise an error unless the counters are those of a sketch with these components."""
     wanted, found = [one.name for one in components], [one.name for one in counters]
     if wanted != found:
         msg = f"a sketch of this spec has the counters {wanted}, found {found!r:.80}"
@@ -268,7 +269,7 @@ def find(counters: Iterable[Counter], name: str) -> Counter | None:
 
 
 def summed(parts: Sequence[Sequence[Counter]]) -> tuple[Counter, ...]:
-    """The counters that all of several sketches have, added up."""
+    """Sums of the counters that all the sketches have."""
     names = [one.name for one in parts[0] if all(find(part, one.name) is not None for part in parts)]
     return tuple(Counter.sum([one for part in parts for one in part if one.name == name]) for name in names)
 

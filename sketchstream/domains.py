@@ -1,4 +1,4 @@
-"""Where items go: the slots of a domain, and updates of a state through them.
+"""Maps items to the slots of a domain, and adds their weights to a state.
 
 In: a domain of a spec, the key, batches of items. Out: `Index`, a state with weights added. Touches: the state.
 Source: Datar & Muthukrishnan 2002 (domain sampling); docs/theory/profile.md 6.
@@ -27,7 +27,7 @@ NO_COUNTERS: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
 _KINDS: tuple[Kind, ...] = ("int", "str", "bytes")
 _STEP = 1 << 22
-"""Ids that are hashed or ranked at a time while an index is built."""
+"""Number of ids hashed or ranked at a time while an index is built."""
 
 
 def hashes(items: Items, key: Key) -> npt.NDArray[np.uint64]:
@@ -49,7 +49,7 @@ def closed_items(domain: Domain) -> Iterator[Items]:
     """All items of a closed domain, in batches of one type.
 
     Raises:
-        SpecError: the domain is open, or its list is not at hand.
+        SpecError: the domain is open, or its list of items is not available.
     """
     if isinstance(domain, OpenDomain) or (domain.listed and domain.items is None):
         msg = "expected a closed domain whose items are known"
@@ -67,11 +67,11 @@ def closed_items(domain: Domain) -> Iterator[Items]:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """Finds the slot of each item of a domain; made once for a sketch by `Index.build`.
+    """Finds the slot of each item of a domain. `Index.build` makes it once for each sketch.
 
     Attributes:
-        slots: slots of a sketch with this index, d.
-        slots_per_level: slots of one level (equal to `slots` in closed domains).
+        slots: number of slots of a sketch with this index, d.
+        slots_per_level: number of slots of one level (equal to `slots` in closed domains).
     """
 
     slots: int
@@ -80,17 +80,17 @@ class Index:
 
     @classmethod
     def build(cls, domain: Domain, key: Key | None, keep: Mask | None = None) -> Index:
-        """The index of a domain.
+        """Build the index of a domain.
 
         Args:
-            domain: which items there are.
+            domain: the domain of the items.
             key: the secret hash key; optional for ClosedDomain(size=) without a sample rate.
             keep: (size,) bool, closed domains: items that have slots here; the others are outside this sketch.
 
         Raises:
             KeyMismatchError: a key is needed and missing.
-            SpecError: the list of items is not at hand, or `keep` does not fit.
-            ItemError: a listed item cannot be one (an int beyond 64 bits).
+            SpecError: the list of items is not available, or `keep` has another shape or type.
+            ItemError: a listed item is not a valid item (an int beyond 64 bits).
         """
         if isinstance(domain, OpenDomain):
             if keep is not None:
@@ -134,9 +134,9 @@ class Index:
             max_weight: largest absolute weight (not used with a modulus: there any int64 is a weight).
             modulus: counters are 0..modulus-1.
             threads: 1 or 2.
-            invalid: "error": an invalid event refuses the whole batch, nothing is applied; "skip": items outside
-                the domain are left out, a bad weight refuses the batch; "noop": both are left out. Decided for
-                each event from that event alone.
+            invalid: "error": an invalid event rejects the whole batch, and nothing is applied; "skip": items outside
+                the domain are skipped, an invalid weight rejects the batch; "noop": both are skipped. Whether an event
+                is skipped depends on that event alone.
             counters: (0,), (1,) or (2,) int64, changed in place with the state: the sum of the weights of events that
                 move a slot, and the number of valid events whose item is in the domain, in its sample or not.
 
@@ -161,7 +161,7 @@ class Index:
 
 
 def _needed(key: Key | None) -> Key:
-    """The key, which this domain cannot do without."""
+    """Return the key, or raise an error if it is missing."""
     if key is None:
         msg = "this domain needs the hash key: open, listed and sampled domains place items by a keyed hash"
         raise KeyMismatchError(msg)
@@ -169,7 +169,7 @@ def _needed(key: Key | None) -> Key:
 
 
 def _route(way: int, **fields: Any) -> Any:
-    """A route with every unused field empty."""
+    """A route whose unused fields are empty."""
     from sketchstream import kernels
 
     zero = np.uint64(0)
@@ -191,7 +191,7 @@ def _route(way: int, **fields: Any) -> Any:
 
 
 def _open(domain: OpenDomain, key: Key) -> Index:
-    """Any item: level and slot from its hash."""
+    """Index of an open domain: the hash of an item determines its level and slot."""
     from sketchstream import kernels
 
     routes: dict[Kind, Any] = {}
@@ -208,7 +208,7 @@ def _open(domain: OpenDomain, key: Key) -> Index:
 
 
 def _closed(slots: int, routes: dict[Kind, Any]) -> Index:
-    """An index whose missing types have no items."""
+    """An index of a closed domain; item types without a route have no items."""
     from sketchstream import kernels
 
     if slots < 1:
@@ -226,12 +226,12 @@ def _ids(domain: ClosedDomain) -> Index:
 
 
 def _threshold(rate: Fraction) -> np.uint64:
-    """Items whose hash lies below this are sampled."""
+    """Threshold on the hash: items below it are sampled."""
     return np.uint64(min(int(rate * (1 << 64)), (1 << 64) - 1))
 
 
 def _ranked(domain: ClosedDomain, key: Key | None, keep: Mask | None) -> Index:
-    """Ids of which a subset, kept and sampled, has slots, in the order of the ids."""
+    """Index of ids where only the kept and sampled ones have slots, in the order of the ids."""
     from sketchstream import kernels
 
     assert domain.size is not None
@@ -253,7 +253,7 @@ def _ranked(domain: ClosedDomain, key: Key | None, keep: Mask | None) -> Index:
 
 
 def _listed(domain: ClosedDomain, key: Key, keep: Mask | None) -> Index:
-    """A list of items: a table by hash, and the items themselves, so that equal hashes misplace nothing."""
+    """Index of a list of items: a hash table that also compares the items, so that hash collisions do no harm."""
     from sketchstream import kernels
 
     if domain.items is None:

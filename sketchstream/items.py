@@ -1,11 +1,11 @@
-"""A batch of items of one type, as arrays that kernels can read.
+"""Batches of items of one type, as arrays that kernels can read.
 
 In: int arrays, lists of int, str or bytes, packed strings with offsets, Arrow arrays. Out: `Items`, weights as arrays.
 Touches: nothing.
 
 An item is an int (64 bits, signed), a str (its UTF-8 bytes) or bytes; 5, "5" and b"5" are three different items. A
-batch holds one type. Arrays are read where they are; lists are packed in chunks that fit the second-level cache, which
-is 2.7 times faster than packing them whole.
+batch holds one type. Arrays are read in place. Lists are packed in chunks that fit the second-level cache, which is 2.7
+times faster than packing the whole list.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Offsets: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Weights: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 CHUNK = 4096
-"""Objects of a list that are packed at a time."""
+"""Number of objects of a list that are packed at a time."""
 
 _WANTED = "items must be integers, strings or bytes"
 _MISSING = "drop missing values first"
@@ -53,11 +53,11 @@ class Ints:
         return len(self.values)
 
     def take(self, chosen: npt.NDArray[Any]) -> Ints:
-        """The items that a mask or an array of positions chooses."""
+        """Select items by a mask or an array of positions."""
         return Ints(self.values[chosen])
 
     def cut(self, first: int, last: int) -> Ints:
-        """The items first..last, a view."""
+        """View of the items from `first` to `last`, which is excluded."""
         return Ints(self.values[first:last])
 
 
@@ -73,11 +73,11 @@ class Spans:
         return len(self.starts)
 
     def take(self, chosen: npt.NDArray[Any]) -> Spans:
-        """The items that a mask or an array of positions chooses; the buffer is shared."""
+        """Select items by a mask or an array of positions; the buffer is shared."""
         return Spans(self.buffer, self.starts[chosen], self.ends[chosen])
 
     def cut(self, first: int, last: int) -> Spans:
-        """The items first..last, a view."""
+        """View of the items from `first` to `last`, which is excluded."""
         return Spans(self.buffer, self.starts[first:last], self.ends[first:last])
 
 
@@ -92,9 +92,9 @@ class Objects:
 
 
 class Items:
-    """A batch of items of one type; `Items.of` makes one from whatever holds them.
+    """A batch of items of one type; `Items.of` makes one from any supported source.
 
-    A list is checked when it is used, so it must not change in between; arrays are checked at once.
+    A list is checked only when it is used, so it must not change in between; arrays are checked at once.
 
     Examples:
         >>> batch = Items.of(["a", "b", "c"])
@@ -116,11 +116,11 @@ class Items:
             source: int ndarray; list or tuple of int, str or bytes; ndarray of 'S', 'U' or objects; (buffer, offsets)
                 with item i = buffer[offsets[i]:offsets[i + 1]]; pyarrow array of integers, strings or binary;
                 anything that numpy reads as one of those arrays; Items.
-            kind: "str" or "bytes" for (buffer, offsets); default "bytes". Otherwise the kind that is expected.
+            kind: "str" or "bytes" for (buffer, offsets), default "bytes"; for other sources the expected kind.
 
         Raises:
-            ItemError: floats, bools, None, several types in one batch, ints beyond 64 bits; says the position, never
-                the item.
+            ItemError: floats, bools, None, several types in one batch, or ints beyond 64 bits. The message gives the
+                position, never the item.
         """
         made = cls._of(source, kind)
         if kind is not None and made.kind != kind:
@@ -180,7 +180,7 @@ class Items:
 
     @staticmethod
     def concat(batches: Sequence[Items]) -> Items:
-        """One batch after the other; all of one type (empty ones apart)."""
+        """Concatenate batches of one type; empty batches may have any type."""
         full = [batch for batch in batches if len(batch)]
         kinds = {batch.kind for batch in full}
         if len(kinds) > 1:
@@ -190,7 +190,7 @@ class Items:
         return Items(kind, [part for batch in full for part in batch._parts])
 
     def take(self, chosen: npt.NDArray[Any]) -> Items:
-        """The items that a (n,) bool mask, or an array of positions, chooses."""
+        """Select items by a (n,) bool mask or an array of positions."""
         if chosen.dtype == np.bool_ and len(chosen) != len(self):
             msg = f"a mask must have one entry for each of the {len(self)} items, found {len(chosen)}"
             raise ItemError(msg)
@@ -198,7 +198,7 @@ class Items:
         return Items(self.kind, (whole.take(chosen),))
 
     def whole(self) -> Ints | Spans:
-        """The batch as one array, or one buffer with spans; copies only what is not one already."""
+        """The batch as one array, or one buffer with spans; copies only if it has several parts."""
         if len(self._parts) == 1 and not isinstance(self._parts[0], Objects):
             return self._parts[0]
         pieces = [_copied(piece) for _, piece in self.pieces()]
@@ -213,7 +213,7 @@ class Items:
         )
 
     def pieces(self) -> Generator[tuple[int, Ints | Spans], None, None]:
-        """(position of its first item, piece) over the batch; pieces of a list are valid until the next one only.
+        """Iterate over (position of the first item, piece). A piece of a list is valid until the next one is requested.
 
         Raises:
             ItemError: a list holds something that is not an item, or items of two types.
@@ -298,11 +298,12 @@ def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
 
     Args:
         weights: integers in a list or an array, or None.
-        n: how many there are to be.
-        alone: judge each weight by itself: one that is not a whole number of at most 64 bits is 0: no event.
+        n: expected number of weights.
+        alone: validate each weight by itself. A weight that is not a whole number of at most 64 bits becomes 0, which
+            means no event.
 
     Raises:
-        WeightError: not integers, not one for each item, or beyond 64 bits; says the position.
+        WeightError: not integers, not one for each item, or beyond 64 bits; the message gives the position.
     """
     if weights is None:
         return np.empty(0, np.int32)
@@ -352,7 +353,7 @@ def _whole_weight(weight: object) -> int:
 
 
 def whole_numbers(numbers: npt.NDArray[Any]) -> tuple[I64, npt.NDArray[np.bool_]]:
-    """Integers or floats as int64, and which of them are such: others, judged one by one, are 0. (n,) -> (n,), (n,)."""
+    """(n,) int64 values of integers or floats, and (n,) bool: which of them are whole; the others become 0."""
     good = np.ones(numbers.shape, np.bool_)
     if numbers.dtype.kind == "f":
         numbers = numbers.astype(np.float64)
@@ -435,7 +436,7 @@ def _packed_chunks(objects: ObjectArray, kind: Kind, position: int) -> Iterator[
 
 
 def _pack(packer: Any, chunk: Any) -> int:
-    """Fill the packer with a chunk; the number of bytes, 0 if it holds something that msgpack does not know."""
+    """Fill the packer with a chunk; returns the number of bytes, 0 if msgpack does not support an object in it."""
     packer.reset()
     try:
         packer.pack(chunk)
@@ -456,7 +457,7 @@ def _filled(scratch: npt.NDArray[np.uint8], packer: Any, size: int) -> npt.NDArr
 
 
 def _copied(piece: Ints | Spans) -> Ints | Spans:
-    """A piece that outlives the next one."""
+    """Copy a piece, so that it stays valid after the next one is requested."""
     if isinstance(piece, Ints):
         return Ints(piece.values.copy())
     return Spans(piece.buffer.copy(), piece.starts.copy(), piece.ends.copy())
@@ -499,7 +500,7 @@ def _from_array(array: npt.NDArray[Any]) -> Items:
         if len(array) == 0:
             return Items("str" if kind in "UT" else "bytes" if kind == "S" else "int", ())
         return Items(_kind_of(array[:1].tolist()[0], 0), (Objects(array),))
-    if len(array) == 0:  # an empty list is of floats for numpy
+    if len(array) == 0:  # numpy makes a float array of an empty list
         return Items("int", ())
     hint = f"; {_FLOAT}" if kind == "f" else ""
     msg = f"{_WANTED}, found an array of {array.dtype}{hint}"

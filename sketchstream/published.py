@@ -1,7 +1,7 @@
-"""What has left a sketch for good: releases, sealed states and stacks of them.
+"""Published objects: releases, sealed states, and stacks of them.
 
-In: what `Sketch.release` and `Sketch.seal` drew. Out: objects that can be written, read, stacked, merged and asked for
-their profile; everything computed here is post-processing and costs no privacy. Touches: nothing.
+In: what `Sketch.release` and `Sketch.seal` drew. Out: objects that can be written, read, stacked, merged and
+reconstructed. Everything computed here is post-processing and costs no privacy. Touches: nothing.
 Source: Wu & Pagh, ICML 2024 (post-processing, merging); docs/theory/privacy.md (why histograms may be published).
 """
 
@@ -45,7 +45,7 @@ LAWS = (
 
 
 def parameter_name(law: str) -> str:
-    """How a header calls the parameter of a law."""
+    """Name of a law's parameter in headers."""
     return "sigma2" if law.endswith("-gaussian") else "epsilon"
 
 
@@ -54,11 +54,11 @@ class Layer:
     """One independent noise vector that was summed into a state.
 
     Args:
-        law: its name, such as "discrete-laplace".
-        parameter: of the law: epsilon of discrete Laplace noise, of randomized response and of joint noise in a ball,
-            sigma^2 of discrete Gaussian noise; that of the slots, where a sketch has other components. Of spectral
-            noise: that of noise on the counts which costs as much.
-        lineage: 16 random bytes; two states that share one descend from the same noise.
+        law: name of the noise law, such as "discrete-laplace".
+        parameter: parameter of the law: epsilon for discrete Laplace noise, randomized response and joint noise in a
+            ball; sigma^2 for discrete Gaussian noise; for spectral noise, that of noise on the counts with the same
+            cost. If the sketch has several components, that of the slots.
+        lineage: 16 random bytes. Two states with the same lineage descend from the same noise.
     """
 
     law: str
@@ -87,7 +87,7 @@ class Origin:
         name: the sketch's name in the configuration.
         revision: raised by `sketchstream reset`; part of the published key and of the ledger.
         window: start and end, milliseconds since 1970 UTC, end excluded.
-        partition: of the input topic.
+        partition: partition of the input topic.
         partitions_open: number of input partitions when the window was opened; only in bytes of format 1.
         partitions_seal: number of input partitions when the window was sealed; only in bytes of format 1.
         partitions: every number of input partitions that was valid while the window was open, ascending.
@@ -106,7 +106,7 @@ class Origin:
     partitioner: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields of a header; what is unknown is left out."""
+        """Fields of a header; unknown ones are omitted."""
         fields = {
             "name": self.name or None,
             "revision": self.revision or None,
@@ -147,10 +147,10 @@ class Origin:
 
 
 def partition_counts(origins: Iterable[Origin]) -> int:
-    """The most numbers of partitions that were valid while any part of one window was open: at least 1.
+    """How many different numbers of partitions were valid while any part of one window was open, at least 1.
 
-    So many parts of that window can hold records of one item. A part that was sealed before partitions were added
-    counts: parts of the same window that were opened afterwards know of other numbers.
+    That many parts of the window can hold records of the same item. Parts that were sealed before partitions were added
+    are included: parts of the same window that were opened later know other numbers of partitions.
     """
     found: dict[Any, set[int]] = {}
     for origin in origins:
@@ -159,7 +159,7 @@ def partition_counts(origins: Iterable[Origin]) -> int:
 
 
 def canonical_law(layers: Iterable[Layer]) -> tuple[tuple[str, Fraction], ...]:
-    """The laws of a list of layers, in an order that does not depend on how they came together."""
+    """The laws of a list of layers, in an order that does not depend on how the parts were combined."""
     return tuple(sorted((layer.law, layer.parameter) for layer in layers))
 
 
@@ -170,7 +170,7 @@ class _Published:
 
     @property
     def kind(self) -> Kind[Any]:
-        """What kind of sketch it is."""
+        """The kind of sketch."""
         return kinds.of(self.spec)
 
     def _whole(self) -> Published:
@@ -184,7 +184,7 @@ class _Published:
         return False
 
     def guarantee(self) -> Any:
-        """What is protected, and how much, in words and numbers."""
+        """The privacy guarantee, in words and numbers."""
         raise NotImplementedError
 
     def to_bytes(self) -> bytes:
@@ -195,7 +195,7 @@ class _Published:
         """Write the published bytes to a new file, durably.
 
         Args:
-            path: of the file; an existing one is refused.
+            path: path of the file; an existing file is refused.
 
         Raises:
             StoreError: the file exists, or cannot be written.
@@ -216,26 +216,26 @@ class _Published:
 
         Args:
             method: "likelihood" (default), "circulant" (the algorithm of Wu & Pagh), "inverse" or "monotone".
-            max_count: largest count to resolve, at most the spec's; larger ones are pooled into `above`.
+            max_count: largest count to resolve, at most that of the spec; larger counts are pooled into `above`.
             norm: for "circulant": 1, 2 or inf.
             beta: for "circulant": failure probability.
 
         Raises:
-            SpecError: max_count beyond the spec's.
+            SpecError: max_count is larger than that of the spec.
             EstimateError: the method does not apply to what was published.
         """
         found: Profile = self.kind.profile(self._whole(), method=method, max_count=max_count, norm=norm, beta=beta)
         return found
 
     def estimate(self, method: str = "auto", **options: Any) -> Any:
-        """Answers with standard errors and intervals, for the kinds that give estimates.
+        """Estimates with standard errors and intervals, for the kinds that provide them.
 
         Args:
-            method: of the kind; "auto" is the best that it has.
-            options: further ones of the kind.
+            method: a method of the kind; "auto" selects the most accurate one.
+            options: further options of the kind.
 
         Raises:
-            EstimateError: the kind answers otherwise, or the method does not apply to what was published.
+            EstimateError: the kind provides no estimates, or the method does not apply to what was published.
         """
         return self.kind.estimate(self._whole(), method=method, **options)
 
@@ -245,18 +245,18 @@ class Release(_Published):
     """A noisy view of a sketch's counters: what `release` publishes, and `seal` where the spec says so.
 
     Args:
-        spec: of the sketch.
+        spec: specification of the sketch.
         layers: noise layers in its state.
-        slots: counters in all levels, d.
-        noised: what was published, raw: noise included, not clipped, not sorted. Kind "profile": (levels, B) int64, a
-            histogram of the counters at `spec.edges`.
-        cost: of this publication, in the measure of the ledger.
-        seal_id: 16 random bytes that name this publication.
+        slots: number of slots in all levels, d.
+        noised: the published values as drawn: noise included, neither clipped nor sorted. Kind "profile": (levels, B)
+            int64, a histogram of the counters at `spec.edges`.
+        cost: cost of this publication, in the measure of the ledger.
+        seal_id: 16 random bytes that identify this publication.
         final: True for the publication at seal.
         origin: where the sketch belongs.
-        key_id: of the hash key, if one was used.
-        ledger: the sketch's history of layers and looks at that moment.
-        counters: those beside the slots, noisy.
+        key_id: id of the hash key, None if no key was used.
+        ledger: the sketch's history of layers and views at that moment.
+        counters: the noisy counters kept besides the slots.
     """
 
     spec: Any
@@ -285,7 +285,7 @@ class Release(_Published):
 
     @property
     def values(self) -> npt.NDArray[np.int64]:
-        """`noised`, without the axis of levels where there is one level."""
+        """`noised`, without the axis of levels if there is only one level."""
         return self.noised[0] if self.noised.ndim > 1 and len(self.noised) == 1 else self.noised
 
     @property
@@ -300,11 +300,11 @@ class Release(_Published):
 
     @cached_property
     def digest(self) -> bytes:
-        """Of the published numbers; seeds deterministic post-processing."""
+        """Digest of the published numbers; seeds deterministic post-processing."""
         return hashlib.blake2b(self.noised.tobytes() + self.seal_id, digest_size=16).digest()
 
     def guarantee(self) -> Any:
-        """What is protected, and how much, in words and numbers."""
+        """The privacy guarantee, in words and numbers."""
         return self.kind.guarantee(self.spec, self.ledger)
 
     def _repr_html_(self) -> str:
@@ -356,7 +356,7 @@ class Release(_Published):
 
 @dataclass(frozen=True, eq=False)
 class SealedState(_Published):
-    """A sketch's counters themselves, published for merging.
+    """The state of a sketch, published for merging.
 
     Args:
         spec: specification of the sketch.
@@ -366,7 +366,7 @@ class SealedState(_Published):
         origin: where the sketch belongs.
         key_id: id of the hash key, None if no key was used.
         ledger: the sketch's history of layers and views at that moment.
-        counters: the noisy counters kept beside the slots.
+        counters: the noisy counters kept besides the slots.
     """
 
     spec: Any
@@ -390,7 +390,7 @@ class SealedState(_Published):
 
     @cached_property
     def digest(self) -> bytes:
-        """Of the published numbers; seeds deterministic post-processing."""
+        """Digest of the published numbers; seeds deterministic post-processing."""
         return hashlib.blake2b(self.state.data, digest_size=16).digest()
 
     @property
@@ -399,7 +399,7 @@ class SealedState(_Published):
         return canonical_law(self.layers)
 
     def guarantee(self) -> Any:
-        """What is protected, and how much, in words and numbers."""
+        """The privacy guarantee, in words and numbers."""
         return self.kind.guarantee(self.spec, self.ledger)
 
     def _repr_html_(self) -> str:
@@ -440,15 +440,15 @@ class SealedState(_Published):
 class Stack(_Published):
     """Sketches of disjoint populations side by side, usually the partitions of one window.
 
-    Noise layers stay as they are and the numbers of slots add: far more accurate than merging. Right only if all
-    events of an item lie in one part.
+    Noise layers do not combine, and the numbers of slots add up, which is far more accurate than merging. Correct only
+    if all events of an item lie in one part.
     """
 
     parts: tuple[Release | SealedState, ...]
 
     @property
     def spec(self) -> Any:
-        """Of the first part; the parts agree in everything that results depend on."""
+        """Spec of the first part; the parts agree in everything that results depend on."""
         return self.parts[0].spec
 
     @property
@@ -468,13 +468,13 @@ class Stack(_Published):
 
     @property
     def counters(self) -> tuple[Counter, ...]:
-        """Those that all parts have, added up: noise adds too."""
+        """Sums of the counters that all parts have; their noise adds up too."""
         return summed([part.counters for part in self.parts])
 
     def guarantee(self) -> Any:
-        """What is protected, and how much, in words and numbers: that of the worst part.
+        """The privacy guarantee, in words and numbers: that of the worst part.
 
-        Where partitions were added inside the window an item may lie in several parts, and pays so many times.
+        If partitions were added inside the window, an item may lie in several parts, and its losses add up.
         """
         from sketchstream.privacy.guarantee import Context
 
@@ -544,7 +544,7 @@ def _spec_of(header: Mapping[str, Any]) -> tuple[Any, Kind[Any]]:
 
 
 def _identifier(value: object) -> bytes:
-    """`value` if it is a 16-byte identifier."""
+    """Return `value` if it is a 16-byte identifier."""
     if not isinstance(value, bytes) or len(value) != 16:
         msg = "expected a 16-byte identifier"
         raise FormatError(msg)
@@ -552,10 +552,10 @@ def _identifier(value: object) -> bytes:
 
 
 def read(data: bytes, *, within: bool = False) -> Published:
-    """What was published as `data`: a Release, a SealedState or a Stack (not `within` another one). Needs no key.
+    """Read a published object: a Release, a SealedState, or a Stack (not `within` another one). Needs no key.
 
     Raises:
-        FormatError: bytes that are not ours, truncated, altered, of a newer version, or an open sketch.
+        FormatError: the bytes have another format, are truncated, altered, of a newer version, or an open sketch.
     """
     from sketchstream import wire
 
@@ -581,7 +581,7 @@ def read(data: bytes, *, within: bool = False) -> Published:
 
 @contextmanager
 def well_formed() -> Iterator[None]:
-    """Within this block a header that lacks or bends a field is a FormatError."""
+    """Turn errors about missing or malformed header fields into FormatError inside the `with` block."""
     try:
         yield
     except (FormatError, KeyMismatchError):
@@ -592,7 +592,7 @@ def well_formed() -> Iterator[None]:
 
 
 def require_same(specs: Sequence[Spec], key_ids: Sequence[bytes | None], *, what: str) -> None:
-    """Refuse sketches whose spec or hash key differ, naming every field that does."""
+    """Raise an error if specs or hash keys differ; it names every field that differs."""
     first, wrong = specs[0].to_dict(), set()
     for spec in specs[1:]:
         other = spec.to_dict()
@@ -614,18 +614,18 @@ def require_accounted(
     sealed: bool,
     cost: Fraction | None = None,
 ) -> None:
-    """Refuse bytes whose ledger is not the account of their noise: claims of privacy would rest on either.
+    """Reject bytes whose ledger does not describe their noise, since privacy claims rest on both.
 
     Args:
         spec: as read.
         layers: as read.
         ledger: as read.
         counters: as read.
-        sealed: whether the state must be gone.
-        cost: of the view, for a release.
+        sealed: whether the ledger must say that the state was destroyed.
+        cost: cost of the view, for a release.
 
     Raises:
-        FormatError: the ledger speaks of other noise, another unit or weight, or another stage of life.
+        FormatError: the ledger describes other noise, another unit or weight, or another stage of the life cycle.
     """
     kind = kinds.of(spec)
     held = [(layer.law, kind.cost(spec, layer.parameter), layer.lineage) for layer in layers]
@@ -650,7 +650,7 @@ def require_accounted(
 
 
 def require_distinct(layers: Sequence[Sequence[Layer]], seal_ids: Sequence[bytes], *, what: str) -> None:
-    """Refuse a sketch with itself, and two descendants of one state."""
+    """Raise an error if a sketch is combined with itself, or with another descendant of the same state."""
     if len(set(seal_ids)) != len(seal_ids):
         msg = f"the same published sketch was given twice; a sketch cannot be {what} with itself"
         raise MergeError(msg, ["seal_id"])
@@ -664,10 +664,10 @@ def stack(parts: Sequence[object]) -> Stack:
     """Put sketches of disjoint populations side by side, as the partitions of one window are.
 
     Args:
-        parts: Releases, or SealedStates, or stacks of either; equal specs (epsilon and costs may differ) and keys.
+        parts: Releases, SealedStates, or stacks of either, with equal specs (epsilon and costs may differ) and keys.
 
     Raises:
-        MergeError: nothing to stack, releases mixed with states, specs or keys that differ, or one sketch twice.
+        MergeError: nothing to stack, releases mixed with states, different specs or keys, or the same sketch twice.
     """
     if isinstance(parts, _Published):  # for callers without a type checker
         msg = "stack takes a list of parts, found one alone"

@@ -1,6 +1,6 @@
-"""The quality of a window: which share of the records admitted to it was counted, from published noisy numbers alone.
+"""Data quality of a window: the share of its admitted records that was counted, from published noisy numbers alone.
 
-In: what was published. Out: a verdict, its reason in words, and the share with its interval. Touches: nothing.
+In: published parts. Out: a verdict, its reason in words, and the share with its interval. Touches: nothing.
 Source: docs/theory/privacy.md, section 5 (records admitted; the alarm and its proof).
 """
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 Verdict = Literal["good", "warning", "incomplete", "too few", "unknown"]
 FEW = 4
-"""Fewer records than so many times the alarm's threshold are too few to judge."""
+"""A window with fewer records than this multiple of the alarm threshold is too small to judge."""
 Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """When to speak of a loss.
+    """When to report a loss of records.
 
     Args:
-        share: of the admitted records that may be lost without a word.
-        alarm: chance of speaking although no more than that was lost.
+        share: share of the admitted records that may be lost without a report.
+        alarm: probability of a false alarm: a report although no larger share was lost.
     """
 
     share: float
@@ -38,7 +38,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Rule:
-    """Two tolerances: beyond the first an answer carries a warning, beyond the second it is not complete."""
+    """Two tolerances: beyond the first, an answer carries a warning; beyond the second, it is marked incomplete."""
 
     warn: Tolerance = Tolerance(0.005, 1e-3)
     incomplete: Tolerance = Tolerance(0.02, 1e-5)
@@ -50,13 +50,14 @@ NEVER = "with unit = 'item' no share of records can be published; the worker's o
 
 @dataclass(frozen=True)
 class Quality:
-    """What is known of the records that a window counted.
+    """How completely a window counted its records.
 
     Args:
-        verdict: "good": no loss beyond the tolerance shows; "warning", "incomplete": it does; "too few": so few
-            records that only a large loss would show; "unknown": nothing was published to judge by.
+        verdict: "good": no loss beyond the tolerances was detected; "warning" or "incomplete": one was; "too few":
+            with so few records only a large loss could be detected; "unknown": the necessary numbers were not
+            published.
         reason: one sentence.
-        share: of the admitted records that were counted, with its interval; None if unknown.
+        share: share of the admitted records that were counted, with its interval; None if unknown.
         admitted: number of records admitted, with its interval; None if unknown.
     """
 
@@ -67,7 +68,7 @@ class Quality:
 
     @property
     def said(self) -> bool:
-        """Whether answers speak of it: a share is known, or it is known that none can be."""
+        """Whether answers mention the quality: the share is known, or is known to be unavailable."""
         return self.share is not None or self.reason == NEVER
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,11 +80,11 @@ class Quality:
 
 
 def judge(parts: Sequence[Release | SealedState], rule: Rule = Rule()) -> Quality:
-    """The quality of a window from its published parts.
+    """Judge the quality of a window from its published parts.
 
-    With R records admitted and C events counted, both with noise, a loss beyond the tolerance s shows if
-    (1-s) R - C > q, where q is the upper quantile of the noise of R less that of C. While the loss is at most s, the
-    chance of that is at most the alarm's.
+    Let R be the number of records admitted and C the number of events counted, both noisy. A loss beyond the tolerance
+    s is reported if (1-s) R - C > q, where q is the upper quantile of the noise of R minus the noise of C. If the loss
+    is at most s, the probability of a report is at most `alarm`.
     """
     if any(part.spec.unit == "item" for part in parts):
         return Quality("unknown", NEVER)
@@ -105,7 +106,7 @@ def judge(parts: Sequence[Release | SealedState], rule: Rule = Rule()) -> Qualit
 
 
 def threshold(admitted: Counter, counted: Counter, alarm: float) -> float:
-    """The q of the rule. The noise of R is taken whole, not (1-s) of it, which makes q a little larger."""
+    """The quantile q of `judge`, for the noise of R instead of (1-s) R, which makes q slightly larger."""
     from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
 
     return NoiseSum.of((*admitted.noise, *counted.noise)).quantile(alarm)

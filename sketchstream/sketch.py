@@ -1,8 +1,8 @@
-"""A sketch while it is open: created with its noise, updated, released from, merged, and sealed.
+"""An open sketch: creation with noise, updates, releases, merging and sealing.
 
 In: a spec, a hash key, items and weights. Out: releases and sealed states (`sketchstream.published`), and the open
 sketch's own bytes, which are a secret. Touches: its state array and, through `sketchstream.noise`, the operating
-system's entropy. No function of an open state leaves except through `release` and `seal`.
+system's entropy. `release` and `seal` are the only ways by which a function of an open state becomes public.
 Source: Wu & Pagh, ICML 2024; Dwork et al., ICS 2010 (noise before the first event).
 """
 
@@ -49,7 +49,7 @@ R = TypeVar("R")
 
 
 def _in_turn(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A method that reads or changes the state: one such call at a time, those of other threads wait."""
+    """Serialise a method that reads or changes the state: calls from other threads wait."""
 
     @wraps(method)
     def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -61,15 +61,15 @@ def _in_turn(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[A
 
 
 class _Content(NamedTuple):
-    """What belongs together: counters, the noise in them, and the account of both.
+    """The parts of a sketch that must change together: state, counters, noise layers and ledger.
 
-    A sketch replaces all of it in one assignment, so an interrupt leaves either the old content or the new one.
+    A sketch replaces all of them in one assignment, so an interrupt leaves either the old content or the new one.
 
     Args:
         state: (slots,) counters; None once the sketch is closed.
-        counters: those beside the slots.
-        layers: noise in the state.
-        ledger: its history.
+        counters: the counters kept besides the slots.
+        layers: noise layers in the state.
+        ledger: history of layers and views.
     """
 
     state: npt.NDArray[Any] | None
@@ -81,12 +81,12 @@ class _Content(NamedTuple):
 class Sketch:
     """An open sketch. Make one with `Sketch.create`.
 
-    Its state is differentially private at every moment: noise was laid into it before the first event. It may be
-    seized once (docs/guarantee.md says exactly what that means), but its bytes are a secret all the same: two copies
+    Its state is differentially private at every moment, because noise was added before the first event. An intruder may
+    see the state once (docs/guarantee.md says exactly what that means). Its bytes are a secret nevertheless: two copies
     of one open state show what happened between them.
 
-    May be used by several threads: calls that read or change the state take turns. Threads that update one sketch gain
-    nothing over one; `update(threads=2)` does.
+    Several threads may use one sketch: calls that read or change the state run one at a time. Updates from several
+    threads are therefore no faster than from one; use `update(threads=2)` instead.
     """
 
     __slots__ = ("_content", "_home", "_index", "_turn", "key", "kind", "origin", "spec")
@@ -126,13 +126,13 @@ class Sketch:
         """Draw the noise and return an empty sketch.
 
         Args:
-            spec: what the sketch is; its type decides the kind of sketch.
+            spec: specification of the sketch; its type decides the kind of sketch.
             key: secret hash key; needed unless the domain is ClosedDomain(size=) without sampling.
-            origin: where in a deployment it belongs.
+            origin: where in a deployment the sketch belongs.
             keep: (size,) bool, closed domains only: the items that have a slot here; others are outside the domain.
-            max_epsilon: budget: releases that would take the loss above it are refused.
-            max_delta: of that budget, for the kinds whose losses have a delta.
-            progress: told from time to time how many slots have their noise.
+            max_epsilon: budget; a release that would raise the loss above it is refused.
+            max_delta: delta of the budget, for kinds whose losses have a delta.
+            progress: called from time to time with the number of slots that have their noise.
 
         Raises:
             KeyMismatchError: the spec needs a key.
@@ -200,8 +200,8 @@ class Sketch:
                 kinds whose events name a row too, `Pairs(rows, items)` or a list of (row, item).
             weights: (n,) integers, at most `max_weight` in absolute value; negative ones delete. Default 1.
             threads: 1 or 2; two gain most for strings, and where the state is far larger than the caches.
-            invalid: "error" refuses the whole batch and names the position; "skip" leaves out items outside a closed
-                domain; "noop" leaves out bad weights too. Decided for each event from that event alone.
+            invalid: "error" rejects the whole batch and names the position; "skip" skips items outside a closed
+                domain; "noop" skips invalid weights too. Whether an event is skipped depends on that event alone.
 
         Raises:
             ItemError, WeightError, DomainError: nothing of the batch was applied.
@@ -219,19 +219,20 @@ class Sketch:
         )
 
     def outside(self, items: object) -> int:
-        """How many of these items a closed domain does not contain; 0 in open ones. Says nothing of the state.
+        """Number of these items that a closed domain does not contain; 0 for open domains. Does not read the state.
 
         Args:
-            items: as `update` takes them.
+            items: as for `update`.
         """
         return int((self._index.locate(self.kind.items(items)) == -1).sum())
 
     @_in_turn
     def admit(self, records: int) -> None:
-        """Note that this many records were admitted to the sketch, whatever they held.
+        """Record that this many records were admitted to the sketch, whatever their content.
 
         With `epsilon_records` in the spec, `seal` publishes their noisy number, and readers see which share of the
-        records was counted; without it, this does nothing. Whoever calls it must decide from envelopes alone.
+        records was counted. Without it, this method does nothing. The caller must decide from envelopes alone which
+        records are admitted.
 
         Args:
             records: at least 0.
@@ -247,11 +248,11 @@ class Sketch:
         """Publish a noisy view of the counters (kind "profile": their histogram); the sketch stays open.
 
         Args:
-            epsilon: cost, charged to `ledger` before anything is drawn. Events still to come pay it too.
-            delta: of that cost, for the kinds whose losses have one.
+            epsilon: cost, charged to `ledger` before any noise is drawn. Later events are charged for it too.
+            delta: delta of that cost, for kinds whose losses have a delta.
 
         Raises:
-            BudgetError: the loss, promised publication included, would exceed the budget.
+            BudgetError: the loss, including the promised publication, would exceed the budget.
         """
         state = self._open_state("release")
         cost = self.kind.asked_cost(self.spec, epsilon, delta)
@@ -264,8 +265,8 @@ class Sketch:
         """Add a fresh layer of noise after a known look at the state, so that a later look is protected again.
 
         Args:
-            epsilon: of the new layer (default: as at creation).
-            delta: of the new layer, for the kinds whose losses have one.
+            epsilon: epsilon of the new layer (default: as at creation).
+            delta: delta of the new layer, for kinds whose losses have a delta.
         """
         state = self._open_state("refresh")
         kind = self.kind
@@ -281,7 +282,7 @@ class Sketch:
 
     @_in_turn
     def seal(self) -> Release | SealedState:
-        """End the sketch and publish what its spec promised; the state is destroyed.
+        """Close the sketch and publish what its spec promises; the state is destroyed.
 
         Returns:
             A Release of cost `epsilon_publish` (publish = "histogram"), or a SealedState.
@@ -313,7 +314,7 @@ class Sketch:
                 ledger=ledger.published(),
                 counters=self._content.counters.publish(cost, final=True),
             )
-        # Only now: an interrupt before this line has published nothing and leaves the sketch open.
+        # This must come last: an interrupt before this line has published nothing and leaves the sketch open.
         counters = self._content.counters
         self._content = _Content(None, counters, layers, ledger)
         counters.erase()
@@ -327,8 +328,8 @@ class Sketch:
     def change_slots(self, keep: Keep) -> None:
         """Give slots to another selection of a closed domain's items; items in both selections keep their counters.
 
-        A new slot gets noise of every layer before it counts anything, as at creation. The counters of items that are
-        no longer selected are erased. The selection must not depend on events.
+        A new slot gets noise of every layer before its first event, as at creation. The counters of items that are no
+        longer selected are erased. The selection must not depend on events.
 
         Args:
             keep: (size,) bool, the items that have a slot from now on.
@@ -358,7 +359,7 @@ class Sketch:
         old.fill(0)
 
     def guarantee(self) -> Any:
-        """What is protected, and how much, in words and numbers."""
+        """The privacy guarantee, in words and numbers."""
         return self.kind.guarantee(self.spec, self.ledger)
 
     def profile(self, *_: object, **__: object) -> NoReturn:
@@ -379,7 +380,7 @@ class Sketch:
 
     @staticmethod
     def _refuse_answers(what: str) -> NoReturn:
-        """Say what has answers instead."""
+        """Raise an error that says which objects have answers."""
         msg = (
             f"an open sketch has no {what}, only what it publishes: seal or release first; seal().{what}() ends the "
             f"sketch, release(epsilon).{what}() is a look that costs epsilon"
@@ -390,9 +391,9 @@ class Sketch:
         """Write the open sketch to a file of mode 0600, durably. A secret, like a key.
 
         Args:
-            path: of the file.
-            replace: take the place of an earlier copy of this sketch, whose bytes are then erased as far as the file
-                system allows; otherwise an existing file is refused.
+            path: path of the file.
+            replace: whether to replace an earlier copy of this sketch. Its bytes are then erased as far as the file
+                system allows. If False, an existing file is refused.
 
         Raises:
             StoreError: the file exists, or cannot be written.
@@ -413,7 +414,7 @@ class Sketch:
 
     @_in_turn
     def to_bytes(self, *, with_items: bool = True) -> bytes:
-        """The open sketch, for storage. A secret, like a key: never publish, copy or back up.
+        """Serialise the open sketch for storage. The bytes are a secret, like a key: never publish, copy or back up.
 
         Args:
             with_items: include the list of a listed closed domain; without it `from_bytes` needs `spec`.
@@ -425,13 +426,13 @@ class Sketch:
 
     @_in_turn
     def copy_open(self, *, with_items: bool = True, room: Callable[[int], bytearray] = bytearray) -> wire.Unfinished:
-        """A copy in memory of what `to_bytes` would write now, to be finished later and elsewhere. A secret like it.
+        """Copy in memory what `to_bytes` would write now; another thread can finish it later. The copy is a secret too.
 
-        It takes no longer than copying the counters, where `to_bytes` also hashes them.
+        This takes no longer than copying the counters, whereas `to_bytes` also hashes them.
 
         Args:
-            with_items: as of `to_bytes`.
-            room: gives memory of at least that many bytes.
+            with_items: as for `to_bytes`.
+            room: returns a buffer of at least the given number of bytes.
         """
         from sketchstream import wire
 
@@ -443,7 +444,7 @@ class Sketch:
         return self.key if self.spec.needs_key else None
 
     def _described(self, with_items: bool) -> dict[str, Any]:
-        """The header of the open sketch; the ledger records the copy that it is made for."""
+        """Header of the open sketch. The ledger records the copy for which the header is made."""
         self._content = self._content._replace(ledger=self.ledger.record_copy())
         header: dict[str, Any] = {
             "kind": "sketch",
@@ -462,17 +463,17 @@ class Sketch:
 
     @classmethod
     def from_bytes(cls, data: bytes, key: Key | None = None, *, spec: Any = None, keep: Keep | None = None) -> Self:
-        """The open sketch that `to_bytes` wrote.
+        """Read the open sketch that `to_bytes` wrote.
 
         Args:
             data: the bytes.
-            key: the hash key it was created with, if it has one.
-            spec: the full spec, for bytes written without the items of a listed domain; must be the same one.
+            key: the hash key with which the sketch was created, if it has one.
+            spec: the full spec, for bytes written without the items of a listed domain; must be equal to the original.
             keep: as at creation.
 
         Raises:
-            FormatError: not such bytes, truncated, altered, of a newer version, or already sealed.
-            KeyMismatchError: another key.
+            FormatError: the bytes are not an open sketch, truncated, altered, of a newer version, or already sealed.
+            KeyMismatchError: the sketch has another key.
         """
         from sketchstream import wire
 
@@ -547,7 +548,7 @@ def _require_key(key: object) -> None:
 
 
 def _index(spec: Spec, key: Key | None, keep: Keep | None, origin: Origin) -> Places:
-    """Where items go; a key is asked for exactly when it matters."""
+    """The index of the spec's items; a key is required only if the index depends on it."""
     if spec.needs_key and key is None:
         msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file"
         raise KeyMismatchError(msg)
@@ -568,13 +569,13 @@ def _unpacked_items(data: bytes) -> list[Item]:
 
 
 def _new_layer(spec: Spec, cost: Fraction) -> Layer:
-    """A layer's public description; its lineage comes from the operating system, not from the noise stream."""
+    """Public description of a new layer. Its lineage comes from the operating system, not from the noise stream."""
     kind = kinds.of(spec)
     return Layer(kind.law(spec), kind.parameter(spec, cost), secrets.token_bytes(16))
 
 
 def _with_noise(spec: Spec, state: npt.NDArray[Any], cost: Fraction) -> npt.NDArray[Any]:
-    """A copy of the state under one more layer of noise. The state itself stays as it is until the copy replaces it."""
+    """A copy of the state with one more layer of noise. The state itself does not change."""
     fresh = state.copy()
     try:
         kinds.of(spec).draw(spec, fresh, cost)
@@ -589,17 +590,17 @@ def merge(parts: Sequence[SealedState]) -> SealedState: ...
 @overload
 def merge(parts: Sequence[Sketch]) -> Sketch: ...
 def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sketch:
-    """Add states of one population: several sites, or several time ranges.
+    """Add the states of one population, counted at several sites or in several time ranges.
 
-    The noise layers of all parts join, so merging has a price: `Guarantee` and `plan` print the factor. Partitions of
-    a topic keyed by item are better stacked.
+    The result contains the noise layers of all parts, so merging costs accuracy: `Guarantee` and `plan` print the
+    factor. Partitions of a topic keyed by item should be stacked instead.
 
     Args:
-        parts: SealedStates; or open sketches, which are closed: the result is open.
+        parts: SealedStates, or open sketches. Open sketches are closed, and the result is open.
 
     Raises:
-        MergeError: nothing to merge, different specs, keys or sets of slots, a sketch with itself, or two descendants
-            of one state.
+        MergeError: nothing to merge; different specs, keys or sets of slots; the same sketch twice; or two
+            descendants of one state.
     """
     if isinstance(parts, (Sketch, SealedState)):  # for callers without a type checker
         msg = "merge takes a list of parts, found one alone"
@@ -628,7 +629,7 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
             msg = "a sketch cannot be merged with itself"
             raise MergeError(msg, ["lineage"])
         with ExitStack() as turns:
-            for part in sorted(sketches, key=id):  # always in one order: two merges must not wait for each other
+            for part in sorted(sketches, key=id):  # always in the same order, so that two merges cannot deadlock
                 require_home(part._home, "merge")
                 turns.enter_context(part._turn)
             return _merge_open(sketches)
@@ -637,7 +638,7 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
 
 
 def _merge_open(sketches: list[Sketch]) -> Sketch:
-    """The open sketch that open sketches become."""
+    """Merge open sketches into one open sketch."""
     states = [part._open_state("merge") for part in sketches]
     _require_mergeable(sketches)
     first = sketches[0]
@@ -659,7 +660,7 @@ def _merge_open(sketches: list[Sketch]) -> Sketch:
 
 
 def _require_mergeable(parts: Sequence[SealedState] | Sequence[Sketch]) -> None:
-    """Same spec, key and slots; no common noise."""
+    """Raise MergeError unless the parts have the same spec, key and slots, and no noise in common."""
     key_ids = [part.key_id if isinstance(part, SealedState) else part._key_id for part in parts]
     require_same([part.spec for part in parts], key_ids, what="merged")
     if len({part.slots for part in parts}) > 1:

@@ -1,6 +1,6 @@
-"""What specs of all kinds share: exact numbers, units, and the domains of items.
+"""What the specs of all kinds share: exact numbers, units of privacy, and item domains.
 
-In: what a user asks for. Out: exact rationals, `ClosedDomain`, `OpenDomain`. Touches: nothing.
+In: values given by the user. Out: exact rationals, `ClosedDomain`, `OpenDomain`. Touches: nothing.
 Source: Datar & Muthukrishnan 2002 (domain sampling).
 """
 
@@ -29,13 +29,13 @@ MAX_LEVELS = 32
 MIN_EPSILON = Fraction(1, 10**6)
 MAX_EPSILON = Fraction(50)
 NO_PRIVACY = Fraction(10)
-"""Above this epsilon results say NO PRIVACY; above `MAX_EPSILON` a specification is refused."""
+"""Above this epsilon, results say NO PRIVACY; above `MAX_EPSILON`, a specification is rejected."""
 LONGEST_NUMBER = 1000
-"""Digits of an epsilon's exact form, at most."""
+"""Largest number of digits in the exact form of an epsilon."""
 
 
 class NoPrivacyWarning(UserWarning):
-    """An epsilon so large that the result protects nobody."""
+    """Warns that an epsilon is too large to protect anybody."""
 
 
 def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
@@ -94,14 +94,14 @@ def exact_share(value: Epsilon, name: str) -> Fraction:
 
 
 def _python_number(value: Any) -> Any:
-    """Numbers of numpy as Python's; floats by their shortest decimal form, which depends on their width."""
+    """Convert numpy numbers to Python's; floats through their shortest decimal form, which depends on their width."""
     if isinstance(value, np.integer):
         return int(value)
     return float(str(value)) if isinstance(value, np.floating) else value
 
 
 def _require_short(written: object) -> None:
-    """Refuse numbers whose exact form is absurdly long ("1e99999999" would never come back)."""
+    """Reject numbers whose exact form is excessively long (converting "1e99999999" would never finish)."""
     if isinstance(written, str):
         mantissa, _, exponent = written.strip().lower().partition("e")
         size = len(mantissa) + (abs(int(exponent)) if exponent else 0)
@@ -115,7 +115,7 @@ def _require_short(written: object) -> None:
 
 
 def whole(value: object, name: str, low: int, high: int) -> int:
-    """`value` as an int between low and high, or a SpecError that says so."""
+    """Return `value` as an int between low and high; raise SpecError otherwise."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
         msg = f"{name} must be a whole number from {low} to {high}, found {value!r:.60}"
         raise SpecError(msg)
@@ -130,7 +130,7 @@ class ClosedDomain:
         size: items are the ids 0..size-1. Exactly one of `size` and `items` is given.
         items: the items themselves (ints, strings or bytes, no two equal); slot i belongs to items[i].
         sample_rate: keep only the items whose keyed hash falls below this share of the hash range
-            (Datar & Muthukrishnan 2002); needs a key. Results then speak of the kept items.
+            (Datar & Muthukrishnan 2002); needs a key. Results then describe the kept items.
     """
 
     size: int
@@ -212,12 +212,12 @@ class ClosedDomain:
 
 @dataclass(frozen=True)
 class OpenDomain:
-    """Items that nobody can list: a keyed hash gives each item one level and one slot.
+    """Items that cannot be listed in advance: a keyed hash gives each item one level and one slot.
 
     Args:
-        slots: slots in all; each level has slots // levels of them.
-        levels: level j < levels-1 receives a share 2^-(j+1) of the items, the last one the rest, so that one
-            of the levels is neither crowded nor empty whatever the number of items.
+        slots: total number of slots; each level has slots // levels of them.
+        levels: number of levels. Level j < levels-1 receives a share 2^-(j+1) of the items, the last level the rest.
+            Whatever the number of items, some level is then neither crowded nor empty.
     """
 
     slots: int
@@ -237,7 +237,7 @@ class OpenDomain:
 
     @property
     def size(self) -> int:
-        """Slots that exist: levels * slots_per_level."""
+        """Number of slots in use: levels * slots_per_level."""
         return self.slots_per_level * self.levels
 
     def level_shares(self) -> npt.NDArray[np.float64]:
@@ -256,7 +256,7 @@ Domain = ClosedDomain | OpenDomain
 
 @dataclass(frozen=True)
 class DomainOutline(ClosedDomain):
-    """A listed domain whose items are not at hand: enough to read results, not to update."""
+    """A listed domain without its items: sufficient to read results, not to update a sketch."""
 
     digest: bytes = b""
 
@@ -266,10 +266,10 @@ class DomainOutline(ClosedDomain):
 
     @property
     def listed(self) -> bool:
-        """The items are a list, which is not here."""
+        """Always true: the items are a list, which is not available."""
         return True
 
     @property
     def items_digest(self) -> bytes:
-        """16-byte digest of the list that is not here."""
+        """16-byte digest of the list that is not available."""
         return self.digest
