@@ -1,4 +1,4 @@
-"""From a configuration to a worker that can run: the source, the store and the publishers it names.
+"""Builds a worker from a configuration: its source, store and publishers.
 
 In: a `Config`. Out: a `Worker`, not started. Touches: opens what the configuration names (files, the store's lock;
 for a topic, connections).

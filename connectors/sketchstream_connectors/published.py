@@ -1,4 +1,4 @@
-"""From a configuration to what its workers have published.
+"""Opens what the workers of a configuration have published.
 
 In: a `Config`, or the path of one. Out: `PublishedWindows`, `Windows`. Touches: the sealed topic or folder, reading;
 a connection to the cluster.

@@ -1,4 +1,4 @@
-"""What the samplers share: blocks of words, checks of the array that noise is added to, wrapping addition.
+"""Shared parts of the samplers: blocks of words, validation of the target array, wrapping addition.
 
 In: the array of a state or of a release. Out: flat views, block bounds, scratch that is erased. Touches: nothing.
 

@@ -1,4 +1,4 @@
-"""Where random words come from: an AES-256-CTR keystream under a key that is used once and erased.
+"""The source of random words: an AES-256-CTR keystream under a key that is used once and erased.
 
 In: 32 bytes from the operating system. Out: uniform 32-bit words, written into the caller's buffer.
 Touches: /dev/urandom, and one fork handler that is registered when the first keystream is made.

@@ -2,7 +2,7 @@
 
 In: an int32 or int64 array, a rational sigma2. Out: the array with one independent draw added to each element.
 Touches: the entropy source.
-Source: Canonne, Kamath & Steinke 2020 (the law); gaussian.md 6; docs/theory/noise.md (the proof).
+Source: Canonne, Kamath & Steinke 2020 (the law); docs/theory/noise.md (the proof).
 
 sigma below 1024: one word. Its first bit is the sign; the others begin a uniform real V, and |z| is the number of
 k >= 1 with V < Pr[|z| >= k], found in a table of first words. Larger sigma: z = +-(2^m K + R) with sigma / 2^m between

@@ -2,7 +2,7 @@
 
 In: an int32 or int64 array, a rational epsilon. Out: the array with one independent draw added to each element.
 Touches: the entropy source.
-Source: profile.md 2.6; Ghosh, Roughgarden & Sundararajan 2009 (the law); docs/theory/noise.md (the proof).
+Source: Ghosh, Roughgarden & Sundararajan 2009 (the law); docs/theory/noise.md (the proof).
 
 z = S (1 + G). S is -1, 0 or 1 and G is geometric with ratio a, independent of S. One uniform real U gives S: -1 if
 U < 1/(1 + e^epsilon), 1 if U > 1 - that, else 0. G's binary digits are independent, digit j is one with probability

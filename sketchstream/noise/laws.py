@@ -2,7 +2,7 @@
 
 In: exact parameters, samples. Out: probabilities in float64, chi-square p-values. Touches: nothing.
 Source: Ghosh, Roughgarden & Sundararajan 2009 (discrete Laplace); Dwork et al. 2010 (randomized response on Z_p);
-Canonne, Kamath & Steinke 2020 (discrete Gaussian); gaussian.md 6 (its theta identities).
+Canonne, Kamath & Steinke 2020 (discrete Gaussian); docs/theory/gaussian.md (its theta identities).
 
 Floats are for tests, displays and estimators: no sampler reads this module. A battery can refuse a wrong law; it
 cannot certify an exact one (docs/theory/noise.md says what does).

@@ -1,8 +1,8 @@
-"""Exact thresholds: the binary expansion of a probability, as far as anybody asks.
+"""Exact thresholds: the binary expansion of a probability, to any number of digits.
 
 In: a rational exponent. Out: floor(p * 2^n) for any n, decided by integer interval arithmetic whose two ends agree.
 Touches: nothing. No floating point.
-Source: profile.md 2.6; Karney 2016 (comparison with a lazily drawn uniform real).
+Source: docs/theory/noise.md, section 1; Karney 2016 (comparison with a lazily drawn uniform real).
 
 A comparison `U < p` with a uniform real U needs only as many bits of U as it takes to differ from p. The samplers
 draw the first 32 bits of every U in bulk; `below` draws the rest of the few that are still tied.

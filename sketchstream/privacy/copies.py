@@ -1,4 +1,4 @@
-"""What publications cost that descend from one state: a file that was copied, updated and sealed more than once.
+"""The loss of publications that descend from one state, because a file was copied, updated and sealed repeatedly.
 
 In: published histories with what names each publication. Out: chains (one for each state that went on by itself),
 and a bound for all chains of one noise. Touches: nothing.

@@ -1,4 +1,4 @@
-"""The deployment's ledger: every sketch that was published, and what they cost together.
+"""The deployment's ledger: every published sketch, and their total privacy loss.
 
 In: published objects (their headers carry ledger, origin and revision). Out: totals for an event and for an item, by
 day and over everything kept, pure and in zCDP, as table and plain data; BudgetError where a limit would be broken.

@@ -1,4 +1,4 @@
-"""What is protected and how much, in plain words with the numbers filled in; and what is not.
+"""The guarantee of a sketch in plain words and numbers: what is protected, how much, and what is not.
 
 In: a spec, the ledger of its sketch, what is known of the deployment around it. Out: a `Guarantee`, which prints as
 text and turns into plain data. Touches: nothing.

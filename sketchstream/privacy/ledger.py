@@ -1,4 +1,4 @@
-"""One sketch's ledger: every layer and every view of it, what they cost so far, and what may still be spent.
+"""The ledger of one sketch: its layers and views, their loss so far, and the remaining budget.
 
 In: layers, releases, publications and looks as they happen. Out: losses as exact fractions, BudgetError before
 anything is drawn, plain data for headers. Touches: nothing.

@@ -1,4 +1,4 @@
-"""The lemma of looks: what a history of noise layers and views costs one event, or one item.
+"""The lemma of looks: the privacy loss of one event, or one item, through a history of noise layers and views.
 
 In: a history, a measure. Out: losses in that measure. Touches: nothing.
 Source: Dwork, Naor, Pitassi, Rothblum & Yekhanin, ICS 2010 (pan-privacy, one intrusion). The lemma and its proof:

@@ -1,8 +1,9 @@
-"""What a worker says about what it counted, what it did not count, and which windows it left open.
+"""A worker's log lines about records that it counted or did not count, and about windows that it left open.
 
 In: counters, assigned partitions. Out: lines for the log. Touches: nothing.
 
-With `diagnostics = "off"` only numbers that depend on envelopes (times, partitions) are said, and that others exist.
+With `diagnostics = "off"` the lines contain only numbers that depend on envelopes (times, partitions), and a remark
+that others exist.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One partition that is assigned to a worker: its state, its job, its failures, what is due for it.
+"""One partition assigned to a worker: its state, its running task, its failures, and what is due for it.
 
 In: what happened to it, times. Out: its status, decisions. Touches: nothing; the manager acts.
 

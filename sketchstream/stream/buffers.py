@@ -1,8 +1,8 @@
-"""Memory for copies of open states, used again: pages that were touched before are copied into several times faster.
+"""Reusable buffers for copies of open states. Copying into pages that are already mapped is several times faster.
 
-In: sizes, buffers that are not needed any more. Out: buffers. Touches: nothing else; may be used by several threads.
+In: sizes, buffers that are no longer needed. Out: buffers. Touches: nothing else; safe for use by several threads.
 
-What comes back is overwritten at once: an old copy beside the present state would show what happened in between.
+A returned buffer is overwritten at once: an old copy next to the current state would show what happened in between.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state of a partition as a snapshot, and back: what is written, and what is refused when it is read.
+"""Converts the state of a partition to a snapshot and back, and rejects snapshots that do not fit.
 
 In: a `PartitionState`; a restored snapshot. Out: a `Snapshot`; a `PartitionState`. Touches: the state it is given.
 Source: docs/streams.md, "Snapshots" and "Changing the configuration while windows are open".

@@ -1,9 +1,9 @@
-"""The worker's clock and the brokers': what time it is at least, what time it is at most, and how far they are apart.
+"""The clocks of worker and brokers: lower and upper bounds of the current time, and the skew between the clocks.
 
-In: a clock, the store that hears the brokers' time with each commit. Out: times in ms, the skew, log lines.
+In: a clock, the store, which learns the brokers' time with each commit. Out: times in ms, the skew, log lines.
 Touches: the machine's clocks.
 
-A clock refuses a record or halts a partition; it never decides which window holds a record.
+A clock can cause a record to be refused or a partition to halt. It never decides which window a record belongs to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which items of a closed domain have slots in one partition, where it is known how items find their partition.
+"""Selects the items of a closed domain that have slots in one partition, if the partitioner of the input is known.
 
 In: rules, specs, partition counts. Out: masks of items; windows whose sketches have the slots they need. Touches: the
 sketches of the windows it is given.

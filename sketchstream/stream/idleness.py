@@ -1,11 +1,11 @@
-"""Silent partitions: how far their watermarks may follow the other partitions, or the clock.
+"""Idle partitions: how far their watermarks may follow the other partitions, or the clock.
 
-In: high watermarks of the whole topic, clocks, what others have published. Out: watermarks to move to, each with the
-offset that it holds from. Touches: the source and the publisher, asking.
+In: high watermarks of the whole topic, clocks, what others have published. Out: watermarks to advance to, each with the
+offset from which it is valid. Touches: the source and the publisher, for queries.
 Source: docs/streams.md, "Silent partitions".
 
-Whether a partition is silent follows from the end of its log alone, and a watermark holds from that end on: how fast
-records are read, or that reading was slowed down, changes nothing.
+Whether a partition is idle depends only on the end of its log, and a watermark is valid from that end on. The speed at
+which records are read does not matter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The doors of the worker: what a source, a store, a publisher, a sink and a sealed reader must do.
+"""The interfaces of the worker: what a source, a store, a publisher, a sink and a sealed reader must do.
 
-In: nothing. Out: the protocols and the plain data that pass through them. Touches: nothing.
+In: nothing. Out: the protocols, and the plain data that they exchange. Touches: nothing.
 
 The worker (`sketchstream.stream.worker`) is written against these protocols only, so files, standard input and
 Kafka run through the same code. Laws are numbered; each is a test for every implementation.

@@ -1,7 +1,7 @@
-"""What a worker's threads do: take a partition, commit a snapshot, publish what is committed.
+"""Tasks for a worker's threads: take a partition, commit a snapshot, publish what is committed.
 
-In: a store, a publisher, perhaps a sink; snapshots and outboxes that the worker captured. Out: states and results.
-Touches: its ports; never a state that the worker is counting into.
+In: a store, a publisher, an optional sink; snapshots and outboxes that the worker captured. Out: states and results.
+Touches: its interfaces; never a state that the worker is updating.
 """
 
 from __future__ import annotations

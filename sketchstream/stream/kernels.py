@@ -1,4 +1,4 @@
-"""The compiled loops of the stream: admission by watermark, placing in windows, recomputed partitions.
+"""Compiled loops of the stream: admission by watermark, assignment to windows, recomputation of partitions.
 
 In: plain arrays and numbers, checked by the callers. Out: arrays filled in place, and a few numbers. Touches: nothing.
 Source: docs/streams.md (the watermark's quorum); Apache Kafka's `Utils.murmur2` (Appleby's MurmurHash2, seed

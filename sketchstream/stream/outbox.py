@@ -1,4 +1,4 @@
-"""What is sealed and not yet published: entries, and the frontiers that cover them.
+"""The outbox: sealed entries that are not yet published, and the frontiers that cover them.
 
 In: sealed entries and frontiers. Out: those that a committed snapshot holds, for publication. Touches: nothing.
 """

@@ -3,14 +3,15 @@
 In: chunks of one partition, in order. Out: outcomes for counters and sinks, snapshots, sealed entries, frontiers.
 Touches: its own sketches; entropy when a window opens or is sealed. No clock, no file, no network.
 
-Where a fresh partition count of the input is needed, `applying`, `sealing` and `capturing` stop and say so, and go on
-with the answer; whoever runs them asks the cluster.
+If `applying`, `sealing` or `capturing` needs a fresh partition count of the input, it stops and says so. Its caller
+asks the cluster and resumes it with the answer.
 
 Laws (tests/stream/test_partition.py):
-1. However a record sequence is cut into chunks, the same windows get the same events, the same records are late.
+1. The division of a record sequence into chunks does not matter: windows get the same events, the same records are
+   late.
 2. A window is opened by the envelope of an admitted record alone, whatever its payload holds.
 3. A sealed window never reopens, and its open state is in no later snapshot.
-4. What a snapshot restores goes on as if nothing had happened.
+4. A restored state continues exactly like the state from which the snapshot was taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The input's partition counts: now, formerly, and how a computation asks for a fresh one.
+"""The input's current and former partition counts, and how a computation requests a fresh one.
 
-In: counts, positions. Out: the counts by which a record may have been placed. Touches: nothing; who runs a computation
-that needs a fresh count asks the cluster for it.
+In: counts, positions. Out: the counts by which a record may have been placed. Touches: nothing; the caller of a
+computation that needs a fresh count asks the cluster.
 """
 
 from __future__ import annotations

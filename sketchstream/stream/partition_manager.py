@@ -1,9 +1,10 @@
-"""The life of a worker's partitions: taken, read, saved, in trouble, dropped, halted.
+"""The life cycle of a worker's partitions: taking, reading, saving, retrying, dropping, halting.
 
-In: what the source says of partitions, states that want to be saved. Out: assigned partitions with states.
+In: partition events of the source, states that are due for a snapshot. Out: assigned partitions with states.
 Touches: the source (pause, seek, resume), the store (drop), the worker's threads.
 
-Whatever goes wrong with a partition drops its state, lets one poll pass, and takes it again from what is committed.
+After any failure of a partition, its state is dropped, and after the next poll it is taken again from what is
+committed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Which partition an item belongs to, recomputed as the producer's partitioner computes it.
+"""Computes the partition of an item in the same way as the producer's partitioner.
 
 In: items, partition counts, a partition. Out: a mask of the items that belong there. Touches: nothing.
 Source: Apache Kafka's default partitioner (murmur2, sign bit cleared, modulo); librdkafka's `rdkafka_partitioner.c`
 (`consistent`: CRC-32, modulo; `murmur2`; `fnv1a`: absolute value, modulo, as Sarama's hash partitioner).
 
-A `_random` variant differs only in records without a key, which it spreads: they hold no item that could be counted by
-its key. librdkafka's `consistent_random`, its default, spreads records with an *empty* key too, so under it the empty
-item belongs nowhere.
+A `_random` variant differs only in records without a key, which it distributes at random; such records have no item in
+their key. librdkafka's default, `consistent_random`, also distributes records with an *empty* key at random, so the
+empty item belongs to no partition.
 """
 
 from __future__ import annotations

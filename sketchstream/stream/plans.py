@@ -1,4 +1,4 @@
-"""One `[[sketch]]` as the engine sees it: its name, what it is, its windows.
+"""One `[[sketch]]` of the configuration as the engine sees it: name, spec and windows.
 
 In: a spec and a calendar. Out: a `SketchPlan`. Touches: nothing.
 """

@@ -1,4 +1,4 @@
-"""What the worker decides over several partitions, or over a chunk, without doing any of it.
+"""The worker's decisions about several partitions or about a chunk, without side effects.
 
 In: assigned partitions, chunks, a time. Out: decisions. Touches: nothing.
 """

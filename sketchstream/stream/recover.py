@@ -1,4 +1,4 @@
-"""What can be done with a halted partition: one kind of finding for every store.
+"""Findings about halted partitions and what can be done, the same type for every store.
 
 In: nothing. Out: `Finding`. Touches: nothing.
 """

@@ -1,4 +1,4 @@
-"""What all partitions of a worker have in common.
+"""Parameters that all partitions of a worker share.
 
 In: public parameters. Out: `Rules`. Touches: nothing.
 """

@@ -1,4 +1,4 @@
-"""What a sample of the input says about the configured fields, before any sketch exists.
+"""Checks the configured fields against a sample of the input, before any sketch exists.
 
 In: decoded records of a sample, and their JSON texts where they have any. Out: mistakes (nothing of the kind is in the
 sample) and warnings, one line each. Touches: nothing.

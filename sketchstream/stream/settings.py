@@ -1,4 +1,4 @@
-"""How a worker runs; nothing here changes what is counted.
+"""Operational settings of a worker; none of them changes what is counted.
 
 In: configuration. Out: `Settings`. Touches: nothing.
 """

@@ -1,4 +1,4 @@
-"""Records that no window takes, on their way to a sink.
+"""Sends records that no window accepts to a sink.
 
 In: chunks and their outcomes. Out: records, handed to the sink. Touches: the sink.
 """

@@ -1,4 +1,4 @@
-"""A worker as people and machines see it: where it is, and what each of its partitions does.
+"""The status of a worker, for people and for monitoring: its progress, and the state of each partition.
 
 In: assigned partitions, counters, ages. Out: `Progress`, `Gauges`. Touches: nothing.
 """

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them.
+"""Parses durations and sizes such as "10m" and "4GiB".
 
 In: "10m", "4GiB". Out: milliseconds, bytes. Touches: nothing.
 """

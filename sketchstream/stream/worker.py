@@ -1,17 +1,18 @@
-"""The worker: one loop that polls, applies, seals, snapshots, commits and publishes, over ports.
+"""The worker: one loop that polls, applies, seals, snapshots, commits and publishes.
 
-In: a source, a store, a publisher, perhaps a sink. Out: sealed sketches and frontiers, published after they were
-committed. Touches: what its ports touch; two worker threads for commits unless told otherwise.
+In: a source, a store, a publisher, an optional sink. Out: sealed sketches and frontiers, published after they were
+committed. Touches: what its interfaces touch; two worker threads for commits unless configured otherwise.
 
 This file is the loop. `partition_manager` takes, saves and drops partitions, `assigned_partition` knows what is due for
-one, `policy` decides over several, `io_tasks` is what other threads do, `status` is what it looks like from outside.
+one partition, `policy` decides about several, `io_tasks` is the work of other threads, `status` is the view from
+outside.
 
-A chunk takes one way: `Source.poll` hands it over with its payloads decoded; `PartitionState.applying` admits its
-times, finds the windows and adds each window's items to a sketch. Where that needs a fresh partition count, it stops
-and says so; the manager asks the cluster, and it goes on.
+Every chunk takes the same path: `Source.poll` returns it with its payloads decoded; `PartitionState.applying` admits
+its times, finds the windows and adds each window's items to a sketch. If this needs a fresh partition count, it stops
+and says so; the manager asks the cluster, and the computation resumes.
 
-Whatever goes wrong with a partition drops its state, lets one poll pass, and takes it again from what is committed;
-nothing of a dropped state was published. A halted partition does not stop the others.
+After any failure of a partition, its state is dropped, and after the next poll it is taken again from what is
+committed. Nothing of a dropped state was published. A halted partition does not stop the others.
 """
 
 from __future__ import annotations

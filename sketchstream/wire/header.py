@@ -1,4 +1,4 @@
-"""What a header may say: the fields of each kind of object, their types and bounds.
+"""Validation of headers: the fields of each kind of object, their types and bounds.
 
 In: a mapping, or the bytes of one. Out: the canonical bytes, or the mapping. Touches: nothing.
 

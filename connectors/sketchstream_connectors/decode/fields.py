@@ -1,6 +1,6 @@
-"""Fields: the items, weights and event times in the payloads of records; each event is judged from itself alone.
+"""Decodes the items, weights and event times in the payloads of records. Each event is validated by itself.
 
-In: `Records`. Out: `Decoded`. Touches: nothing. No payload is ever in an error.
+In: `Records`. Out: `Decoded`. Touches: nothing. Errors never contain a payload.
 
 Formats: "key" and "value" take the raw bytes; "json" takes dotted fields of the value; "packed" takes a msgpack map
 {"i": bin of little-endian uint64, "w": bin of int32, "t": int milliseconds}, w and t optional, one update per item.

@@ -1,9 +1,9 @@
-"""A compiled scanner that finds a few fields in many JSON texts, and answers only where it is sure.
+"""A compiled scanner that finds a few fields in many JSON texts and leaves unusual texts to orjson.
 
-In: a uint8 buffer, the bounds of each text, the dotted paths. Out: kind and bounds of each field's value, and a mark on
-each text that orjson must judge. Touches: nothing else.
-Source: RFC 8259 (grammar), RFC 3629 (UTF-8), RFC 3339 (times); the reference is orjson, and whatever is unusual is left
-to it: invalid texts, escapes in keys or wanted strings, surrogates, numbers that might overflow, deep nesting.
+In: a uint8 buffer, the bounds of each text, the dotted paths. Out: kind and bounds of each field's value, and a flag
+for each text that orjson must parse. Touches: nothing else.
+Source: RFC 8259 (grammar), RFC 3629 (UTF-8), RFC 3339 (times). The reference is orjson, which parses all unusual texts:
+invalid ones, escapes in keys or wanted strings, surrogates, numbers that might overflow, deep nesting.
 """
 
 from __future__ import annotations

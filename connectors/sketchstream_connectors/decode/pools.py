@@ -1,9 +1,9 @@
-"""Memory that is used again: for long frames, and for the arrays of their records.
+"""Pools of reusable memory for long frames and for the arrays of their records.
 
 In: sizes. Out: views and arrays. Touches: nothing else.
 
-Fresh memory of this size comes from the system page by page, and goes back at once: for records of 32 bytes that cost
-as much as reading them.
+The system provides fresh memory of this size page by page and takes it back at once. For records of 32 bytes, this
+costs as much as reading them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records: the keys and values of n records of one partition as arrays, without a Python object per record.
 
 In: bytes and bounds from a reader of batches, or the stock client's records. Out: frozen `Records`. Touches: nothing.
-Headers are read one record at a time, where somebody asks for them.
+Headers are read on demand, one record at a time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Lines and msgpack maps: blocks of bytes of a file or of standard input, cut where records end.
+"""Reads lines and msgpack maps from a file or standard input, in blocks that end at record boundaries.
 
-In: a file, a layout, a byte to begin with. Out: pieces. Touches: the file or standard input, reading.
+In: a file, a layout, the first byte to read. Out: pieces. Touches: the file or standard input, for reading.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Compressed files: gzip and zstd, told by their ending, read as the bytes that they hold.
+"""Reads compressed files, gzip and zstd, recognised by their file name extension.
 
-In: a path. Out: blocks of bytes. Touches: the file, reading. Positions count decompressed bytes, so reading on from one
-means decompressing what comes before it. A compressed file must be whole: one that ends inside a frame is refused.
+In: a path. Out: blocks of decompressed bytes. Touches: the file, for reading. Positions count decompressed bytes, so
+resuming at a position means decompressing everything before it. A file that ends inside a frame is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a file is read, what comes out of it piece by piece, and what is wrong with one that cannot be read.
+"""Layouts of input files, the pieces that readers return, and the errors of files that cannot be read.
 
 In: names of fields and columns. Out: layouts, pieces, errors. Touches: nothing.
 """

@@ -1,15 +1,15 @@
-"""Sealed sketches on their way out: the bytes of frontiers, the publisher to a folder, and publishing to two places.
+"""Publishes sealed sketches: the bytes of frontiers, the publisher to a folder, and publishing to two destinations.
 
 In: sealed entries and frontiers. Out: files that anyone may read. Touches: the folder of sealed sketches.
 
     <sketch>/r<revision>/<start>/p00000.sealed      one sealed sketch; <start> as 20130101T050000Z
     <sketch>/r<revision>/frontier.p00000.json       how far partition 0 has published
 
-A sealed file never changes: the same bytes may come again, other bytes are an incident.
+A sealed file never changes: writing the same bytes again is allowed, writing other bytes is an incident.
 
-Whoever is killed while it writes leaves a temporary. What it was writing is in a committed outbox, so the next owner of
-the partition writes the same file again, and removes what was left for exactly that file. Other partitions' files have
-other names, and a temporary that a living process writes is locked: neither is touched.
+A process that is killed while writing leaves a temporary file. Its content is in a committed outbox, so the next owner
+of the partition writes the same file again, and removes the temporaries of exactly that file. It does not touch the
+files of other partitions, which have other names, nor temporaries that a running process holds locked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Bring back halted partitions of the directory store.
+"""Recovers halted partitions of the directory store.
 
-In: the folder of a store, how far its input goes. Out: findings. Touches: the store (not with dry_run), under its lock.
+In: the folder of a store, the end of its input. Out: findings. Touches: the store (not with dry_run), under its lock.
 
-A snapshot is mended only where nothing of it is a guess: a damaged one is lost, because an older one would publish
+A snapshot is repaired only if nothing has to be guessed. A damaged snapshot is lost, because an older one would publish
 windows a second time.
 """
 

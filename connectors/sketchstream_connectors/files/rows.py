@@ -1,6 +1,6 @@
-"""Rows of csv and parquet files: columns of texts or numbers as pieces of records.
+"""Reads rows of csv and parquet files: columns of texts or numbers become pieces of records.
 
-In: a file, a layout, a row to begin with. Out: pieces. Touches: the file or standard input, reading.
+In: a file, a layout, the first row to read. Out: pieces. Touches: the file or standard input, for reading.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sealed sketches in a folder, read back.
+"""Reads published sealed sketches from a folder.
 
 In: the folder that `DirectoryPublisher` writes. Out: frontiers and sealed entries, as a `SealedSource`. Touches: the
 files of that folder, which it only reads.

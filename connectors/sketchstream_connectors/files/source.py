@@ -1,12 +1,12 @@
-"""Files and standard input: as a source of the worker, and as batches of items for `sketchstream update`.
+"""Files and standard input as a source of the worker, and as batches of items for `sketchstream update`.
 
 In: jsonl, lines, csv, parquet, or concatenated msgpack maps (see `fields`). Out: chunks of decoded records; batches of
 items. Touches: the file or standard input, reading.
 
 A file is one partition. Positions are byte offsets (jsonl, lines, msgpack) or row numbers (csv, parquet), so a worker
-that restarts goes on where its last snapshot stopped; a file that has grown since is read on, and a last line of jsonl
-that is not whole yet is left for then. Standard input cannot be read again: there a restart goes on with whatever comes
-next, and records between the last snapshot and a crash are lost; use a file, or Kafka, where that matters.
+that restarts continues where its last snapshot stopped. If the file has grown since, the new records are read. An
+incomplete last line of jsonl is left for the next start. Standard input cannot be read again: a restart continues with
+the next input, and records between the last snapshot and a crash are lost. Use a file or Kafka if that matters.
 """
 
 from __future__ import annotations

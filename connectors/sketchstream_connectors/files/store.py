@@ -1,15 +1,16 @@
 """The local directory store: snapshots of files, standard input, the demo and tests.
 
-In: snapshots. Out: the newest whole one. Touches: one folder, which it locks. Files are plain (there is no place beside
-them for keys), of mode 0600: who reads this folder once sees what one look at the state shows, see docs/guarantee.md.
+In: snapshots. Out: the newest complete one. Touches: one folder, which it locks. Files are not encrypted (the keys
+would have to lie next to them) and have mode 0600: reading this folder once is one look at the state, see
+docs/guarantee.md.
 
     store.json                      format, id, revision
     lock                            held while a process uses the store
     p00000/<sequence>.<random>.snapshot   checkpoint, position, names and digests of the blobs it needs
     p00000/<name>.blob              one open sketch, or one sealed sketch on its way out
 
-A snapshot is durable when its file has its name: all its blobs were synced before. Only then what it supersedes is
-removed. The file with the highest sequence is the truth; leftovers of a crash are swept when a partition is taken.
+A snapshot is durable once its file has its final name: all its blobs were synced before. Only then are superseded files
+removed. The file with the highest sequence is valid. Leftovers of a crash are removed when a partition is taken.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Everything that speaks to Kafka: sources, the transactional store, publishers, readers and checks."""
+"""The Kafka connector: source, transactional store, publishers, readers and checks."""

@@ -1,10 +1,10 @@
-"""Encrypted blobs as records of the state topic, and the reader that finds them again by offset.
+"""Writes encrypted blobs as records of the state topic, and reads them by offset.
 
-In: bytes and a random key for them. Out: records of at most 512 KiB, each authenticated with its place in its blob;
-bytes again. Touches: a producer that the caller owns, a consumer of its own.
+In: bytes and a random key for them. Out: records of at most 512 KiB, each authenticated together with its position in
+the blob; the bytes read back. Touches: a producer that the caller owns, a consumer of its own.
 
-Every blob has a key of its own (AES-256-GCM, the chunk's number as nonce), so erasing the manifest that holds the key
-erases the blob, even where its bytes stay on a disk for a while.
+Every blob has its own key (AES-256-GCM, with the chunk number as nonce). Erasing the manifest that holds the key
+therefore erases the blob, even if its bytes remain on a disk for a while.
 """
 
 from __future__ import annotations

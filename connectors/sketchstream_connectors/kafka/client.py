@@ -1,10 +1,10 @@
-"""The only place that speaks of kafka-python's settings and errors: options in, clients out.
+"""Creates kafka-python clients from Kafka options. Only this file knows kafka-python's settings and errors.
 
 In: the `[kafka]` table of a configuration (Kafka's own dotted names). Out: consumers, producers and an admin client
 made from it, our errors instead of the client's. Touches: the network, through kafka-python.
 
-Names are Kafka's; what differs between its clients is accepted in the spellings of Java and librdkafka too. Options
-that our semantics decide are refused: see `sketchstream.config.checks.OWNED`.
+Options have Kafka's names. Where clients differ, the spellings of Java and librdkafka are accepted too. Options that
+the engine must set itself are refused: see `sketchstream.config.checks.OWNED`.
 """
 
 from __future__ import annotations

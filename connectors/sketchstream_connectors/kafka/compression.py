@@ -1,4 +1,4 @@
-"""The records of a compressed batch: gzip, snappy, lz4 and zstd, none of which may grow without a limit.
+"""Decompresses record batches (gzip, snappy, lz4, zstd) with a limit on the decompressed size.
 
 In: compressed bytes and the number of their codec. Out: plain bytes. Touches: nothing.
 Source: Apache Kafka protocol guide, "Messages"; Snappy's framing by xerial's snappy-java.

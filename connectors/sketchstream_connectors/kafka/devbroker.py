@@ -1,12 +1,12 @@
-"""A real Apache Kafka on loopback, from its own jars, for development and tests.
+"""Runs a real Apache Kafka on loopback, from its own jars, for development and tests.
 
 In: how many nodes, and whether listeners with TLS are wanted. Out: a `DevCluster` whose nodes can be killed,
 stopped, suspended and restarted one by one; `python -m sketchstream_connectors.kafka.devbroker` runs one until Ctrl-C.
 Touches: Maven once (it brings the jars into `.cache/kafka` of the checkout), Java processes in groups of their own,
 a directory of its own for data, free ports of 127.0.0.1.
 
-Nothing outlives its owner: a small guard process holds the list of process groups and ends them when the pipe to
-the process that started them closes, whatever made it close.
+No broker outlives its owner: a small guard process holds the list of process groups, and ends them when the pipe to
+the process that started them closes for any reason.
 """
 
 from __future__ import annotations

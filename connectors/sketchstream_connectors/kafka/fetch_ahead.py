@@ -1,12 +1,12 @@
-"""The next fetch is on its way while the records of the last one are decoded.
+"""Sends the next fetch request while the records of the last response are decoded.
 
-In: a fetcher of the client. Out: what its `fetch_records` hands out. Touches: the fetcher's requests and the data that
-it has parked.
+In: a fetcher of the client. Out: what its `fetch_records` returns. Touches: the fetcher's requests and the data that it
+has buffered.
 
-The client sends only after a drain that found nothing, so that request, wait, decoding and updates run one after the
-other; and it waits by two questions to its own thread, each of which costs a millisecond on a busy machine. And it can
-lose a wake-up: a response that comes after its drain and before it tidies its futures makes it say that nothing is on
-its way, whereupon its caller sleeps for `retry_backoff_ms`.
+The stock client sends a request only after a drain that found nothing, so request, wait, decoding and updates run one
+after the other. Its wait makes two calls to its own thread, each of which costs a millisecond on a busy machine. It can
+also lose a wake-up: if a response arrives after the drain but before the client removes finished futures, the client
+reports that no request is in flight, and its caller sleeps for `retry_backoff_ms`.
 """
 
 from __future__ import annotations

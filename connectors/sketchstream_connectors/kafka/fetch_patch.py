@@ -1,15 +1,15 @@
-"""The hook that makes kafka-python hand over whole record batches instead of one object per record.
+"""Patches kafka-python to return whole record batches instead of one object per record.
 
-In: a consumer. Out: chunks of `Records` from its `poll()`, each with the position it was asked from. Touches: the
-consumer's fetcher, and how its connections receive, only after a self-test against the client's own parsers.
+In: a consumer. Out: chunks of `Records` from its `poll()`, each with the position it was fetched from. Touches: the
+consumer's fetcher and the receive path of its connections, only after a self-test against the client's own parsers.
 
-Everything else of the client stays as it is: groups, positions, pausing, fetch sessions. Three things are replaced, and
-private names of the client are relied on for each: what a fetch response is read by (`Fetcher.PartitionRecords`), how
-frames are received (`frames`), and when the next fetch is sent (`fetch_ahead`). `self_test` says in words why they
-cannot be, and the stock path is used then.
+The rest of the client is unchanged: groups, positions, pausing, fetch sessions. Three parts are replaced, each of which
+relies on private names of the client: the reader of fetch responses (`Fetcher.PartitionRecords`), how frames are
+received (`frames`), and when the next fetch is sent (`fetch_ahead`). If they cannot be replaced, `self_test` says why,
+and the stock path is used.
 
-A chunk is a view of the frame that it came in, in memory that the next but one fetch may use again: whoever keeps
-something longer than until the next poll copies it, or keeps the chunk and with it the whole frame.
+A chunk is a view of the frame that it arrived in, whose memory a later fetch may reuse. To keep data beyond the next
+poll, copy it, or keep the chunk and with it the whole frame.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""FetchResponse, versions 4 to 12, read without copying: the records of each partition stay views of the frame.
+"""Reads FetchResponse, versions 4 to 12, without copying: the records of each partition are views of the frame.
 
 In: one response frame. Out: the client's own response object. Touches: nothing.
 Source: Apache Kafka protocol guide, "Fetch API (Key: 1)"; response headers v0 (before version 12) and v1; tagged fields

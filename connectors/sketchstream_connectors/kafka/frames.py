@@ -1,11 +1,11 @@
-"""Response frames, received straight into memory that is used again, and fetch responses read where they lie.
+"""Receives response frames directly into reusable memory, and reads fetch responses in place.
 
 In: the sockets of one consumer's connections. Out: the client's responses, their records as views. Touches: how these
 connections receive and parse; nothing else of the client.
 
-The client's own loop copies every byte about eight times, most of it under the interpreter's lock: parts of 4 KiB, a
-join, a slice, the frame, `bytes` of it, `bytes` of the records. Here a long frame is received where its records stay
-until nobody looks at them any more.
+The client's own loop copies every byte about eight times, mostly under the interpreter's lock: parts of 4 KiB, a join,
+a slice, the frame, `bytes` of it, `bytes` of the records. Here a long frame is received into the memory in which its
+records remain until they are no longer referenced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads a topic from chosen offsets to its present end, without a consumer group.
+"""Reads a topic from given offsets to its current end, without a consumer group.
 
 In: a connection, a topic, offsets or a time. Out: records of the client, batch by batch. Touches: a consumer.
 """

@@ -1,4 +1,4 @@
-"""The eraser: a thread that cuts superseded snapshots off the state topic (DeleteRecords).
+"""A thread that deletes superseded snapshots from the state topic (DeleteRecords).
 
 In: offsets below which nothing is needed any more. Out: nothing. Touches: the state topic, an admin connection, a
 thread.

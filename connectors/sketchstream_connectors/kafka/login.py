@@ -1,11 +1,11 @@
-"""Logging in: tokens of an OAuth 2.0 endpoint, and the first cause for which no broker could be reached.
+"""Authentication: tokens from an OAuth 2.0 endpoint, and the root cause when no broker can be reached.
 
 In: settings, the client's connections. Out: bearer tokens; causes in words. Touches: the token endpoint, over HTTP.
 Source: RFC 6749 4.4 (client credentials), RFC 7628 (SASL OAUTHBEARER), KIP-768.
 
-A client that cannot log in tries again until its time is over, and then says only that. Here a refusal that no
-repetition mends (a wrong password, mechanism or certificate) ends the attempt at once, and what else went wrong is kept
-for the error. Nothing here holds a secret or a token in a message.
+The stock client retries a failed login until its timeout, and then reports only the timeout. Here a permanent failure
+(a wrong password, mechanism or certificate) ends the attempt at once, and other causes are kept for the error message.
+No message contains a secret or a token.
 """
 
 from __future__ import annotations

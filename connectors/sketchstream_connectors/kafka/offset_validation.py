@@ -1,10 +1,11 @@
-"""Positions and batches in doubt: what is believed of a position that a broker says does not exist, and for how long.
+"""Decides whether an OffsetOutOfRange error is real or comes from a lagging replica.
 
 In: positions, the leader's own bounds, times. Out: verdicts. Touches: nothing.
-Source: docs/kafka.md, "Every case" (a replica that lags answers as a log that was cut does).
+Source: docs/kafka.md, "Every case" (a lagging replica answers as if the log had been truncated).
 
-A replica that has just come back says that a position does not exist before it has caught up, and a client with old
-metadata asks it. So the leader's bounds decide, and an end below the position is believed only after a while.
+A replica that has just restarted reports that a position does not exist until it has caught up, and a client with stale
+metadata may ask it. The bounds of the leader therefore decide, and an end below the position is believed only after a
+while.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The pointer: what a committed offset's metadata says about where its snapshot is and how to open it.
+"""The pointer in the metadata of a committed offset: where its snapshot is, and how to decrypt it.
 
 In: plain values. Out: a line of text of less than 1 KiB, and back. Touches: nothing.
 
-It holds the key of the manifest (random, for that manifest only), so whoever may read the group's offsets and the
-state topic can read the state; see docs/kafka.md for what that means.
+The pointer holds the random key of one manifest. Whoever may read both the group's offsets and the state topic can
+therefore read the state; docs/kafka.md says what that means.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Where each partition is read, and of which leader's time that is: always the two of one moment.
+"""The read position of each partition: an offset and its leader epoch, which always change together.
 
 In: offsets and leader epochs, as they are read, restored and sought. Out: positions. Touches: nothing.
-Source: KIP-320. An offset with the epoch of an earlier one looks as if the log had been cut off between them: whoever
-restores a snapshot has an epoch for an offset that is not sought yet, while the old one may still be placed anew.
+Source: KIP-320. An offset paired with the epoch of an earlier offset looks as if the log had been truncated between the
+two. After a restore this could happen: the epoch of the new offset is known before the consumer seeks to it, and the
+client may still seek to the old offset again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Mistakes that only a live cluster can show, before a worker starts.
+"""Checks a configuration against the live cluster before a worker starts.
 
 In: a connection and a configuration. Out: warnings, one line each. Touches: one transactional id of ours that belongs
-to no partition; a sample of the input is read and thrown away, and no item of it is shown or kept.
+to no partition. A sample of the input is read and discarded; no item is shown or kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the workers of a topic have published, and what the cluster says of the deployment around it.
+"""Reads what the workers of a topic have published, and what the cluster knows about their deployment.
 
 In: a connection, a configuration. Out: `PublishedWindows`. Touches: the sealed topic and the state topic, reading; the
 settings of the input topic.

@@ -1,4 +1,4 @@
-"""What leaves a worker for Kafka: sealed sketches and frontiers, late records and dead letters, finished results.
+"""Publishes a worker's output to Kafka: sealed sketches and frontiers, late records and dead letters, results.
 
 In: entries, frontiers, refused records, results. Out: acknowledged records. Touches: idempotent producers, one each;
 the sealed topic is also read, for the frontiers of other partitions.

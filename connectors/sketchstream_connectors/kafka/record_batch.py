@@ -1,10 +1,10 @@
-"""Kafka's record batches (format v2, any codec; older formats by the client's own parser), read into `Records`.
+"""Reads Kafka record batches (format v2, any codec) into `Records`. The client's parser reads older formats.
 
 In: what a fetch response holds for one partition. Out: `Records`. Touches: nothing.
 Source: Apache Kafka protocol guide, "Messages"; the checks are those of kafka-python's `DefaultRecordBatch`.
 
-A batch counts as a whole or not at all: where its checksum or structure is wrong, reading stops before it with
-`CorruptRecordError`. One thing is read that the stock parser refuses: header names that are not UTF-8.
+A batch is read completely or not at all: if its checksum or structure is wrong, reading stops before it with
+`CorruptRecordError`. Unlike the stock parser, this one accepts header names that are not UTF-8.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiled loops over Kafka record batches: where the batches are, and where each record's key and value are.
+"""Compiled loops over Kafka record batches: they locate the batches, and the key and value of each record.
 
 In: a uint8 buffer of unchecked bytes, and tables of integers. Out: tables filled in place, and how far it went.
 Touches: nothing else. Every bound is tested as `length > end - position`, which no hostile length can overflow.

@@ -1,12 +1,12 @@
-"""What an operator does with halted partitions: find the last snapshot again, accept a loss, or start a new revision.
+"""Recovery of halted partitions by an operator: find the last snapshot, accept a loss, or start a new revision.
 
 In: a connection and the names of a configuration. Out: findings, a plan, and (not with dry_run) the plan carried out.
 Touches: committed offsets with their pointers and the state topic, through the same fence as a worker; the log of
 committed offsets (`__consumer_offsets`), for reading.
 
-A committed pointer is the only thing that says where a snapshot is and how to open it. When another client wrote over
-it, or it was deleted or expired, the log of committed offsets still holds it until it is compacted, and the newest one
-of ours there is the newest snapshot that ever took effect: nothing was published that is not in it.
+Only a committed pointer says where a snapshot is and how to decrypt it. If another client overwrote the pointer, or it
+was deleted or has expired, the log of committed offsets still holds it until compaction. The newest of our pointers in
+that log belongs to the newest snapshot that ever took effect, so it covers everything that was published.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Finished results in a topic: the answer for every window as JSON, once its last partition is done.
+"""Publishes results to a topic: the answer for every window as JSON, once its last partition is complete.
 
 In: the sealed topic. Out: one record a window, key `sketch/revision/start`. Touches: the results topic, a thread.
 
-One worker of the group does this, the one that has partition 0. After a change of owner a result may come twice: with
-the same key and, because reconstruction is deterministic, the same numbers.
+The worker of the group that owns partition 0 does this. After a change of owner a result may be published twice, with
+the same key and, because reconstruction is deterministic, with the same numbers.
 """
 
 from __future__ import annotations

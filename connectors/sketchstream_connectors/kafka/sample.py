@@ -1,7 +1,7 @@
-"""A sample of the input topic: whether its records have the configured fields, and where its items lie.
+"""Samples the input topic: do its records have the configured fields, and in which partitions are its items?
 
 In: a connection and a configuration. Out: counts, scores of partitioners. Touches: the newest records of the topic,
-which are thrown away; a consumer without a group. How many records are read, and which, depends on offsets only.
+which are discarded; a consumer without a group. How many records are read, and which, depends on offsets only.
 """
 
 from __future__ import annotations

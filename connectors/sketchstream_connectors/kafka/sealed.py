@@ -1,10 +1,11 @@
-"""How sealed sketches and frontiers look as records of a topic, and the source that readers take them from.
+"""Sealed sketches and frontiers as records of a topic, and the source from which readers get them.
 
 In: entries and frontiers, or a topic. Out: records of at most 512 KiB, or entries and frontiers again. Touches: the
 sealed topic (reading), a consumer without a group.
 
-The record's key says all that is needed to put a body together again; headers repeat it for people and tools, and may
-be lost in a mirror. Nothing here says which records went in: no offsets, no counts, no watermark.
+The record's key contains everything that is needed to reassemble a body. Headers repeat it for people and tools, and
+may be lost when a topic is mirrored. Nothing here reveals which records were counted: no offsets, no counts, no
+watermark.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Records of a Kafka topic, as one member of a consumer group.
+"""Reads records of a Kafka topic as one member of a consumer group.
 
-In: a connection, a topic, what turns records into items. Out: the events of `sketchstream.stream.interfaces.Source`.
+In: a connection, a topic, a decoder of records. Out: the events of `sketchstream.stream.interfaces.Source`.
 Touches: one consumer and its group membership, an admin connection, the thread of its watch.
 
-The position of every partition is ours, not the client's: partitions are announced paused and without a position, the
-worker seeks them to what its store says, and a partition that is kept over a rebalance goes on where it was. A chunk
-carries the position that it was asked from, so that nothing rests on when a rebalance is noticed.
+The worker, not the client, manages the position of every partition. Partitions are announced paused and without a
+position, and the worker seeks to the position in its store. A partition that is kept over a rebalance continues where
+it was. Each chunk carries the position it was fetched from, so it does not matter when a rebalance is noticed.
 """
 
 from __future__ import annotations

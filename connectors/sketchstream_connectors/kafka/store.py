@@ -1,13 +1,13 @@
-"""Snapshots in an internal topic, one transaction with the offset that they belong to; a producer per partition fences.
+"""Stores snapshots in an internal topic, in one transaction with their input offset; one fencing producer a partition.
 
-In: snapshots. Out: what `sketchstream.stream.interfaces.StateStore` says. Touches: the state topic, the offsets, one
-transactional producer for each partition taken, a thread that erases superseded snapshots.
+In: snapshots. Out: what `sketchstream.stream.interfaces.StateStore` requires. Touches: the state topic, the offsets,
+one transactional producer for each partition taken, a thread that erases superseded snapshots.
 
-Taking a partition is `init_transactions()` with the partition's own transactional id: it ends whatever a predecessor
-had in flight and fences it, for ever. Then the committed offset and its pointer are the truth. A snapshot is one
-transaction: new blobs, manifest, offset with pointer. Offset, state and outbox move together or not at all, and a
-state is valid exactly as long as the producer that took it.
-Source: docs/kafka.md, "What is exact" and "Every case" (the interleavings that this answers).
+Taking a partition calls `init_transactions()` with the partition's own transactional id. This ends any transaction of a
+previous owner and fences that owner permanently. From then on the committed offset and its pointer are authoritative. A
+snapshot is one transaction: new blobs, manifest, and offset with pointer. Offset, state and outbox therefore change
+together or not at all, and a state is valid exactly as long as the producer that took it.
+Source: docs/kafka.md, "What is exact" and "Every case" (the interleavings that this handles).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The topics that a store stands on: that they are there, are those that were known, keep what is written, have room.
+"""Validates the topics that a store needs: they exist, were not recreated, retain their data and have enough room.
 
-In: names of topics. Out: what the cluster says of them, or an error that says what to do. Touches: an admin connection;
-the state and sealed topics, which get more partitions when the input did.
+In: names of topics. Out: what the cluster reports, or an error that says what to do. Touches: an admin connection; the
+state and sealed topics, which get more partitions when the input has got more.
 """
 
 from __future__ import annotations

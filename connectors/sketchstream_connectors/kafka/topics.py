@@ -1,4 +1,4 @@
-"""The topics that are ours: what they must be, making them, growing them with the input, and who may touch them.
+"""The engine's own topics: required settings, creation, growth with the input, and access rights.
 
 In: a connection and the names from a configuration. Out: a plan of changes, and the changes. Touches: topics of the
 cluster, only when asked to.

@@ -1,11 +1,11 @@
-"""What earlier lives of a partition left in the cluster: which topic a snapshot was of, and under which revision.
+"""Finds what earlier runs left in the cluster: the input topic and the revision that a snapshot belongs to.
 
 In: a connection and names of topics. Out: plain values. Touches: the state topic, the sealed topic and the group's
 offsets, for reading.
 
-A topic that is deleted takes the group's committed offsets, and so the pointers, with it. What remains is the state
-topic, whose manifests say in clear which input they were of: if it is not the one that is there now, the input was made
-again; if it is, offsets were deleted, and nobody may begin anew.
+Deleting a topic also deletes the group's committed offsets, and with them the pointers. The state topic remains, and
+its manifests name their input in clear text. If that is not the current topic, the input was recreated. If it is,
+offsets were deleted, and a worker must not start from the beginning.
 """
 
 from __future__ import annotations

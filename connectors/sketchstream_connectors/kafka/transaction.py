@@ -1,10 +1,10 @@
-"""The fence of one partition, and what is written through it: one transaction with the offset that it belongs to.
+"""The fencing producer of one partition, and the transactions that it writes: a snapshot with its input offset.
 
-In: snapshots. Out: where their blobs are now. Touches: the state topic, the group's offsets.
+In: snapshots. Out: the new locations of their blobs. Touches: the state topic, the group's offsets.
 
-A transaction holds new blobs, the manifest that names them, and the input's offset with a pointer to the manifest. Any
-error leaves its outcome open: whoever takes the partition next ends it and reads the truth.
-Source: docs/kafka.md, "What is exact" and "Every case" (the interleavings that this answers).
+A transaction holds new blobs, the manifest that names them, and the input's offset with a pointer to the manifest.
+After an error its outcome is unknown: the next owner of the partition ends it and reads what was committed.
+Source: docs/kafka.md, "What is exact" and "Every case" (the interleavings that this handles).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the client does not say: a topic made again, a partition that nobody owns, or that is never fetched.
+"""Detects what the client does not report: a recreated topic, and partitions without an owner or never fetched.
 
-In: what a source holds. Out: notes to the source, on which the worker's own thread acts. Touches: an admin connection,
-one background thread.
+In: the state of a source. Out: notes to the source, on which the worker's own thread acts. Touches: an admin
+connection, one background thread.
 Source: docs/kafka.md, "Every case" (partitions without an owner, stalled consumers, recreated topics).
 """
 

@@ -1,4 +1,4 @@
-"""Everything a worker needs of Kafka, from one configuration.
+"""Builds the Kafka parts of a worker from one configuration.
 
 In: a `Config` whose input is a topic. Out: source, store, publisher and sink of one worker.
 Touches: the cluster.

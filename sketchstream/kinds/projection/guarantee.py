@@ -30,7 +30,10 @@ class ProjectionGuarantee:
         total: for items, over the windows of a day.
         mu2: of what is published; its mean over matrices where the matrix is secret.
         no_privacy: whether an epsilon is so large that it protects nobody.
-        protects, seen, lost, assumes: sentences.
+        protects: sentences: what is protected.
+        seen: sentences: what an observer may see.
+        lost: sentences: what is not protected.
+        assumes: sentences: what the guarantee rests on.
     """
 
     unit: Literal["event", "item"]

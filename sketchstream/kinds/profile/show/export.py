@@ -1,7 +1,7 @@
 """A profile as data, text and tables.
 
 In: a `Profile`. Out: dictionaries, CSV, pandas, Arrow, text, a rich table. Touches: nothing.
-Source: design 6.2 (the keys).
+The keys are those of the command line's JSON.
 """
 
 from __future__ import annotations
