@@ -37,9 +37,9 @@ class Floor:
         channel: K, from slot counts to cells.
         seen: the data.
         scale: M s_j / m_j.
-        y: first saddlepoint vector.
-        z: second saddlepoint vector.
-        work: scratch memory.
+        y: (m,) saddlepoint of the m cells, kept as the start of the next search.
+        z: (1,) its further coordinate in form BINS.
+        work: (5, m) scratch memory.
     """
 
     channel: Line2Cells | Response | Wrapped
