@@ -65,7 +65,8 @@ def test_profile_follows_its_schema(run: Run, key: Path, tmp_path: Path, name: s
     steps = [str(k) for k in range(1, min(n, 1000) + 1)] + [str(k) for k in (2000, 5000) if k <= n]
     assert list(data["at_least"]) == steps
     reach = list(data["at_least"].values())
-    for end in ("low", "value", "high"):
+    # "inverse" keeps its noise: its numbers, which intervals hold inside, may rise
+    for end in () if method == "inverse" else ("low", "value", "high"):
         assert all(one[end] >= other[end] - 1e-9 for one, other in pairwise(reach)), "k+ numbers fall, and their ends"
     assert any(one["high"] > one["low"] for one in reach), "noise leaves room"
     assert reach[0] == data["distinct"]

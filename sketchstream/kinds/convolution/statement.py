@@ -134,7 +134,7 @@ def _seen(
         lines.append(f"publications are kept {span}: an item pays once more for each window that is kept")
     if around.beside:
         names = ", ".join(one.name for one in around.beside)
-        lines.append(f"the other sketches on the topic ({names}) add to this: `sketchstream budget` has the sum")
+        lines.append(f"the other sketches on the topic ({names}) add to this: `sketchstream ledger -c` has the sum")
     return tuple(lines)
 
 

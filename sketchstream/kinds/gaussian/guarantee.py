@@ -206,7 +206,7 @@ def _seen(
         lines.append(f"over all windows, publications being {span}: {bound}")
     if around.beside:
         names = ", ".join(one.name for one in around.beside)
-        lines.append(f"the other sketches on the topic ({names}) add to this: `sketchstream budget` has the sum")
+        lines.append(f"the other sketches on the topic ({names}) add to this: `sketchstream ledger -c` has the sum")
     if around.partitions is not None and around.keyed:
         lines.append(
             "partitioner found by `validate`, or compared with a sample of the topic before the first count: "
