@@ -35,6 +35,8 @@ TIGHT = Fraction(4, 5)
 TIGHT_QUICK = Fraction(3, 5)
 FULL = 1_000_000
 LEVELS = 32
+CHUNK = 1 << 15
+"""Trials whose histograms are held at a time."""
 BETS = 24
 EPSILON = Fraction(1)
 RELEASE = Fraction(1, 2)
@@ -125,8 +127,7 @@ class Mechanism:
     run: Callable[[bool, int], Codes]
 
     def bound(self, trials: int, step: Callable[[int], None] | None = None) -> Bound:
-        """Run both worlds and bound epsilon; a mechanism that cannot be tight gets a tenth of the trials."""
-        trials = trials if self.tight else -(-trials // 10)
+        """Run both worlds and bound epsilon."""
         worlds = []
         for active in (False, True):
             worlds.append(self.run(active, trials)[:trials])
@@ -287,12 +288,23 @@ def _column(spec: ProfileSpec, edge: int) -> int:
 
 
 def _noise(spec: ProfileSpec) -> npt.NDArray[Any]:
-    """One slot a level, with its creation layer."""
+    """One slot a trial, with its creation layer."""
     from sketchstream.kinds.profile import mechanism as profile
 
-    state = np.zeros(LEVELS, spec.dtype)
+    state = np.zeros(CHUNK, spec.dtype)
     profile.add_noise(spec, state, spec.epsilon)
     return state
+
+
+def _noised(spec: ProfileSpec, state: npt.NDArray[Any], cost: Fraction) -> Ints:
+    """(trials, B) what `noised_counts` gives of levels of one slot each: exact counts once a value, noise in each."""
+    from sketchstream.kinds.profile import mechanism as profile
+
+    values, which = np.unique(state, return_inverse=True)
+    padded = np.resize(values, -(-values.size // LEVELS) * LEVELS).reshape(-1, LEVELS)
+    seen: Ints = np.concatenate([profile.exact_counts(spec, levels) for levels in padded])[which]
+    profile.add_view_noise(spec, seen, cost)
+    return seen
 
 
 def _step(spec: ProfileSpec, state: npt.NDArray[Any]) -> None:
@@ -333,13 +345,11 @@ def _release_then_state(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
     """A release before the event, and the bare state after it."""
 
     def run(active: bool, trials: int) -> Codes:
-        from sketchstream.kinds.profile import mechanism as profile
-
-        rows = np.arange(LEVELS)
+        rows = np.arange(CHUNK)
 
         def once() -> Codes:
             state = _noise(spec)
-            seen = profile.noised_counts(spec, state, RELEASE)
+            seen = _noised(spec, state, RELEASE)
             if active:
                 _step(spec, state)
             code = _clip(state, 3)
@@ -348,7 +358,7 @@ def _release_then_state(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
             back = (state.astype(np.int64) - 1) % spec.modulus
             return code * 4 + 2 * _seen_one(seen[rows, state]) + _seen_one(seen[rows, back])
 
-        return _rounds(LEVELS, trials, once)
+        return _rounds(CHUNK, trials, once)
 
     return run
 
@@ -357,17 +367,15 @@ def _histogram(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
     """The published histogram of a sketch that was never looked at."""
 
     def run(active: bool, trials: int) -> Codes:
-        from sketchstream.kinds.profile import mechanism as profile
-
         zero, one = _column(spec, 0), _column(spec, 1)
 
         def once() -> Codes:
             state = _noise(spec)
             if active:
                 _step(spec, state)
-            seen = profile.noised_counts(spec, state, EPSILON)
+            seen = _noised(spec, state, EPSILON)
             return 2 * _seen_one(seen[:, zero]) + _seen_one(seen[:, one])
 
-        return _rounds(LEVELS, trials, once)
+        return _rounds(CHUNK, trials, once)
 
     return run

@@ -468,5 +468,5 @@ def _bound(mechanism: bounds.Mechanism, trials: int) -> Finding:
     share = bound.bound / float(bound.claim)
     found = f"at least {bound.bound:.3f} ({share:.0%}), {bound.trials} trials"
     claimed = f"epsilon {bound.claim}" + (", tight" if bound.tight else "")
-    power = f"a loss {1 / share:.2g} times the claim" if bound.tight and share > 0 else "a loss far above the claim"
+    power = f"a loss {1 / share:.3g} times the claim" if bound.tight and share > 0 else "a loss far above the claim"
     return Finding("bounds", mechanism.name, bound.passed, claimed, found, power)

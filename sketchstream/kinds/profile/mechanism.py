@@ -85,7 +85,7 @@ def add_noise(
 
 def exact_counts(spec: ProfileSpec, state: State) -> npt.NDArray[np.int64]:
     """(levels, B) histogram of the counters at the spec's edges, without noise. A secret: nothing but `noised_counts`
-    may use it.
+    and the audit may use it.
     """  # noqa: D205
     from sketchstream import kernels
 
@@ -105,12 +105,23 @@ def noised_counts(spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArra
     another (bins: sensitivity 2, any weight, both units); a counter lies in one level. The histogram gets the slots'
     share of the cost.
     """
+    counts = exact_counts(spec, state)
+    add_view_noise(spec, counts, cost)
+    return counts
+
+
+def add_view_noise(spec: ProfileSpec, counts: npt.NDArray[np.int64], cost: Fraction) -> None:
+    """Add the noise of one publication to every entry of histograms, in place.
+
+    Args:
+        spec: decides the form, and the slots' share of the cost.
+        counts: (any, B) int64, exact.
+        cost: of the publication.
+    """
     from sketchstream import noise
 
-    counts = exact_counts(spec, state)
-    cost = cost * spec.slots_share
-    noise.discrete_laplace(counts, cost if spec.form == "cumulative" else cost / 2)
-    return counts
+    share = cost * spec.slots_share
+    noise.discrete_laplace(counts, share if spec.form == "cumulative" else share / 2)
 
 
 def observed_release(
