@@ -30,9 +30,12 @@ def context(
         retention_ms: how long the input topic keeps records; `math.inf` for ever, None: not known.
         counts: distinct numbers of partitions that were valid while the window was open.
     """
+    from sketchstream.config.budget import most_windows
     from sketchstream.kinds import planned
     from sketchstream.privacy.guarantee import Beside, Context
+    from sketchstream.stream.windows import Calendar, Width
 
+    day = Calendar(Width(1, "day"), plan.calendar.timezone)
     letters: Literal["payload", "envelope"] = "payload" if config.input.dead_letter_payload else "envelope"
     return Context(
         window_ms=plan.calendar.shortest_ms,
@@ -44,8 +47,9 @@ def context(
         store="kafka" if config.from_kafka else "dir",
         dead_letters=letters if config.input.dead_letter_topic else "none",
         beside=tuple(
-            Beside.of(other.name, planned(other.spec), other.calendar.shortest_ms)
+            Beside.of(other.name, planned(other.spec), other.calendar.shortest_ms, most_windows(other.calendar, day))
             for other in config.sketches
             if other.name != plan.name
         ),
+        a_day=most_windows(plan.calendar, day),
     )

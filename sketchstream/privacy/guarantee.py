@@ -62,20 +62,22 @@ class Beside:
         item: most that an item loses to it in one window; infinite for unit "event" (no bound without a bound on
             the item's events).
         window_ms: length of its windows; None for one sketch without windows.
+        a_day: most of its windows in one day, as in `Context`.
     """
 
     name: str
     event: Loss
     item: Loss
     window_ms: int | None
+    a_day: int | None = None
 
     @classmethod
-    def of(cls, name: str, ledger: Any, window_ms: int | None) -> Beside:
+    def of(cls, name: str, ledger: Any, window_ms: int | None, a_day: int | None = None) -> Beside:
         """What a ledger says of a sketch; noise that is not pure has no pure bound."""
         if not isinstance(ledger, Ledger):
-            return cls(name, math.inf, math.inf, window_ms)
+            return cls(name, math.inf, math.inf, window_ms, a_day)
         event = max((gap.loss for gap in ledger.loss_by_gap()), default=Fraction(0))
-        return cls(name, event, ledger.loss() if ledger.unit == "item" else math.inf, window_ms)
+        return cls(name, event, ledger.loss() if ledger.unit == "item" else math.inf, window_ms, a_day)
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class Context:
             (an open sketch's own file), None (memory only).
         dead_letters: whether refused records go to a topic, and with their payload.
         beside: other sketches on the same topic.
+        a_day: most of the sketch's windows in one day of its time zone, the longest one where clocks change; None:
+            a day has 24 hours.
     """
 
     window_ms: int | None = None
@@ -106,6 +110,7 @@ class Context:
     store: Literal["kafka", "dir", "file"] | None = None
     dead_letters: Literal["none", "envelope", "payload"] = "none"
     beside: tuple[Beside, ...] = ()
+    a_day: int | None = None
 
 
 def plain(loss: Loss) -> str:
@@ -161,7 +166,7 @@ class Guarantee:
         around = context or Context()
         published, looked = ledger.loss(), ledger.loss(intrusion=True)
         copies = copies_of_item(around) if spec.unit == "item" else 1
-        windows = windows_of(around.window_ms, DAY_MS) if spec.unit == "item" else 1
+        windows = windows_a_day(around) if spec.unit == "item" else 1
         own = _times(published, copies * windows)
         others: Loss = sum((_beside(one, spec.unit, around) for one in around.beside), Fraction(0))
         kept = _kept(spec.unit, published, around, copies)
@@ -253,6 +258,18 @@ def windows_of(window_ms: int | None, span_ms: float) -> int:
     return 1 if window_ms is None else max(1, math.ceil(span_ms / window_ms))
 
 
+def windows_a_day(one: Context | Beside) -> int:
+    """Most windows of a sketch in one day."""
+    return windows_of(one.window_ms, DAY_MS) if one.a_day is None else one.a_day
+
+
+def windows_said(around: Context) -> list[str]:
+    """How many windows a day has, for a sentence; nothing where it is one."""
+    number = windows_a_day(around)
+    day = "of the longest day" if number > windows_of(around.window_ms, DAY_MS) else "a day"
+    return [f"{number} windows {day}"] if number > 1 else []
+
+
 def copies_of_item(around: Context) -> int:
     """Partitions in which one item's records of one window can lie."""
     if not around.keyed:
@@ -264,7 +281,7 @@ def _beside(one: Beside, unit: str, around: Context) -> Loss:
     """What another sketch on the topic adds over a day."""
     if unit == "event":
         return one.event
-    return _times(one.item, windows_of(one.window_ms, DAY_MS) * copies_of_item(around))
+    return _times(one.item, windows_a_day(one) * copies_of_item(around))
 
 
 def _kept(unit: str, published: Loss, around: Context, copies: int) -> Loss:
@@ -284,13 +301,13 @@ def _kept(unit: str, published: Loss, around: Context, copies: int) -> Loss:
 def _rho(ledger: Ledger, around: Context, unit: str) -> Loss:
     """The day's total in zCDP: several sketches by their pure losses (Theorem 5a), one alone by its history (5b)."""
     copies = copies_of_item(around) if unit == "item" else 1
-    number = copies * (windows_of(around.window_ms, DAY_MS) if unit == "item" else 1)
+    number = copies * (windows_a_day(around) if unit == "item" else 1)
     if number == 1 and not around.beside:
         return ledger.zcdp()
     total = _times(concentrated(ledger.loss()), number)
     for one in around.beside:
         each = one.event if unit == "event" else one.item
-        number = 1 if unit == "event" else windows_of(one.window_ms, DAY_MS) * copies
+        number = 1 if unit == "event" else windows_a_day(one) * copies
         total = total + _times(concentrated(each), number)
     return total
 
@@ -331,8 +348,7 @@ def _seen(
     if around.beside or (spec.unit == "item" and (around.window_ms is not None or copies_of_item(around) > 1)):
         what = [f"{len(around.beside) + 1} sketches"] if around.beside else []
         if spec.unit == "item":
-            windows = windows_of(around.window_ms, DAY_MS)
-            what += [f"{windows} windows a day"] if windows > 1 else []
+            what += windows_said(around)
             copies = copies_of_item(around)
             what += [f"{copies} partitions"] if copies > 1 else []
         less = f", or {approximate(rho)} by zCDP" if to_approximate(rho, DELTA) < day else ""

@@ -16,10 +16,12 @@ import pytest
 
 from sketchstream.config import budget
 from sketchstream.config.budget import most_windows
+from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import BudgetError, ConfigError
 from sketchstream.kinds import planned
 from sketchstream.privacy.deployment import Deployment, Record
+from sketchstream.privacy.guarantee import Guarantee
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise
 from sketchstream.stream.windows import Calendar, Times, Width
 
@@ -102,6 +104,24 @@ def test_days_of_clock_changes_are_counted_at_their_longest() -> None:
     with pytest.raises(ConfigError, match="hourly 25 times 1/3"):
         parse(day("8"), block)
     assert "of 25/3 per 1d (Europe/Berlin)" in str(parse(day("25/3"), block).check_budget())
+
+
+def test_the_guarantee_counts_the_windows_of_the_longest_day() -> None:
+    blocks = [
+        sketch("hourly", "1h", "1/3", timezone="Europe/Berlin"),
+        sketch("daily", "1d", "1/4", timezone="Europe/Berlin"),
+    ]
+    plans = parse("", *blocks).sketches
+    both = [context(parse("", *blocks), plan) for plan in plans]
+    hourly, daily = (
+        Guarantee.of(plan.spec, planned(plan.spec), around) for plan, around in zip(plans, both, strict=True)
+    )
+    assert hourly.total == daily.total == 25 * F(1, 3) + F(1, 4), "a day of 23 hours is one window too"
+    assert "over 2 sketches, 25 windows of the longest day: an item loses at most 103/12" in str(hourly)
+    assert "over 2 sketches: an item loses at most 103/12" in str(daily)
+    utc = parse("", sketch("hourly", "1h", "1/3"))
+    one = Guarantee.of(utc.sketches[0].spec, planned(utc.sketches[0].spec), context(utc, utc.sketches[0]))
+    assert "over 24 windows a day: an item loses at most 8" in str(one)
 
 
 @pytest.mark.parametrize(

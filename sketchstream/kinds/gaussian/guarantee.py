@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.privacy.guarantee import (
-    DAY_MS,
     WARNING,
     Context,
     assumptions,
@@ -21,7 +20,9 @@ from sketchstream.privacy.guarantee import (
     duration,
     not_protected,
     summary,
+    windows_a_day,
     windows_of,
+    windows_said,
 )
 from sketchstream.privacy.sketch_history import show
 from sketchstream.spec import NO_PRIVACY
@@ -68,7 +69,7 @@ class GaussianGuarantee:
         around = context or Context()
         published, looked = ledger.loss(), ledger.loss(intrusion=True)
         copies = copies_of_item(around) if spec.unit == "item" else 1
-        windows = windows_of(around.window_ms, DAY_MS) if spec.unit == "item" else 1
+        windows = windows_a_day(around) if spec.unit == "item" else 1
         total = published.times(copies * windows)
         kept: GaussianLoss | None = published
         if spec.unit == "item" and around.window_ms is not None:
@@ -196,8 +197,8 @@ def _seen(
     else:
         lines.append(f"{reader}: {unit} loses at most {_at(looked, delta)}")
     if spec.unit == "item" and day is not published:
-        windows, copies = windows_of(around.window_ms, DAY_MS), copies_of_item(around)
-        what = [f"{windows} windows a day"] if windows > 1 else []
+        copies = copies_of_item(around)
+        what = windows_said(around)
         what += [f"{copies} partitions"] if copies > 1 else []
         lines.append(f"over {', '.join(what) or 'a day'}: {unit} loses at most {_at(day, delta)}")
     if spec.unit == "item" and around.window_ms is not None:
