@@ -326,7 +326,7 @@ name = "audit"
 window = "1h"
 epsilon = "{epsilon}"
 epsilon_publish = "3/4"
-max_count = 7
+max_count = {max_count}
 {more}
 domain = {{ size = {slots} }}
 """
@@ -341,9 +341,15 @@ def _worker(unit: str, publish: str, slots: int) -> Outcome:
 
     bare = publish == "state"
     more = [f'unit = "{unit}"', f'publish = "{publish}"', *(["intrusion = false"] if bare else [])]
-    more += ["modulus = 16"] if unit == "item" else []
+    more += [f"modulus = {16 if bare else 1000}"] if unit == "item" else []
     # histograms: the state has no noise that shows, so that what is published is the noise of the publication
-    text = CONFIGURATION.format(epsilon="1" if bare else "40", more="\n".join(more), slots=slots if bare else 64)
+    # and many entries in each, for each is a sample
+    text = CONFIGURATION.format(
+        epsilon="1" if bare else "40",
+        max_count=7 if bare else 500,
+        more="\n".join(more),
+        slots=slots if bare else 64,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoPrivacyWarning)
         driver = Driver(text, now="2024-01-01T00:00:00Z")
