@@ -21,6 +21,7 @@ from sketchstream.audit import sketches as audit_sketches
 from sketchstream.cli.app import run
 from sketchstream.components import Counters
 from sketchstream.kinds.profile import mechanism
+from sketchstream.kinds.profile.kind import ProfileKind
 from sketchstream.noise import laws
 from sketchstream.privacy.ledger import Ledger
 from sketchstream.sketch import Sketch
@@ -114,7 +115,7 @@ def a_merge_that_forgets_a_layer(patch: Patch) -> None:
 
 
 def a_merge_that_takes_the_larger(patch: Patch) -> None:
-    patch.setattr(sketches, "_sum", lambda spec, states: np.maximum(states[0], states[1]))
+    patch.setattr(ProfileKind, "add", lambda self, spec, states: np.maximum(states[0], states[1]))
 
 
 def a_total_without_noise(patch: Patch) -> None:
