@@ -20,7 +20,7 @@ from sketchstream.audit import report as audit
 from sketchstream.audit.bounds import clopper_pearson, lower_bound
 from sketchstream.domains import Index
 from sketchstream.kinds.profile import mechanism as profile
-from sketchstream.privacy import deployment, ledger
+from sketchstream.privacy import ledger
 
 Patch = pytest.MonkeyPatch
 F = Fraction
@@ -302,4 +302,3 @@ def test_a_check_that_breaks_has_failed(monkeypatch: Patch) -> None:
 def test_unknown_checks_are_refused() -> None:
     with pytest.raises(ValueError, match="no check is called nonsense"):
         audit.run(only=("nonsense",))
-    assert deployment.planned is bounds.planned
