@@ -283,6 +283,6 @@ def test_a_snapshot_of_a_newer_version_halts_its_partition() -> None:
     snapshot = state.capture()
     with pytest.raises(DataLossError, match="format 3"):
         PartitionState.restore(rules(), 0, Restored(50, {**snapshot.manifest, "format": 3}, snapshot.blobs), 1)
-    newer = {name: bytes([*blob[:4], 3, *blob[5:]]) for name, blob in snapshot.blobs.items()}
-    with pytest.raises(DataLossError, match="version 3"):
+    newer = {name: bytes([*blob[:4], 4, *blob[5:]]) for name, blob in snapshot.blobs.items()}
+    with pytest.raises(DataLossError, match="version 4"):
         PartitionState.restore(rules(), 0, Restored(50, snapshot.manifest, newer), 1)

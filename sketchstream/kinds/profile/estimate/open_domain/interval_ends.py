@@ -144,7 +144,10 @@ class Mean:
         square, middle, product = self._quadratic(low, way, items, many - items)
         first = square / np.maximum(middle + np.sqrt(np.maximum(middle**2 - product * square, 0.0)), 1e-12)
         square, middle, product = self._quadratic(high, way, items, items - few)
-        last = (middle + np.sqrt(np.maximum(middle**2 - product * square, 0.0))) / max(product, 1e-12)
+        if product > 0:
+            last = (middle + np.sqrt(np.maximum(middle**2 - product * square, 0.0))) / product
+        else:  # there may be no items at all: no mean is too large
+            last = np.full_like(high, np.inf)
         return np.where(low > way, first, 1.0), np.minimum(last, (high + way) / max(few, 1.0))
 
     def _quadratic(self, total: Floats, way: Floats, items: float, its: float) -> tuple[Floats, Floats, float]:
