@@ -60,7 +60,8 @@ def test_selected_answers_have_intervals(run: Run, sealed: Path) -> None:
     names = ("--items-file", sealed.parent / "planes.txt")
     first, second = lines(run, sealed, *names, "--top", "2")
     assert (first["what"], second["what"]) == ("N5", "N3")
-    assert first["low"] < 500 < first["high"]
+    assert abs(first["value"] - 500) < 40  # the noise is fresh in every run: an interval may miss
+    assert first["low"] < first["value"] < first["high"]
     chosen = lines(run, sealed, *names, "--item", "N3", "--item", "N4", "--sum", "0:4", "--sum", ":")
     truth = [300, 0, 300, 800]
     assert [one["what"] for one in chosen] == ["N3", "N4", "sum 0:4", "sum :"]

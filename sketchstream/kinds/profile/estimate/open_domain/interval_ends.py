@@ -134,6 +134,7 @@ class Mean:
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """Ends of the interval, between 1 and the largest total over the least number of items."""
         items, low, high = self.reach.middle, self.total.low, self.total.high
+        all_ = self.total.ends(z)[1]  # one item at least has it
         deviation = np.sqrt(np.maximum(self.total.variance, 0.0))
         few, many = self.reach.items(z)
         its = max(items - few, many - items) / z * low / max(items, 1.0)
@@ -148,7 +149,7 @@ class Mean:
             last = (middle + np.sqrt(np.maximum(middle**2 - product * square, 0.0))) / product
         else:  # there may be no items at all: no mean is too large
             last = np.full_like(high, np.inf)
-        return np.where(low > way, first, 1.0), np.minimum(last, (high + way) / max(few, 1.0))
+        return np.where(low > way, first, 1.0), np.minimum(last, np.minimum((high + way) / max(few, 1.0), all_))
 
     def _quadratic(self, total: Floats, way: Floats, items: float, its: float) -> tuple[Floats, Floats, float]:
         """C, b, a of a x^2 - 2 b x + c <= 0: the means x with total - x items within both ways of 0."""
