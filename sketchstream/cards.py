@@ -61,10 +61,14 @@ def guarantee(found: Any) -> str:
     """A guarantee: its numbers, and the sentences folded."""
     said = found.to_dict()
     rows = [
-        ("readers of what is published", said["published"]),
-        ("readers who also copied the open state once", said["published_and_one_copy"]),
-        ("readers of all sketches and windows of a day", said["total"]),
-        ("readers of everything that is kept", said["total_kept"]),
+        (readers, said[name])
+        for readers, name in (
+            ("readers of what is published", "published"),
+            ("readers who also copied the open state once", "published_and_one_copy"),
+            ("readers of all sketches and windows of a day", "total"),
+            ("readers of everything that is kept", "total_kept"),
+        )
+        if name in said
     ]
     lists = [
         ("Protected", found.protects),

@@ -275,7 +275,7 @@ class Sketch:
         ledger = self.ledger.record_look().add_layer(kind.entry(self.spec, layer.lineage, exact))
         before = self._content.counters
         counters = before.refreshed(exact)
-        fresh = _with_noise(self.spec, state, exact)
+        fresh = self.kind.with_noise(self.spec, state, exact)
         self._content = _Content(fresh, counters, (*self.layers, layer), ledger)
         state.fill(0)
         before.erase()
@@ -303,7 +303,7 @@ class Sketch:
                 fresh = _new_layer(spec, cost)
                 ledger = self.ledger.charge_publication(fresh.lineage)
                 layers = (*layers, fresh)
-                shown = _with_noise(spec, state, cost)
+                shown = self.kind.with_noise(spec, state, cost)
             sealed = SealedState(
                 spec=spec,
                 layers=layers,
@@ -572,17 +572,6 @@ def _new_layer(spec: Spec, cost: Fraction) -> Layer:
     """Public description of a new layer. Its lineage comes from the operating system, not from the noise stream."""
     kind = kinds.of(spec)
     return Layer(kind.law(spec), kind.parameter(spec, cost), secrets.token_bytes(16))
-
-
-def _with_noise(spec: Spec, state: npt.NDArray[Any], cost: Fraction) -> npt.NDArray[Any]:
-    """A copy of the state with one more layer of noise. The state itself does not change."""
-    fresh = state.copy()
-    try:
-        kinds.of(spec).draw(spec, fresh, cost)
-    except BaseException:
-        fresh.fill(0)
-        raise
-    return fresh
 
 
 @overload

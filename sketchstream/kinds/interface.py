@@ -305,9 +305,10 @@ class Kind(ABC, Generic[S]):
     def losses(self, ledger: AnyLedger) -> dict[str, Any]:
         """What a ledger adds up to, as plain data: `loss`, `loss_with_intrusion`, `budget`, and what the kind has."""
 
-    @abstractmethod
     def unit_weight(self, spec: S) -> int:
-        """`max_weight` of the ledgers of this spec."""
+        """`max_weight` of the ledgers of this spec; 1 where costs are those of the whole unit."""
+        del spec
+        return 1
 
     @abstractmethod
     def guarantee(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
@@ -400,9 +401,26 @@ class Kind(ABC, Generic[S]):
         """
         del spec, origins
 
-    @abstractmethod
     def add(self, spec: S, states: Sequence[State]) -> State:
-        """The sum of states of one spec, in a new array."""
+        """The sum of states of one spec, in a new array; wrapping, unless the kind has another group."""
+        del spec
+        total: State = states[0].copy()
+        for state in states[1:]:
+            np.add(total, state, out=total)
+        return total
+
+    def with_noise(self, spec: S, state: State, cost: Fraction) -> State:
+        """A copy of the state with one more layer of noise; the state itself does not change.
+
+        Nothing is left of a copy whose noise was interrupted.
+        """
+        fresh: State = state.copy()
+        try:
+            self.draw(spec, fresh, cost)
+        except BaseException:
+            fresh.fill(0)
+            raise
+        return fresh
 
     def most_weight(self, spec: S) -> int | None:
         """Largest absolute whole weight of an event; None where any weight will do."""
@@ -410,9 +428,9 @@ class Kind(ABC, Generic[S]):
 
     # What it publishes.
 
-    @abstractmethod
     def view(self, spec: S, state: State, cost: Fraction) -> npt.NDArray[Any]:
-        """What a release of this cost shows of the state, fresh noise included."""
+        """What a release of this cost shows of the state, noise included: all of it, unless the kind says otherwise."""
+        return self.with_noise(spec, state, cost)
 
     def view_header(self, spec: S) -> dict[str, Any]:
         """Further header fields of a release."""

@@ -130,8 +130,36 @@ def duration(milliseconds: float) -> str:
     return f"{milliseconds:g} ms"
 
 
+class PrintedStatement:
+    """What guarantees of all kinds have in common: sentences under four titles, for people and for notebooks."""
+
+    no_privacy: bool
+    protects: tuple[str, ...]
+    seen: tuple[str, ...]
+    lost: tuple[str, ...]
+    assumes: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from sketchstream import cards
+
+        return cards.guarantee(self)
+
+    def __str__(self) -> str:
+        """The statement for people."""
+        lines = [WARNING] if self.no_privacy else []
+        for title, sentences in (
+            ("Protected", self.protects),
+            ("How much", self.seen),
+            ("Not protected", self.lost),
+            ("Assumes", self.assumes),
+        ):
+            lines += [title, *(f"  - {sentence}" for sentence in sentences)]
+        return "\n".join(lines)
+
+
 @dataclass(frozen=True)
-class Guarantee:
+class Guarantee(PrintedStatement):
     """What one sketch guarantees.
 
     Args:
@@ -211,24 +239,6 @@ class Guarantee:
     def summary(self) -> str:
         """The statement in one sentence."""
         return summary(self.unit, show(self.published), show(self.looked), no_privacy=self.no_privacy)
-
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        from sketchstream import cards
-
-        return cards.guarantee(self)
-
-    def __str__(self) -> str:
-        """The statement for people."""
-        lines = [WARNING] if self.no_privacy else []
-        for title, sentences in (
-            ("Protected", self.protects),
-            ("How much", self.seen),
-            ("Not protected", self.lost),
-            ("Assumes", self.assumes),
-        ):
-            lines += [title, *(f"  - {sentence}" for sentence in sentences)]
-        return "\n".join(lines)
 
 
 def summary(unit: str, published: str, looked: str, *, no_privacy: bool = False) -> str:

@@ -73,7 +73,7 @@ def a_release_that_charges_nothing(patch: Patch) -> None:
 
 
 def a_refresh_that_adds_nothing(patch: Patch) -> None:
-    patch.setattr(sketches, "_with_noise", lambda spec, state, epsilon: state.copy())
+    patch.setattr(ProfileKind, "with_noise", lambda self, spec, state, cost: state.copy())
 
 
 def a_refresh_that_forgets_the_look(patch: Patch) -> None:

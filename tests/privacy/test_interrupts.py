@@ -23,6 +23,7 @@ from sketchstream.spec import ClosedDomain
 
 ROOMS = (
     "sketchstream/sketch.py",
+    "sketchstream/kinds/interface.py",
     "sketchstream/kinds/profile/mechanism.py",
     "sketchstream/privacy/ledger.py",
     "sketchstream/privacy/sketch_history.py",

@@ -178,11 +178,6 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
             "affordable": None if limit is None else f"mu^2 {float(ledger.affordable()):.4g}",
         }
 
-    def unit_weight(self, spec: ConvolutionSpec) -> int:
-        """Costs are those of the whole unit."""
-        del spec
-        return 1
-
     def guarantee(
         self, spec: ConvolutionSpec, ledger: AnyLedger, context: Context | None = None
     ) -> GaussianGuarantee | Guarantee:
@@ -226,22 +221,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         del spec
         index.apply(state, items, weights, threads=threads, invalid=invalid, counters=counters)
 
-    def add(self, spec: ConvolutionSpec, states: Sequence[State]) -> State:
-        """Wrapping."""
-        del spec
-        return added(states)
-
     # What it publishes.
-
-    def view(self, spec: ConvolutionSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
-        """(size,) the state under fresh noise of its own."""
-        shown = state.copy()
-        try:
-            self.draw(spec, shown, cost)
-        except BaseException:
-            shown.fill(0)
-            raise
-        return shown
 
     def require_view(self, spec: ConvolutionSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
         """As many words as the state."""
@@ -270,14 +250,6 @@ def shift(spec: ConvolutionSpec) -> UnitShift:
     a single word of the least variance (docs/theory/convolution.md, section 10).
     """
     return UnitShift.of(spec.least_variance, spec.size)
-
-
-def added(states: Sequence[State]) -> State:
-    """The sum of states, modulo 2^64."""
-    total: State = states[0].copy()
-    for state in states[1:]:
-        np.add(total, state, out=total)
-    return total
 
 
 def _published(spec: ConvolutionSpec) -> str:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from sketchstream.kinds.gaussian.guarantee import GaussianGuarantee
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.guarantee import (
-    DAY_MS,
     Context,
     Guarantee,
     assumptions,
     copies_of_item,
     duration,
     not_protected,
+    windows_a_day,
     windows_of,
 )
 from sketchstream.privacy.sketch_history import show
@@ -46,7 +46,7 @@ def statement(
     around = context or Context()
     item = spec.unit == "item"
     copies = copies_of_item(around) if item else 1
-    windows = windows_of(around.window_ms, DAY_MS) if item else 1
+    windows = windows_a_day(around) if item else 1
     endless = item and around.window_ms is not None and around.published_ms is None
     kept = windows_of(around.window_ms, around.published_ms or 0) * copies if item else 1
     sentences = {

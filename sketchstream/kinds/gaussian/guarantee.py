@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sketchstream.privacy.guarantee import (
     WARNING,
     Context,
+    PrintedStatement,
     assumptions,
     copies_of_item,
     duration,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GaussianGuarantee:
+class GaussianGuarantee(PrintedStatement):
     """What one sketch guarantees. Losses are `GaussianLoss`; texts give them at the spec's delta.
 
     Args:
@@ -126,24 +127,6 @@ class GaussianGuarantee:
         """The statement in one sentence."""
         texts = _at(self.published, self.delta), _at(self.looked, self.delta)
         return summary(self.unit, *texts, no_privacy=self.no_privacy).replace("(epsilon) ", "", 1)
-
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        from sketchstream import cards
-
-        return cards.guarantee(self)
-
-    def __str__(self) -> str:
-        """The statement for people."""
-        lines = [WARNING] if self.no_privacy else []
-        for title, sentences in (
-            ("Protected", self.protects),
-            ("How much", self.seen),
-            ("Not protected", self.lost),
-            ("Assumes", self.assumes),
-        ):
-            lines += [title, *(f"  - {sentence}" for sentence in sentences)]
-        return "\n".join(lines)
 
 
 def _at(loss: GaussianLoss | None, delta: Fraction) -> str:

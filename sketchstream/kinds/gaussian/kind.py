@@ -170,11 +170,6 @@ class GaussianKind(Kind[GaussianSpec]):
             "affordable": None if ledger.budget is None else f"mu^2 {float(room):.4g}",
         }
 
-    def unit_weight(self, spec: GaussianSpec) -> int:
-        """Costs are those of the whole unit."""
-        del spec
-        return 1
-
     def guarantee(self, spec: GaussianSpec, ledger: AnyLedger, context: Context | None = None) -> GaussianGuarantee:
         """In (epsilon, delta) and mu^2."""
         assert isinstance(ledger, GaussianLedger)
@@ -213,25 +208,7 @@ class GaussianKind(Kind[GaussianSpec]):
             counters=counters,
         )
 
-    def add(self, spec: GaussianSpec, states: Sequence[State]) -> State:
-        """Wrapping."""
-        del spec
-        total: State = states[0].copy()
-        for state in states[1:]:
-            np.add(total, state, out=total)
-        return total
-
     # What it publishes.
-
-    def view(self, spec: GaussianSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
-        """(slots,) the state under fresh noise of its own."""
-        shown = state.copy()
-        try:
-            self.draw(spec, shown, cost)
-        except BaseException:
-            shown.fill(0)
-            raise
-        return shown
 
     def require_view(self, spec: GaussianSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
         """As many counters as the header says."""

@@ -14,13 +14,13 @@ from typing import Any, Literal
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.privacy.gaussian import EpsilonAtDelta, GaussianLoss
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.guarantee import DAY_MS, WARNING, Context, readers_of_the_topic
+from sketchstream.privacy.guarantee import WARNING, Context, PrintedStatement, readers_of_the_topic, windows_a_day
 from sketchstream.privacy.sketch_history import rounded_up, show
 from sketchstream.spec import NO_PRIVACY
 
 
 @dataclass(frozen=True)
-class ProjectionGuarantee:
+class ProjectionGuarantee(PrintedStatement):
     """What one projection guarantees.
 
     Args:
@@ -58,9 +58,9 @@ class ProjectionGuarantee:
         """
         around = context or Context()
         quiet = ledger.loss()
-        windows = 1 if spec.unit == "event" or around.window_ms is None else math.ceil(DAY_MS / around.window_ms)
+        windows = windows_a_day(around) if spec.unit == "item" else 1
         published, looked = quiet.at(spec.delta), ledger.loss(intrusion=True).at(spec.delta)
-        total = quiet.times(max(1, windows)).at(spec.delta)
+        total = quiet.times(windows).at(spec.delta)
         return cls(
             unit=spec.unit,
             published=published,
@@ -102,18 +102,6 @@ class ProjectionGuarantee:
             f"state once, it {looked}."
         )
         return f"{WARNING}. {text}" if self.no_privacy else text
-
-    def __str__(self) -> str:
-        """The statement for people."""
-        lines = [WARNING] if self.no_privacy else []
-        for title, sentences in (
-            ("Protected", self.protects),
-            ("How much", self.seen),
-            ("Not protected", self.lost),
-            ("Assumes", self.assumes),
-        ):
-            lines += [title, *(f"  - {sentence}" for sentence in sentences)]
-        return "\n".join(lines)
 
 
 def _text(loss: EpsilonAtDelta) -> str:

@@ -163,11 +163,6 @@ class ProjectionKind(Kind[ProjectionSpec]):
             "affordable": None if ledger.budget is None else f"mu^2 {float(room):.4g}",
         }
 
-    def unit_weight(self, spec: ProjectionSpec) -> int:
-        """Costs are those of the whole unit."""
-        del spec
-        return 1
-
     def guarantee(self, spec: ProjectionSpec, ledger: AnyLedger, context: Context | None = None) -> ProjectionGuarantee:
         """In (epsilon, delta) and mu^2."""
         from sketchstream.kinds.projection.guarantee import ProjectionGuarantee
@@ -251,25 +246,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
             )
             raise MergeError(msg, ["matrix_seed"])
 
-    def add(self, spec: ProjectionSpec, states: Sequence[State]) -> State:
-        """Wrapping."""
-        del spec
-        total: State = states[0].copy()
-        for state in states[1:]:
-            np.add(total, state, out=total)
-        return total
-
     # What it publishes.
-
-    def view(self, spec: ProjectionSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
-        """(users k,) the state under fresh noise of its own."""
-        shown = state.copy()
-        try:
-            self.draw(spec, shown, cost)
-        except BaseException:
-            shown.fill(0)
-            raise
-        return shown
 
     def require_view(self, spec: ProjectionSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
         """As a state; a secret matrix has no releases."""

@@ -217,11 +217,6 @@ class WorkloadKind(Kind[WorkloadSpec]):
             "affordable": affordable,
         }
 
-    def unit_weight(self, spec: WorkloadSpec) -> int:
-        """Costs are those of the whole unit."""
-        del spec
-        return 1
-
     def guarantee(self, spec: WorkloadSpec, ledger: AnyLedger, context: Context | None = None) -> WorkloadGuarantee:
         """In (epsilon, delta) and mu^2, or in pure epsilon."""
         assert isinstance(ledger, (Ledger, GaussianLedger))
@@ -276,21 +271,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
             cells, sizes = drop_events(cells, sizes, spec.workload.size, spec.max_weight)
         spec.columns.add(state, cells, sizes)
 
-    def add(self, spec: WorkloadSpec, states: Sequence[State]) -> State:
-        """Wrapping."""
-        del spec
-        total: State = states[0].copy()
-        for state in states[1:]:
-            np.add(total, state, out=total)
-        return total
-
     # What it publishes.
-
-    def view(self, spec: WorkloadSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
-        """(m,) the state under fresh noise."""
-        out = state.copy()
-        add_noise(spec.law_of(cost), out)
-        return out
 
     def require_view(self, spec: WorkloadSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
         """A state."""

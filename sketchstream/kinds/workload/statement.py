@@ -15,7 +15,16 @@ from typing import Any
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.privacy.gaussian import GaussianLoss
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.guarantee import DAY_MS, WARNING, Context, duration, readers_of_the_topic, summary
+from sketchstream.privacy.guarantee import (
+    WARNING,
+    Context,
+    PrintedStatement,
+    duration,
+    readers_of_the_topic,
+    summary,
+    windows_a_day,
+    windows_of,
+)
 from sketchstream.privacy.history import Loss
 from sketchstream.privacy.ledger import Ledger
 from sketchstream.privacy.sketch_history import rounded_up, show
@@ -24,7 +33,7 @@ AnyLoss = GaussianLoss | Loss
 
 
 @dataclass(frozen=True)
-class WorkloadGuarantee:
+class WorkloadGuarantee(PrintedStatement):
     """What one sketch guarantees.
 
     Args:
@@ -63,10 +72,10 @@ class WorkloadGuarantee:
         looked: AnyLoss = ledger.loss(intrusion=True)
         total = kept = published
         if spec.unit == "item" and around.window_ms is not None:
-            total = _times(published, max(1, math.ceil(DAY_MS / around.window_ms)))
+            total = _times(published, windows_a_day(around))
             kept = math.inf
             if around.published_ms is not None:
-                kept = _times(published, max(1, math.ceil(around.published_ms / around.window_ms)))
+                kept = _times(published, windows_of(around.window_ms, around.published_ms))
         delta = Fraction(0) if spec.pure else max(spec.delta, spec.delta_publish)
         return cls(
             unit=spec.unit,
@@ -109,24 +118,6 @@ class WorkloadGuarantee:
         """The statement in one sentence."""
         published, looked = said(self.published, self.delta), said(self.looked, self.delta)
         return summary(self.unit, published, looked, no_privacy=self.no_privacy)
-
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        from sketchstream import cards
-
-        return cards.guarantee(self)
-
-    def __str__(self) -> str:
-        """The statement for people."""
-        lines = [WARNING] if self.no_privacy else []
-        for title, sentences in (
-            ("Protected", self.protects),
-            ("How much", self.seen),
-            ("Not protected", self.lost),
-            ("Assumes", self.assumes),
-        ):
-            lines += [title, *(f"  - {sentence}" for sentence in sentences)]
-        return "\n".join(lines)
 
 
 def said(loss: AnyLoss, delta: Fraction) -> str:
