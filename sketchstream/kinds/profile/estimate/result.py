@@ -203,6 +203,10 @@ class Profile:
         """Number of items that occurred k times or more (k+ reach), 0 <= k <= max_count + 1."""
         return self.interval(f"at_least.{k}")
 
+    def exactly(self, k: int) -> Estimate:
+        """Number of items that occurred k times, no more and no less, 0 <= k <= max_count."""
+        return self.interval(f"exactly.{k}")
+
     def quantile(self, q: float) -> Estimate:
         """The count below or at which a share q of the items that occurred lies."""
         return self.interval(f"quantile.{q}")
@@ -219,20 +223,18 @@ class Profile:
         """Estimate with an interval of another level.
 
         Args:
-            name: distinct, total, mean, entropy, one_hit_ratio, coverage, above, "at_least.3", "quantile.0.9",
-                or fractions, counts (an (n+1, 2) array of low and high is returned).
+            name: distinct, total, mean, entropy, one_hit_ratio, coverage, above, "at_least.3", "exactly.1",
+                "quantile.0.9", or fractions, counts (an (n+1, 2) array of low and high is returned).
             level: probability that the interval is to cover, between 0 and 1.
 
         Raises:
             EstimateError: an unknown name, or a level, k or q outside its range.
         """
         z = normal_quantile(level)
-        if name in ("fractions", "counts"):
-            band = self._known.fractions if name == "fractions" else self._known.counts
-            value = self.fractions if name == "fractions" else self.counts
-            limit = 1.0 if name == "fractions" else self._most
-            low, high = _ends(band, z, 0.0, limit)
-            return np.stack([np.minimum(low, value), np.maximum(high, value)], axis=1)
+        if name == "fractions":
+            return _holding(self.fractions, _ends(self._known.fractions, z, 0.0, 1.0))
+        if name == "counts":
+            return self._counts_ends(z)
         if name == "distinct":
             return Estimate(*self.tail_ends(z)[1].tolist())
         if name == "above":
@@ -248,6 +250,12 @@ class Profile:
                 msg = f"k must be a whole number from 0 to max_count + 1 = {self.max_count + 1}, found {rest:.40}"
                 raise EstimateError(msg)
             return Estimate(*self.tail_ends(z)[int(rest)].tolist())
+        if kind == "exactly":
+            if not rest.isdecimal() or not 0 <= int(rest) <= self.max_count:
+                msg = f"k must be a whole number from 0 to max_count = {self.max_count}, found {rest:.40}"
+                raise EstimateError(msg)
+            low, high = self._counts_ends(z)[int(rest)].tolist()
+            return Estimate(float(self.counts[int(rest)]), low, high)
         if kind == "quantile":
             try:
                 q = float(rest)
@@ -259,9 +267,13 @@ class Profile:
             return self._quantile(q, z)
         msg = (
             "unknown number: expected distinct, total, mean, entropy, one_hit_ratio, coverage, above, fractions, "
-            f"counts, at_least.K or quantile.Q, found {name:.40}"
+            f"counts, at_least.K, exactly.K or quantile.Q, found {name:.40}"
         )
         raise EstimateError(msg)
+
+    def _counts_ends(self, z: float) -> Floats:
+        """(n+1, 2) ends of the numbers of items with each count."""
+        return _holding(self.counts, _ends(self._known.counts, z, 0.0, self._most))
 
     @property
     def _most(self) -> float:
@@ -411,6 +423,11 @@ def _ends(band: Ends, z: float, least: float, most: float) -> tuple[Floats, Floa
     """Ends of the intervals of a band, within [least, most]."""
     low, high = band.ends(z)
     return np.clip(low, least, most), np.clip(high, least, most)
+
+
+def _holding(value: Floats, ends: tuple[Floats, Floats]) -> Floats:
+    """(n, 2) ends of intervals, moved where they have to be to hold their estimates."""
+    return np.stack([np.minimum(ends[0], value), np.maximum(ends[1], value)], axis=1)
 
 
 def _estimate(value: float, band: Ends, z: float, least: float, most: float) -> Estimate:

@@ -34,6 +34,8 @@ TITLES = {
 }
 CSV_NUMBERS = ("distinct", "total", "mean", "entropy")
 QUANTILES = (0.5, 0.9, 0.99)
+EXACT = 30
+"""Largest count of which the number of items is listed with its interval."""
 
 
 def reach_steps(n: int) -> list[int]:
@@ -68,6 +70,7 @@ def to_dict(profile: Profile) -> dict[str, Any]:
         out[name] = profile.interval(name).to_dict()
     out["quantiles"] = {str(q): profile.quantile(q).to_dict() for q in QUANTILES}
     out["at_least"] = {str(k): profile.at_least(k).to_dict() for k in reach_steps(profile.max_count)}
+    out["exactly"] = {str(k): profile.exactly(k).to_dict() for k in range(1, min(profile.max_count, EXACT) + 1)}
     out.update(facts.settings)
     out["covers"] = profile.covers
     if profile.guarantee is not None:

@@ -131,11 +131,12 @@ def trend(rows: Sequence[Mapping[str, Estimate | None]], labels: Sequence[str], 
 
 
 def numbers(profile: Profile, names: Sequence[str]) -> dict[str, Estimate | None]:
-    """Numbers by name; None for a k+ number beyond what the profile resolves."""
+    """Numbers by name; None for a number of items by count beyond what the profile resolves."""
     found: dict[str, Estimate | None] = {}
+    largest = {"at_least": profile.max_count + 1, "exactly": profile.max_count}
     for name in names:
         kind, _, k = name.partition(".")
-        beyond = kind == "at_least" and k.isdecimal() and int(k) > profile.max_count + 1
+        beyond = kind in largest and k.isdecimal() and int(k) > largest[kind]
         found[name] = None if beyond else profile.interval(name)
     return found
 

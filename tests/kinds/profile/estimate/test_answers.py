@@ -17,7 +17,7 @@ from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 
 NUMBERS = (
     "distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage", "above", "at_least.0", "at_least.1",
-    "quantile.0", "quantile.0.5", "quantile.0.99", "quantile.1",
+    "exactly.0", "exactly.1", "quantile.0", "quantile.0.5", "quantile.0.99", "quantile.1",
 )  # fmt: skip
 KINDS = ("none", "one", "ones", "equal", "huge", "beyond", "geometric", "zipf", "spikes")
 FOUND = (61, 70, 73, 100)

@@ -159,6 +159,10 @@ def test_json_has_the_agreed_keys():
     assert list(data["at_least"])[:3] == ["1", "2", "3"]
     assert list(data["at_least"])[-1] == "1000"
     assert data["at_least"]["1"]["value"] == data["distinct"]["value"]
+    assert list(data["exactly"]) == [str(k) for k in range(1, 31)]
+    ends = p.interval("counts")
+    for k, one in data["exactly"].items():
+        assert one == {"value": data["counts"][int(k)], "low": ends[int(k), 0], "high": ends[int(k), 1]}
     assert data["guarantee"] == {"unit": "event"}
     assert "covers" in data
 
@@ -289,7 +293,9 @@ def test_methods_that_do_not_apply_are_refused():
         reconstruct([closed("cumulative", layers=5)], method="inverse", max_count=3)
 
 
-@pytest.mark.parametrize("name", ["reach", "at_least.x", "at_least.-1", "at_least.99", "quantile.2", "quantile.x", ""])
+@pytest.mark.parametrize("name", [
+    "reach", "at_least.x", "at_least.-1", "at_least.99", "exactly.x", "exactly.11",
+    "quantile.2", "quantile.x", ""])  # fmt: skip
 def test_unknown_numbers_are_refused(name):
     p = reconstruct([closed()], method="monotone", max_count=10)
     with pytest.raises(EstimateError):
