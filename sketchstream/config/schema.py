@@ -11,8 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
-from sketchstream.kinds.gaussian.table import GaussianTable
-from sketchstream.kinds.profile.table import ProfileTable
 from sketchstream.kinds.tables import DomainTable, Number, QualityTable, SketchTable, Table, read_block
 from sketchstream.stream.partitioner import FORMER, Partitioner
 from sketchstream.stream.units import duration_ms, size_bytes
@@ -135,8 +133,7 @@ TABLES: dict[str, type[Table]] = {
     "budget": BudgetTable,
     "quality": QualityTable,
     "worker": WorkerTable,
-    "sketch": ProfileTable,
-    "gaussian": GaussianTable,
     "domain": DomainTable,
 }
-"""Tables by their names in the documentation, `[kafka]` apart, whose keys are Kafka's. "sketch" is that of profiles."""
+"""Tables by their names in the documentation, without `[kafka]`, whose keys are Kafka's, and the `[[sketch]]` of each
+kind, which its package declares."""

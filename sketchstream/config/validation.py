@@ -197,8 +197,8 @@ def _model(loc: Path, data: Mapping[str, Any]) -> type[BaseModel]:
 
     model: type[BaseModel] = schema.FileTable
     for part in loc:
-        if isinstance(part, str) and part in schema.TABLES:
-            model = schema.TABLES[part]
+        if isinstance(part, str):
+            model = schema.TABLES.get(part, model)
     if len(loc) == 2 and loc[0] == "sketch":  # the block itself
         blocks, number = data.get("sketch"), loc[1]
         block = blocks[number] if isinstance(blocks, list) and isinstance(number, int) else None

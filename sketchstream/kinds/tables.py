@@ -137,9 +137,10 @@ class SketchTable(Table):
 
 def table_of(kind: object) -> type[SketchTable] | None:
     """The model of a block of this kind; None where no such kind can be configured."""
-    if not isinstance(kind, str) or kind not in names():
+    module = kinds.named(kind).table if isinstance(kind, str) and kind in kinds.names() else ""
+    if not module:
         return None
-    found: type[SketchTable] = import_module(kinds.named(kind).table).TABLE
+    found: type[SketchTable] = import_module(module).TABLE
     return found
 
 

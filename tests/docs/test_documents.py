@@ -15,6 +15,7 @@ from helpers.commands import Run
 from helpers.paths import ROOT
 from sketchstream.cli.app import COMMANDS, app
 from sketchstream.config import schema
+from sketchstream.kinds import tables
 from sketchstream.stream.units import duration_ms, size_bytes
 
 README = (ROOT / "README.md").read_text()
@@ -176,8 +177,10 @@ def test_every_document_is_in_the_index() -> None:
 def test_every_key_of_the_configuration_is_explained_with_its_default() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     sections = {part.split("\n", 1)[0].strip("[] "): part for part in text.split("\n## ")[1:]}
-    assert set(sections) == {*schema.TABLES, "kafka"}
-    for name, table in schema.TABLES.items():
+    kinds = {"sketch" if kind == "profile" else kind: tables.table_of(kind) for kind in tables.names()}
+    assert set(sections) == {*schema.TABLES, *kinds, "kafka"}
+    for name, table in {**schema.TABLES, **kinds}.items():
+        assert table is not None
         rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*?) ?\| \S.* \|$", sections[name], re.MULTILINE))
         assert list(rows) == list(table.model_fields), name
         for key, field in table.model_fields.items():

@@ -56,11 +56,8 @@ def reconstruct(
     """
     parts = list(observed)
     _check(parts, method, max_count, norm)
-    from sketchstream.kinds.profile.estimate.baselines import circulant, monotone
     from sketchstream.kinds.profile.estimate.fit import Fit, mixed
     from sketchstream.kinds.profile.estimate.intervals import bounds
-    from sketchstream.kinds.profile.estimate.likelihood import estimator
-    from sketchstream.kinds.profile.estimate.linear import inverse
     from sketchstream.kinds.profile.estimate.open_domain import collisions
     from sketchstream.kinds.profile.estimate.result import Profile
 
@@ -73,15 +70,24 @@ def reconstruct(
     if parts[0].open_domain:
         fit, population, known = collisions.reconstruct(parts, method, max_count)
         return Profile(fit, population, _with_total(known, about), facts, guarantee)
+    # each method is imported where it is chosen: importing the likelihood takes a tenth of a second
     if method == "likelihood":
+        from sketchstream.kinds.profile.estimate.likelihood import estimator
+
         fit = estimator.reconstruct(parts, max_count)
     else:
 
         def one(part: Observed) -> Fit:
             if method == "circulant":
+                from sketchstream.kinds.profile.estimate.baselines import circulant
+
                 return circulant.reconstruct(part, max_count, chosen, beta)
             if method == "inverse":
+                from sketchstream.kinds.profile.estimate.linear import inverse
+
                 return inverse.reconstruct(part, max_count)
+            from sketchstream.kinds.profile.estimate.baselines import monotone
+
             return monotone.reconstruct(part, max_count)
 
         fit = mixed([one(part) for part in parts], [part.slots[0] for part in parts])
