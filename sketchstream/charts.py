@@ -183,6 +183,30 @@ def draw_bars(
     figure.suptitle(title, fontsize=10, color=INK)
 
 
+def draw_heat_map(figure: Figure, title: str, values: Floats, names: Sequence[str] | None, meaning: str) -> None:
+    """A square of colours, dark where values are small.
+
+    Args:
+        figure: an empty one.
+        title: of the figure.
+        values: (n, n).
+        names: of the n rows and columns; None where they have none, or there are too many.
+        meaning: of the colours.
+    """
+    axes = figure.subplots(1, 1)
+    drawn = axes.imshow(values, cmap="Blues_r", interpolation="nearest")
+    axes.tick_params(length=0, labelsize=7)
+    if names is None:
+        axes.set_xticks([])
+        axes.set_yticks([])
+    else:
+        axes.set_xticks(np.arange(len(names)), list(names), rotation=90)
+        axes.set_yticks(np.arange(len(names)), list(names))
+    axes.spines[:].set_visible(False)
+    figure.colorbar(drawn, ax=axes, shrink=0.8).set_label(meaning, color=GREY)
+    figure.suptitle(title, fontsize=10, color=INK)
+
+
 def notebook_figure(width: float, height: float) -> Figure:
     """An empty figure, inches wide and high, that a notebook shows without any setting of matplotlib.
 

@@ -469,6 +469,15 @@ class Kind(ABC, Generic[S]):
         del published, options
         raise self._answers("estimate")
 
+    def names(self, spec: S) -> dict[str, Any]:
+        """Options of `estimate` that name what a listed domain holds; published bytes have digests only.
+
+        Args:
+            spec: with the lists at hand, as a configuration has them.
+        """
+        items = getattr(spec.domain, "items", None)
+        return {} if items is None else {"items": items}
+
     def planned_epsilon(self, spec: S) -> float:
         """The epsilon of that loss, at the spec's delta where the kind has one."""
         return float(self.planned_loss(spec))

@@ -7,7 +7,7 @@ directory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sketchstream.cli import options, show
+from sketchstream.cli.row_questions import RowQuestions, row_questions
 
 if TYPE_CHECKING:
     from sketchstream.published import Published
@@ -75,6 +76,7 @@ class Selection:
 @click.option("--top", type=click.IntRange(min=1), help="The largest counts, with intervals that hold for all of them.")
 @click.option("--sum", "sums", metavar="LOW:HIGH", multiple=True,
               help="Sum over the items from LOW up to HIGH, by their places in the domain; : is all.")  # fmt: skip
+@row_questions
 @click.option("--items-file", type=options.FILE, help="The items of a listed domain, text, one a line: their names.")
 @click.option(
     "--item-type",
@@ -84,7 +86,7 @@ class Selection:
     help="With --items-file: what its lines are.",
 )
 @click.option("--arrow", type=options.FILE, help="Also write all rows to an Arrow file.")
-@click.option("--plot", type=options.FILE, help="Also draw the largest counts: a .png, .svg or .pdf file.")
+@click.option("--plot", type=options.FILE, help="Also draw the answers: a .png, .svg or .pdf file.")
 @options.result_format()
 def command(
     file: Path | None,
@@ -96,6 +98,7 @@ def command(
     items: tuple[str, ...],
     top: int | None,
     sums: tuple[str, ...],
+    questions: RowQuestions,
     items_file: Path | None,
     item_type: str,
     arrow: Path | None,
@@ -111,6 +114,7 @@ def command(
       sketchstream estimate s.sealed --top 10
       sketchstream estimate s.sealed --items-file planes.txt --item N14228 --sum 0:100 --format json
       sketchstream estimate -c sketchstream.toml --sketch flights --from 2013-01-01T00:00Z --to 2013-01-02T00:00Z
+      sketchstream estimate rows.sealed --rows-file airports.txt --nearest BOS -k 3 --plot distances.png
     """
     from sketchstream.cli import sketches
     from sketchstream.errors import ConfigError
@@ -121,14 +125,16 @@ def command(
     if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
         msg = f"--plot must end in .png, .svg or .pdf, found {plot.name!r:.60}"
         raise ConfigError(msg)
-    known = None if items_file is None else sketches.read_items(items_file, item_type)
+    chosen = Selection(items, top, sums)
+    questions.require_plausible(bool(chosen), config_file is not None)
+    names: dict[str, Any] = {} if items_file is None else {"items": sketches.read_items(items_file, item_type)}
     facts: Mapping[str, Any] = {}
     if file is not None:
         if sketch or from_ or to:
             msg = "--sketch, --from and --to belong to -c"
             raise ConfigError(msg)
-        published = sketches.read_published(file, "estimate")
-        guarantee = published.guarantee().to_dict()
+        published = [sketches.read_published(file, "estimate")]
+        guarantee = published[0].guarantee().to_dict()
     else:
         from sketchstream.cli import clusters
         from sketchstream.query.windows import to_ms
@@ -137,24 +143,28 @@ def command(
         assert config_file is not None
         with open_published(clusters.load(config_file)) as windows:
             plan = windows.plan(sketch)
-            window = windows.one(plan.name, to_ms(from_, "--from"), to_ms(to, "--to"))
-            published, facts, guarantee = windows.result(window), window.fields(), windows.guarantee(window)
-            if known is None and plan.spec.domain == published.spec.domain:
-                known = getattr(plan.spec.domain, "items", None)
-    answers = _estimate(published, method, known)
-    chosen = Selection(items, top, sums)
-    rows = chosen.rows(answers, published.kind.name) if chosen else None
+            since, until = to_ms(from_, "--from"), to_ms(to, "--to")
+            found = list(windows.every(plan.name, since, until)) if questions.drift else []
+            found = found or [windows.one(plan.name, since, until)]
+            published = [windows.result(window) for window in found]
+            facts, guarantee = found[0].fields(), windows.guarantee(found[0])
+            if plan.spec.domain.to_dict() == published[0].spec.domain.to_dict():
+                names = published[0].kind.names(plan.spec) | names
+    names |= questions.names(published[0])
+    answers = questions.answer(published, method, names) if questions else _estimate(published[0], method, names)
+    rows = chosen.rows(answers, published[0].kind.name) if chosen else None
     _write(answers, arrow, plot)
+    questions.write(answers)
     _print(answers, rows, facts, guarantee, form)
 
 
-def _estimate(published: Published, method: str, items: Sequence[Any] | None) -> Any:
+def _estimate(published: Published, method: str, names: Mapping[str, Any]) -> Any:
     """The answers of one published object."""
     from sketchstream.query.slots import kept_by
 
-    given: dict[str, Any] = {} if items is None else {"items": items}
+    given = dict(names)
     if published.kind.slots_are_items:
-        kept = kept_by(published, items)
+        kept = kept_by(published, given.get("items"))
         given |= {} if kept is None else {"kept": kept}
     return published.estimate(method=method, **given)
 

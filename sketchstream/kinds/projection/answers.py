@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,11 @@ from sketchstream.kinds.projection.matrix import SEED_BYTES, Matrix
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.kinds.projection.variance import Law
 from sketchstream.spec import ClosedDomain, Item
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -145,6 +150,35 @@ class Projection:
         from sketchstream.kinds.projection.questions import text
 
         return text(self.rows())
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """All distances as a heat map, rows that look alike side by side. See `heatmap.drawn`.
+
+        Args:
+            path: of a .png, .svg or .pdf file to write; None: none is written.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        from sketchstream.kinds.projection import heatmap
+
+        figure = heatmap.drawn(self)
+        if path is not None:
+            figure.savefig(path, dpi=130, bbox_inches="tight")
+        return figure
+
+    def write_distances(self, path: str | Path) -> None:
+        """All squared distances as an Arrow file, a record a user. See `heatmap.write_arrow`.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            MissingExtraError: pyarrow is not installed.
+        """
+        from sketchstream.kinds.projection import heatmap
+
+        heatmap.write_arrow(self, path)
 
     def user_name(self, place: int) -> Item:
         """The user of a row: its id or, where the list is at hand, the item.
@@ -271,13 +305,14 @@ class Projection:
         image = self._rows_of_matrix(distinct)[places.reshape(features.shape)]
         return self._against("feature", users, image, 1.0, level, located=True)
 
-    def drift(self, later: Projection, u: Who, level: float = LEVEL) -> Estimates:
+    def drift(self, later: Projection, u: Who, level: float = LEVEL, *, located: bool = False) -> Estimates:
         """Squared distances between rows here and the same users' rows in another sketch, such as the next window's.
 
         Args:
             later: with the same users, features and matrix.
             u: users.
             level: of the intervals.
+            located: `u` are numbers of rows already.
 
         Raises:
             MergeError: the two have not the same users, features and matrix.
@@ -286,7 +321,7 @@ class Projection:
         from sketchstream.kinds.projection.kernels import squared_gaps
 
         self.require_comparable(later)
-        places = self.user_places(u)
+        places = np.asarray(u, np.int64) if located else self.user_places(u)
         flat, sums = np.ravel(places), np.empty(places.size)
         squared_gaps(self.values, later.values, flat, flat, sums)
         return self.from_sums("drift", sums.reshape(places.shape), self.tau + later.tau, level)

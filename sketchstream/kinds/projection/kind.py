@@ -273,7 +273,8 @@ class ProjectionKind(Kind[ProjectionSpec]):
             published: a release, a sealed state, or a stack of either.
             options: `method`: "auto". `key`: of a secret matrix, for questions about features. `users`, `features`: the
                 lists, where they are listed, so that they can be named. At most one question of `distance`, a list of
-                pairs of users, and `nearest`, users, with `count`; `level` of the intervals.
+                pairs of users; `nearest`, users, with `count`; and `drift`, users, with `later`, what was published of
+                later windows. `level` of the intervals.
 
         Raises:
             EstimateError: an unknown option, or parts that do not belong together.
@@ -285,8 +286,13 @@ class ProjectionKind(Kind[ProjectionSpec]):
             msg = f"kind 'projection' has one method, 'auto', found {method!r:.40}"
             raise EstimateError(msg)
         lists = {name: options.pop(name, None) for name in ("users", "features")}
-        found = self._projection(published, options.pop("key", None), lists)
-        return asked(found, options)
+        key = options.pop("key", None)
+        return asked(self._projection(published, key, lists), options, lambda one: self._projection(one, key, lists))
+
+    def names(self, spec: ProjectionSpec) -> dict[str, Any]:
+        """The lists of users and features."""
+        both = {"users": spec.users, "features": spec.features}
+        return {name: domain.items for name, domain in both.items() if domain.items is not None}
 
     def _projection(
         self, published: Published, key: Key | None, lists: Mapping[str, Sequence[Item] | None]

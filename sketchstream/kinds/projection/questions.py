@@ -1,13 +1,16 @@
 """Questions to a published projection that are asked in one call, and their answers as tables.
 
-In: a `Projection`, options of `estimate`. Out: the projection itself, or an `Answer`. Touches: nothing.
+In: projections, options of `estimate`. Out: the projection itself, or an `Answer`. Touches: nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.projection.answers import LEVEL, Projection
@@ -21,7 +24,7 @@ class Answer:
     """A table of estimates, one row each.
 
     Args:
-        question: "distance" or "nearest"; values are squared distances.
+        question: "distance", "nearest" or "drift"; values are squared distances.
         level: of the intervals. Those of "nearest" hold for all candidates together, so for the chosen ones too.
         table: rows with equal columns.
     """
@@ -41,24 +44,41 @@ class Answer:
     def __str__(self) -> str:
         return text(self.table)
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the table."""
+        from sketchstream import report
 
-def asked(projection: Projection, options: Mapping[str, Any]) -> Projection | Answer:
+        columns = list(self.table[0])
+        cells = [tuple(_cell(row[column]) for column in columns) for row in self.table]
+        table = report.Table(f"Squared distances, {self.level:.0%} intervals", columns, cells)
+        return report.card(self.question.capitalize(), tables=[table])
+
+
+def asked(
+    projection: Projection, options: Mapping[str, Any], read: Callable[[Any], Projection] | None = None
+) -> Projection | Answer:
     """What the options of `estimate` ask for.
 
     Args:
         projection: what was published.
-        options: `distance`, pairs of users; or `nearest`, users, with `count`; and `level`.
+        options: one question of `distance`, pairs of users; `nearest`, users, with `count`; `drift`, users, with
+            `later`, published objects of later windows. And `level`.
+        read: makes a projection of a published object, for `later`.
 
     Raises:
         EstimateError: an unknown option, or two questions.
         DomainError: an unknown user.
+        MergeError: a later window has another matrix.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    unknown = given.keys() - {"distance", "nearest", "count", "level"}
-    if unknown or {"distance", "nearest"} <= given.keys() or ("count" in given and "nearest" not in given):
+    unknown = given.keys() - {"distance", "nearest", "drift", "count", "later", "level"}
+    questions = given.keys() & {"distance", "nearest", "drift"}
+    alone = ("count" in given and "nearest" not in given) or (("later" in given) != ("drift" in given))
+    if unknown or len(questions) > 1 or alone:
         msg = (
-            "estimate of kind 'projection' takes distance= (pairs of users), or nearest= (users) with count=, and "
-            f"level, key, users, features; found {', '.join(sorted(map(str, given)))}"
+            "estimate of kind 'projection' takes one question: distance= (pairs of users), nearest= (users) with "
+            "count=, or drift= (users) with later= (published objects); and level, key, users, features; found "
+            f"{', '.join(sorted(map(str, given)))}"
         )
         raise EstimateError(msg)
     level = given.get("level", LEVEL)
@@ -66,6 +86,10 @@ def asked(projection: Projection, options: Mapping[str, Any]) -> Projection | An
         return distances(projection, given["distance"], level)
     if "nearest" in given:
         return neighbours(projection, given["nearest"], given.get("count", 10), level)
+    if "drift" in given:
+        assert read is not None
+        published = [projection, *(one if isinstance(one, Projection) else read(one) for one in given["later"])]
+        return drift(published, given["drift"], level)
     return projection
 
 
@@ -107,13 +131,48 @@ def neighbours(projection: Projection, users: Any, count: int, level: float) -> 
     return Answer("nearest", level, tuple(rows))
 
 
+def drift(windows: Sequence[Projection], users: Any, level: float, names: Sequence[str] | None = None) -> Answer:
+    """Squared distances between a user's rows in consecutive windows: how much the row changed.
+
+    Args:
+        windows: in order of time, with the same users, features and matrix.
+        users: one user or several.
+        level: of the intervals, each for itself.
+        names: of the windows; by default their numbers, from 0.
+
+    Raises:
+        EstimateError: fewer than two windows.
+        MergeError: two windows have different matrices, such as secret ones.
+        DomainError: an unknown user.
+    """
+    if len(windows) < 2:
+        msg = f"drift needs at least two windows, found {len(windows)}"
+        raise EstimateError(msg)
+    called: Sequence[Any] = range(len(windows)) if names is None else names
+    places = np.atleast_1d(windows[0].user_places(users))
+    steps = [before.drift(after, places, level, located=True).rows() for before, after in pairwise(windows)]
+    rows = (
+        {"user": windows[0].user_name(place), "before": called[number], "after": called[number + 1], **step[at]}
+        for at, place in enumerate(places.tolist())
+        for number, step in enumerate(steps)
+    )
+    return Answer("drift", level, tuple(rows))
+
+
 def text(rows: Iterable[Row]) -> str:
     """A table for people: numbers with six digits, columns of equal width."""
     table = list(rows)
     cells = [list(row) for row in table[:1]]
-    cells += [[f"{one:.6g}" if isinstance(one, float) else str(one) for one in row.values()] for row in table]
+    cells += [[_cell(one) for one in row.values()] for row in table]
     if not cells:
         return ""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
     return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    """A number with six digits; bytes as hexadecimal digits."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,172 @@
+"""Questions about rows: the options `--distance`, `--nearest` and `--drift` of `sketchstream estimate`.
+
+In: values of options, published objects. Out: answers that know `rows()`, `to_dict()` and their text. Touches: files
+with names of rows, and published files of later windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sketchstream.cli import options
+
+if TYPE_CHECKING:
+    from sketchstream.published import Published
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class RowQuestions:
+    """What is asked about rows, as the options say it.
+
+    Args:
+        distance: pairs of rows.
+        nearest: rows whose nearest rows are asked for.
+        count: how many each.
+        drift: rows that are compared over windows.
+        later: published files of later windows.
+        rows_file: the rows of a listed domain, one a line.
+        row_type: what its lines are.
+        matrix: where all distances are written.
+    """
+
+    distance: tuple[tuple[str, str], ...]
+    nearest: tuple[str, ...]
+    count: int | None
+    drift: tuple[str, ...]
+    later: tuple[Path, ...]
+    rows_file: Path | None
+    row_type: str
+    matrix: Path | None
+
+    def __bool__(self) -> bool:
+        return bool(self.distance or self.nearest or self.drift)
+
+    def require_plausible(self, selected: bool, windows: bool) -> None:
+        """Refuse options that do not belong together.
+
+        Args:
+            selected: whether items, sums or the largest are asked for too.
+            windows: whether a configuration names the windows.
+
+        Raises:
+            ConfigError: what is wrong.
+        """
+        from sketchstream.errors import ConfigError
+
+        asked = [name for name in ("distance", "nearest", "drift") if getattr(self, name)]
+        if len(asked) + selected > 1:
+            msg = "ask one question at a time: --distance, --nearest, --drift, or --item, --top and --sum"
+        elif self.count is not None and not self.nearest:
+            msg = "--count belongs to --nearest"
+        elif self.later and not self.drift:
+            msg = "--later belongs to --drift"
+        elif self.drift and windows == bool(self.later):
+            msg = "--drift needs later windows: --later FILE, or -c with a range of windows"
+        else:
+            return
+        raise ConfigError(msg)
+
+    def names(self, published: Published) -> dict[str, Any]:
+        """The option of `estimate` that names listed rows."""
+        from sketchstream.cli import sketches
+
+        if self.rows_file is None:
+            return {}
+        self._require_rows(published)
+        return {"users": sketches.read_items(self.rows_file, self.row_type)}
+
+    def answer(self, windows: Sequence[Published], method: str, names: dict[str, Any]) -> Any:
+        """The answer to the one question.
+
+        Args:
+            windows: what was published: one object, or those of several windows where drift is asked for.
+            method: of `estimate`.
+            names: what `names` gave, or the like.
+        """
+        from sketchstream.cli import sketches
+
+        first = windows[0]
+        self._require_rows(first)
+        given: dict[str, Any] = dict(names)
+        listed = given.get("users")
+        if self.distance:
+            given["distance"] = [(_row(u, listed), _row(v, listed)) for u, v in self.distance]
+        elif self.nearest:
+            given |= {"nearest": [_row(u, listed) for u in self.nearest], "count": self.count}
+        else:
+            later = [*windows[1:], *(sketches.read_published(path, "estimate") for path in self.later)]
+            given |= {"drift": [_row(u, listed) for u in self.drift], "later": later}
+        return first.estimate(method=method, **given)
+
+    def write(self, answers: Any) -> None:
+        """The file of all distances, if one is asked for."""
+        from sketchstream.cli import sketches
+        from sketchstream.errors import EstimateError
+
+        if self.matrix is None:
+            return
+        write = getattr(answers, "write_distances", None)
+        if write is None:
+            msg = "--matrix writes all distances of kind 'projection': leave it out, or leave the question out"
+            raise EstimateError(msg)
+        try:
+            write(self.matrix)
+        except OSError as error:
+            raise sketches.unreadable(self.matrix, error) from None
+
+    def _require_rows(self, published: Published) -> None:
+        """Refuse a kind without rows."""
+        from sketchstream.errors import EstimateError
+
+        if "row" not in published.kind.carries:
+            msg = (
+                f"kind {published.kind.name!r} has no rows: --distance, --nearest, --drift and --rows-file are for "
+                "kind 'projection'"
+            )
+            raise EstimateError(msg)
+
+
+def row_questions(function: F) -> F:
+    """The options, gathered into one argument `questions`."""
+    from functools import wraps
+
+    @wraps(function)
+    def gathered(**given: Any) -> Any:
+        fields = RowQuestions.__dataclass_fields__
+        return function(questions=RowQuestions(**{name: given.pop(name) for name in fields}), **given)
+
+    for decorate in reversed(_OPTIONS):
+        gathered = decorate(gathered)
+    return gathered  # type: ignore[return-value]
+
+
+_OPTIONS = (
+    click.option("--distance", nargs=2, multiple=True, metavar="ROW ROW",
+                 help="Kind projection: squared distance of two rows; may be given several times."),
+    click.option("--nearest", multiple=True, metavar="ROW",
+                 help="Kind projection: the rows that look nearest, with intervals that hold for all of them."),
+    click.option("-k", "--count", type=click.IntRange(min=1), help="With --nearest: so many rows.  [default: 10]"),
+    click.option("--drift", multiple=True, metavar="ROW",
+                 help="Kind projection: squared distance of a row from itself in the next window."),
+    click.option("--later", type=options.FILE, multiple=True,
+                 help="With --drift: the published file of a later window; several, in order."),
+    click.option("--rows-file", type=options.FILE, help="The rows of a listed domain, text, one a line: their names."),
+    click.option("--row-type", type=click.Choice(["text", "int", "bytes"]), default="text", show_default=True,
+                 help="With --rows-file: what its lines are."),
+    click.option("--matrix", type=options.FILE, help="Kind projection: also write all distances to an Arrow file."),
+)  # fmt: skip
+
+
+def _row(text: str, listed: Sequence[Any] | None) -> Any:
+    """A row as its domain names it: an integer where rows are integers, or ids."""
+    whole = listed is None or isinstance(listed[0], int)
+    if whole and text.isdecimal():
+        return int(text)
+    return text.encode() if listed and isinstance(listed[0], bytes) else text
