@@ -10,9 +10,12 @@ import io
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
+
+if TYPE_CHECKING:
+    from sketchstream.query.windows import PublishedWindows
 
 Format = Literal["table", "json", "csv"]
 FORMATS: Final = ("table", "json", "csv")
@@ -139,3 +142,19 @@ def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def remarks(published: PublishedWindows, name: str, *, still_open: bool = True) -> None:
+    """What no answer holds, on standard error: windows that are not published yet, and records that came too late.
+
+    Args:
+        published: what was published.
+        name: of the sketch.
+        still_open: whether windows that are open are of interest.
+    """
+    still = published.open(name) if still_open else None
+    late = published.late(name)
+    if still is not None:
+        click.echo(f"sketchstream: sketch {name}: {still}", err=True)
+    if late is not None and late.shown:
+        click.echo(f"sketchstream: sketch {name}: {late.describe()}", err=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sketchstream.privacy.deployment import Deployment, Record
     from sketchstream.privacy.guarantee import Beside
     from sketchstream.published import Published, SealedState
+    from sketchstream.query.late import LateRecords
     from sketchstream.query.sealed import SealedReader, SealedWindow, Span
     from sketchstream.stream.interfaces import SealedSource
     from sketchstream.stream.plans import SketchPlan
@@ -141,6 +142,12 @@ class PublishedWindows:
         shown = ", ".join(f"{iso(start)} to {iso(end)}" for start, end in bounds[:SHOWN])
         more = f" and {len(bounds) - SHOWN} more" if len(bounds) > SHOWN else ""
         return f"windows still open: {shown}{more}; each is published when it is sealed"
+
+    def late(self, name: str) -> LateRecords | None:
+        """Records that came too late for their windows so far, with noise; None where no such number is kept."""
+        from sketchstream.query.late import late_records
+
+        return late_records(name, self.source.frontiers(name), self.plan(name).epsilon_records)
 
     @cached_property
     def retention_ms(self) -> float | None:

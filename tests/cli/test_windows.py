@@ -183,3 +183,19 @@ def test_long_trends_are_lines_with_few_labels() -> None:
     chart = charts.series_chart(series, [f"01-01 {i:02d}:00" for i in range(n)], "t", "a", "c")
     assert len(chart.svg) < 60_000
     assert sum(f"01-01 {i:02d}:00" in chart.svg for i in range(n)) <= charts.LABELS + 2
+
+
+def test_records_that_came_too_late_are_spoken_of(run: Run, tmp_path: Path) -> None:
+    """400 of 1,000 events are two hours behind the others, and are in no window."""
+    hours = [0] * 200 + [3] * 200 + [0] * 400 + [4] * 200
+    records = [{"ts": START + hour * HOUR + 1000 + i, "user": i % 60} for i, hour in enumerate(hours)]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (tmp_path / "c.toml").write_text(CONFIG + SKETCH.format(name="hourly", most=20))
+    assert run("worker", "-c", "c.toml").code == 0
+    result = run("profile", "-c", "c.toml", "--all", "--format", "json")
+    assert result.code == 0
+    said = re.search(r"about (\d+) records \[(\d+), (\d+)\] came too late", result.err)
+    assert said is not None, result.err
+    assert int(said[2]) < int(said[1]) < int(said[3])
+    assert abs(int(said[1]) - 400) < 320  # ten standard deviations
+    assert "too late" not in result.out

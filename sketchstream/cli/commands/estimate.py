@@ -147,6 +147,7 @@ def command(
             found = list(windows.every(plan.name, since, until)) if questions.drift else []
             found = found or [windows.one(plan.name, since, until)]
             published = [windows.result(window) for window in found]
+            show.remarks(windows, plan.name, still_open=not (from_ or to))
             facts, guarantee = found[0].fields(), windows.guarantee(found[0])
             if plan.spec.domain.to_dict() == published[0].spec.domain.to_dict():
                 names = published[0].kind.names(plan.spec) | names

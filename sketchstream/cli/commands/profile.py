@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published
     from sketchstream.query.answers import Answer
-    from sketchstream.query.windows import PublishedWindows
 
 METHODS: Final = ("likelihood", "circulant", "inverse", "monotone")
 NORMS: Final = {"1": 1, "2": 2, "inf": math.inf}
@@ -128,7 +127,7 @@ def command(
 
             page = None if html is None else WindowsReport(plan.name, plan.calendar.timezone)
             results.print_windows(published_windows, plan.name, since, until, how.apply, form, page)
-            _mention_open(published_windows, plan.name)
+            show.remarks(published_windows, plan.name)
             if html is not None and page is not None:
                 _write(html, page.page())
             return
@@ -139,17 +138,9 @@ def command(
             answer = Answer(how.apply(merged), {"windows": len(found), "error_factor": round(factor, 4)})
         else:
             answer = published_windows.answer(published_windows.one(plan.name, since, until), how.apply)
-        if since is None and until is None:
-            _mention_open(published_windows, plan.name)
+        show.remarks(published_windows, plan.name, still_open=since is None and until is None)
     present(answer, plot, html, plan.name)
     results.print_one(answer, form)
-
-
-def _mention_open(published: PublishedWindows, name: str) -> None:
-    """Name the windows that are not published yet, on standard error."""
-    still = published.open(name)
-    if still is not None:
-        click.echo(f"sketchstream: sketch {name}: {still}", err=True)
 
 
 def present(answer: Answer, plot: Path | None, html: Path | None, source: str) -> None:
