@@ -22,6 +22,7 @@ from sketchstream.kinds.workload.strategy import Strategy
 
 SPARSE: Final = 4
 """Columns are kept as lists of entries where at most one entry in so many is not 0."""
+_INT64: Final = np.dtype(np.int64)
 _ONES: Final = np.zeros(0, np.int64)
 """No weights: every event weighs 1."""
 
@@ -74,7 +75,7 @@ class Columns:
             cells: (n,) int64; an event outside 0..N-1 does nothing.
             weights: (n,) int64, or None for ones.
         """
-        if state.shape != (self.length,) or state.dtype != np.int64 or not state.flags.c_contiguous:
+        if state.shape != (self.length,) or state.dtype != _INT64 or not state.flags.c_contiguous:
             msg = f"the state must be a contiguous int64 array of {self.length} counters, found shape {state.shape}"
             raise SpecError(msg)
         given = _ONES if weights is None else weights
@@ -161,6 +162,15 @@ def _add_up(sums: Any, cells: Any, weights: Any) -> None:
 
 
 @kernel
+def _add_column(state: Any, place: Any, weight: Any, columns: Any, ends: Any) -> None:
+    """Add one event's column times its weight; a cell outside does nothing."""
+    cell = np.uint64(place)
+    if cell < np.uint64(columns.shape[0]):
+        for k in range(ends[cell]):
+            state[k] += columns[cell, k] * weight
+
+
+@kernel
 def _add_dense(state: Any, cells: Any, weights: Any, columns: Any, ends: Any) -> None:
     """Add each event's column times its weight; four events at a time, so that the state is read once for all."""
     size = np.uint64(columns.shape[0])
@@ -170,29 +180,18 @@ def _add_dense(state: Any, cells: Any, weights: Any, columns: Any, ends: Any) ->
     for i in range(0, whole, 4):
         a, b, c, d = np.uint64(cells[i]), np.uint64(cells[i + 1]), np.uint64(cells[i + 2]), np.uint64(cells[i + 3])
         if a < size and b < size and c < size and d < size:
+            last = max(ends[a], ends[b], ends[c], ends[d])
             wa = weights[i] if many else np.int64(1)
             wb = weights[i + 1] if many else np.int64(1)
             wc = weights[i + 2] if many else np.int64(1)
             wd = weights[i + 3] if many else np.int64(1)
-            last = max(ends[a], ends[b], ends[c], ends[d])
-            first, second, third, fourth = columns[a], columns[b], columns[c], columns[d]
-            for k in range(last):
-                state[k] += (first[k] * wa + second[k] * wb) + (third[k] * wc + fourth[k] * wd)
+            for k in range(last):  # no views of columns: counting their references would take longer than adding them
+                state[k] += (columns[a, k] * wa + columns[b, k] * wb) + (columns[c, k] * wc + columns[d, k] * wd)
         else:
             for j in range(i, i + 4):
-                cell = np.uint64(cells[j])
-                if cell < size:
-                    w = weights[j] if many else np.int64(1)
-                    column = columns[cell]
-                    for k in range(ends[cell]):
-                        state[k] += column[k] * w
+                _add_column(state, cells[j], weights[j] if many else np.int64(1), columns, ends)
     for j in range(whole, n):
-        cell = np.uint64(cells[j])
-        if cell < size:
-            w = weights[j] if many else np.int64(1)
-            column = columns[cell]
-            for k in range(ends[cell]):
-                state[k] += column[k] * w
+        _add_column(state, cells[j], weights[j] if many else np.int64(1), columns, ends)
 
 
 @kernel
@@ -202,14 +201,12 @@ def _add_dense_all(state: Any, sums: Any, columns: Any, ends: Any) -> None:
     whole = size - size % 4
     for j in range(0, whole, 4):
         last = max(ends[j], ends[j + 1], ends[j + 2], ends[j + 3])
-        first, second, third, fourth = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
         wa, wb, wc, wd = sums[j], sums[j + 1], sums[j + 2], sums[j + 3]
         for k in range(last):
-            state[k] += (first[k] * wa + second[k] * wb) + (third[k] * wc + fourth[k] * wd)
+            state[k] += (columns[j, k] * wa + columns[j + 1, k] * wb) + (columns[j + 2, k] * wc + columns[j + 3, k] * wd)
     for j in range(whole, size):
-        column = columns[j]
         for k in range(ends[j]):
-            state[k] += column[k] * sums[j]
+            state[k] += columns[j, k] * sums[j]
 
 
 @kernel
