@@ -46,6 +46,8 @@ MANY: Final = 40
 """More windows than this are drawn as a line with its band, not as dots with bars."""
 LABELS: Final = 12
 """At most so many windows have a label."""
+WRITTEN: Final = (24, 8)
+"""Tables of at most so many rows and columns have their numbers written into the heat map."""
 TICKS: Final = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 
 
@@ -207,6 +209,94 @@ def draw_heat_map(figure: Figure, title: str, values: Floats, names: Sequence[st
     figure.suptitle(title, fontsize=10, color=INK)
 
 
+def draw_columns(
+    axes: Axes, title: str, names: Sequence[str], value: Floats, ends: tuple[Floats, Floats] | None, axis: str
+) -> None:
+    """Upright bars with intervals.
+
+    Args:
+        axes: of one panel.
+        title: of the panel.
+        names: of n bars.
+        value: (n,) heights.
+        ends: (n,) lower and (n,) upper ends of the intervals, or None.
+        axis: what the names are.
+    """
+    at = np.arange(len(names))
+    axes.bar(at, value, width=0.72, color=BLUE, alpha=0.35, lw=0)
+    if ends is not None:
+        width = (value - ends[0], ends[1] - value)
+        axes.errorbar(at, value, yerr=width, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+    _finish_named(axes, title, names, axis)
+
+
+def draw_band(
+    axes: Axes, title: str, names: Sequence[str], value: Floats, ends: tuple[Floats, Floats] | None, axis: str
+) -> None:
+    """A line with the band of its intervals.
+
+    Args:
+        axes: of one panel.
+        title: of the panel.
+        names: of n points.
+        value: (n,) the line.
+        ends: (n,) lower and (n,) upper ends of the intervals, or None.
+        axis: what the names are.
+    """
+    at = np.arange(len(names))
+    if ends is not None:
+        axes.fill_between(at, *ends, color=BLUE, alpha=0.2, lw=0)
+    axes.plot(at, value, color=BLUE, lw=1.5)
+    _finish_named(axes, title, names, axis)
+
+
+def draw_table(
+    axes: Axes, title: str, values: Floats, rows: Sequence[str], columns: Sequence[str], names: tuple[str, str]
+) -> None:
+    """A table as a heat map with its color bar; small tables have their numbers written in.
+
+    Args:
+        axes: of one panel.
+        title: of the panel.
+        values: (n, m) table; nan where there is nothing.
+        rows: of n rows, from the top.
+        columns: of m columns.
+        names: of the rows and of the columns.
+    """
+    image = axes.imshow(values, aspect="auto", cmap="Blues", interpolation="nearest")
+    axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, format="{x:,.0f}").outline.set_visible(False)
+    for axis, labels, name in ((axes.yaxis, rows, names[0]), (axes.xaxis, columns, names[1])):
+        step = -(-len(labels) // (LABELS if axis is axes.xaxis else 2 * LABELS))
+        axis.set_ticks(np.arange(len(labels))[::step], list(labels)[::step])
+        axis.set_label_text(name, color=GREY)
+    _turn_long_labels(axes, columns)
+    if values.shape[0] <= WRITTEN[0] and values.shape[1] <= WRITTEN[1]:
+        dark = float(np.nanmax(values) + np.nanmin(values)) / 2
+        for (row, column), value in np.ndenumerate(values):
+            if np.isfinite(value):
+                color = "white" if value > dark else INK
+                axes.annotate(f"{value:,.0f}", (column, row), ha="center", va="center", color=color, fontsize=7)
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    axes.tick_params(color=GREY, labelcolor=GREY, labelsize=8)
+    axes.spines[:].set_visible(False)
+
+
+def _finish_named(axes: Axes, title: str, names: Sequence[str], axis: str) -> None:
+    """Names along the lower axis, as many as can be read."""
+    step = -(-len(names) // LABELS) if sum(map(len, names)) > 4 * LABELS else 1
+    axes.set_xticks(np.arange(len(names))[::step], list(names)[::step])
+    _turn_long_labels(axes, names)
+    axes.set_xlabel(axis, color=GREY)
+    _finish(axes, title, "", zero=False)
+
+
+def _turn_long_labels(axes: Axes, names: Sequence[str]) -> None:
+    """Slanted labels where upright ones would run into each other."""
+    if sum(map(len, names)) > LABELS * 3 and max(map(len, names)) > 2:
+        for tick in axes.get_xticklabels():
+            tick.set(rotation=40, ha="right")
+
+
 def notebook_figure(width: float, height: float) -> Figure:
     """An empty figure, inches wide and high, that a notebook shows without any setting of matplotlib.
 
@@ -348,11 +438,12 @@ def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], t
     _finish(axes, title, label)
 
 
-def _finish(axes: Axes, title: str, label: str) -> None:
+def _finish(axes: Axes, title: str, label: str, *, zero: bool = True) -> None:
     """From zero, thousands apart, light grid, no box, title to the left."""
     from matplotlib.ticker import StrMethodFormatter
 
-    axes.set_ylim(bottom=0)
+    if zero:
+        axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.set_ylabel(label, color=GREY)
     axes.set_title(title, loc="left", fontsize=11, color=INK)

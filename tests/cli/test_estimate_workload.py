@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow.feather as feather
 import pytest
 
@@ -47,7 +48,7 @@ def test_rows_are_named_in_every_format(run: Run, sealed: Path, tmp_path: Path) 
 def test_projections_and_what_does_not_apply(run: Run, sealed: Path) -> None:
     said = run("estimate", sealed, "--method", "simplex", "--format", "json")
     assert json.loads(said.out)["projected"] == "simplex"
-    for wrong in (("--top", "3"), ("--method", "best"), ("--plot", "x.png")):
+    for wrong in (("--top", "3"), ("--method", "best")):
         refused = run("estimate", sealed, *wrong)
         assert refused.code != 0
         assert "Traceback" not in refused.err
@@ -61,3 +62,38 @@ def test_a_workload_is_inspected_and_its_ledger_shown(run: Run, sealed: Path) ->
     history = run("ledger", sealed)
     assert history.code == 0, history.err
     assert "discrete-gaussian" in history.out
+
+
+def test_tables_are_drawn_as_heat_maps_bars_and_lines(run: Run, sealed: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "tables.svg"
+    assert run("estimate", sealed, "--plot", picture).code == 0
+    text = picture.read_text()
+    assert text.startswith("<?xml")
+    figure = ss.load(sealed.read_bytes()).estimate().plot()  # type: ignore[union-attr]
+    panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
+    assert [axes.get_title(loc="left").split(",")[0] for axes in panels] == ["origin", "carrier", "origin x carrier"]
+    assert [label.get_text() for label in panels[0].get_xticklabels()] == ["EWR", "JFK"]
+    (image,) = panels[2].images
+    assert image.get_array().shape == (2, 3)
+    assert abs(float(image.get_array()[0, 1]) - 300) < 40
+
+
+def test_ranges_are_drawn_by_their_ends_and_prefixes_with_a_band() -> None:
+    for name, shape in (("ranges:5", (5, 5)), ("prefix:50", None), ("identity:60", None)):
+        spec = ss.WorkloadSpec(name, "5", "1e-6", "gaussian")
+        sketch = ss.Sketch.create(spec)
+        sketch.update([2] * 400)
+        answers = sketch.seal().estimate()
+        (axes,) = [axes for axes in answers.plot().axes if axes.get_title(loc="left")]
+        if shape is not None:
+            grid = np.ma.filled(axes.images[0].get_array().astype(float), np.nan)
+            assert grid.shape == shape
+            assert grid[1, 3] == answers.values[answers.tables[0].axes[0].labels.index("1 to 3")]
+            assert np.isnan(grid[3, 1])
+        else:
+            np.testing.assert_array_equal(axes.lines[0].get_ydata(), answers.values)
+            band = axes.collections[0].get_paths()[0].vertices[:, 1]
+            assert (band.min(), band.max()) == (answers.interval()[0].min(), answers.interval()[1].max())
+    with pytest.raises(ss.EstimateError, match="only tables of one or two columns"):
+        answers.plot(tables=["cell x cell"])
+    assert "Tables of answers" in answers._repr_html_()

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from sketchstream.kinds.workload.projection import FeasibleSet, project
 from sketchstream.kinds.workload.queries import Table
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategy import MOST_SPREAD
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Metric = Literal["state", "answers"]
 
@@ -156,13 +160,45 @@ class Answers:
             out["intervals"] = {"level": level, "low": low.tolist(), "high": high.tolist()}
         return out
 
+    def plot(self, path: str | Path | None = None, tables: Sequence[str] | None = None) -> Figure:
+        """One panel for each table of one or two columns.
+
+        Args:
+            path: of a .png, .svg or .pdf file to write; None: none is written.
+            tables: names of tables; default the first nine that can be drawn.
+
+        Raises:
+            EstimateError: no table of that name, or none that can be drawn.
+            MissingExtraError: matplotlib is not installed.
+        """
+        from sketchstream.kinds.workload import plots
+
+        return plots.plot(self, path, tables)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the tables with their errors, and the first answers."""
+        from sketchstream import report
+
+        rows = [
+            (table.name, " x ".join(map(str, table.shape)) or "1", *(f"{end:,.4g}" for end in self._errors(table)))
+            for table in self.tables
+        ]
+        summary = report.Table("Tables of answers", ("table", "answers", "smallest error", "largest error"), rows)
+        note = " ".join([str(self).splitlines()[0], *self.notes])
+        return report.card("Estimate", tables=[summary], note=note)
+
+    def _errors(self, table: Table) -> tuple[float, float]:
+        """Smallest and largest standard error of a table's answers."""
+        part = self.stderr[table.offset : table.offset + table.count]
+        return float(part.min()), float(part.max())
+
     def __str__(self) -> str:
         how = "" if self.projected is None else f", projected on histograms of at most {self.n_bound:.6g}"
         lines = [f"{len(self.values)} answers, {self.mechanism} noise, {self.layers} layer(s){how}"]
         for table in self.tables:
-            part = self.stderr[table.offset : table.offset + table.count]
             sizes = " x ".join(map(str, table.shape)) or "1"
-            lines.append(f"  {table.name}: {sizes}, standard error {part.min():.4g} to {part.max():.4g}")
+            smallest, largest = self._errors(table)
+            lines.append(f"  {table.name}: {sizes}, standard error {smallest:.4g} to {largest:.4g}")
         return "\n".join([*lines, *self.notes])
 
 

@@ -203,7 +203,9 @@ def _add_dense_all(state: Any, sums: Any, columns: Any, ends: Any) -> None:
         last = max(ends[j], ends[j + 1], ends[j + 2], ends[j + 3])
         wa, wb, wc, wd = sums[j], sums[j + 1], sums[j + 2], sums[j + 3]
         for k in range(last):
-            state[k] += (columns[j, k] * wa + columns[j + 1, k] * wb) + (columns[j + 2, k] * wc + columns[j + 3, k] * wd)
+            state[k] += (columns[j, k] * wa + columns[j + 1, k] * wb) + (
+                columns[j + 2, k] * wc + columns[j + 3, k] * wd
+            )
     for j in range(whole, size):
         for k in range(ends[j]):
             state[k] += columns[j, k] * sums[j]

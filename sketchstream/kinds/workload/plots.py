@@ -1,0 +1,119 @@
+"""Pictures of a workload's answers: a heat map for a two-way table, a line with its band for prefixes and windows.
+
+In: `Answers`. Out: a figure, and a file if a path is given. Touches: that file. Needs matplotlib, asked for when it is
+used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from sketchstream import charts
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.workload.factors import Floats
+from sketchstream.kinds.workload.queries import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from sketchstream.kinds.workload.answers import Answers
+
+PANELS: Final = 9
+"""Tables in one figure, at most."""
+BARS: Final = 40
+"""More cells than this are drawn as a line with its band."""
+
+
+def plot(answers: Answers, path: str | Path | None = None, tables: Sequence[str] | None = None) -> Figure:
+    """One panel for each table of one or two columns, with 95% intervals where the answers have them.
+
+    A table of single cells is drawn as bars, of prefixes or windows as a line with its band; the ranges of a column
+    are a heat map of their first and last cell, and a table of two columns one of both.
+
+    Args:
+        answers: of one published object.
+        path: of a .png, .svg or .pdf file to write; None: none is written.
+        tables: names of tables; default the first nine that can be drawn.
+
+    Raises:
+        EstimateError: no table of that name, or one of another number of columns.
+        MissingExtraError: matplotlib is not installed.
+    """
+    drawn = [table for table in answers.tables if 1 <= len(table.axes) <= 2]
+    if tables is not None:
+        known = {table.name: table for table in drawn}
+        odd = [name for name in tables if name not in known]
+        if odd:
+            msg = f"only tables of one or two columns are drawn: {', '.join(known)}; found {odd[0]!r:.60}"
+            raise EstimateError(msg)
+        drawn = [known[name] for name in tables]
+    if not drawn:
+        msg = "no table has one or two columns, so that there is nothing to draw"
+        raise EstimateError(msg)
+    shown = drawn[:PANELS]
+    across = min(len(shown), 3) if len(shown) != 4 else 2
+    down = -(-len(shown) // across)
+    figure = charts.notebook_figure(5.2 * across, 4.2 * down)
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    half = _half_widths(answers)
+    for axes, table in zip(panels, shown, strict=False):
+        part = slice(table.offset, table.offset + table.count)
+        _draw(axes, table, answers.values[part], None if half is None else half[part])
+    for axes in panels[len(shown) :]:
+        axes.set_visible(False)
+    rest = f", {len(shown)} of {len(answers.tables)} tables" if len(shown) < len(answers.tables) else ""
+    how = "95% intervals" if half is not None else "projected, without intervals"
+    figure.suptitle(f"{answers.mechanism} noise, {how}{rest}", fontsize=10, color=charts.INK)
+    if path is not None:
+        figure.savefig(path, dpi=130)
+    return figure
+
+
+def _half_widths(answers: Answers) -> Floats | None:
+    """(d,) half widths of the 95% intervals; None for projected answers."""
+    if answers.projected is not None:
+        return None
+    low, high = answers.interval()
+    widths: Floats = (high - low) / 2
+    return widths
+
+
+def _draw(axes: Axes, table: Table, value: Floats, half: Floats | None) -> None:
+    """One table in one panel."""
+    first = table.axes[0]
+    if len(table.axes) == 2:
+        widest = None if half is None else float(half.max())
+        charts.draw_table(
+            axes, _titled(table.name, widest), value.reshape(table.shape), first.labels, table.axes[1].labels,
+            (first.column, table.axes[1].column),
+        )  # fmt: skip
+    elif first.queries == "ranges":
+        cells = [first.labels[place] for place in _diagonal(table.count)]
+        grid = np.full((len(cells), len(cells)), np.nan)
+        grid[np.triu_indices(len(cells))] = value
+        widest = None if half is None else float(half.max())
+        title = _titled(f"ranges of {first.column}", widest)
+        charts.draw_table(axes, title, grid, cells, cells, (f"from {first.column}", f"to {first.column}"))
+    else:
+        name = first.column if first.queries == "identity" else f"{first.queries} of {first.column}"
+        ends = None if half is None else (value - half, value + half)
+        if first.queries == "identity" and table.count <= BARS:
+            charts.draw_columns(axes, name, first.labels, value, ends, first.column)
+        else:
+            charts.draw_band(axes, name, first.labels, value, ends, first.column)
+
+
+def _diagonal(ranges: int) -> list[int]:
+    """Places of the ranges of one cell among all ranges, which are sorted by their first cell."""
+    size = int(((8 * ranges + 1) ** 0.5 - 1) / 2)
+    return [cell * size - cell * (cell - 1) // 2 for cell in range(size)]
+
+
+def _titled(name: str, widest: float | None) -> str:
+    """The name, and the half width of the intervals, which a heat map cannot show."""
+    return name if widest is None else f"{name}, each within {widest:,.3g}"
