@@ -1,15 +1,18 @@
-"""Charts: reach, exact counts and numbers over time, each with its intervals and, where it is known, the truth.
+"""Charts: reach, exact counts, numbers over time, bars, heat maps; with intervals and, where it is known, the truth.
 
 In: numbers that were published or reconstructed. Out: a PNG image, or an SVG that is a part of a page: it takes its
-colors from the page, so that it can be read on light and dark paper. Touches: nothing. Needs matplotlib, asked for
-when a chart is drawn.
+colors from the page, so that it can be read on light and dark paper, it needs no inline style, so that a strict content
+security policy lets it through, and it comes with its points in words, for readers by pointer and keyboard.
+Touches: nothing. Needs matplotlib, asked for when a chart is drawn.
 """
 
 from __future__ import annotations
 
 import html
 import io
+import math
 import re
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -48,7 +51,13 @@ LABELS: Final = 12
 """At most so many windows have a label."""
 WRITTEN: Final = (24, 8)
 """Tables of at most so many rows and columns have their numbers written into the heat map."""
+NARROW: Final = (5.2, 3.9)
+WIDE: Final = (11.0, 4.2)
+"""Inches wide and high."""
+POINTS: Final = 2000
+"""A chart of more numbers than this has none of them in words; its table has."""
 TICKS: Final = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
+_ONE_DRAWS: Final = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,9 @@ class Series:
         low: (n,) lower ends of the intervals.
         high: (n,) upper ends of the intervals.
         truth: (n,), or None.
+        firm: (n,) False where a window is not complete: its dot is hollow. None: all are complete.
+
+    A window without an answer is not-a-number in the first three: the line has a gap there.
     """
 
     label: str
@@ -93,32 +105,186 @@ class Series:
     low: Floats
     high: Floats
     truth: Floats | None = None
+    firm: npt.NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Numbers with names, such as counts of items.
+
+    Args:
+        names: of n bars.
+        value: (n,) lengths.
+        low: (n,) lower ends of the intervals; equal to `value` without intervals.
+        high: (n,) upper ends of the intervals; equal to `value` without intervals.
+    """
+
+    names: Sequence[str]
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Numbers by two names, such as counts by age and by region.
+
+    Args:
+        rows: names of r rows.
+        columns: names of c columns.
+        value: (r, c) numbers.
+        low: (r, c) lower ends of the intervals; equal to `value` without intervals.
+        high: (r, c) upper ends of the intervals; equal to `value` without intervals.
+    """
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class Point:
+    """A number of a chart in words, and where it is drawn.
+
+    Args:
+        x: from the left edge, as a share of the chart's width.
+        y: from the upper edge, as a share of the chart's height.
+        text: what it is, its value and its interval.
+    """
+
+    x: float
+    y: float
+    text: str
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of a page: its SVG element, and what stands below it."""
+    """A chart of a page: its SVG element, what stands below it, and its numbers in words, in reading order."""
 
     svg: str
     caption: str
+    points: tuple[Point, ...] = ()
+
+
+Placed = tuple[float, float, str]
+"""A point before it is drawn: its place on the axes, in their own units, and its words."""
+
+
+def shown(value: float) -> str:
+    """A number for people: thousands separated, four digits for small ones, 0 for what is next to nothing."""
+    if not math.isfinite(value):
+        return str(value)
+    if abs(value) < 1e-6:
+        return "0"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def said(value: float, low: float, high: float) -> str:
+    """A number with its interval in words; the number alone where its ends are those of no interval."""
+    return f"{shown(value)}, 95% interval {shown(low)} to {shown(high)}" if low < high else shown(value)
 
 
 def reach_chart(curve: Curve, title: str, axis: str, caption: str) -> Chart:
     """Items counted at least k times, k on a logarithmic axis."""
-    return Chart(_element(lambda axes: _draw_reach(axes, curve, title, axis), curve.spoken(axis)), caption)
+    words = [f"{int(k):,} times or more: {text}" for k, text in zip(curve.k, _said(curve), strict=True)]
+    places = _placed(curve.k, curve.value, words)
+    return _chart(lambda axes: _draw_reach(axes, curve, title, axis), curve.spoken(axis), caption, places)
 
 
 def exact_chart(curve: Curve, title: str, axis: str, caption: str) -> Chart:
     """Items counted exactly k times, as bars."""
-    return Chart(_element(lambda axes: _draw_exact(axes, curve, title, axis), curve.spoken(axis)), caption)
+    words = [f"exactly {int(k):,} times: {text}" for k, text in zip(curve.k, _said(curve), strict=True)]
+    places = _placed(curve.k, curve.value, words)
+    return _chart(lambda axes: _draw_exact(axes, curve, title, axis), curve.spoken(axis), caption, places)
 
 
-def series_chart(series: Sequence[Series], windows: Sequence[str], title: str, axis: str, caption: str) -> Chart:
-    """A few numbers, from the largest to the smallest, over all windows."""
+def series_chart(
+    series: Sequence[Series], windows: Sequence[str], title: str, axis: str, caption: str, *, wide: bool = False
+) -> Chart:
+    """A few numbers, from the largest to the smallest, over all windows.
+
+    Args:
+        series: the numbers.
+        windows: (n,) labels of the windows.
+        title: above the chart.
+        axis: what is counted.
+        caption: below the chart.
+        wide: for wide screens; it cannot be read on narrow ones.
+    """
     spoken = f"{axis}, {windows[0]} to {windows[-1]}. " + " ".join(
-        f"{' '.join(one.label.split())}: {one.value.min():,.0f} to {one.value.max():,.0f}." for one in series
+        f"{' '.join(one.label.split())}: {np.nanmin(one.value):,.0f} to {np.nanmax(one.value):,.0f}."
+        for one in series
+        if np.isfinite(one.value).any()
     )
-    return Chart(_element(lambda axes: _draw_series(axes, series, windows, title, axis), spoken), caption)
+    places = []
+    for one in series:
+        label = " ".join(one.label.split())
+        name = f", {label}" if label else ""
+        hollow = np.zeros(len(windows), bool) if one.firm is None else ~one.firm
+        for at, text in enumerate(_said(one)):
+            note = " (not complete)" if hollow[at] else ""
+            if math.isfinite(one.value[at]):
+                places.append((float(at), float(one.value[at]), f"{windows[at]}{name}: {text}{note}"))
+    size = WIDE if wide else NARROW
+    return _chart(lambda axes: _draw_series(axes, series, windows, title, axis), spoken, caption, places, size)
+
+
+def band_chart(bars: Bars, title: str, axis: str, caption: str) -> Chart:
+    """A line with the band of its intervals over names in their order, such as positions of a filtered series."""
+    words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
+    spoken = f"{title}. {len(words)} numbers, {shown(bars.value.min())} to {shown(bars.value.max())}."
+    places = _placed(np.arange(len(words)), bars.value, words)
+    ends = (bars.low, bars.high) if np.any(bars.high > bars.low) else None
+    return _chart(lambda axes: draw_band(axes, title, bars.names, bars.value, ends, axis), spoken, caption, places)
+
+
+def bar_chart(bars: Bars, title: str, axis: str, caption: str) -> Chart:
+    """Horizontal bars with intervals, the first on top."""
+    words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
+    places = [(float(value), float(at), text) for at, (value, text) in enumerate(zip(bars.value, words, strict=True))]
+    size = (NARROW[0], 1.1 + 0.24 * len(bars.names))
+    spoken = f"{title}. {len(words)} bars. " + ". ".join(words[:3]) + "."
+    return _chart(lambda axes: _draw_bars(axes, bars, title, axis), spoken, caption, places, size)
+
+
+def heat_chart(grid: Grid, title: str, axes_names: tuple[str, str], caption: str) -> Chart:
+    """A heat map: the darker (or, on dark paper, the brighter), the larger.
+
+    Args:
+        grid: (r, c) numbers.
+        title: above the chart.
+        axes_names: what the rows are, and what the columns are.
+        caption: below the chart.
+    """
+    places = []
+    texts = iter(_said(grid))
+    for row, down in enumerate(grid.rows):
+        for column, across in enumerate(grid.columns):
+            places.append((column + 0.5, row + 0.5, f"{down}, {across}: {next(texts)}"))
+    spoken = (
+        f"{title}. {len(grid.rows)} by {len(grid.columns)} numbers, {shown(grid.value.min())} to "
+        f"{shown(grid.value.max())}."
+    )
+    height = min(1.2 + 0.3 * len(grid.rows), 6.0)
+    return _chart(
+        lambda axes: _draw_heat(axes, grid, title, axes_names), spoken, caption, places, (NARROW[0], max(height, 2.2))
+    )
+
+
+def _said(numbers: Curve | Series | Bars | Grid) -> list[str]:
+    """Each number in words, in the order of its place."""
+    return [
+        said(float(value), float(low), float(high))
+        for value, low, high in zip(numbers.value.flat, numbers.low.flat, numbers.high.flat, strict=True)
+    ]
+
+
+def _placed(x: npt.NDArray[Any], y: Floats, words: Sequence[str]) -> list[Placed]:
+    return list(zip(x.astype(np.float64).tolist(), y.tolist(), words, strict=True))
 
 
 def comparison(
@@ -160,28 +326,9 @@ def draw_panels(figure: Figure, title: str, reach: Curve, exact: Curve) -> None:
     figure.suptitle(title, fontsize=10, color=INK)
 
 
-def draw_bars(
-    figure: Figure, title: str, names: Sequence[str], value: Floats, low: Floats, high: Floats, axis: str
-) -> None:
-    """Horizontal bars with intervals, the first on top.
-
-    Args:
-        figure: an empty one.
-        title: of the figure.
-        names: of n bars.
-        value: (n,) lengths.
-        low: (n,) lower ends.
-        high: (n,) upper ends.
-        axis: what is counted.
-    """
-    axes = figure.subplots(1, 1)
-    at = np.arange(len(names))
-    axes.barh(at, value, color=BLUE, alpha=0.35)
-    axes.errorbar(value, at, xerr=[value - low, high - value], fmt="none", ecolor=INK, elinewidth=1, capsize=2)
-    axes.set_yticks(at, list(names))
-    axes.invert_yaxis()
-    axes.set_xlabel(axis, color=GREY)
-    axes.spines[["top", "right"]].set_visible(False)
+def draw_bars(figure: Figure, title: str, bars: Bars, axis: str) -> None:
+    """Horizontal bars with intervals as the only panel of an empty figure, the first on top."""
+    _draw_bars(figure.subplots(), bars, "", axis)
     figure.suptitle(title, fontsize=10, color=INK)
 
 
@@ -343,23 +490,60 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _element(draw: Callable[[Axes], None], spoken: str) -> str:
-    """One panel as an SVG element of a page: text stays text, colors are the page's, no paper of its own."""
-    figure = _figure(5.2, 3.9)
+def _chart(
+    draw: Callable[[Axes], None],
+    spoken: str,
+    caption: str,
+    places: Sequence[Placed],
+    size: tuple[float, float] = NARROW,
+) -> Chart:
+    """One panel of a page.
+
+    Args:
+        draw: into the panel's axes.
+        spoken: its shape, for those who do not see it.
+        caption: below it.
+        places: its numbers in words, on the axes' scales.
+        size: inches wide and high.
+    """
+    figure = _figure(*size)
+    axes = figure.subplots()
+    draw(axes)
+    svg = _element(figure, spoken)
+    points: tuple[Point, ...] = ()
+    if 0 < len(places) <= POINTS:  # the table has them all
+        at = axes.transData.transform(np.array([(x, y) for x, y, _ in places], np.float64))
+        x, y = (figure.transFigure.inverted().transform(at)).T
+        points = tuple(
+            Point(round(float(across), 4), round(1.0 - float(up), 4), text)
+            for across, up, (_, _, text) in zip(x, y, places, strict=True)
+        )
+    return Chart(svg, caption, points)
+
+
+def _element(figure: Figure, spoken: str) -> str:
+    """A figure as an SVG element of a page: text stays text, colors are the page's, no paper, no inline style."""
     from matplotlib import rc_context
 
-    draw(figure.subplots())
     out = io.StringIO()
-    # Without a date and with a fixed salt, equal inputs give equal files.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "sketchstream"}):
+    # Without a date and with a fixed salt, equal inputs give equal files. The setting is global, hence the lock.
+    with _ONE_DRAWS, rc_context({"svg.fonttype": "none", "svg.hashsalt": "sketchstream"}):
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     text = re.sub(r' id="[\w.]+_\d{1,3}"', "", text[text.index("<svg") :])
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r"'DejaVu Sans'[^;\"]*sans-serif", "system-ui, sans-serif", text)
+    text = re.sub(r' style="([^"]*)"', lambda found: _attributes(found[1]), text)
     for color, name in PAGE_COLORS.items():
         text = text.replace(color, f"var({name})")
-    return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(spoken)}" ', 1)
+    label = html.escape(spoken)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{label}" stroke-linejoin="round" ', 1)
+
+
+def _attributes(style: str) -> str:
+    """Declarations of an inline style as attributes of the element."""
+    pairs = (one.partition(":") for one in style.split(";") if one.strip())
+    return "".join(f' {name.strip()}="{value.strip()}"' for name, _, value in pairs)
 
 
 def _draw_reach(axes: Axes, curve: Curve, title: str, label: str) -> None:
@@ -386,7 +570,7 @@ def _draw_exact(axes: Axes, curve: Curve, title: str, label: str) -> None:
     if np.any(curve.high > curve.low):
         ends = (np.maximum(curve.value - curve.low, 0), np.maximum(curve.high - curve.value, 0))
         axes.errorbar(
-            curve.k, curve.value, yerr=ends, fmt="none", ecolor=INK, elinewidth=1.2, capsize=2.5, label="95% interval"
+            curve.k, curve.value, yerr=ends, fmt="none", color=INK, elinewidth=1.2, capsize=2.5, label="95% interval"
         )
     if curve.truth is not None:
         axes.plot(curve.k, curve.truth, "o", color=INK, ms=3.2, mfc="none", mew=0.9, label="truth")
@@ -397,7 +581,7 @@ def _draw_exact(axes: Axes, curve: Curve, title: str, label: str) -> None:
 
 
 def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], title: str, label: str) -> None:
-    """Numbers over time: error bars for estimates, dashes for the truth."""
+    """Numbers over time: error bars for estimates, hollow dots for incomplete windows, dashes for the truth."""
     from matplotlib.lines import Line2D
 
     at = np.arange(len(windows))
@@ -405,22 +589,30 @@ def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], t
     # Neighbouring series stand a little apart, so that their bars can be told from each other.
     apart = np.linspace(-0.14, 0.14, len(series)) if len(series) > 1 else np.zeros(1)
     for one, color, shift in zip(series, SERIES, apart, strict=False):
-        low, high = np.maximum(one.value - one.low, 0), np.maximum(one.high - one.value, 0)
         if one.truth is not None:
             axes.hlines(one.truth, at - 0.4, at + 0.4, color=INK, lw=1.1, zorder=1)
         if many:
-            axes.fill_between(at, np.maximum(one.low, 0), one.high, color=color, alpha=0.2, lw=0)
+            axes.fill_between(at, _shown_low(one), one.high, color=color, alpha=0.2, lw=0)
             axes.plot(at, one.value, color=color, lw=1.5)
         else:
-            axes.errorbar(at + shift, one.value, yerr=(low, high), fmt="o", ms=4.2, lw=1.5, capsize=2.5, color=color)
-        axes.annotate(
-            one.label,
-            (1.01, float(one.value.mean())),
-            xycoords=("axes fraction", "data"),
-            color=color,
-            va="center",
-            fontsize=9,
-        )
+            ends = np.maximum(one.value - one.low, 0), np.maximum(one.high - one.value, 0)
+            firm = np.ones(len(at), bool) if one.firm is None else one.firm
+            for chosen, face in ((firm, color), (~firm, "none")):
+                if chosen.any():
+                    bars = (ends[0][chosen], ends[1][chosen])
+                    axes.errorbar(
+                        at[chosen] + shift, one.value[chosen], yerr=bars, fmt="o", ms=4.2, lw=1.5, capsize=2.5,
+                        color=color, mfc=face,
+                    )  # fmt: skip
+        if one.label and np.isfinite(one.value).any():
+            axes.annotate(
+                one.label,
+                (1.01, float(np.nanmean(one.value))),
+                xycoords=("axes fraction", "data"),
+                color=color,
+                va="center",
+                fontsize=9,
+            )
     legend = [
         Line2D([], [], color=GREY, marker="o", ms=4.2, lw=1.5, label="estimate, 95% interval"),
         Line2D([], [], color=INK, lw=1.1, label="truth"),
@@ -438,13 +630,69 @@ def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], t
     _finish(axes, title, label)
 
 
-def _finish(axes: Axes, title: str, label: str, *, zero: bool = True) -> None:
-    """From zero, thousands apart, light grid, no box, title to the left."""
-    from matplotlib.ticker import StrMethodFormatter
+def _draw_bars(axes: Axes, bars: Bars, title: str, label: str) -> None:
+    """Horizontal bars, whiskers for their intervals."""
+    at = np.arange(len(bars.names))
+    axes.barh(at, bars.value, color=BLUE, alpha=0.35)
+    if np.any(bars.high > bars.low):
+        ends = [np.maximum(bars.value - bars.low, 0), np.maximum(bars.high - bars.value, 0)]
+        axes.errorbar(bars.value, at, xerr=ends, fmt="none", color=INK, elinewidth=1, capsize=2)
+    _finish(axes, title, "")
+    axes.grid(visible=False, axis="y")
+    axes.set_yticks(at, [_short(name) for name in bars.names])
+    axes.set_ylim(len(at) - 0.4, -0.6)
+    axes.set_xlabel(label, color=GREY)
+    _count_scale(axes.xaxis)
 
-    if zero:
+
+def _draw_heat(axes: Axes, grid: Grid, title: str, names: tuple[str, str]) -> None:
+    """A cell for each number, blue, the more opaque the larger: shapes, which take the colors of a page."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgba
+
+    low, high = float(grid.value.min()), float(grid.value.max())
+    share = (grid.value - low) / (high - low) if high > low else np.full(grid.value.shape, 0.5)
+    corners = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
+    cells = [np.add(corners, (column, row)) for row in range(len(grid.rows)) for column in range(len(grid.columns))]
+    faces = [to_rgba(BLUE, 0.06 + 0.94 * float(one)) for one in share.flat]
+    axes.add_collection(PolyCollection(cells, facecolors=faces, edgecolors="none"))
+    _finish(axes, title, names[0])
+    axes.grid(visible=False)
+    axes.set_xlim(0, len(grid.columns))
+    axes.set_ylim(len(grid.rows), 0)
+    for axis, labels in ((axes.xaxis, grid.columns), (axes.yaxis, grid.rows)):
+        step = -(-len(labels) // LABELS)
+        axis.set_ticks(np.arange(len(labels))[::step] + 0.5, [_short(name) for name in labels[::step]])
+    if max(map(len, grid.columns), default=0) > 3:
+        for tick in axes.get_xticklabels():
+            tick.set(rotation=30, ha="right")
+    axes.set_xlabel(names[1], color=GREY)
+
+
+def _short(name: str) -> str:
+    """A name that leaves room for the chart."""
+    return name if len(name) <= 24 else f"{name[:23]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _shown_low(one: Series) -> Floats:
+    """Lower ends as they are drawn: numbers that cannot be negative have no band below zero."""
+    least = float(np.nanmin(one.value)) if np.isfinite(one.value).any() else 0.0
+    found: Floats = np.maximum(one.low, 0) if least >= 0 else one.low
+    return found
+
+
+def _count_scale(axis: Any) -> None:
+    """Ticks in the words of the tables."""
+    from matplotlib.ticker import FuncFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
+
+
+def _finish(axes: Axes, title: str, label: str, *, zero: bool = True) -> None:
+    """From zero unless there are negative numbers, thousands apart, light grid, no box, title to the left."""
+    if zero and not axes.dataLim.y0 < 0:
         axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    _count_scale(axes.yaxis)
     axes.set_ylabel(label, color=GREY)
     axes.set_title(title, loc="left", fontsize=11, color=INK)
     axes.grid(visible=True, which="major", color=LINE, lw=0.7)

@@ -24,8 +24,8 @@ def page(answer: Answer, source: str) -> str:
         answer: what was reconstructed.
         source: where it comes from, in a word or two.
     """
-    profile, known, intervals = answer.profile, answer.facts, answer.intervals
-    reach, exact = pages.curves(profile, intervals)
+    profile, known, data = answer.profile, answer.facts, answer.to_dict()
+    reach, exact = pages.curves(data)
     sections = [
         report.Section(
             "The numbers",
@@ -33,11 +33,11 @@ def page(answer: Answer, source: str) -> str:
                 "Shares are shares of the distinct items. "
                 + (
                     f"A 95% interval is made to hold the true number in 19 of 20 cases. It covers {profile.covers}."
-                    if intervals
+                    if answer.intervals
                     else results.NO_INTERVALS
                 ),
             ),
-            tables=[pages.reach_table(profile, intervals), pages.other_table(profile, intervals)],
+            tables=[pages.reach_table(data), pages.other_table(data)],
         ),
         report.Section(
             "How often items were counted",
@@ -52,7 +52,7 @@ def page(answer: Answer, source: str) -> str:
         alarms.append("Not all partitions of this window are published yet: the numbers will grow.")
     return report.page(
         f"How often items occurred: {source}",
-        (pages.headline(profile, intervals),),
+        (pages.headline(data),),
         sections,
         "Reconstructed by sketchstream from what was published; asking again, or otherwise, costs no more privacy.",
         " ".join(alarms),

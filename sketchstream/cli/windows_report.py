@@ -48,15 +48,15 @@ class WindowsReport:
     def add(self, window: SealedWindow, answer: Answer) -> None:
         """One more window, later than those before."""
         start = datetime.fromtimestamp(window.window[0] / 1000, ZoneInfo(self.timezone))
-        profile, intervals = answer.profile, answer.intervals
+        profile, data = answer.profile, answer.to_dict()
         self.starts.append(start)
         self.rows.append(pages.numbers(profile, NUMBERS))
         self.status.append(window.describe())
-        self.intervals.append(intervals)
+        self.intervals.append(answer.intervals)
         self.guarantee = profile.guarantee
-        chart = pages.reach_chart(pages.curves(profile, intervals)[0])
-        title = f"{start:%Y-%m-%d %H:%M}: {pages.headline(profile, intervals)}"
-        self.folds.append(report.Fold(title, [chart], [pages.reach_table(profile, intervals)]))
+        chart = pages.reach_chart(pages.curves(data)[0])
+        title = f"{start:%Y-%m-%d %H:%M}: {pages.headline(data)}"
+        self.folds.append(report.Fold(title, [chart], [pages.reach_table(data)]))
 
     def page(self) -> str:
         """The report."""

@@ -178,7 +178,7 @@ class Windows(Sequence[Window]):
 
     def _repr_html_(self) -> str:
         """For notebooks: the trend, and a table of all windows."""
-        from sketchstream.kinds.profile.estimate.result import shown
+        from sketchstream.charts import shown
         from sketchstream.kinds.profile.show import pages
 
         rows = [one.numbers(tuple(pages.TREND)) for one in self]

@@ -23,6 +23,7 @@ SERIES = [
     charts.Series("distinct", np.array([9.0, 8.0]), np.array([8.0, 7.0]), np.array([10.0, 9.0]), np.array([9.0, 8.5])),
     charts.Series("2+", np.array([4.0, 3.0]), np.array([3.0, 2.0]), np.array([5.0, 4.0])),
 ]
+HEAT = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 
 
 def drawn() -> list[charts.Chart]:
@@ -30,6 +31,10 @@ def drawn() -> list[charts.Chart]:
         charts.reach_chart(REACH, "left", "items <at> least", "caption & more"),
         charts.exact_chart(charts.Curve(*(np.arange(1, 5),) * 4), "middle", "items", "caption"),
         charts.series_chart(SERIES, ("Jan", "Feb"), "right", "aircraft", "caption"),
+        charts.series_chart(SERIES, ("Jan", "Feb"), "wide", "aircraft", "caption", wide=True),
+        charts.bar_chart(charts.Bars(["<a>", "b"], *np.array([[3.0, 1.0], [2.0, -1.0], [4.0, 3.0]])), "bars", "n", "c"),
+        charts.heat_chart(charts.Grid(["x", "y"], ["u", "v", "w"], *(HEAT,) * 3), "heat", ("rows", "columns"), "c"),
+        charts.band_chart(charts.Bars(["4", "9"], *np.array([[-3.0, 1.0]] * 3)), "line", "days", "c"),
     ]
 
 
@@ -47,12 +52,50 @@ def test_pictures_are_images_and_equal_for_equal_input() -> None:
 def test_charts_take_their_colors_from_the_page_and_say_what_they_show() -> None:
     for chart in drawn():
         assert chart.svg.startswith('<svg role="img" aria-label="')
-        colors = set(re.findall(r"(?:fill|stroke|color): ?([^;\"]+)", chart.svg))
+        colors = set(re.findall(r"(?:fill|stroke)=\"([^\"]+)", chart.svg))
+        assert "var(--ink)" in colors
         assert not [color for color in colors if color.startswith("#")], colors
         defined = set(re.findall(r"(--[a-z]+):", report.page("title", (), ())))
         assert {color[4:-1] for color in colors if color.startswith("var(")} <= defined
     assert "k = 1: 900, k = 2: 877" in drawn()[0].svg
     assert "distinct: 8 to 9." in drawn()[2].svg
+
+
+def test_charts_need_no_inline_style_and_say_each_number_where_it_is_drawn() -> None:
+    for chart in drawn():
+        assert "style" not in chart.svg
+        assert chart.points
+        assert all(0 <= point.x <= 1 and 0 <= point.y <= 1 for point in chart.points)
+    reach, _, series, _, bars, heat, line = drawn()
+    assert reach.points[0].text == "1 times or more: 900, 95% interval 880 to 920"
+    assert [point.text for point in series.points[:2]] == [
+        "Jan, distinct: 9, 95% interval 8 to 10",
+        "Feb, distinct: 8, 95% interval 7 to 9",
+    ]
+    assert [point.y for point in bars.points] == sorted(point.y for point in bars.points), "the first bar is on top"
+    assert [point.text for point in heat.points] == [
+        f"{row}, {column}: {value}" for row, column, value in zip("xxxyyy", "uvwuvw", range(1, 7), strict=True)
+    ]
+    assert line.points[0].x < line.points[1].x
+    assert line.points[0].y > line.points[1].y, "negative numbers are below"
+    # x of the first point of the curve, in the units of the picture
+    path = re.search(r'd="M ([\d.]+) ([\d.]+)[^"]*"[^>]*stroke="var\(--blue\)" stroke-width="1.8"', reach.svg)
+    assert path
+    width, height = map(float, re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', reach.svg).groups())  # type: ignore[union-attr]
+    assert (reach.points[0].x, reach.points[0].y) == pytest.approx(
+        (float(path[1]) / width, float(path[2]) / height), abs=1e-3
+    )
+
+
+def test_windows_without_a_number_are_gaps_and_incomplete_ones_say_so() -> None:
+    value = np.array([1.0, np.nan, 3.0])
+    one = charts.Series("", value, value - 1, value + 1, firm=np.array([True, True, False]))
+    chart = charts.series_chart([one], ("Jan", "Feb", "Mar"), "t", "items", "c")
+    assert [point.text for point in chart.points] == [
+        "Jan: 1, 95% interval 0 to 2",
+        "Mar: 3, 95% interval 2 to 4 (not complete)",
+    ]
+    assert "nan" not in chart.svg.lower()
 
 
 class Page(HTMLParser):
@@ -103,7 +146,7 @@ def test_page_needs_no_other_file_and_no_other_host() -> None:
     ]
     text = report.page("Title <1>", ("lead & more",), sections, "foot", "mind <this>")
     page = needs_nothing_else(text)
-    assert page.tags.count("svg") == 3
+    assert page.tags.count("svg") == 7
     assert "Title &lt;1&gt;" in text
     assert "&lt;script&gt;" in text
     assert "A &lt;b&gt;paragraph&lt;/b&gt;." in text

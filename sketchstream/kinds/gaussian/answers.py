@@ -289,7 +289,7 @@ class GaussianEstimate:
         figure = charts.notebook_figure(7.0, 1.2 + 0.26 * len(ranked))
         value, low, high = np.array([(one.value, one.low, one.high) for one in ranked]).T
         title = f"The {len(ranked)} largest of {len(self._state):,} counts, {LEVEL:.0%} intervals for all of them"
-        charts.draw_bars(figure, title, [_named(one) for one in ranked], value, low, high, "counts")
+        charts.draw_bars(figure, title, charts.Bars([_named(one) for one in ranked], value, low, high), "counts")
         if path is not None:
             figure.savefig(path, dpi=130)
         return figure

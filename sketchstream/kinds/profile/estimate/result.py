@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
+from sketchstream.charts import shown
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends, normal_quantile
@@ -64,17 +65,6 @@ class Estimate:
     def _repr_html_(self) -> str:
         """For notebooks."""
         return f"<b>{shown(self.value)}</b> [{shown(self.low)}, {shown(self.high)}]"
-
-
-def shown(value: float) -> str:
-    """A number for people: thousands separated, four digits for small ones, 0 for what is next to nothing."""
-    if not math.isfinite(value):
-        return str(value)
-    if abs(value) < 1e-6:
-        return "0"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def to_arrow(profile: Profile) -> pa.Table:
 
 def rows(profile: Profile) -> list[tuple[str, str, str, str]]:
     """What a person wants to see first: name, estimate, low, high."""
-    from sketchstream.kinds.profile.estimate.result import shown
+    from sketchstream.charts import shown
 
     n = profile.max_count
     wanted = [(TITLES[name], profile.interval(name)) for name in SCALARS]

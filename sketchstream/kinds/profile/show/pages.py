@@ -1,22 +1,24 @@
 """A profile as parts of a page: curves, tables, a headline; and as a card for notebooks.
 
-In: a `Profile`. Out: charts and tables of `sketchstream.charts` and `sketchstream.report`, HTML. Touches: nothing.
+In: plain data with the keys of the command line's JSON, or a `Profile`. Out: charts and tables of `sketchstream.charts`
+and `sketchstream.report`, HTML. Touches: nothing. Reports, notebooks and the service's page show the same ones.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream import charts, report
 from sketchstream.cards import drawn
-from sketchstream.kinds.profile.estimate.result import Estimate, shown
+from sketchstream.charts import shown
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate.result import Estimate, Profile
 
 LISTED: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 BARS: Final = 12
@@ -25,21 +27,50 @@ SHORTEST: Final = 5
 """The reach is drawn up to this count at least, and up to the last count with `SEEN` items."""
 SEEN: Final = 0.5
 POINTS: Final = 200
+Number = Mapping[str, float | None]
+"""A value, and the ends of its interval: both None where intervals do not hold, an end None where there is none."""
 
 
-def curves(profile: Profile, intervals: bool = True) -> tuple[charts.Curve, charts.Curve]:
+def find(data: Mapping[str, Any], name: str) -> Number | None:
+    """A number of a profile by the name that `Profile.interval` knows it by; None where the data have none.
+
+    Args:
+        data: with the keys of the command line's JSON.
+        name: such as "distinct", "at_least.3", "exactly.1" or "quantile.0.9".
+    """
+    group, dot, key = name.partition(".")
+    if not dot:
+        found = data.get(name)
+        return found if isinstance(found, dict) and "value" in found else None
+    one: Number | None = data.get("quantiles" if group == "quantile" else group, {}).get(key)
+    return one
+
+
+def interval(one: Number) -> str:
+    """The interval of a number in words; a dash where none holds."""
+    low, high = one["low"], one["high"]
+    if low is None:
+        return "-"
+    return f"{shown(low)} to {shown(high)}" if high is not None and math.isfinite(high) else f"{shown(low)} or more"
+
+
+def curves(data: Mapping[str, Any]) -> tuple[charts.Curve, charts.Curve]:
     """The k+ curve up to where nothing more is to be seen, and the numbers of small counts.
 
     Args:
-        profile: what was reconstructed.
-        intervals: False: the ends are the values.
+        data: with the keys of the command line's JSON.
     """
-    seen = np.flatnonzero(profile.counts[1:] >= SEEN)
-    far = min(max(int(seen.max(initial=0)) + 1, SHORTEST), profile.max_count)
-    ks = np.unique(np.geomspace(1, far, POINTS).round().astype(np.int64))
-    reach = _curve(ks, [(one.value, one.low, one.high) for one in map(profile.at_least, ks.tolist())], intervals)
-    ts = np.arange(1, min(BARS, profile.max_count) + 1)
-    return reach, _curve(ts, np.column_stack([profile.counts, profile.interval("counts")])[ts], intervals)
+    counts, reach = np.array(data["counts"], np.float64), data["at_least"]
+    seen = np.flatnonzero(counts[1:] >= SEEN)
+    far = min(max(int(seen.max(initial=0)) + 1, SHORTEST), data["max_count"])
+    known = np.array([int(k) for k in reach], np.int64)
+    wanted = np.geomspace(1, max(far, 1), POINTS).round().astype(np.int64)
+    ks = known[known <= far] if far <= POINTS // 4 else np.intersect1d(wanted, known)
+    ts = np.arange(1, min(BARS, data["max_count"]) + 1)
+    return (
+        _curve(ks, [reach[str(k)] for k in ks]),
+        _curve(ts, [data["exactly"][str(t)] for t in ts]),
+    )
 
 
 def reach_chart(reach: charts.Curve) -> charts.Chart:
@@ -62,34 +93,46 @@ def exact_chart(exact: charts.Curve) -> charts.Chart:
     )
 
 
-def headline(profile: Profile, intervals: bool = True) -> str:
+def headline(data: Mapping[str, Any]) -> str:
     """The most important numbers in a sentence."""
-    distinct = profile.distinct
-    ends = f" (95% interval {distinct.low:,.0f} to {distinct.high:,.0f})" if intervals else ""
-    again = profile.at_least(2).value if profile.max_count >= 1 else 0.0
-    share = f"; {again / distinct.value:.0%} of them more than once" if distinct.value >= 1 else ""
-    return f"About {distinct.value:,.0f} distinct items were counted{ends}{share}."
+    distinct = data["distinct"]
+    ends = "" if distinct["low"] is None else f" (95% interval {distinct['low']:,.0f} to {distinct['high']:,.0f})"
+    again = find(data, "at_least.2")
+    share = ""
+    if again is not None and again["value"] is not None and distinct["value"] >= 1:
+        share = f"; {again['value'] / distinct['value']:.0%} of them more than once"
+    return f"About {distinct['value']:,.0f} distinct items were counted{ends}{share}."
 
 
-def reach_table(profile: Profile, intervals: bool = True) -> report.Table:
+def reach_table(data: Mapping[str, Any]) -> report.Table:
     """k+ numbers with shares."""
-    items = profile.distinct.value
+    items = data["distinct"]["value"]
     rows = []
     for k in LISTED:
-        if k > profile.max_count:
+        if k > data["max_count"]:
             break
-        one = profile.at_least(k)
-        share = f"{one.value / items:.1%}" if items > 0 else "-"
+        one = data["at_least"][str(k)]
+        share = f"{one['value'] / items:.1%}" if items > 0 else "-"
         name = "at least once" if k == 1 else f"{k} times or more"
-        rows.append((name, f"{one.value:,.0f}", f"{one.low:,.0f} to {one.high:,.0f}" if intervals else "-", share))
-        if one.value < SEEN:  # nothing more to see
+        ends = "-" if one["low"] is None else f"{one['low']:,.0f} to {one['high']:,.0f}"
+        rows.append((name, f"{one['value']:,.0f}", ends, share))
+        if one["value"] < SEEN:  # nothing more to see
             break
     return report.Table("Items by how often they were counted", ("counted", "items", "95% interval", "share"), rows)
 
 
-def other_table(profile: Profile, intervals: bool = True) -> report.Table:
-    """Everything that is not a k+ number."""
-    titles = {
+def exact_table(data: Mapping[str, Any]) -> report.Table:
+    """Numbers of items with small counts."""
+    rows = []
+    for k in range(1, min(BARS, data["max_count"]) + 1):
+        one = data["exactly"][str(k)]
+        rows.append(("once" if k == 1 else f"{k} times", shown(one["value"]), interval(one)))
+    return report.Table("Items by their exact count", ("counted exactly", "items", "95% interval"), rows)
+
+
+def other_titles(max_count: int) -> dict[str, str]:
+    """What every number is that is not a k+ number, by name."""
+    return {
         "total": "events",
         "mean": "events for each item, on average",
         "one_hit_ratio": "share of items with one event only",
@@ -98,12 +141,17 @@ def other_table(profile: Profile, intervals: bool = True) -> report.Table:
         "quantile.0.5": "half of the items have at most so many events",
         "quantile.0.9": "90% of the items have at most so many",
         "quantile.0.99": "99% of the items have at most so many",
-        "above": f"share of items with more than {profile.max_count:,}",
+        "above": f"share of items with more than {max_count:,}",
     }
+
+
+def other_table(data: Mapping[str, Any]) -> report.Table:
+    """Everything that is not a k+ number."""
     rows = []
-    for name, title in titles.items():
-        one = profile.interval(name)
-        rows.append((title, shown(one.value), f"{shown(one.low)} to {shown(one.high)}" if intervals else "-"))
+    for name, title in other_titles(data["max_count"]).items():
+        one = find(data, name)
+        if one is not None and one["value"] is not None:
+            rows.append((title, shown(one["value"]), interval(one)))
     return report.Table("What follows from it", ("number", "estimate", "95% interval"), rows)
 
 
@@ -145,20 +193,33 @@ def card(profile: Profile) -> str:
     """The profile in the output of a notebook's cell: k+ numbers, their curve, one line of guarantee."""
     from sketchstream.privacy.guarantee import summary
 
-    said = profile.guarantee
+    data, said = profile.to_dict(), profile.guarantee
     note = ""
     if said is not None:
         looked = said["published_and_one_copy"]
         note = summary(said["unit"], said["published"], looked, no_privacy=said["no_privacy"])
     return report.card(
-        headline(profile),
-        tables=[reach_table(profile)],
-        charts=drawn(lambda: [reach_chart(curves(profile)[0])]),
+        headline(data),
+        tables=[reach_table(data)],
+        charts=drawn(lambda: [reach_chart(curves(data)[0])]),
         note=note,
     )
 
 
-def _curve(k: npt.NDArray[np.int64], rows: npt.ArrayLike, intervals: bool) -> charts.Curve:
-    """(n, 3) values, low and high ends as a curve; without intervals the ends are the values."""
-    value, low, high = np.asarray(rows, np.float64).T
-    return charts.Curve(k, value, low, high) if intervals else charts.Curve(k, value, value, value)
+def _curve(k: npt.NDArray[np.int64], found: Sequence[Number]) -> charts.Curve:
+    """Numbers as a curve; without intervals the ends are the values."""
+    value, low, high = ends(found)
+    return charts.Curve(k, value, low, high)
+
+
+def ends(found: Sequence[Number | None]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:
+    """Numbers as values, low and high ends, for charts.
+
+    Not-a-number where there is no number; where an end is missing, it is the value.
+    """
+    table = np.full((len(found), 3), np.nan)
+    for at, one in enumerate(found):
+        if one is not None and one["value"] is not None:
+            table[at] = [one["value"], *(one["value"] if end is None else end for end in (one["low"], one["high"]))]
+    table = np.where(np.isinf(table), table[:, :1], table)
+    return table[:, 0], table[:, 1], table[:, 2]

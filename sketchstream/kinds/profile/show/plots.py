@@ -34,7 +34,7 @@ def plot(profile: Profile, path: Path | None = None, truth: Floats | None = None
 
 def curves(profile: Profile, truth: Floats | None = None) -> tuple[charts.Curve, charts.Curve]:
     """The k+ curve and the numbers of small counts, with what is true of them."""
-    reach, exact = pages.curves(profile)
+    reach, exact = pages.curves(profile.to_dict())
     if truth is None:
         return reach, exact
     real = np.append(truth, np.zeros(profile.max_count))
