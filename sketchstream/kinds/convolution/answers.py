@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.convolution.filters import Filter
 from sketchstream.kinds.convolution.group import Floats
-from sketchstream.kinds.convolution.quantiles import laplace_half_widths
+from sketchstream.kinds.convolution.quantiles import Term, laplace_half_widths
 from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer, laplace_variance
 
 LEVEL: Final = 0.95
@@ -37,6 +37,8 @@ class Answers:
         stderr: (n,) float64, standard deviation of the noise in each value.
         partial: (n,) bool, answers that cover less than their filter says: a window that has not filled yet.
         labels: for marginals the column values of each answer.
+        start_ms: of the first position, ms since 1970; None where positions are no times.
+        before: the noise of the window before, in the first answers; None where they were not completed with it.
     """
 
     spec: ConvolutionSpec = field(repr=False)
@@ -47,6 +49,8 @@ class Answers:
     stderr: Floats = field(repr=False)
     partial: npt.NDArray[np.bool_] = field(repr=False)
     labels: tuple[dict[str, int | str], ...] | None = field(default=None, repr=False)
+    start_ms: int | None = None
+    before: Term | None = field(default=None, repr=False)
 
     @property
     def filter(self) -> Filter:
@@ -75,8 +79,29 @@ class Answers:
 
             half = float(ndtri((1 + level) / 2)) * self.stderr
         else:
-            half = laplace_half_widths(self.spec, self.place, self.layers, self.positions, self.stderr, level)
+            own = Term(self.layers, self.positions, self.spec.length)
+            half = laplace_half_widths(self.spec, self.place, [own], self.stderr, level)
+            if self.before is not None:
+                first = len(self.before.positions)
+                both = [Term(self.layers, self.positions[:first], self.spec.length), self.before]
+                half[:first] = laplace_half_widths(self.spec, self.place, both, self.stderr[:first], level)
         return self.values - half, self.values + half
+
+    @property
+    def starts(self) -> npt.NDArray[np.int64] | None:
+        """(n,) ms since 1970 at which each position begins; None where positions are no times."""
+        if self.start_ms is None or self.spec.step_ms is None:
+            return None
+        return self.start_ms + self.positions * self.spec.step_ms
+
+    @property
+    def times(self) -> list[str] | None:
+        """When each position begins, RFC 3339 in UTC; None where positions are no times."""
+        if self.starts is None:
+            return None
+        whole = not np.any(self.starts % 1000)
+        found = self.starts.astype("datetime64[ms]").astype("datetime64[s]" if whole else "datetime64[ms]")
+        return [str(one) for one in np.datetime_as_string(found, timezone="UTC").tolist()]
 
     def autocovariance(self, lags: int) -> Floats:
         """(lags + 1,) float64, covariance of the noise of two answers by how far apart they are.
@@ -108,10 +133,12 @@ class Answers:
     def rows(self, level: float = LEVEL) -> list[dict[str, Any]]:
         """Flat table rows: filter, position or column values, value, stderr, lower, upper, partial."""
         low, high = self.interval(level)
-        out = []
+        out, times = [], self.times
         for i in range(len(self.values)):
             row: dict[str, Any] = {"filter": self.filter.name}
             row |= {"position": int(self.positions[i])} if self.labels is None else self.labels[i]
+            if times is not None:
+                row["time"] = times[i]
             row |= {
                 "value": float(self.values[i]),
                 "stderr": float(self.stderr[i]),
@@ -140,6 +167,8 @@ class Answers:
         }
         if self.labels is not None:
             out["labels"] = [dict(one) for one in self.labels]
+        if (times := self.times) is not None:
+            out["times"] = times
         return out
 
     def text(self, limit: int = 20) -> str:
@@ -150,21 +179,32 @@ class Answers:
         """
         lines = [f"{self.filter.name}: {len(self.values)} answers, standard error {math.sqrt(self.mse):.4g}"]
         for row in self.rows()[:limit]:
-            where = row["position"] if self.labels is None else ", ".join(f"{k}={row[k]}" for k in self.labels[0])
+            where = row.get("time", row.get("position"))
+            if self.labels is not None:
+                where = ", ".join(f"{k}={row[k]}" for k in self.labels[0])
             mark = "  (partial)" if row["partial"] else ""
-            lines.append(f"{where!s:>16}  {row['value']:14.2f}  [{row['lower']:.2f}, {row['upper']:.2f}]{mark}")
+            lines.append(f"{where!s:>20}  {row['value']:14.2f}  [{row['lower']:.2f}, {row['upper']:.2f}]{mark}")
         if len(self.values) > limit:
             lines.append(f"... and {len(self.values) - limit} more")
         return "\n".join(lines)
 
 
-def answers(spec: ConvolutionSpec, layers: Sequence[Layer], state: npt.NDArray[np.int64]) -> tuple[Answers, ...]:
+def answers(
+    spec: ConvolutionSpec,
+    layers: Sequence[Layer],
+    state: npt.NDArray[np.int64],
+    *,
+    length: int | None = None,
+    start_ms: int | None = None,
+) -> tuple[Answers, ...]:
     """All filters' answers from a published state.
 
     Args:
         spec: the specification.
         layers: every layer in the state: one for each merged part, and the fresh one of a release or seal.
         state: (size,) int64, published.
+        length: positions that the window has, where it is shorter than the longest one; default all.
+        start_ms: of the first position, where positions are times.
 
     Raises:
         EstimateError: no layers, or a state of another size.
@@ -177,6 +217,7 @@ def answers(spec: ConvolutionSpec, layers: Sequence[Layer], state: npt.NDArray[n
     for place, one in enumerate(spec.filters):
         values = decode(spec, state, place)
         positions, labels = _asked(spec, one)
+        positions = positions[positions < (spec.length if length is None else length)]
         out.append(
             Answers(
                 spec,
@@ -187,6 +228,7 @@ def answers(spec: ConvolutionSpec, layers: Sequence[Layer], state: npt.NDArray[n
                 standard_errors(spec, place, kept)[positions],
                 (positions < one.partial) & (spec.mode == "linear") & (spec.origin == 0),
                 labels,
+                start_ms,
             )
         )
     return tuple(out)
@@ -247,56 +289,6 @@ def closed_values(spec: ConvolutionSpec, state: npt.NDArray[np.int64], first: in
     backwards = coefficients[::-1]
     out = [math.fsum((padded[k : k + width] * backwards).tolist()) / spec.grid for k in range(first, stop)]
     return np.array(out, np.float64)
-
-
-def joined(previous: Answers, tail: Floats, current: Answers) -> Answers:
-    """The first answers of a series completed with the end of the series before it.
-
-    Args:
-        previous: the same filter's answers of the window before.
-        tail: `tail_of` the window before.
-        current: answers of this window, the first of them partial.
-
-    Returns:
-        Answers none of which is partial; the completed ones hold the noise of both windows.
-
-    Raises:
-        EstimateError: the two are not answers of one spec and filter.
-    """
-    if previous.spec != current.spec or previous.place != current.place or current.spec.mode != "linear":
-        msg = "joined needs two windows of the same spec, filter and mode 'linear'"
-        raise EstimateError(msg)
-    lags = len(tail)
-    values, stderr = current.values.copy(), current.stderr.copy()
-    values[:lags] += tail[: len(values)]
-    energy = _tail_errors(previous, lags)
-    stderr[:lags] = np.hypot(stderr[:lags], energy[: len(values)])
-    return Answers(
-        current.spec,
-        current.place,
-        current.layers + previous.layers if current.spec.noise != "counts" else current.layers,
-        current.positions,
-        values,
-        stderr,
-        np.zeros(len(values), np.bool_),
-    )
-
-
-def tail_of(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0) -> Floats:
-    """(lags - 1,) float64, what the positions of a window add to the first answers of the next one."""
-    lags = len(spec.filters[place]) - 1
-    return decode(spec, state, place)[spec.length : spec.length + lags]
-
-
-def _tail_errors(previous: Answers, lags: int) -> Floats:
-    """Standard errors of a tail."""
-    spec = previous.spec
-    if spec.noise != "counts":
-        return np.full(lags, math.sqrt(float(spec.mse(previous.layers)[previous.place])))
-    variance = sum(laplace_variance(spec.count_epsilon(layer)) for layer in previous.layers)
-    squares = spec.filters[previous.place].coefficients ** 2
-    out: Floats = np.sqrt(variance * np.cumsum(squares[:0:-1])[::-1])
-    return out
 
 
 def _asked(spec: ConvolutionSpec, one: Filter) -> tuple[npt.NDArray[np.int64], tuple[dict[str, int | str], ...] | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
@@ -25,27 +26,36 @@ DISTINCT: Final = 4096
 """Most different laws that are inverted."""
 
 
+@dataclass(frozen=True)
+class Term:
+    """One window's share in some answers.
+
+    Args:
+        layers: the layers of noise in its state.
+        positions: (n,) where the answers lie on its axis; beyond its end for what it adds to the window after it.
+        length: positions that the window has.
+    """
+
+    layers: Sequence[Layer]
+    positions: npt.NDArray[np.int64]
+    length: int
+
+
 def laplace_half_widths(
-    spec: ConvolutionSpec,
-    place: int,
-    layers: Sequence[Layer],
-    positions: npt.NDArray[np.int64],
-    stderr: Floats,
-    level: float,
+    spec: ConvolutionSpec, place: int, terms: Sequence[Term], stderr: Floats, level: float
 ) -> Floats:
     """(n,) half widths of central intervals for the Laplace kinds.
 
     Args:
         spec: of noise "laplace", "laplace_pure" or "counts".
         place: number of the filter.
-        layers: the layers in the answers.
-        positions: (n,) positions of the answers.
+        terms: the windows whose noise is in the answers, each with its n positions.
         stderr: (n,) their standard errors.
         level: coverage.
     """
     if spec.noise == "counts":
-        return _counts(spec, place, layers, positions, stderr, level)
-    return _spectral(spec, place, layers, positions, stderr, level)
+        return _counts(spec, place, terms, level)
+    return _spectral(spec, place, terms, stderr, level)
 
 
 def normal_half_width(level: float, excess: Floats) -> Floats:
@@ -56,67 +66,64 @@ def normal_half_width(level: float, excess: Floats) -> Floats:
     return z + excess * (z**3 - 3 * z) / 24
 
 
-def _counts(
-    spec: ConvolutionSpec,
-    place: int,
-    layers: Sequence[Layer],
-    positions: npt.NDArray[np.int64],
-    stderr: Floats,
-    level: float,
-) -> Floats:
+def _counts(spec: ConvolutionSpec, place: int, terms: Sequence[Term], level: float) -> Floats:
     """Sums of discrete Laplace draws times the filter's coefficients."""
     coefficients = spec.filters[place].coefficients
     used = coefficients[coefficients != 0]
     step = float(np.min(np.abs(used)))
     ratios = np.rint(used / step)
     lattice = step if np.allclose(used / step, ratios, rtol=1e-12, atol=0) else 0.0
-    epsilons = [spec.count_epsilon(layer) for layer in layers]
-    out = np.empty(len(positions))
-    known: dict[tuple[int, int], float] = {}
-    width = len(coefficients)
-    for i, position in enumerate(positions.tolist()):
-        if spec.mode == "linear":
-            k = position + spec.origin
-            start, stop = max(0, k - spec.length + 1), min(k, width - 1) + 1
-        else:
-            start, stop = 0, width
-        key = (start, stop)
+    epsilons = [[spec.count_epsilon(layer) for layer in term.layers] for term in terms]
+    out = np.empty(len(terms[0].positions))
+    known: dict[tuple[tuple[int, int], ...], float] = {}
+    for i, places in enumerate(zip(*(term.positions.tolist() for term in terms), strict=True)):
+        key = tuple(_lags(spec, place, at, term.length) for at, term in zip(places, terms, strict=True))
         if key not in known:
-            part = coefficients[start:stop]
-            part = part[part != 0]
-            terms = len(part) * len(layers)
-            if terms == 0:
+            parts = [coefficients[start:stop] for start, stop in key]
+            sums = [(part[part != 0], one) for part, own in zip(parts, epsilons, strict=True) for one in own]
+            number = sum(len(part) for part, _ in sums)
+            if number == 0:
                 known[key] = 0.0
-            elif lattice and terms <= FEW and len(known) < DISTINCT:
-                known[key] = lattice * _lattice_radius(np.rint(part / lattice), epsilons, level)
+            elif lattice and number <= FEW and len(known) < DISTINCT:
+                known[key] = lattice * _lattice_radius([(np.rint(c / lattice), one) for c, one in sums], level)
             else:
-                known[key] = _by_kurtosis(part, epsilons, level, lattice)
+                known[key] = _by_kurtosis(sums, level, lattice)
         out[i] = known[key]
-    return np.maximum(out, 0 * stderr)
+    return out
 
 
-def _lattice_radius(coefficients: Floats, epsilons: Sequence[Fraction], level: float) -> int:
+def _lags(spec: ConvolutionSpec, place: int, position: int, length: int) -> tuple[int, int]:
+    """[start, stop) of the coefficients of an answer that fall on positions of a window of this length."""
+    width = len(spec.filters[place])
+    if spec.mode != "linear":
+        return 0, width
+    k = position + spec.origin
+    stop = min(k, width - 1) + 1
+    return min(max(0, k - length + 1), stop), stop
+
+
+def _lattice_radius(sums: Sequence[tuple[Floats, Fraction]], level: float) -> int:
     """Smallest r with Pr[|S| <= r] >= level, S a sum of whole multiples of discrete Laplace draws."""
-    deviation = math.sqrt(sum(float(np.sum(coefficients**2)) * _moments(one)[0] for one in epsilons))
+    deviation = math.sqrt(sum(float(np.sum(part**2)) * _moments(one)[0] for part, one in sums))
     size = 1 << max(6, math.ceil(math.log2(60 * deviation + 60)))
     turn = 2 * math.pi * np.arange(size) / size
     transform = np.ones(size)
-    for epsilon in epsilons:
+    for part, epsilon in sums:
         a = math.exp(-float(epsilon))
-        for coefficient, count in zip(*np.unique(np.abs(coefficients), return_counts=True), strict=True):
+        for coefficient, count in zip(*np.unique(np.abs(part), return_counts=True), strict=True):
             transform *= ((1 - a) ** 2 / ((1 - a) ** 2 + 4 * a * np.sin(coefficient * turn / 2) ** 2)) ** count
     mass = np.fft.ifft(transform).real
     within = mass[0] + 2 * np.cumsum(np.concatenate([[0.0], mass[1 : size // 2]]))
     return int(np.searchsorted(within, level - 1e-12))
 
 
-def _by_kurtosis(coefficients: Floats, epsilons: Sequence[Fraction], level: float, lattice: float) -> float:
+def _by_kurtosis(sums: Sequence[tuple[Floats, Fraction]], level: float, lattice: float) -> float:
     """A half width for many terms, rounded up to the lattice that the noise lies on."""
     variance = fourth = 0.0
-    for epsilon in epsilons:
+    for part, epsilon in sums:
         second, excess = _moments(epsilon)
-        variance += second * float(np.sum(coefficients**2))
-        fourth += excess * second**2 * float(np.sum(coefficients**4))
+        variance += second * float(np.sum(part**2))
+        fourth += excess * second**2 * float(np.sum(part**4))
     half = float(normal_half_width(level, np.array(fourth / variance**2))) * math.sqrt(variance)
     return lattice * math.ceil(half / lattice - 0.5) if lattice else half
 
@@ -127,42 +134,22 @@ def _moments(epsilon: Fraction) -> tuple[float, float]:
     return variance, 3 + 1 / variance
 
 
-def _spectral(
-    spec: ConvolutionSpec,
-    place: int,
-    layers: Sequence[Layer],
-    positions: npt.NDArray[np.int64],
-    stderr: Floats,
-    level: float,
-) -> Floats:
+def _spectral(spec: ConvolutionSpec, place: int, terms: Sequence[Term], stderr: Floats, level: float) -> Floats:
     """Sums of Laplace draws in the spectrum."""
     held = Coordinates.of(spec.group, spec.shape.kept)
     magnitude = np.abs(spec.spectrum.eigenvalues[place])
-    scales2 = [spec.scales2(layer) for layer in layers]
     root = 1 / math.sqrt(spec.group.size)
-    if held.size * len(layers) > FEW:
+    if held.size * sum(len(term.layers) for term in terms) > FEW:
         # The mean over phases of cos^4 + sin^4 is 3/4; many terms leave little of the excess.
         fourth = variance = 0.0
-        for scale2 in scales2:
+        for scale2 in (spec.scales2(layer) for term in terms for layer in term.layers):
             single = (magnitude * root)[held.singles] ** 2 * scale2[held.singles]
             pair = 2 * (magnitude * root)[held.pairs] ** 2 * scale2[held.pairs]
             variance += 2 * float(single.sum() + pair.sum())
             fourth += 12 * float(np.sum(single**2) + 0.75 * np.sum(pair**2))
         out: Floats = normal_half_width(level, np.array(fourth / variance**2)) * stderr
         return out
-    angle = phases(held, positions) * (2 * math.pi / spec.group.period)
-    turned = np.angle(spec.spectrum.eigenvalues[place])[held.pairs]
-    pair_size = magnitude[held.pairs] * root * math.sqrt(2)
-    coefficients = np.concatenate(
-        [
-            np.broadcast_to(magnitude[held.singles] * root, (len(positions), len(held.singles))),
-            np.abs(pair_size * np.cos(angle + turned)),
-            np.abs(pair_size * np.sin(angle + turned)),
-        ],
-        axis=1,
-    )
-    by_word = [np.sqrt(held.spread(scale2).astype(np.float64)) for scale2 in scales2]
-    every = np.concatenate([coefficients * one for one in by_word], axis=1)
+    every = np.concatenate([_multiples(spec, place, held, term) for term in terms], axis=1)
     deviation = np.sqrt(2 * np.sum(every**2, axis=1))
     shapes = np.round(np.sort(every / deviation[:, None], axis=1), 6)
     unique, which = np.unique(shapes, axis=0, return_inverse=True)
@@ -171,6 +158,25 @@ def _spectral(
         excess = 12 * np.sum(every**4, axis=1) / deviation**4
         return normal_half_width(level, excess) * stderr
     return np.array([_inverted(row, level) for row in unique])[which] * stderr
+
+
+def _multiples(spec: ConvolutionSpec, place: int, held: Coordinates, term: Term) -> Floats:
+    """(n, words) the scale of each word's noise in each answer."""
+    magnitude = np.abs(spec.spectrum.eigenvalues[place])
+    root = 1 / math.sqrt(spec.group.size)
+    angle = phases(held, term.positions) * (2 * math.pi / spec.group.period)
+    turned = np.angle(spec.spectrum.eigenvalues[place])[held.pairs]
+    pair_size = magnitude[held.pairs] * root * math.sqrt(2)
+    coefficients = np.concatenate(
+        [
+            np.broadcast_to(magnitude[held.singles] * root, (len(term.positions), len(held.singles))),
+            np.abs(pair_size * np.cos(angle + turned)),
+            np.abs(pair_size * np.sin(angle + turned)),
+        ],
+        axis=1,
+    )
+    by_word = [np.sqrt(held.spread(spec.scales2(layer)).astype(np.float64)) for layer in term.layers]
+    return np.concatenate([coefficients * one for one in by_word], axis=1)
 
 
 def _inverted(scales: Floats, level: float) -> float:

@@ -11,11 +11,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.convolution.answers import LEVEL, Answers, answers
+from sketchstream.kinds.convolution.joining import joined
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
     from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
     from sketchstream.published import Published
 
@@ -65,7 +71,8 @@ class Series:
     def columns(self) -> tuple[str, ...]:
         """Names of what a row may have: those of columns of a table only in rows of their marginals."""
         table = () if self.spec.columns is None else tuple(self.spec.columns.values)
-        return ("filter", *(table or ("position",)), "value", "stderr", "lower", "upper", "partial")
+        time = () if self.spec.step_ms is None else ("time",)
+        return ("filter", *(table or ("position", *time)), "value", "stderr", "lower", "upper", "partial")
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row for each answer."""
@@ -83,12 +90,54 @@ class Series:
             "guarantee": self.guarantee,
         }
 
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Every filter's answers as a line with the band of their intervals, or as bars where they are a table.
+
+        Args:
+            path: of a .png, .svg or .pdf file to write; None: none is written.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        from sketchstream import charts
+
+        figure = charts.notebook_figure(9.0, 0.4 + 2.6 * len(self.answers))
+        panels = figure.subplots(len(self.answers), 1, squeeze=False)[:, 0]
+        axis = "position" if self.spec.step_ms is None else "time, UTC"
+        for axes, one in zip(panels, self.answers, strict=True):
+            title = f"{one.filter.name}, {self.level:.0%} intervals"
+            if one.labels is not None:
+                names = [", ".join(map(str, label.values())) for label in one.labels]
+                charts.draw_columns(axes, title, names, one.values, one.interval(self.level), "")
+            else:
+                names = one.times or [f"{position}" for position in one.positions.tolist()]
+                names = [name.removesuffix(":00Z").replace("T", " ") for name in names]
+                charts.draw_band(axes, title, names, one.values, one.interval(self.level), axis)
+        if path is not None:
+            figure.savefig(path, dpi=130)
+        return figure
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what there is, and its errors."""
+        from sketchstream import report
+
+        rows = [(one.filter.name, f"{len(one.values):,}", f"{one.mse**0.5:,.4g}") for one in self.answers]
+        table = report.Table("Filters", ("filter", "answers", "standard error"), rows)
+        return report.card("Series", tables=[table])
+
     def __str__(self) -> str:
         """Short tables for people."""
         return "\n\n".join(one.text() for one in self.answers)
 
 
-def estimate(published: Published, *, method: str = "auto", name: str | None = None, level: float = LEVEL) -> Series:
+def estimate(
+    published: Published,
+    *,
+    method: str = "auto",
+    name: str | None = None,
+    level: float = LEVEL,
+    before: Published | None = None,
+) -> Series:
     """All filters' answers from what was published; parts are added up, and so is their noise.
 
     Args:
@@ -96,13 +145,36 @@ def estimate(published: Published, *, method: str = "auto", name: str | None = N
         method: "auto": the unbiased answers, the only ones.
         name: of one filter; default all.
         level: of intervals, above 0 and below 1.
+        before: what was published of the window before, of an equal spec: the first answers of filters that reach back
+            into it are completed with it, and hold the noise of both; default: they are partial.
 
     Raises:
-        EstimateError: another method, name or level.
+        EstimateError: another method, name or level, or a window that is not the one before.
     """
     if method != "auto":
         msg = f"kind 'convolution' has one method, 'auto', found {method!r:.40}"
         raise EstimateError(msg)
+    spec: ConvolutionSpec = published.spec
+    layers, state, window = _held(published)
+    start = None if window is None else window[0]
+    found = answers(spec, layers, state, length=spec.positions_of(window), start_ms=start)
+    if before is not None:
+        former, tail, earlier = _held(before)
+        consecutive = window is None or earlier is None or earlier[1] == window[0]
+        if before.spec.fingerprint != spec.fingerprint or not consecutive:
+            msg = "before must be the window that ends where this one begins, of an equal spec"
+            raise EstimateError(msg)
+        found = tuple(joined(one, tail, former, spec.positions_of(earlier)) for one in found)
+    made = Series(spec, found, level, published.guarantee().to_dict())
+    if name is not None:
+        made = Series(spec, (made[name],), level, made.guarantee)
+    for one in made.answers:
+        one.interval(level)  # refuses a level outside
+    return made
+
+
+def _held(published: Published) -> tuple[list[Layer], npt.NDArray[np.int64], tuple[int, int] | None]:
+    """All layers of what was published, the sum of its states, and its window."""
     parts: Any = getattr(published, "parts", (published,))
     spec, kind = published.spec, published.kind
     layers: list[Layer] = []
@@ -111,10 +183,6 @@ def estimate(published: Published, *, method: str = "auto", name: str | None = N
         cost = getattr(part, "cost", None)
         layers += [] if cost is None else [spec.layer_of(cost)]
     shown = [part.state if getattr(part, "cost", None) is None else part.noised for part in parts]
-    found = answers(spec, layers, np.sum(shown, axis=0, dtype=np.int64))
-    made = Series(spec, found, level, published.guarantee().to_dict())
-    if name is not None:
-        made = Series(spec, (made[name],), level, made.guarantee)
-    for one in made.answers:
-        one.interval(level)  # refuses a level outside
-    return made
+    windows = {part.origin.window for part in parts}
+    window = windows.pop() if len(windows) == 1 else None
+    return layers, np.sum(shown, axis=0, dtype=np.int64), window

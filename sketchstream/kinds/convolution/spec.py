@@ -125,6 +125,8 @@ class ConvolutionSpec:
         epsilon_publish: of the fresh noise; default as epsilon.
         delta_publish: of the fresh noise; default as delta.
         weights: weight of each filter's error in the choice of the noise; default 1.
+        step_ms: of a series whose positions are event times: milliseconds of one position from the start of its window
+            on; None: positions are whole numbers.
 
     Raises:
         SpecError: for anything that cannot be.
@@ -155,6 +157,7 @@ class ConvolutionSpec:
     epsilon_publish: Fraction
     delta_publish: Fraction
     weights: tuple[Fraction, ...]
+    step_ms: int | None
     grid: int
 
     kind = "convolution"
@@ -182,6 +185,7 @@ class ConvolutionSpec:
         epsilon_publish: Epsilon | None = None,
         delta_publish: Epsilon | None = None,
         weights: Sequence[Epsilon] | None = None,
+        step_ms: int | None = None,
     ) -> None:
         def put(**values: object) -> None:
             for name, value in values.items():
@@ -202,6 +206,10 @@ class ConvolutionSpec:
         put(publish=publish, intrusion=intrusion, capacity=whole(capacity, "capacity", 1, 1 << 61))
         self._put_unit(put, unit, max_weight, max_total)
         self._put_group(put, kernel, length, group, columns, mode, origin, layout)
+        put(step_ms=None if step_ms is None else whole(step_ms, "step_ms", 1, 1 << 40))
+        if step_ms is not None and self.mode != "linear":
+            msg = "step_ms is for series in mode 'linear': positions of groups and columns are no times"
+            raise SpecError(msg)
         given = [1] * len(self.filters) if weights is None else list(weights)
         shares = tuple(exact_rational(one, "weights must be positive numbers, one a filter") for one in given)
         if len(shares) != len(self.filters) or min(shares) <= 0:
@@ -362,6 +370,12 @@ class ConvolutionSpec:
                 f"(layout = 'time' or noise = 'counts'); found {', '.join(found)}"
             )
             raise SpecError(msg)
+
+    def positions_of(self, window: tuple[int, int] | None) -> int:
+        """Positions of a window [start, end), ms since 1970: `length` where positions are no times."""
+        if self.step_ms is None or window is None:
+            return self.length
+        return min(self.length, -(-(window[1] - window[0]) // self.step_ms))
 
     @property
     def bound(self) -> int:
@@ -674,6 +688,8 @@ class ConvolutionSpec:
             out["columns"] = [[name, listed] for name, listed in self.columns.to_dict().items()]
         if len(written) > 1:
             out["weights"] = [str(one) for one in self.weights]
+        if self.step_ms is not None:
+            out["step_ms"] = self.step_ms
         if self.max_weight is not None:
             out["max_weight"] = self.max_weight
         if self.max_total is not None:

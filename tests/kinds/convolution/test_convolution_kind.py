@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from sketchstream import kinds, wire
 from sketchstream.kinds.convolution import ConvolutionSpec, answers
 from sketchstream.kinds.convolution.group import Coordinates
 from sketchstream.kinds.convolution.verification import verified_delta
+from sketchstream.published import Origin
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6", "noise": "gaussian"}
 KIND = kinds.named("convolution")
@@ -226,6 +228,48 @@ def test_files_of_format_3_are_read_and_written_alike(name: str) -> None:
     assert sums == pytest.approx(EXPECTED[name]["sums"], rel=1e-9)
 
 
+HOUR = 3_600_000
+
+
+def test_positions_that_are_times_end_with_their_window(tmp_path: Path) -> None:
+    """A day of 23 hours has 23 answers, and its first ones can be completed with the day before."""
+    spec = ConvolutionSpec(["window:6", "sum"], 25, step_ms=HOUR, **GIVEN)
+    assert spec == ConvolutionSpec.from_dict(spec.to_dict())
+    days = [(0, 24 * HOUR), (24 * HOUR, 47 * HOUR), (47 * HOUR, 72 * HOUR)]
+    counts = [np.arange(hours) * 20 for hours in (24, 23, 25)]
+    sealed = []
+    for number, (window, truth) in enumerate(zip(days, counts, strict=True)):
+        origin = Origin(name="d", revision=0, window=window, partition=0, partitions=(1,))
+        parts = [ss.Sketch.create(spec, origin=replace(origin, partition=part, partitions=(2,))) for part in (0, 1)]
+        for part, sketch in enumerate(parts):
+            sketch.update(np.repeat(np.arange(len(truth)), truth)[part::2])
+        sealed.append(ss.merge([one.seal() for one in parts]) if number else ss.stack([one.seal() for one in parts]))
+    alone = [one.estimate() for one in sealed]
+    assert [len(one["sum"].values) for one in alone] == [24, 23, 25]
+    assert alone[1]["sum"].times is not None
+    assert alone[1]["sum"].times[0] == "1970-01-02T00:00:00Z"
+    assert alone[1].rows()[-1]["time"] == "1970-01-02T22:00:00Z"
+    series = np.concatenate(counts)
+    at = 0
+    for number in (1, 2):
+        whole = sealed[number].estimate(before=sealed[number - 1])
+        at += len(counts[number - 1])
+        moving = whole["window:6"]
+        truth = np.convolve(series, np.ones(6))[at : at + len(counts[number])]
+        assert np.abs(moving.values - truth).max() < 6 * moving.stderr.max()
+        assert not moving.partial.any()
+        assert moving.stderr[0] == pytest.approx(moving.stderr[-1] * math.sqrt(2))
+        assert moving.to_dict()["times"] == moving.times
+    with pytest.raises(ss.EstimateError, match="ends where"):
+        sealed[2].estimate(before=sealed[0])
+    alone[1].plot(tmp_path / "day.png")
+    assert (tmp_path / "day.png").read_bytes().startswith(b"\x89PNG")
+    assert "answers" in alone[1]._repr_html_()
+    for wrong in ({"mode": "circular", "kernel": np.ones(25)}, {"step_ms": 0}):
+        with pytest.raises(ss.SpecError, match="step_ms"):
+            ConvolutionSpec(**{"kernel": "sum", "length": 25, "step_ms": HOUR, **GIVEN, **wrong})
+
+
 def test_estimate_on_the_command_line(run: Run, tmp_path: Path) -> None:
     sketch = ss.Sketch.create(ConvolutionSpec("sum", 30, **GIVEN))
     sketch.update([3] * 400)
@@ -239,6 +283,9 @@ def test_estimate_on_the_command_line(run: Run, tmp_path: Path) -> None:
     data = json.loads(run("estimate", tmp_path / "s.sealed", "--format", "json").out)
     assert data["answers"][0]["positions"] == list(range(30))
     assert data["guarantee"]["measure"] == "mu2"
+    drawn = run("estimate", tmp_path / "s.sealed", "--plot", tmp_path / "s.svg")
+    assert drawn.code == 0, drawn.err
+    assert "<svg" in (tmp_path / "s.svg").read_text()
     refused = run("estimate", tmp_path / "s.sealed", "--top", "3")
     assert refused.code != 0
     assert "convolution" in refused.err

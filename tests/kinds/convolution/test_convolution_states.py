@@ -18,7 +18,6 @@ from sketchstream.kinds.convolution import (
     decode,
     joined,
     new_state,
-    tail_of,
 )
 from sketchstream.kinds.convolution.update import columns
 
@@ -177,23 +176,49 @@ def test_closed_positions_equal_the_final_answer(noise: Any, kernel: str) -> Non
     assert transcript == pytest.approx(decode(spec, state)[:16], abs=1e-9)
 
 
-def test_windows_are_joined_with_the_window_before() -> None:
-    for noise in ("gaussian", "counts"):
-        spec = spec_of("window:5", 20, noise=noise)
-        counts = np.random.default_rng(9).integers(0, 30, 40)
-        before, after = new_state(spec), new_state(spec)
-        Updater(spec).apply(before, np.repeat(np.arange(20), counts[:20]))
-        Updater(spec).apply(after, np.repeat(np.arange(20), counts[20:]))
-        (old,), (new,) = (answers(spec, [spec.layer()], state) for state in (before, after))
-        assert new.partial.tolist() == [True] * 4 + [False] * 16
-        whole = joined(old, tail_of(spec, before), new)
-        assert whole.values == pytest.approx(np.convolve(counts, np.ones(5))[20:40], abs=1e-6)
-        assert not whole.partial.any()
-        factor = 1.0 if noise == "counts" else np.sqrt(2)
-        assert whole.stderr[:4] == pytest.approx(np.full(4, new.stderr[10] * factor))
-        assert whole.stderr[4:] == pytest.approx(new.stderr[4:])
-        low, high = whole.interval()
-        assert np.all((high > low) & (whole.values >= low))
+@pytest.mark.parametrize("noise", ["gaussian", "counts"])
+@pytest.mark.parametrize("known", [20, 17, 3])
+def test_windows_are_joined_with_the_window_before(noise: Any, known: int) -> None:
+    """Also where the window before is shorter than the longest one, or shorter than the filter."""
+    spec = spec_of(["window:5", "sum"], 20, noise=noise)
+    counts = np.random.default_rng(9).integers(0, 30, known + 20)
+    before, after = new_state(spec), new_state(spec)
+    Updater(spec).apply(before, np.repeat(np.arange(known), counts[:known]))
+    Updater(spec).apply(after, np.repeat(np.arange(20), counts[known:]))
+    new, running = answers(spec, [spec.layer()], after)
+    assert new.partial.tolist() == [True] * 4 + [False] * 16
+    whole = joined(new, before, [spec.layer()], known)
+    assert whole.values == pytest.approx(np.convolve(counts, np.ones(5))[known : known + 20], abs=1e-6)
+    assert whole.partial.tolist() == [k < 4 - known for k in range(20)]
+    factor = np.sqrt(2) * np.ones(4)
+    if noise == "counts":
+        factor = np.sqrt(np.minimum(np.arange(1, 5) + known, 5) / 5)
+    assert whole.stderr[:4] == pytest.approx(new.stderr[10] * factor)
+    assert whole.stderr[4:] == pytest.approx(new.stderr[4:])
+    low, high = whole.interval()
+    assert np.all((high > low) & (whole.values >= low))
+    assert joined(running, before, [spec.layer()]) is running
+    with pytest.raises(EstimateError, match="completed before"):
+        joined(whole, before, [spec.layer()])
+
+
+@pytest.mark.parametrize("given", [{"noise": "counts"}, {"noise": "laplace_pure", "delta": 0}])
+@pytest.mark.parametrize("length", [12, 80])
+def test_joined_intervals_hold_where_noise_is_not_normal(given: dict[str, Any], length: int, seeded: Any) -> None:
+    """Both windows' draws are in the first answers: intervals hold them at their rate, and no narrower ones would."""
+    spec = spec_of("window:6", length, **given)
+    source, inside, narrow = seeded(5), [], []
+    for _ in range(400):
+        states = [new_state(spec) for _ in range(2)]
+        for state in states:
+            add_noise(spec, state, entropy=source)
+        (alone,) = answers(spec, [spec.layer()], states[1])
+        whole = joined(alone, states[0], [spec.layer()])
+        half = (whole.interval()[1] - whole.values)[:5]
+        inside.append(np.abs(whole.values[:5]) <= half)
+        narrow.append(np.abs(whole.values[:5]) <= (alone.interval()[1] - alone.values)[:5])
+    assert 0.92 < np.mean(inside) < 0.985
+    assert np.mean(narrow) < 0.93
 
 
 def test_standard_errors_of_merges_and_fresh_noise() -> None:

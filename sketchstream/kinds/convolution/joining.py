@@ -1,0 +1,83 @@
+"""The first answers of a window, which reach back beyond its start, completed with the end of the window before.
+
+In: answers of a window, the published state of the one before. Out: answers that are whole, with the noise of both.
+Touches: nothing. Post-processing only.
+Source: docs/theory/convolution.md, section 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.convolution.answers import Answers, decode
+from sketchstream.kinds.convolution.group import Floats
+from sketchstream.kinds.convolution.quantiles import Term
+from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer, laplace_variance
+
+
+def joined(
+    current: Answers, state: npt.NDArray[np.int64], layers: Sequence[Layer], length: int | None = None
+) -> Answers:
+    """The answers of a window whose first ones are completed with the window before.
+
+    Args:
+        current: answers of this window, the first of them partial; those of running sums and decays, which begin anew
+            with each window, stay as they are.
+        state: (size,) int64, published of the window before.
+        layers: every layer in that state.
+        length: positions of the window before, where it is shorter than the longest one; default all.
+
+    Returns:
+        Answers that hold the noise of both windows where they were completed. None is partial, unless the window
+        before is shorter than the filter.
+
+    Raises:
+        EstimateError: the answers are no series that looks back only, or were completed before.
+    """
+    spec = current.spec
+    known = spec.length if length is None else length
+    if spec.mode != "linear" or spec.origin or current.before is not None:
+        msg = "joined needs answers of mode 'linear' and origin 0 that were not completed before"
+        raise EstimateError(msg)
+    lags = min(current.filter.partial, len(current.values))
+    if not lags:
+        return current
+    values, stderr, partial = current.values.copy(), current.stderr.copy(), current.partial.copy()
+    values[:lags] += tail_of(spec, state, current.place, known)[:lags]
+    stderr[:lags] = np.hypot(stderr[:lags], _tail_errors(spec, current.place, layers, known, lags))
+    partial[:lags] = np.arange(lags) < current.filter.partial - known
+    before = Term(tuple(layers), known + np.arange(lags, dtype=np.int64), known)
+    return replace(current, values=values, stderr=stderr, partial=partial, before=before)
+
+
+def tail_of(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0, length: int | None = None) -> Floats:
+    """(lags - 1,) float64, what the positions of a window add to the first answers of the next one.
+
+    Args:
+        spec: the specification.
+        state: (size,) int64.
+        place: number of the filter.
+        length: positions of the window; default all.
+    """
+    known = spec.length if length is None else length
+    if spec.noise == "counts" and known < spec.length:  # no event lies beyond: there is noise alone
+        state = np.concatenate([state[:known], np.zeros(spec.length - known, np.int64)])
+    return decode(spec, state, place)[known : known + len(spec.filters[place]) - 1]
+
+
+def _tail_errors(spec: ConvolutionSpec, place: int, layers: Sequence[Layer], length: int, lags: int) -> Floats:
+    """(lags,) standard errors of a tail."""
+    if spec.noise != "counts":
+        return np.full(lags, math.sqrt(float(spec.mse(layers)[place])))
+    variance = sum(laplace_variance(spec.count_epsilon(layer)) for layer in layers)
+    squares = np.cumsum(np.concatenate([[0.0], spec.filters[place].coefficients ** 2]))
+    k = np.arange(lags)
+    reached = np.minimum(k + length + 1, len(squares) - 1)
+    out: Floats = np.sqrt(variance * (squares[reached] - squares[np.minimum(k + 1, reached)]))
+    return out
