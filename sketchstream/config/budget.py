@@ -5,7 +5,8 @@ that is above the budget. Touches: the time zone database.
 Source: docs/theory/privacy.md section 5 (losses of an item add over windows and sketches).
 
 A period begins where a window of its length would begin: a calendar day for "1d". An item may be active in all of it,
-so it pays in every window that has any part in the period. An event lies in one window of each sketch.
+so it pays in every window that has any part in the period. An event lies in one window of each sketch, or
+in as many as overlap.
 """
 
 from __future__ import annotations
@@ -63,13 +64,15 @@ class Planned:
 
     Args:
         name: of the sketch.
-        calendar: of its windows.
+        calendar: of its windows, or of the steps of hopping windows.
         ledger: that each of them begins with.
+        steps: of a window, see `SketchPlan`.
     """
 
     name: str
     calendar: Calendar
     ledger: AnyLedger
+    steps: int = 1
 
     @property
     def of_items(self) -> bool:
@@ -83,7 +86,7 @@ def item_losses(sketches: Iterable[Planned], period: Calendar) -> Losses:
     They are refused on topics that are not keyed by item, so it pays in one partition of each window.
     """
     losses = (
-        Losses.of_sketch(one.ledger.loss()).times(most_windows(one.calendar, period))
+        Losses.of_sketch(one.ledger.loss()).times(most_windows(one.calendar, period, one.steps))
         for one in sketches
         if one.of_items
     )
@@ -91,8 +94,8 @@ def item_losses(sketches: Iterable[Planned], period: Calendar) -> Losses:
 
 
 def event_losses(sketches: Iterable[Planned]) -> Losses:
-    """Most that an event loses to all sketches: it lies in one window of each."""
-    return sum((Losses.of_sketch(_of_event(one.ledger)) for one in sketches), Losses())
+    """Most that an event loses to all sketches: it lies in one window of each, in several where windows overlap."""
+    return sum((Losses.of_sketch(_of_event(one.ledger)).times(one.steps) for one in sketches), Losses())
 
 
 def _of_event(ledger: AnyLedger) -> Loss | GaussianLoss:
@@ -127,7 +130,7 @@ def require(budget: Budget, sketches: Iterable[Planned]) -> str:
         raise ConfigError(msg)
     shares = []
     for one in planned:
-        number = most_windows(one.calendar, budget.period) if unit == "item" else 1
+        number = most_windows(one.calendar, budget.period, one.steps) if unit == "item" else one.steps
         if unit == "event" or one.of_items:
             times = f"{number} times " if number > 1 else ""
             each = one.ledger.loss() if unit == "item" else _of_event(one.ledger)
@@ -139,11 +142,21 @@ def require(budget: Budget, sketches: Iterable[Planned]) -> str:
     raise ConfigError(msg)
 
 
-def most_windows(window: Calendar, period: Calendar) -> int:
+def most_windows(window: Calendar, period: Calendar, steps: int = 1) -> int:
     """Most windows that have a part in one period; never too few, and exact in UTC where windows divide the period.
 
     In a zone with clock changes every day is counted as its longest one, and every month as 31 days.
+
+    Args:
+        window: the windows, or the steps of hopping windows.
+        period: its length.
+        steps: of a window: those that end in the period's first step began up to `steps` - 1 steps before.
     """
+    return _most_steps(window, period) + steps - 1
+
+
+def _most_steps(window: Calendar, period: Calendar) -> int:
+    """Most windows of a calendar that have a part in one period."""
     inner, outer, together = window.width, period.width, window.timezone == period.timezone
     if outer.unit == "minute":
         if inner.unit != "minute":

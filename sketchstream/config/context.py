@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.privacy.guarantee import Context
+    from sketchstream.privacy.guarantee import Beside, Context
     from sketchstream.stream.plans import SketchPlan
 
 
@@ -31,14 +31,13 @@ def context(
         counts: distinct numbers of partitions that were valid while the window was open.
     """
     from sketchstream.config.budget import most_windows
-    from sketchstream.kinds import planned
-    from sketchstream.privacy.guarantee import Beside, Context
+    from sketchstream.privacy.guarantee import Context
     from sketchstream.stream.windows import Calendar, Width
 
     day = Calendar(Width(1, "day"), plan.calendar.timezone)
     letters: Literal["payload", "envelope"] = "payload" if config.input.dead_letter_payload else "envelope"
     return Context(
-        window_ms=plan.calendar.shortest_ms,
+        window_ms=plan.shortest_ms,
         retention_ms=retention_ms,
         partitions=partitions if config.from_kafka else None,
         keyed=config.checked,
@@ -47,9 +46,18 @@ def context(
         store="kafka" if config.from_kafka else "dir",
         dead_letters=letters if config.input.dead_letter_topic else "none",
         beside=tuple(
-            Beside.of(other.name, planned(other.spec), other.calendar.shortest_ms, most_windows(other.calendar, day))
+            _beside(other, most_windows(other.calendar, day, other.steps))
             for other in config.sketches
             if other.name != plan.name
         ),
-        a_day=most_windows(plan.calendar, day),
+        a_day=most_windows(plan.calendar, day, plan.steps),
+        overlap=plan.steps,
     )
+
+
+def _beside(plan: SketchPlan, a_day: int) -> Beside:
+    """Another series of windows of the configuration, for a guarantee."""
+    from sketchstream.kinds import planned
+    from sketchstream.privacy.guarantee import Beside
+
+    return Beside.of(plan.name, planned(plan.spec), plan.shortest_ms, a_day, plan.steps)

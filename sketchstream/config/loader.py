@@ -1,7 +1,7 @@
 """A configuration file, read, checked and turned into what the worker needs.
 
-In: a TOML file and environment variables. Out: a frozen `Config` with one `SketchPlan` per `[[sketch]]`. Touches: the
-file, its lists of items; never the key's contents.
+In: a TOML file and environment variables. Out: a frozen `Config` with a `SketchPlan` for each series of windows.
+Touches: the file, its lists of items; never the key's contents.
 
 Every mistake is one line of a ConfigError that names the key, what was expected and what was found.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
         WorkerTable,
     )
     from sketchstream.hashing import Key
-    from sketchstream.kinds.tables import QualityTable
+    from sketchstream.kinds.tables import QualityTable, SketchTable
     from sketchstream.privacy.composition import Losses
     from sketchstream.quality import Rule
     from sketchstream.stream.partitioner import Partitioner
@@ -177,7 +178,8 @@ class Config:
 
         digest = hashlib.blake2b(digest_size=16, person=b"sketch-config")
         for plan in sorted(self.sketches, key=lambda plan: plan.name):
-            digest.update(f"{plan.name}\0{plan.calendar}\0".encode() + plan.spec.fingerprint)
+            windows = str(plan.calendar) if plan.steps == 1 else f"{plan.steps} steps of {plan.calendar}"
+            digest.update(f"{plan.name}\0{windows}\0".encode() + plan.spec.fingerprint)
         return digest.digest()
 
     def quality_rule(self, sketch: str) -> Rule:
@@ -277,7 +279,7 @@ class Config:
         if limit is not None and needed > limit:
             msg = (
                 f"{text}, more than worker.memory_limit = {spell_bytes(limit)}: use fewer slots, a shorter "
-                "input.lateness, or longer windows"
+                "input.lateness, longer windows, or fewer of them that overlap"
             )
             raise ConfigError(msg)
         return text
@@ -321,7 +323,7 @@ class Config:
         from sketchstream.config.budget import Planned
         from sketchstream.kinds import planned
 
-        return [Planned(plan.name, plan.calendar, planned(plan.spec)) for plan in self.sketches]
+        return [Planned(plan.name, plan.calendar, planned(plan.spec), plan.steps) for plan in self.sketches]
 
 
 def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
@@ -337,6 +339,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
         mistakes += kafka_settings.contradictions(kafka) if not mistakes else ()
     mistakes += checks.check_input(table, kafka)
     plans: list[SketchPlan] = []
+    blocks: dict[str, SketchTable] = {}
     names: set[str] = set()
     for number, block in enumerate(table.sketch):
         if not SKETCH_NAME.fullmatch(block.name):
@@ -349,10 +352,19 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
         names.add(block.name)
         if f"sketch.{number}" in unclear:
             continue
-        plan, found = plan_sketch(block, table, path.parent)
+        made, found = plan_sketch(block, table, path.parent)
         mistakes += [f'sketch "{block.name}": {mistake}' for mistake in found]
-        if plan is not None:
-            plans.append(plan)
+        plans += made
+        blocks |= {plan.name: block for plan in made}
+    for name in sorted({plan.name for plan in plans} - names):
+        if not SKETCH_NAME.fullmatch(name):
+            mistakes.append(f"the name of a series of windows has at most 100 characters, found {name!r:.120}")
+    counted = Counter(plan.name for plan in plans)
+    mistakes += [
+        f"two series of windows are named {name!r}: [[sketch]] blocks and lengths of windows share their names"
+        for name, number in counted.items()
+        if number > 1 and not (name in names and f"two sketches are named {name!r}" in mistakes)
+    ]
     mistakes += checks.check_store(table)
     mistakes += checks.check_metrics(table)
     mistakes += checks.check_limit(table, plans)
@@ -375,7 +387,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
         store=table.store,
         output=table.output,
         privacy=table.privacy,
-        quality={block.name: _quality(table.quality, block.quality) for block in table.sketch},
+        quality={name: _quality(table.quality, block.quality) for name, block in blocks.items()},
         worker=table.worker,
         sketches=tuple(plans),
     )

@@ -1,6 +1,7 @@
 """One `[[sketch]]` of a configuration: its name, what it is, its windows, and the list of items it may have.
 
-In: a validated table. Out: a `SketchPlan`. Touches: the list of items that a closed domain names.
+In: a validated table. Out: a `SketchPlan` for each series of windows. Touches: the list of items that a closed domain
+names.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ if TYPE_CHECKING:
     from sketchstream.config.schema import FileTable
     from sketchstream.kinds.tables import Around, DomainTable, SketchTable
 
+_Series = tuple[str, Calendar, int]
 SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
 
-def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[SketchPlan | None, list[str]]:
-    """One block as spec and calendar, or everything that is wrong with it."""
+def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[list[SketchPlan], list[str]]:
+    """One block as a plan for each of its series of windows, or everything that is wrong with it."""
     given = table.input
     around = _around(table)
     mistakes = list(block.check(around))
-    calendar: Calendar | None = None
+    series: list[_Series] = []
     domain: ClosedDomain | OpenDomain | None = None
     try:
-        calendar = Calendar(Width.parse(block.window), block.timezone)
+        series = _series(block)
     except ConfigError as error:
         mistakes.append(str(error))
     try:
@@ -44,11 +46,46 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[Ske
             spec = block.to_spec(domain, around)
         except (SpecError, ConfigError) as error:
             mistakes.append(str(error))
-    if mistakes or calendar is None:
-        return None, mistakes
+    if mistakes:
+        return [], mistakes
     for one in caught:
         warnings.warn(f'sketch "{block.name}": {one.message}', one.category, stacklevel=6)
-    return SketchPlan(block.name, spec, calendar), []
+    return [SketchPlan(name, spec, calendar, steps) for name, calendar, steps in series], []
+
+
+def _series(block: SketchTable) -> list[_Series]:
+    """The series of windows of a block: its name, or `name.1d` for each of several lengths; calendars; steps.
+
+    Raises:
+        ConfigError: these are no windows.
+    """
+    zone = block.timezone
+    if block.window is None and block.windows is None:
+        msg = 'window is missing: give window = "1d", or windows = ["1h", "1d"]'
+        raise ConfigError(msg)
+    if block.window is not None and block.windows is not None:
+        msg = "takes either window or windows, found both"
+        raise ConfigError(msg)
+    if block.window is not None:
+        width = Width.parse(block.window)
+        if block.every is None:
+            return [(block.name, Calendar(width, zone), 1)]
+        every = Width.parse(block.every)
+        return [(block.name, Calendar(every, zone), width.steps(every))]
+    if block.every is not None:
+        msg = "every belongs to one window = ...; give hopping windows a [[sketch]] of their own"
+        raise ConfigError(msg)
+    if not block.windows:
+        msg = 'windows must name at least one length, such as ["1h", "1d"], found an empty list'
+        raise ConfigError(msg)
+    lengths: dict[Width, str] = {}
+    for text in block.windows:
+        width = Width.parse(text)
+        if width in lengths:
+            msg = f"windows names one length twice: {lengths[width]!r} and {text!r}"
+            raise ConfigError(msg)
+        lengths[width] = text.strip()
+    return [(f"{block.name}.{text}", Calendar(width, zone), 1) for width, text in lengths.items()]
 
 
 def _around(table: FileTable) -> Around:

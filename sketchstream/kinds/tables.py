@@ -78,7 +78,9 @@ class SketchTable(Table):
     """One `[[sketch]]`, as far as all kinds have the same keys."""
 
     name: str
-    window: str
+    window: str | None = None
+    windows: tuple[str, ...] | None = None
+    every: str | None = None
     timezone: str = "UTC"
     kind: str = "profile"
     epsilon: Number

@@ -5,12 +5,12 @@ day and over everything kept, pure and in zCDP, as table and plain data; BudgetE
 Touches: nothing.
 Source: docs/theory/privacy.md section 5 (what adds and what does not).
 
-An event lies in one window and one partition of each sketch name; it pays the sum over names and revisions. An item
-pays in every window, and in every partition in which its records can lie: as many as numbers of partitions were valid
-while any part of the window was open if the topic is keyed by it, all of them if it is not. Publications are told
-apart by their seal ids: two of one noise are those of a copied state, an incident with rules of its own (`copies`).
-What another deployment or another consumer group published on the same topic is the operator's sum: nothing here can
-see it.
+An event lies in one partition of each sketch name, and in one window, or in all that overlap at its time; it pays the
+sum over these, over names and over revisions. An item pays in every window, and in every partition in which its
+records can lie: as many as numbers of partitions were valid while any part of the window was open if the topic is
+keyed by it, all of them if it is not. Publications are told apart by their seal ids: two of one noise are those of a
+copied state, an incident with rules of its own (`copies`). What another deployment or another consumer group published
+on the same topic is the operator's sum: nothing here can see it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -264,11 +264,11 @@ class Deployment:
         pure = [record for record in chosen if not record.gaussian]
         gaussian = [record for record in chosen if record.gaussian]
         return Total(
-            _event_total(pure, Record.event),
-            _event_total(pure, lambda record: concentrated(record.event())),
+            _event_sum(pure, Record.event),
+            _event_sum(pure, lambda record: concentrated(record.event())),
             self._item_total(pure, Record.item),
             self._item_total(pure, lambda record: concentrated(record.item())),
-            _gaussian_total(gaussian, lambda loss: _event_total(gaussian, loss)),
+            _gaussian_total(gaussian, lambda loss: _event_sum(gaussian, loss)),
             _gaussian_total(
                 [record for record in gaussian if record.ledger.unit == "item"],
                 lambda loss: self._item_total(gaussian, loss),
@@ -331,11 +331,11 @@ class Deployment:
         """Records of states that were copied and published more than once: an incident."""
         return [record for record in self.records if record.copies]
 
-    def require_room(self, ledgers: Mapping[str, AnyLedger], items_again: Losses | None = None) -> None:
+    def require_room(self, ledgers: Iterable[AnyLedger], items_again: Losses | None = None) -> None:
         """Refuse to count the same events once more, by sketches with these ledgers, beyond the limit or the budget.
 
         Args:
-            ledgers: that the sketches begin with.
+            ledgers: that sketches begin with, one for each window that holds an event.
             items_again: what they cost an item in one period.
 
         Raises:
@@ -356,8 +356,8 @@ class Deployment:
                 raise BudgetError(msg, asked=asked, spent=spent, limit=self.budget.epsilon)
         if self.limit is None:
             return
-        recount = [Record(name, 0, None, None, (), ledgers[name]) for name in ledgers]
-        total, more = self.total(), _event_total(recount, Record.event)
+        recount = [Record("", 0, None, None, (), ledger) for ledger in ledgers]
+        total, more = self.total(), _event_sum(recount, Record.event)
         spent = total.event_at(_DELTA).epsilon if total.event_gaussian.mu2 else total.event
         if spent + more > self.limit:
             msg = (
@@ -534,7 +534,12 @@ def _exact(value: float) -> Loss:
     return Fraction(value) if math.isfinite(value) else math.inf
 
 
-def _event_total(records: Sequence[Record], loss: Measured) -> Loss:
+def most_of_event(records: Sequence[Record]) -> Loss:
+    """Most that one event loses to these sketches together, in pure epsilon."""
+    return _event_sum(records, Record.event)
+
+
+def _event_sum(records: Sequence[Record], loss: Measured) -> Loss:
     """The largest sum, over one instant and one partition, of the sketches that count it."""
     always = sum((loss(record) for record in records if record.window is None), Fraction(0))
     partitions = {record.partition for record in records if record.window is not None}

@@ -58,11 +58,12 @@ class Beside:
 
     Args:
         name: of the sketch.
-        event: most that an event loses to it.
+        event: most that an event loses to it, in all windows that hold it.
         item: most that an item loses to it in one window; infinite for unit "event" (no bound without a bound on
             the item's events).
         window_ms: length of its windows; None for one sketch without windows.
         a_day: most of its windows in one day, as in `Context`.
+        overlap: windows that hold one instant, as in `Context`.
     """
 
     name: str
@@ -70,14 +71,16 @@ class Beside:
     item: Loss
     window_ms: int | None
     a_day: int | None = None
+    overlap: int = 1
 
     @classmethod
-    def of(cls, name: str, ledger: Any, window_ms: int | None, a_day: int | None = None) -> Beside:
-        """What a ledger says of a sketch; noise that is not pure has no pure bound."""
+    def of(cls, name: str, ledger: Any, window_ms: int | None, a_day: int | None = None, overlap: int = 1) -> Beside:
+        """What the ledger of one window says of a sketch; noise that is not pure has no pure bound."""
         if not isinstance(ledger, Ledger):
-            return cls(name, math.inf, math.inf, window_ms, a_day)
+            return cls(name, math.inf, math.inf, window_ms, a_day, overlap)
         event = max((gap.loss for gap in ledger.loss_by_gap()), default=Fraction(0))
-        return cls(name, event, ledger.loss() if ledger.unit == "item" else math.inf, window_ms, a_day)
+        item = ledger.loss() if ledger.unit == "item" else math.inf
+        return cls(name, _times(event, overlap), item, window_ms, a_day, overlap)
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class Context:
         beside: other sketches on the same topic.
         a_day: most of the sketch's windows in one day of its time zone, the longest one where clocks change; None:
             a day has 24 hours.
+        overlap: windows of the sketch that hold one instant: more than 1 where windows hop.
     """
 
     window_ms: int | None = None
@@ -111,6 +115,7 @@ class Context:
     dead_letters: Literal["none", "envelope", "payload"] = "none"
     beside: tuple[Beside, ...] = ()
     a_day: int | None = None
+    overlap: int = 1
 
 
 def plain(loss: Loss) -> str:
@@ -194,7 +199,7 @@ class Guarantee(PrintedStatement):
         around = context or Context()
         published, looked = ledger.loss(), ledger.loss(intrusion=True)
         copies = copies_of_item(around) if spec.unit == "item" else 1
-        windows = windows_a_day(around) if spec.unit == "item" else 1
+        windows = windows_a_day(around) if spec.unit == "item" else around.overlap
         own = _times(published, copies * windows)
         others: Loss = sum((_beside(one, spec.unit, around) for one in around.beside), Fraction(0))
         kept = _kept(spec.unit, published, around, copies)
@@ -263,21 +268,40 @@ def _times(loss: Loss, number: int) -> Loss:
     return loss if number == 1 else loss * number
 
 
-def windows_of(window_ms: int | None, span_ms: float) -> int:
-    """Windows that can touch a span of that length that begins where a window begins."""
-    return 1 if window_ms is None else max(1, math.ceil(span_ms / window_ms))
+def windows_of(window_ms: int | None, span_ms: float, overlap: int = 1) -> int:
+    """Windows that can touch a span of that length that begins where a window begins.
+
+    Args:
+        window_ms: their length.
+        span_ms: length of the span.
+        overlap: a window begins at each so many parts of its length: those that end in the span's first part count.
+    """
+    return 1 if window_ms is None else max(1, math.ceil(span_ms * overlap / window_ms)) + overlap - 1
 
 
 def windows_a_day(one: Context | Beside) -> int:
     """Most windows of a sketch in one day."""
-    return windows_of(one.window_ms, DAY_MS) if one.a_day is None else one.a_day
+    return windows_of(one.window_ms, DAY_MS, one.overlap) if one.a_day is None else one.a_day
 
 
 def windows_said(around: Context) -> list[str]:
     """How many windows a day has, for a sentence; nothing where it is one."""
     number = windows_a_day(around)
+    if around.overlap > 1:
+        return [f"{number} overlapping windows that have a part in one day"]
     day = "of the longest day" if number > windows_of(around.window_ms, DAY_MS) else "a day"
     return [f"{number} windows {day}"] if number > 1 else []
+
+
+def overlap_said(around: Context) -> list[str]:
+    """In how many windows an event lies, for a sentence; nothing where it is one."""
+    return [f"{around.overlap} overlapping windows that hold it"] if around.overlap > 1 else []
+
+
+def reader_of(around: Context) -> str:
+    """Who sees what the first number of a statement is about."""
+    what = "this sketch" if around.overlap == 1 else "one window of this sketch"
+    return f"someone who sees everything that {what} publishes"
 
 
 def copies_of_item(around: Context) -> int:
@@ -295,29 +319,29 @@ def _beside(one: Beside, unit: str, around: Context) -> Loss:
 
 
 def _kept(unit: str, published: Loss, around: Context, copies: int) -> Loss:
-    """Over everything that is kept: an event lies in one window of each sketch, an item in all of them."""
+    """Over everything that is kept: an event lies in the windows that hold its time, an item in all of them."""
     if unit == "event":
-        return published + sum((one.event for one in around.beside), Fraction(0))
+        return _times(published, around.overlap) + sum((one.event for one in around.beside), Fraction(0))
     windowed = around.window_ms is not None or any(one.window_ms is not None for one in around.beside)
     if around.published_ms is None and windowed:
         return math.inf
     span = around.published_ms or 0
-    total: Loss = _times(published, windows_of(around.window_ms, span) * copies)
+    total: Loss = _times(published, windows_of(around.window_ms, span, around.overlap) * copies)
     for one in around.beside:
-        total = total + _times(one.item, windows_of(one.window_ms, span) * copies)
+        total = total + _times(one.item, windows_of(one.window_ms, span, one.overlap) * copies)
     return total
 
 
 def _rho(ledger: Ledger, around: Context, unit: str) -> Loss:
     """The day's total in zCDP: several sketches by their pure losses (Theorem 5a), one alone by its history (5b)."""
     copies = copies_of_item(around) if unit == "item" else 1
-    number = copies * (windows_a_day(around) if unit == "item" else 1)
+    number = copies * (windows_a_day(around) if unit == "item" else around.overlap)
     if number == 1 and not around.beside:
         return ledger.zcdp()
     total = _times(concentrated(ledger.loss()), number)
     for one in around.beside:
-        each = one.event if unit == "event" else one.item
-        number = 1 if unit == "event" else windows_a_day(one) * copies
+        number = one.overlap if unit == "event" else windows_a_day(one) * copies
+        each = one.event / number if unit == "event" else one.item
         total = total + _times(concentrated(each), number)
     return total
 
@@ -349,14 +373,16 @@ def _seen(
 ) -> tuple[str, ...]:
     """The three numbers."""
     unit = "an event" if spec.unit == "event" else "an item"
-    lines = [f"someone who sees everything that this sketch publishes: {unit} loses at most {plain(published)}"]
+    lines = [f"{reader_of(around)}: {unit} loses at most {plain(published)}"]
     reader = "someone who once copied this machine's open state, cannot read the topic, and sees everything published"
     if looked == math.inf:
         lines.append(f"{reader}: no bound; the guarantee is void for {spec.unit}s after any copy of the open state")
     else:
         lines.append(f"{reader}: {unit} loses at most {plain(looked)}")
-    if around.beside or (spec.unit == "item" and (around.window_ms is not None or copies_of_item(around) > 1)):
+    several = spec.unit == "item" and (around.window_ms is not None or copies_of_item(around) > 1)
+    if around.beside or around.overlap > 1 or several:
         what = [f"{len(around.beside) + 1} sketches"] if around.beside else []
+        what += overlap_said(around) if spec.unit == "event" else []
         if spec.unit == "item":
             what += windows_said(around)
             copies = copies_of_item(around)

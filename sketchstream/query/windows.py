@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sketchstream.config.context import context
@@ -200,7 +200,7 @@ class PublishedWindows:
         known, (start, end) = self._stretch, window.window
         if known.start <= start and end <= known.end:
             return known.records
-        lengths = {plan.name: 2 * plan.calendar.shortest_ms for plan in self.config.sketches}
+        lengths = {plan.name: 2 * plan.shortest_ms for plan in self.config.sketches}
         if {one.sketch for one in self.source.frontiers()} <= lengths.keys():
             known.start, known.end = start, end + known.ahead * (end - start)
             known.ahead = min(max(8, 4 * known.ahead), AHEAD)
@@ -215,10 +215,13 @@ class PublishedWindows:
     def _beside(self, window: SealedWindow) -> tuple[Beside, ...]:
         """What else was published of the time of a window: other sketches, in the configuration or not, and revisions.
 
-        Each is what its most expensive record is. States that were published under one place add up, each a sketch of
-        its own.
+        Each is what its most expensive record is, to an event those of overlapping windows together. States that were
+        published under one place add up, each a sketch of its own.
         """
+        from sketchstream.privacy.deployment import most_of_event
         from sketchstream.privacy.guarantee import Beside
+
+        overlaps = {plan.name: plan.steps for plan in self.config.sketches}
 
         groups: dict[tuple[str, int, int], list[Record]] = {}
         places: Counter[object] = Counter()
@@ -232,9 +235,10 @@ class PublishedWindows:
         return tuple(
             Beside(
                 name,
-                max(one.event() for one in records),
+                most_of_event(records),
                 max(one.item() for one in records),
                 min((one.window[1] - one.window[0] for one in records if one.window is not None), default=None),
+                overlap=overlaps.get(name, 1),
             )
             for (name, _, _), records in sorted(groups.items())
         )
@@ -249,6 +253,13 @@ class PublishedWindows:
         from sketchstream.sketch import merge
 
         groups: dict[int, list[SealedState]] = {}
+        for before, after in pairwise(sorted(window.window for window in windows)):
+            if after[0] < before[1]:
+                msg = (
+                    f"the windows that begin at {iso(before[0])} and {iso(after[0])} overlap: --merge would count "
+                    "events more than once; choose windows that do not overlap"
+                )
+                raise MergeError(msg)
         for window in windows:
             for number, part in enumerate(window.parts):
                 if not isinstance(part, SealedState):

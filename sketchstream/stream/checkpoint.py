@@ -107,6 +107,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
             "late": f"{track.late.value % (1 << 64):016x}",  # one size, whatever it is
             "late_draws": track.late.draws,
             "retired": track.plan is None,
+            **({"begins": track.begins} if track.overlapping else {}),
             "windows": windows,
         }
     outbox: list[Plain] = []
@@ -252,7 +253,8 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
         state.slots.fit(window, counts)
         track.windows[start] = window
     state.tracks[name] = track
-    track.irregular = not track.aligned()
+    track.begins = _int(fields.get("begins", NO_TIME))
+    track.restored()
     if fields["retired"] and track.plan is not None:
         _begin(state, track.plan)
 
@@ -343,9 +345,9 @@ def _begin(state: PartitionState, plan: SketchPlan) -> None:
     if state.newest == NO_TIME and state.watermark == NO_TIME:
         return
     track = state.tracks[plan.name]
-    track.mark_partial(plan.calendar.window(max(state.newest, state.watermark))[1])
+    track.mark_partial(plan.last_end(max(state.newest, state.watermark)))
     if not track.windows and state.watermark != NO_TIME:
-        track.through = max(track.through, plan.calendar.window(state.watermark)[1])
+        track.through = max(track.through, plan.last_end(state.watermark))
     state._announce(track)
 
 

@@ -307,6 +307,47 @@ def place(
 
 
 @kernel
+def inside(
+    times: I64,
+    before: I64,
+    verdict: U8,
+    start: Any,
+    end: Any,
+    lateness: Any,
+    sealed_through: Any,
+    places: npt.NDArray[np.int32],
+    late: Any,
+) -> Any:
+    """Find the admitted records of one window, and those that are late for it.
+
+    Args:
+        times: (n,) event times, ms.
+        before: (n,) watermark before each record, from `admit`.
+        verdict: (n,) from `admit`.
+        start: of the window, ms.
+        end: of the window, ms.
+        lateness: ms.
+        sealed_through: windows that end by then take nothing more.
+        places: (n,) filled with 0, or OUT where the window does not take the record.
+        late: (n,) bool, set to True for records that are too late for the window.
+
+    Returns:
+        Number of records that the window takes.
+    """
+    n = 0
+    for i in range(times.size):
+        places[i] = -1
+        if verdict[i] != 0 or times[i] < start or times[i] >= end:
+            continue
+        if end + lateness <= before[i] or end <= sealed_through:
+            late[i] = True
+        else:
+            places[i] = 0
+            n += 1
+    return n
+
+
+@kernel
 def choose(
     record: I64, packed: Any, valid: npt.NDArray[np.bool_], places: npt.NDArray[np.int32], window: Any, chosen: Any
 ) -> Any:

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.errors import BrokerError
@@ -40,7 +41,7 @@ from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.quorum import Watermark
 from sketchstream.stream.rules import Rules
 from sketchstream.stream.sketch_state import OpenWindow, Track
-from sketchstream.stream.window_cover import Admitted, covering
+from sketchstream.stream.window_cover import Admitted, covering, overlapping
 from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME
 
 
@@ -210,6 +211,9 @@ class PartitionState:
         """The records of a chunk into the windows of one sketch."""
         from sketchstream.stream import kernels
 
+        if track.overlapping:
+            yield from self._count_overlapping(track, whole, outcome)
+            return
         low, high = whole.low, whole.high
         starts, ends = covering(track, whole)
         if len(starts) == 1:
@@ -229,24 +233,62 @@ class PartitionState:
             outcome.late[track.name] = outcome.late.get(track.name, 0) + int(n_late)
             whole.late |= places == kernels.LATE
             track.late.add(int(n_late))
-        record = whole.decoded.record
         for index in np.flatnonzero(used).tolist():
             window = self._open(track, int(starts[index]), int(ends[index]))
-            if window is None:
-                continue
-            window.sketch.admit(int(np.count_nonzero(places == index)))
-            # ascending windows, each sealed at once if the chunk's last watermark closes it: however long a chunk is,
-            # no more windows are open at a time than lateness asks for
-            chosen = np.empty(len(whole.decoded.valid), np.bool_)
-            n = kernels.choose(
-                NO_INTS if record is None else record, record is not None, whole.decoded.valid, places, index, chosen
+            if window is not None:
+                yield from self._take(track, window, whole, places, index, outcome)
+
+    def _count_overlapping(self, track: Track, whole: Admitted, outcome: Outcome) -> Steps[None]:
+        """The records of a chunk into overlapping windows: each record into every window that holds its time.
+
+        A record that is too late for any of them is counted as late once.
+        """
+        from sketchstream.stream import kernels
+
+        times = whole.times
+        places = np.empty(times.size, np.int32)
+        late = np.zeros(times.size, np.bool_)
+        for start, end in overlapping(track, whole):
+            n = kernels.inside(
+                times, whole.before, whole.verdict, start, end, self.rules.lateness_ms, track.through, places, late
             )
-            if n:
-                yield from self._update(window, whole.items, whole.weights, chosen, outcome)
-            if window.end + self.rules.lateness_ms <= whole.mark:
-                yield from self._ask_partitions()
-                self._seal_window(track, window)
-                outcome.sealed += 1
+            window = self._open(track, start, end) if n else None
+            if window is not None:
+                yield from self._take(track, window, whole, places, 0, outcome)
+        n_late = int(np.count_nonzero(late))
+        if n_late:
+            outcome.late[track.name] = outcome.late.get(track.name, 0) + n_late
+            whole.late |= late
+            track.late.add(n_late)
+
+    def _take(
+        self,
+        track: Track,
+        window: OpenWindow,
+        whole: Admitted,
+        places: npt.NDArray[np.int32],
+        index: int,
+        outcome: Outcome,
+    ) -> Steps[None]:
+        """The records of a chunk that have this place into one window.
+
+        Windows come in ascending order, and each is sealed at once if the chunk's last watermark closes it: however
+        long a chunk is, no more windows are open at a time than lateness asks for.
+        """
+        from sketchstream.stream import kernels
+
+        record = whole.decoded.record
+        window.sketch.admit(int(np.count_nonzero(places == index)))
+        chosen = np.empty(len(whole.decoded.valid), np.bool_)
+        n = kernels.choose(
+            NO_INTS if record is None else record, record is not None, whole.decoded.valid, places, index, chosen
+        )
+        if n:
+            yield from self._update(window, whole.items, whole.weights, chosen, outcome)
+        if window.end + self.rules.lateness_ms <= whole.mark:
+            yield from self._ask_partitions()
+            self._seal_window(track, window)
+            outcome.sealed += 1
 
     def _open(self, track: Track, start: int, end: int) -> OpenWindow | None:
         """The open window at `start`, made now if need be; None where no sketch is kept for it."""
@@ -383,7 +425,7 @@ class PartitionState:
         self._partial = False
         for track in self.tracks.values():
             if track.plan is not None:
-                track.mark_partial(track.plan.calendar.window(time)[1])
+                track.mark_partial(track.plan.last_end(time))
 
     # ------------------------------------------------------------------------------------------- sealing
 

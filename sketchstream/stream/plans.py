@@ -1,4 +1,4 @@
-"""One `[[sketch]]` of the configuration as the engine sees it: name, spec and windows.
+"""One series of windows of a `[[sketch]]`, as the engine sees it: name, spec and windows.
 
 In: a spec and a calendar. Out: a `SketchPlan`. Touches: nothing.
 """
@@ -10,16 +10,52 @@ from fractions import Fraction
 
 from sketchstream import kinds
 from sketchstream.kinds.interface import Spec
-from sketchstream.stream.windows import Calendar
+from sketchstream.stream.windows import Calendar, Width
 
 
 @dataclass(frozen=True)
 class SketchPlan:
-    """One `[[sketch]]`: its name, what it is, and its windows."""
+    """One series of windows: its name, what each of them is, and where they lie.
+
+    Args:
+        name: under which its windows are published.
+        spec: of the sketch of each window.
+        calendar: of its windows, or of the steps of hopping windows.
+        steps: a window is so many consecutive steps, and one begins at each step: every time lies in so many windows.
+    """
 
     name: str
     spec: Spec
     calendar: Calendar = field(compare=False)
+    steps: int = field(default=1, compare=False)
+
+    @property
+    def window(self) -> str:
+        """Its windows as a configuration says them: "1d", or "7d every 1d"."""
+        every = self.calendar.width
+        return str(every) if self.steps == 1 else f"{Width(every.count * self.steps, every.unit)} every {every}"
+
+    @property
+    def shortest_ms(self) -> int:
+        """A lower bound of the length of its windows."""
+        return self.steps * self.calendar.shortest_ms
+
+    def holding(self, step: int) -> list[tuple[int, int]]:
+        """The windows [start, end) that hold the step (of tumbling windows: the window) that begins then, ascending."""
+        starts, ends = [step], [self.calendar.end(step)]
+        for _ in range(self.steps - 1):
+            starts.append(self.calendar.before(starts[-1]))
+            ends.append(self.calendar.end(ends[-1]))
+        return list(zip(reversed(starts), ends, strict=True))
+
+    def last_end(self, time_ms: int) -> int:
+        """End of the last window that holds this time."""
+        return self.holding(self.calendar.window(time_ms)[0])[-1][1]
+
+    def makes(self, window: tuple[int, int]) -> bool:
+        """Whether a window is one of this plan."""
+        start = window[0]
+        return self.calendar.window(start)[0] == start and self.holding(start)[-1] == window
 
     @property
     def loss(self) -> float:
@@ -38,4 +74,4 @@ class SketchPlan:
             behind_ms: how far the oldest open window may end before the newest event: lateness and quorum_time. A
                 partition of few records keeps more, up to one for each record that its watermark lags behind.
         """
-        return -(-behind_ms // self.calendar.shortest_ms) + 2
+        return -(-behind_ms // self.calendar.shortest_ms) + 1 + self.steps

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
@@ -95,7 +96,10 @@ class Track:
         grown_through: `through` at that time.
         reached: latest end of a window that was sealed.
         last: window that took the last records.
-        irregular: some open windows have bounds that the calendar would not make.
+        irregular: some open windows have bounds that the plan would not make.
+        overlapping: windows that are open, or will be, overlap.
+        begins: overlapping windows: those of the plan that start before then (ms) are not made, because windows of a
+            former plan took the records.
         late: number of late records.
     """
 
@@ -112,10 +116,13 @@ class Track:
     reached: int = NO_TIME
     last: OpenWindow | None = None
     irregular: bool = False
+    overlapping: bool = False
+    begins: int = NO_TIME
     late: LateCount = field(default_factory=LateCount)
 
     def __post_init__(self) -> None:
         self.late = LateCount.of(self.plan)
+        self.overlapping = self.plan is not None and self.plan.steps > 1
 
     def mark_partial(self, end: int) -> None:
         """Windows that are not sealed and end by then may lack records."""
@@ -125,9 +132,11 @@ class Track:
         """Windows that are not sealed and end by then may hold records that the log has lost."""
         self.diverged = self.diverged.stretched(self.through, end)
 
-    def aligned(self) -> bool:
-        """Whether every open window is one that the calendar would make."""
-        if self.plan is None:
-            return False
-        calendar = self.plan.calendar
-        return all(calendar.window(one.start) == (one.start, one.end) for one in self.windows.values())
+    def restored(self) -> None:
+        """Its open windows are those of a snapshot: compare them with the plan."""
+        bounds = sorted((one.start, one.end) for one in self.windows.values())
+        strange = [window for window in bounds if self.plan is None or not self.plan.makes(window)]
+        self.irregular = self.plan is None or bool(strange)
+        self.overlapping |= any(after < end for (_, end), (after, _) in pairwise(bounds))
+        if self.overlapping:
+            self.begins = max([self.begins, *(end for _, end in strange)])

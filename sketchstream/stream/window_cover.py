@@ -1,11 +1,11 @@
 """The windows of one sketch that the admitted records of a chunk fall into.
 
-In: admitted event times, open windows, the calendar of the sketch. Out: starts and ends. Touches: nothing.
+In: admitted event times, open windows, the plan of the sketch. Out: starts and ends. Touches: nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ from sketchstream.items import Items
 from sketchstream.stream.interfaces import Decoded
 from sketchstream.stream.outcome import Ints, Mask
 from sketchstream.stream.sketch_state import Track
-from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS
+from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME, Calendar
 
 MANY_WINDOWS = 64
 """Windows of one chunk beyond which they are found by sorting."""
@@ -68,14 +68,44 @@ def covering(track: Track, chunk: Admitted) -> tuple[Ints, Ints]:
 
     calendar = track.plan.calendar
     admitted = chunk.times[chunk.verdict == kernels.ADMITTED]
-    starts = calendar.starts(admitted)
-    begins = np.empty(MANY_WINDOWS, np.int64)
-    n = kernels.distinct(starts, begins)
-    begins = np.unique(starts) if n < 0 else np.sort(begins[:n])
-    pairs = [(int(start), calendar.end(int(start))) for start in begins]
+    pairs = [(start, calendar.end(start)) for start in _steps(calendar, admitted)]
     if track.irregular:
         pairs = _fitted(pairs, [(one.start, one.end) for one in track.windows.values()], admitted)
     return np.array([a for a, _ in pairs], np.int64), np.array([b for _, b in pairs], np.int64)
+
+
+def overlapping(track: Track, chunk: Admitted) -> list[tuple[int, int]]:
+    """The windows [start, end) that hold admitted times of a chunk, ascending; any number of them may hold one time."""
+    found = {(window.start, window.end) for window in track.windows.values()}
+    if track.plan is not None:
+        from sketchstream.stream import kernels
+
+        admitted = chunk.times[chunk.verdict == kernels.ADMITTED]
+        made = {window for step in _steps(track.plan.calendar, admitted) for window in track.plan.holding(step)}
+        if track.begins != NO_TIME:
+            made = set(_made_from(track.begins, made, cut=track.plan.steps == 1))
+        found |= made
+    return sorted(window for window in found if window[0] <= chunk.high and chunk.low < window[1])
+
+
+def _made_from(begins: int, windows: Iterable[tuple[int, int]], *, cut: bool) -> Iterator[tuple[int, int]]:
+    """The windows that start then or later; with `cut` the one that holds that time too, what comes before cut off."""
+    for start, end in windows:
+        if start >= begins:
+            yield start, end
+        elif cut and begins < end:
+            yield begins, end
+
+
+def _steps(calendar: Calendar, times: Ints) -> list[int]:
+    """Starts of the calendar's windows that hold these times, ascending."""
+    from sketchstream.stream import kernels
+
+    starts = calendar.starts(times)
+    begins = np.empty(MANY_WINDOWS, np.int64)
+    n = kernels.distinct(starts, begins)
+    found: list[int] = (np.unique(starts) if n < 0 else np.sort(begins[:n])).tolist()
+    return found
 
 
 def _with_fillers(pairs: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:

@@ -1,4 +1,4 @@
-"""Event-time tumbling windows: minutes to months, aligned in a time zone.
+"""Event-time windows, or steps of hopping ones: minutes to months, aligned in a time zone.
 
 In: a width, a time zone, event times in ms since 1970. Out: for each time the start of its window; for each start the
 window's end. Touches: the time zone database.
@@ -30,6 +30,8 @@ NO_TIME = int(np.iinfo(np.int64).min)
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
+MOST_STEPS = 400
+"""Most windows that may hold one record."""
 FIRST_YEAR, LAST_YEAR = 1900, 2200
 EARLIEST_MS = int(datetime(FIRST_YEAR, 1, 1, tzinfo=UTC).timestamp()) * 1000
 """Event times before 1900 or from 2200 on are treated as unreadable: clocks do not show them, mistakes of unit do."""
@@ -88,6 +90,24 @@ class Width:
             msg = f"a window is at most ten years (or 366 days), found {text!r:.40}"
             raise ConfigError(msg)
         return cls(count, unit)
+
+    def steps(self, every: Width) -> int:
+        """How many steps of `every` a window of this length has; 1 where both are equal.
+
+        Raises:
+            ConfigError: it does not have a whole number of them, or too many.
+        """
+        minutes = {"minute": 1, "day": 1440}
+        whole, step = (self.count, every.count)
+        if self.unit != every.unit:
+            whole, step = (self.count * minutes.get(self.unit, 0), every.count * minutes.get(every.unit, 0))
+        if not step or not whole or whole % step:
+            msg = f"every must divide the window (7 days by 1 day, a year by months), found {self} and {every}"
+            raise ConfigError(msg)
+        if whole // step > MOST_STEPS:
+            msg = f"a window has at most {MOST_STEPS} steps, each record is counted in as many; found {whole // step}"
+            raise ConfigError(msg)
+        return whole // step
 
     @property
     def shortest_ms(self) -> int:
@@ -183,6 +203,10 @@ class Calendar:
             after = int(np.searchsorted(marks, start, side="right"))
             return int(marks[after]) if after < marks.size else ceiling
         return min(start + self.width.count * MINUTE_MS, ceiling)
+
+    def before(self, start: int) -> int:
+        """Start of the window before the one that begins at `start`."""
+        return start - self._fixed[1] if self._fixed is not None else self.window(start - 1)[0]
 
     def window(self, time_ms: int) -> tuple[int, int]:
         """[start, end) of the window of one time."""

@@ -233,7 +233,7 @@ def test_the_ledger_finds_the_worst_period() -> None:
 
 def test_a_period_is_not_counted_again_beyond_the_budget() -> None:
     config = parse(day("12"), sketch("hourly", "1h", "1/3"))
-    specs = {plan.name: planned(plan.spec) for plan in config.sketches}
+    specs = [planned(plan.spec) for plan in config.sketches]
     records = [record("hourly", hour * HOUR, HOUR, hour) for hour in range(24)]
     found = Deployment.from_records(records[:12], budget=config.budget)
     found.require_room(specs, config.items_in_a_period())

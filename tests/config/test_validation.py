@@ -112,7 +112,7 @@ def test_mistakes_of_every_sketch_and_table_are_told() -> None:
         ("slots = 1024", 'slots = "many"', "sketch \"hourly\".domain.slots must be a whole number, found 'many'"),
         ("domain = {", "domain = 5 # {", 'sketch "hourly".domain must be a table, found 5'),
         ("epsilon = 1\n", "epsilon = [1]\n", 'sketch "hourly".epsilon must be a text'),
-        ('window = "1h"\n', "", 'sketch "hourly".window is missing'),
+        ('window = "1h"\n', "", 'sketch "hourly": window is missing: give window = "1d", or windows = ["1h", "1d"]'),
         ("[key]\n", "[store]\n[key]\nextra = 1\n", "unknown key key.extra"),
     ],
 )

@@ -183,8 +183,8 @@ def test_what_was_published_and_what_would_be_counted_again_are_composed_togethe
     assert once < twice < 2 * once
     room = Deployment.from_records(records, budget=limit(str(math.ceil(twice)), DELTA))
     assert room.period()[1] == pytest.approx(once)
-    room.require_room({}, again)
+    room.require_room([], again)
     with pytest.raises(BudgetError, match=r"above privacy\.budget"):
-        Deployment.from_records(records, budget=limit(str(math.floor(twice)), DELTA)).require_room({}, again)
+        Deployment.from_records(records, budget=limit(str(math.floor(twice)), DELTA)).require_room([], again)
     assert "ABOVE" not in str(room)
     assert Deployment.from_records(records, budget=limit("50", None)).period()[1] == math.inf

@@ -165,12 +165,12 @@ def test_events_are_not_counted_again_beyond_the_limit() -> None:
     item = ss.ProfileSpec(epsilon="1/2", unit="item", modulus=8, domain=ss.ClosedDomain(size=4))
     found = Deployment.from_records(hourly("event", 2, 2, "2"), limit=F(3))
     with pytest.raises(BudgetError) as caught:
-        found.require_room({"hour": planned(event), "day": planned(item)})
+        found.require_room([planned(event), planned(item)])
     assert (caught.value.spent, caught.value.asked, caught.value.limit) == (F(2), F(3, 2), F(3))
     assert "events have lost up to 2 by what was published, and would lose 3/2 more" in str(caught.value)
-    found.require_room({"hour": planned(event)})
-    Deployment.from_records([], limit=F(1)).require_room({"hour": planned(event), "day": planned(item)})
-    Deployment.from_records(hourly("event", 2, 2, "2")).require_room({"hour": planned(event), "day": planned(item)})
+    found.require_room([planned(event)])
+    Deployment.from_records([], limit=F(1)).require_room([planned(event), planned(item)])
+    Deployment.from_records(hourly("event", 2, 2, "2")).require_room([planned(event), planned(item)])
 
 
 def test_plain_data_hold_every_ledger() -> None:

@@ -188,7 +188,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     said = kinds.of(spec).guarantee(spec, planned(spec), around).to_dict()
     facts: dict[str, Any] = {
         "name": plan.name,
-        "window": str(plan.calendar.width),
+        "window": plan.window,
         "unit": spec.unit,
         "epsilon": str(spec.epsilon),
         "epsilon_publish": str(spec.epsilon_publish),

@@ -19,6 +19,8 @@ from sketchstream.privacy.guarantee import (
     copies_of_item,
     duration,
     not_protected,
+    overlap_said,
+    reader_of,
     windows_a_day,
     windows_of,
 )
@@ -46,9 +48,9 @@ def statement(
     around = context or Context()
     item = spec.unit == "item"
     copies = copies_of_item(around) if item else 1
-    windows = windows_a_day(around) if item else 1
+    windows = windows_a_day(around) if item else around.overlap
     endless = item and around.window_ms is not None and around.published_ms is None
-    kept = windows_of(around.window_ms, around.published_ms or 0) * copies if item else 1
+    kept = windows_of(around.window_ms, around.published_ms or 0, around.overlap) * copies if item else windows
     sentences = {
         "protects": _protects(spec, ledger),
         "lost": tuple(
@@ -121,12 +123,14 @@ def _seen(
 ) -> tuple[str, ...]:
     """The numbers."""
     unit = "an event" if spec.unit == "event" else "an item"
-    lines = [f"someone who sees everything that this sketch publishes: {unit} loses at most {text(published)}"]
+    lines = [f"{reader_of(around)}: {unit} loses at most {text(published)}"]
     reader = "someone who once copied this machine's open state, cannot read the topic, and sees everything published"
     if text(looked) == "unlimited":
         lines.append(f"{reader}: no bound; the guarantee is void for {spec.unit}s after any copy of the open state")
     else:
         lines.append(f"{reader}: {unit} loses at most {text(looked)}")
+    if spec.unit == "event" and around.overlap > 1:
+        lines.append(f"over {overlap_said(around)[0]}: {unit} loses at most {text(day)}")
     if spec.unit == "item" and day != published:
         lines.append(f"over the windows of a day and the partitions it can lie in: {unit} loses at most {text(day)}")
     if spec.unit == "item" and around.window_ms is not None:

@@ -20,6 +20,8 @@ from sketchstream.privacy.guarantee import (
     copies_of_item,
     duration,
     not_protected,
+    overlap_said,
+    reader_of,
     summary,
     windows_a_day,
     windows_of,
@@ -70,12 +72,14 @@ class GaussianGuarantee(PrintedStatement):
         around = context or Context()
         published, looked = ledger.loss(), ledger.loss(intrusion=True)
         copies = copies_of_item(around) if spec.unit == "item" else 1
-        windows = windows_a_day(around) if spec.unit == "item" else 1
+        windows = windows_a_day(around) if spec.unit == "item" else around.overlap
         total = published.times(copies * windows)
-        kept: GaussianLoss | None = published
+        kept: GaussianLoss | None = published.times(around.overlap)
         if spec.unit == "item" and around.window_ms is not None:
             span = around.published_ms
-            kept = None if span is None else published.times(windows_of(around.window_ms, span) * copies)
+            kept = (
+                None if span is None else published.times(windows_of(around.window_ms, span, around.overlap) * copies)
+            )
         elif spec.unit == "item":
             kept = published.times(copies)
         bare = not spec.intrusion
@@ -173,12 +177,14 @@ def _seen(
     """The numbers."""
     unit = "an event" if spec.unit == "event" else "an item"
     delta = spec.delta
-    lines = [f"someone who sees everything that this sketch publishes: {unit} loses at most {_at(published, delta)}"]
+    lines = [f"{reader_of(around)}: {unit} loses at most {_at(published, delta)}"]
     reader = "someone who once copied this machine's open state, cannot read the topic, and sees everything published"
     if looked.mu2 == math.inf:
         lines.append(f"{reader}: no bound; the guarantee is void for {spec.unit}s after any copy of the open state")
     else:
         lines.append(f"{reader}: {unit} loses at most {_at(looked, delta)}")
+    if spec.unit == "event" and around.overlap > 1:
+        lines.append(f"over {overlap_said(around)[0]}: {unit} loses at most {_at(day, delta)}")
     if spec.unit == "item" and day is not published:
         copies = copies_of_item(around)
         what = windows_said(around)

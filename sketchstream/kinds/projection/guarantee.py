@@ -14,7 +14,14 @@ from typing import Any, Literal
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.privacy.gaussian import EpsilonAtDelta, GaussianLoss
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.guarantee import WARNING, Context, PrintedStatement, readers_of_the_topic, windows_a_day
+from sketchstream.privacy.guarantee import (
+    WARNING,
+    Context,
+    PrintedStatement,
+    overlap_said,
+    readers_of_the_topic,
+    windows_a_day,
+)
 from sketchstream.privacy.sketch_history import rounded_up, show
 from sketchstream.spec import NO_PRIVACY
 
@@ -58,7 +65,7 @@ class ProjectionGuarantee(PrintedStatement):
         """
         around = context or Context()
         quiet = ledger.loss()
-        windows = windows_a_day(around) if spec.unit == "item" else 1
+        windows = windows_a_day(around) if spec.unit == "item" else around.overlap
         published, looked = quiet.at(spec.delta), ledger.loss(intrusion=True).at(spec.delta)
         total = quiet.times(windows).at(spec.delta)
         return cls(
@@ -69,7 +76,7 @@ class ProjectionGuarantee(PrintedStatement):
             mu2=show(getattr(quiet, "mean", quiet.mu2)),
             no_privacy=spec.no_privacy or published.epsilon > NO_PRIVACY,
             protects=(_protected(spec), _relation(spec)),
-            seen=_seen(spec, published, looked, total, windows),
+            seen=_seen(spec, published, looked, total, windows, around),
             lost=tuple(_lost(spec, ledger, around)),
             assumes=tuple(_assumed(spec, ledger.loss())),
         )
@@ -137,11 +144,17 @@ def _relation(spec: ProjectionSpec) -> str:
 
 
 def _seen(
-    spec: ProjectionSpec, published: EpsilonAtDelta, looked: EpsilonAtDelta, total: EpsilonAtDelta, windows: int
+    spec: ProjectionSpec,
+    published: EpsilonAtDelta,
+    looked: EpsilonAtDelta,
+    total: EpsilonAtDelta,
+    windows: int,
+    around: Context,
 ) -> tuple[str, ...]:
     """Who sees what, and what it costs."""
     unit = f"one {spec.unit}"
-    reader = "readers of what is published, and of as many functions of it as they like"
+    published_by = "what is published" if around.overlap == 1 else "what one window publishes"
+    reader = f"readers of {published_by}, and of as many functions of it as they like"
     lines = [f"{reader}: {unit} loses at most {published}"]
     copy = "somebody who also copied the open state once, at any moment"
     if math.isinf(looked.epsilon):
@@ -149,7 +162,8 @@ def _seen(
     else:
         lines.append(f"{copy}: {unit} loses at most {looked}")
     if windows > 1:
-        lines.append(f"over the {windows} windows of a day: {unit} loses at most {total}")
+        over = f"the {windows} windows of a day" if spec.unit == "item" else overlap_said(around)[0]
+        lines.append(f"over {over}: {unit} loses at most {total}")
     return tuple(lines)
 
 

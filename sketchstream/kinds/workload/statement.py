@@ -20,6 +20,8 @@ from sketchstream.privacy.guarantee import (
     Context,
     PrintedStatement,
     duration,
+    overlap_said,
+    reader_of,
     readers_of_the_topic,
     summary,
     windows_a_day,
@@ -70,12 +72,12 @@ class WorkloadGuarantee(PrintedStatement):
         around = context or Context()
         published: AnyLoss = ledger.loss()
         looked: AnyLoss = ledger.loss(intrusion=True)
-        total = kept = published
+        total = kept = published if around.overlap == 1 else _times(published, around.overlap)
         if spec.unit == "item" and around.window_ms is not None:
             total = _times(published, windows_a_day(around))
             kept = math.inf
             if around.published_ms is not None:
-                kept = _times(published, windows_of(around.window_ms, around.published_ms))
+                kept = _times(published, windows_of(around.window_ms, around.published_ms, around.overlap))
         delta = Fraction(0) if spec.pure else max(spec.delta, spec.delta_publish)
         return cls(
             unit=spec.unit,
@@ -170,7 +172,7 @@ def _seen(
 ) -> tuple[str, ...]:
     """The numbers."""
     unit = "an event" if spec.unit == "event" else "an item"
-    lines = [f"someone who sees everything that this sketch publishes: {unit} loses at most {said(published, delta)}"]
+    lines = [f"{reader_of(around)}: {unit} loses at most {said(published, delta)}"]
     reader = "someone who once copied this machine's open state, cannot read the topic, and sees everything published"
     text = said(looked, delta)
     if text == "unlimited":
@@ -179,7 +181,9 @@ def _seen(
         lines.append(f"{reader}: {unit} loses at most {text}")
     if isinstance(published, GaussianLoss):
         lines.append(f"exactly, in Gaussian differential privacy: mu^2 = {show(published.mu2)}")
-    if total is not published:
+    if spec.unit == "event" and around.overlap > 1:
+        lines.append(f"over {overlap_said(around)[0]}: {unit} loses at most {said(total, delta)}")
+    elif total is not published:
         lines.append(f"over the windows of a day: {unit} loses at most {said(total, delta)}")
         span = "without limit" if around.published_ms is None else f"for {duration(around.published_ms)}"
         bound = said(kept, delta)
