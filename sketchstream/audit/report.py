@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 
 Progress = Callable[[str, int, int], None]
 """(what is done now, steps done, steps in all)."""
+OF_KINDS = {"projection": "sketchstream.audit.projections"}
+"""Modules whose `checks(quick)` yield what is tried of sketches of one kind: a name and a check each."""
 EXACT = "a claim below a loss, by 1e-9"
 
 
@@ -38,7 +41,7 @@ class Finding:
     """One thing that was tried.
 
     Args:
-        section: "sketches", "laws", "ledger", "neighbours", "releases", "seals" or "bounds".
+        section: "sketches", "laws", "ledger", "neighbours", "releases", "seals", "bounds" or a kind of sketches.
         name: what was tried.
         passed: whether it is as claimed.
         claimed: what should hold, in words or numbers.
@@ -158,7 +161,10 @@ def _steps(quick: bool) -> Iterator[Step]:
     samples = 200_000 if quick else 4_000_000
     scenarios = 40 if quick else 200
     for name, check in audit_sketches.checks(100_000 if quick else 1_000_000):
-        yield f"sketches: {name}", lambda name=name, check=check: [_of_sketches(name, check)]  # type: ignore[misc]
+        yield f"sketches: {name}", lambda name=name, check=check: [_outcome("sketches", name, check)]  # type: ignore[misc]
+    for kind, home in OF_KINDS.items():
+        for name, check in import_module(home).checks(quick):
+            yield f"{kind}: {name}", lambda k=kind, n=name, c=check: [_outcome(k, n, c)]  # type: ignore[misc]
     yield "ledger: events against exact losses", lambda: [_ledger_of_events(scenarios)]
     yield "ledger: items against exact losses", lambda: [_ledger_of_items(scenarios)]
     yield "ledger: wrapped states with half circles", lambda: [_ledger_on_a_circle(scenarios // 4)]
@@ -195,10 +201,10 @@ def _specs() -> list[ProfileSpec]:
     ]
 
 
-def _of_sketches(name: str, check: Callable[[], audit_sketches.Outcome]) -> Finding:
-    """What whole sketches give out."""
+def _outcome(section: str, name: str, check: Callable[[], audit_sketches.Outcome]) -> Finding:
+    """What a check of whole sketches says."""
     passed, claimed, found, power = check()
-    return Finding("sketches", name, passed, claimed, found, power)
+    return Finding(section, name, passed, claimed, found, power)
 
 
 # Ledger.

@@ -1,0 +1,334 @@
+"""The audit of sketches of kind `projection`: noise, matrices, ledgers, and the rows that are hardest to hide.
+
+In: specs of every promise and matrix. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the
+sketches it makes.
+Source: docs/theory/projection.md sections 1 to 4.
+
+Nothing here calls what a sketch calls inside. The matrix is made once more with the standard library's BLAKE2b, its
+singular values come from numpy, sigma from the divergence of two normal laws: so a build that takes the norm of a row
+where a promise needs the largest singular value is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.audit.sketches import Outcome, judge
+from sketchstream.hashing import Key
+from sketchstream.kinds.projection import IdentityRowsWarning, ProjectionSpec
+from sketchstream.noise import laws
+from sketchstream.privacy.history import LayerEntry, View
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+USERS: Final = 512
+FEATURES: Final = 64
+COLUMNS: Final = 32
+EXCESS: Final = 4
+"""Variance by which discrete noise is raised above the continuous one's."""
+ERRORS: Final = 6.5
+"""Standard errors by which a measured number may miss its claim."""
+LOOK: Final = ("1/3", "1e-7")
+KEY: Final = Key(bytes(range(16)))
+
+
+def specs(users: int = USERS, epsilon: str = "1", published: str = "3/4") -> dict[str, ProjectionSpec]:
+    """Every promise, every matrix, both secrecies.
+
+    Args:
+        users: of each.
+        epsilon: of each state.
+        published: of what each publishes.
+    """
+    norm: dict[str, Any] = {"unit": "item", "max_norm": 10_000}
+    fields: dict[str, dict[str, Any]] = {
+        "event, gaussian": {"max_weight": 7},
+        "event, rademacher": {"matrix": "rademacher", "fraction_bits": 8},
+        "total, srht": {"unit": "item", "max_total": "12.5", "fraction_bits": 6, "matrix": "srht"},
+        "norm, gaussian": norm,
+        "norm, rademacher": {**norm, "matrix": "rademacher", "intrusion": False},
+        "norm, srht": {**norm, "matrix": "srht"},
+        "norm of few features, gaussian": {**norm, "max_features": 3},
+        "secret, gaussian": {**norm, "matrix_seed": "secret"},
+        "secret, rademacher": {**norm, "matrix_seed": "secret", "matrix": "rademacher"},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IdentityRowsWarning)
+        return {
+            name: ProjectionSpec(users, FEATURES, COLUMNS, epsilon, "1e-6", epsilon_publish=published, **more)
+            for name, more in fields.items()
+        }
+
+
+def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+    """Name and check of everything that is tried.
+
+    Args:
+        quick: fewer samples.
+    """
+    cells = 100_000 if quick else 1_000_000
+    for name, spec in specs(cells // COLUMNS).items():
+        yield f"create, {name}", lambda spec=spec: _create(spec)  # type: ignore[misc]
+        yield f"seal, {name}", lambda spec=spec: _seal(spec)  # type: ignore[misc]
+        if spec.matrix_seed == "public":
+            yield f"release, {name}", lambda spec=spec: _release(spec)  # type: ignore[misc]
+    for name, spec in specs().items():
+        yield f"matrix, {name}", lambda spec=spec: _matrix(spec)  # type: ignore[misc]
+        yield f"ledger, {name}", lambda spec=spec: _ledger(spec)  # type: ignore[misc]
+    yield "merge", _merge
+    trials = 30_000 if quick else 300_000
+    for name in ("event, gaussian", "norm, gaussian", "norm, srht"):
+        yield f"hardest row, {name}", lambda name=name: _hardest(specs(2 * trials, "4", "4")[name])  # type: ignore[misc]
+
+
+# What must come out, from the fields of a spec.
+
+
+def rows_of_the_matrix(spec: ProjectionSpec, seed: bytes) -> Floats:
+    """(features, k) the matrix, made with the standard library.
+
+    Args:
+        spec: of the sketch.
+        seed: 32 bytes.
+    """
+    words = np.array([_words(seed, feature, spec.k) for feature in range(spec.features.size)], np.uint64)
+    minus = words >> np.uint64(63) == 1
+    if spec.matrix == "rademacher":
+        return np.where(minus, -1.0, 1.0)
+    if spec.matrix == "srht":
+        order = 1 << (spec.features.size - 1).bit_length()
+        drawn = _words(seed, 2**64 - 1, 64 * spec.k)
+        columns = list(dict.fromkeys(word % order for word in drawn))[: spec.k]
+        bits = np.arange(spec.features.size)[:, None] & np.array(columns)
+        odd = np.array([[int(one).bit_count() & 1 for one in row] for row in bits], bool)
+        return np.where(odd != minus[:, :1], -1.0, 1.0)
+    sizes = np.arange(600)
+    mass = np.exp(-(sizes**2) / (2 * 64.0**2)) * np.where(sizes == 0, 1, 2)
+    below = np.cumsum(mass / mass.sum())
+    size = np.searchsorted(below, (words & np.uint64(2**63 - 1)).astype(np.float64) / 2.0**63, side="right")
+    return np.where(minus, -1.0, 1.0) * size
+
+
+def _words(seed: bytes, feature: int, number: int) -> list[int]:
+    """The first 64-bit words of a feature."""
+    out: list[int] = []
+    for block in range(-(-number // 8)):
+        data = feature.to_bytes(8, "little") + block.to_bytes(4, "little")
+        digest = hashlib.blake2b(data, digest_size=64, key=seed, person=b"sketchstream-P1").digest()
+        out += [int.from_bytes(digest[at : at + 8], "little") for at in range(0, 64, 8)]
+    return out[:number]
+
+
+def _reach(spec: ProjectionSpec) -> float:
+    """How far one unit moves the state, lattice units; public matrices."""
+    assert spec.seed is not None
+    rows, unit = rows_of_the_matrix(spec, spec.seed), 2.0**spec.fraction_bits
+    longest = float(np.linalg.norm(rows, axis=1).max())
+    if spec.max_norm is None:
+        return float(spec.max_weight or spec.max_total or 0) * unit * longest
+    largest = float(np.linalg.svd(rows, compute_uv=False)[0])
+    if spec.max_features is not None:
+        gram = np.abs(rows @ rows.T)
+        np.fill_diagonal(gram, 0)
+        largest = min(largest, math.sqrt(longest**2 + (spec.max_features - 1) * float(gram.max())))
+    return float(spec.max_norm) * unit * largest
+
+
+def _log_divergence(epsilon: float, mu: Floats) -> Floats:
+    """Log of Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)."""
+    from scipy.special import log_ndtr
+
+    high, low = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+    out: Floats = high + np.log1p(-np.exp(np.minimum(low - high, -1e-16)))
+    return out
+
+
+@lru_cache(maxsize=64)
+def _sigma(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> float:
+    """Standard deviation of one layer, lattice units."""
+    wanted, eps = math.log(delta), float(epsilon)
+    if spec.matrix_seed == "public":
+        reach = _reach(spec)
+
+        def found(sigma: float) -> float:
+            return float(_log_divergence(eps, np.array(reach / sigma)))
+    else:
+        assert spec.max_norm is not None
+        norm = float(spec.max_norm) * 2.0**spec.fraction_bits * (64 if spec.matrix == "gaussian" else 1)
+        squared = np.geomspace(spec.k / 20, spec.k * 50, 2000)
+        tilts = np.linspace(0.005, 0.495, 99)
+
+        def found(sigma: float) -> float:
+            given = _log_divergence(eps, np.sqrt(squared) * norm / sigma)
+            tilted = [float((given - tilt * squared).max()) - spec.k / 2 * math.log1p(-2 * tilt) for tilt in tilts]
+            return min(tilted)
+
+    low, high = 0.0, 60.0
+    for _ in range(45):
+        middle = (low + high) / 2
+        low, high = (middle, high) if found(math.exp(middle)) > wanted else (low, middle)
+    return math.exp(high)
+
+
+def _law(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> laws.DiscreteGaussian:
+    """The law of one layer in every cell."""
+    return laws.DiscreteGaussian(Fraction(_sigma(spec, epsilon, delta) ** 2 + EXCESS))
+
+
+# Checks.
+
+
+def _sketch(spec: ProjectionSpec, window: tuple[int, int] | None = None) -> Any:
+    """A new sketch."""
+    from sketchstream.published import Origin
+    from sketchstream.sketch import Sketch
+
+    return Sketch.create(spec, KEY if spec.needs_key else None, origin=Origin(name="audit", window=window))
+
+
+def _cells(sketch: Any) -> Ints:
+    """(users, k) the counters in an open sketch's own bytes."""
+    from sketchstream import wire
+
+    return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64).reshape(-1, sketch.spec.k)
+
+
+def _create(spec: ProjectionSpec) -> Outcome:
+    """What a created sketch holds."""
+    return judge(_cells(_sketch(spec)).ravel(), _law(spec, spec.epsilon, spec.delta))
+
+
+def _seal(spec: ProjectionSpec) -> Outcome:
+    """What a seal adds to the state."""
+    sketch = _sketch(spec)
+    before = _cells(sketch)
+    moved = sketch.seal().state.reshape(before.shape) - before
+    if spec.intrusion:
+        return judge(moved.ravel(), _law(spec, spec.epsilon_publish, spec.delta_publish))
+    same = not moved.any()
+    return same, "the state as it was", "the same" if same else "CHANGED", "one cell"
+
+
+def _release(spec: ProjectionSpec) -> Outcome:
+    """Releases of one sketch: noise of their law, another one each time."""
+    sketch = _sketch(spec)
+    exact = _cells(sketch)
+    drawn = [sketch.release(*LOOK).noised.reshape(exact.shape) - exact for _ in range(2)]
+    if bool((drawn[0] == drawn[1]).mean() > 0.5):
+        return False, "drawn afresh each time", "two releases with one noise", "one repetition"
+    return judge(np.concatenate(drawn).ravel(), _law(spec, *map(Fraction, LOOK)))
+
+
+def _matrix(spec: ProjectionSpec) -> Outcome:
+    """One event moves its user's row by the weight times a row of the matrix; others move nothing."""
+    from msgpack import packb
+
+    wrong = []
+    seen = []
+    unit = 1 << spec.fraction_bits
+    for window in ((0, 1000), (1000, 2000)):
+        seed = spec.seed
+        if seed is None:
+            text = packb([spec.fingerprint, "0:audit", f"{window[0]}..{window[1]}"])
+            made = hashlib.blake2b(text, digest_size=32, key=KEY.secret(), person=b"sketchstream-P2")
+            seed = made.digest()
+        seen.append(seed)
+        rows = rows_of_the_matrix(spec, seed).astype(np.int64)
+        sketch = _sketch(spec, window)
+        for feature in range(0, FEATURES, 3):
+            before = _cells(sketch)
+            sketch.update([(5, feature), (5, FEATURES), (USERS, feature)], [-1, 1, 1], invalid="noop")
+            moved = _cells(sketch) - before
+            moved[5] += unit * rows[feature]
+            if moved.any():
+                wrong.append(feature)
+    shared = len(set(seen)) == 1
+    if shared == (spec.matrix_seed == "secret"):
+        return False, "a matrix for each window, where it is secret", "not so", "one seed"
+    found = f"{2 * len(range(0, FEATURES, 3))} events" if not wrong else f"WRONG at {len(wrong)} events"
+    return not wrong, "one row, by the weight times the feature's row", found, "one entry"
+
+
+def _ledger(spec: ProjectionSpec) -> Outcome:
+    """The ledger of a sketch and of what left it: entries, and a loss that the noise in the cells confirms."""
+    sketch = _sketch(spec)
+    wanted = ["layer"]
+    if spec.matrix_seed == "public":
+        sketch.release(*LOOK)
+        wanted.append("release")
+    sealed = sketch.seal()
+    wanted += ["layer", "publication"] if spec.intrusion else ["publication"]
+    entries = [
+        ("layer" if isinstance(entry, LayerEntry) else entry.kind)
+        for entry in sealed.ledger.history.entries
+        if not (isinstance(entry, View) and entry.kind == "copy")
+    ]
+    claim, power = "every layer and view; epsilon and delta as promised", "one entry; epsilon wrong by 1e-6"
+    if entries != wanted:
+        return False, claim, f"{', '.join(entries)}; wanted {', '.join(wanted)}", power
+    first = _sketch(spec).ledger.loss(intrusion=spec.intrusion)
+    epsilon = float(first.epsilon(spec.delta))
+    # a secret matrix is calibrated by a bound that is searched: 1e-5 of sigma above its least
+    exact = abs(epsilon / float(spec.epsilon) - 1) < (1e-6 if spec.matrix_seed == "public" else 1e-3)
+    return exact, claim, f"{len(entries)} entries, epsilon {epsilon:.8f}", power
+
+
+def _merge() -> Outcome:
+    """Merged states are the sum of their parts, with all layers."""
+    from sketchstream.sketch import merge
+
+    spec = specs()["event, rademacher"]
+    parts = [_sketch(spec).seal() for _ in range(3)]
+    merged: Any = merge(parts)
+    same = np.array_equal(merged.state, sum(part.state for part in parts)) and len(merged.layers) == 6
+    return bool(same), "the sum, with all layers", "the sum" if same else "WRONG", "one cell, one layer"
+
+
+def _hardest(spec: ProjectionSpec) -> Outcome:
+    """What an observer can tell about the row that moves the state farthest: mu, in the open state and once sealed.
+
+    Each user is a trial. Half of them add the row; the observer projects each user's cells on its direction.
+    """
+    assert spec.seed is not None
+    rows = rows_of_the_matrix(spec, spec.seed)
+    if spec.max_norm is None:
+        farthest = int(np.linalg.norm(rows, axis=1).argmax())
+        row = np.zeros(FEATURES, np.int64)
+        row[farthest] = math.floor(spec.max_weight or 0)
+    else:
+        row = np.trunc(np.linalg.svd(rows)[0][:, 0] * float(spec.max_norm)).astype(np.int64)
+    features = np.flatnonzero(row)
+    half = spec.users.size // 2
+    sketch = _sketch(spec)
+    for start in range(0, half, 1 << 14):
+        users = np.arange(start, min(half, start + (1 << 14)))
+        pairs = np.stack([np.repeat(users, len(features)), np.tile(features, len(users))], axis=1)
+        sketch.update(pairs, np.tile(row[features], len(users)))
+    direction = row @ rows
+    length = float(np.linalg.norm(direction))
+    found, passed, claims = [], True, []
+    shown = [(_cells(sketch), sketch.ledger.loss(intrusion=True))]
+    sealed = sketch.seal()
+    shown.append((sealed.state.reshape(-1, spec.k), sealed.ledger.loss()))
+    for cells, loss in shown:
+        seen = cells.astype(np.float64) @ (direction / length)
+        spread = math.sqrt((seen[:half].var() + seen[half:].var()) / 2)
+        mu = float(seen[:half].mean() - seen[half:].mean()) / spread
+        error = math.sqrt(2 / half + mu**2 / (4 * half))
+        # the row is rounded to integers, so it may stay a little below the farthest
+        claim = math.sqrt(loss.mu2)
+        passed &= claim * 0.9 - ERRORS * error <= mu <= claim + ERRORS * error
+        found.append(f"{mu:.3f} +- {error:.3f}")
+        claims.append(f"{claim:.3f}")
+    power = f"mu wrong by {ERRORS * error / claim:.0%}"
+    return passed, f"mu {' open, '.join(claims)} sealed", f"{' and '.join(found)}, {half} trials each", power
