@@ -286,6 +286,10 @@ class Pairs:
                 raise ItemError(msg)
         return cls([row for row, _ in source], [item for _, item in source])
 
+    def take(self, chosen: npt.NDArray[Any]) -> Pairs:
+        """Select pairs by a mask or an array of positions."""
+        return Pairs(self.rows.take(chosen), self.items.take(chosen))
+
     def __len__(self) -> int:
         return len(self.items)
 

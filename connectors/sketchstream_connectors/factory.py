@@ -18,6 +18,7 @@ from sketchstream.stream.worker import Progress, Settings, Worker
 from sketchstream_connectors.files.publisher import DirectoryPublisher
 
 if TYPE_CHECKING:
+    from sketchstream_connectors.decode.fields import Decoder
     from sketchstream_connectors.files.source import Layout
 
 
@@ -63,9 +64,25 @@ def file_layout(config: Config) -> Layout:
     """How the input file is read."""
     from sketchstream_connectors.files.source import Layout
 
-    shared: dict[str, Any] = {"item_type": config.input.item_type, "weight": config.input.weight}
-    time = config.input.time if config.input.time != "record" else None
-    return Layout(config.format, config.input.item, time=time, **shared)  # type: ignore[arg-type]
+    given = config.input
+    return Layout(
+        config.format,  # type: ignore[arg-type]  # a file's format, checked by the configuration
+        given.item,
+        given.item_type,
+        given.weight,
+        None if given.time == "record" else given.time,
+        config.columns,
+        config.decimal_weights,
+    )
+
+
+def decoder_of(config: Config) -> Decoder:
+    """How the payloads of the configured topic are read."""
+    from sketchstream_connectors.decode.fields import Decoder
+
+    given = config.input
+    form: Any = {"jsonl": "json", "msgpack": "packed"}.get(config.format, config.format)
+    return Decoder(form, given.item, given.item_type, given.weight, given.time, config.columns, config.decimal_weights)
 
 
 def wanted_fields(config: Config) -> Wanted:
@@ -77,6 +94,12 @@ def wanted_fields(config: Config) -> Wanted:
         time=None if config.input.time == "record" else config.input.time,
         item_type=config.input.item_type,
         max_weight=max(limits) if len(limits) == len(config.sketches) else None,
+        columns=tuple(
+            (field, f'{role} of sketch "{plan.name}"')
+            for plan in config.sketches
+            for role, field in plan.fields.items()
+        ),
+        decimals=config.decimal_weights,
     )
 
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sketchstream.columns import MOST_COLUMNS
 from sketchstream.config.addresses import address, is_loopback
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.spec import exact_epsilon
@@ -82,7 +83,7 @@ def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
     if given.close_at_end:
         yield "input.close_at_end belongs to files: a topic has no end"
     form = given.format or "json"
-    if form == "json" and not given.item:
+    if form == "json" and not given.item and any(block.needs_item for block in table.sketch):
         yield 'input.item is missing: the JSON field that holds the item, for example item = "user_id"'
     if form in ("key", "value", "packed"):
         named = [name for name in ("item", "weight") if getattr(given, name) is not None]
@@ -105,7 +106,7 @@ def _check_file(table: FileTable) -> Iterator[str]:
     if form is None:
         yield "input.format is missing: jsonl, lines, csv, parquet or msgpack"
     elif form in ("jsonl", "csv", "parquet"):
-        if not given.item:
+        if not given.item and any(block.needs_item for block in table.sketch):
             yield (
                 f'input.item is missing: the field of the {form} file that holds the item, for example item = "user_id"'
             )
@@ -115,6 +116,29 @@ def _check_file(table: FileTable) -> Iterator[str]:
         yield "a file of lines has no event times, so no windows; use `sketchstream update`, or jsonl with input.time"
     elif given.item or given.weight or given.time != "record":
         yield "input.item, input.weight and input.time name fields; format = 'msgpack' has its own (i, w, t)"
+
+
+def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
+    """Fields of records that sketches need, against the format of the input and against each other."""
+    given = table.input
+    form = given.format or "json" if given.topic is not None else file_format(given.format, given.file or "")
+    fields = {field for plan in plans for field in plan.fields.values()}
+    if form not in ("json", "jsonl", "csv", "parquet"):
+        for plan in plans:
+            if plan.fields:
+                role, field = next(iter(plan.fields.items()))
+                yield f'sketch "{plan.name}": {role} = {field!r:.60} names a field, and format = {form!r} has none'
+        return
+    if form in ("json", "jsonl"):
+        for plan in plans:
+            for role, field in plan.fields.items():
+                if not all(field.split(".")):
+                    yield f'sketch "{plan.name}": {role} must be a dotted field such as user.id, found {field!r:.60}'
+    if len(fields) > MOST_COLUMNS:
+        yield (
+            f"all sketches together may name at most {MOST_COLUMNS} fields beside item, weight and time, "
+            f"found {len(fields)}"
+        )
 
 
 def check_store(table: FileTable) -> Iterator[str]:

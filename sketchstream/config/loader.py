@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sketchstream import kinds
 from sketchstream.config import checks, kafka_settings
 from sketchstream.config.env import override
 from sketchstream.config.plans import SKETCH_NAME, plan_sketch
@@ -127,6 +128,16 @@ class Config:
         if self.from_kafka:
             return self.input.format or "json"
         return checks.file_format(self.input.format, self.input.file or "") or ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Fields of the records that sketches need beside item, weight and time."""
+        return tuple(sorted({field for plan in self.sketches for field in plan.fields.values()}))
+
+    @property
+    def decimal_weights(self) -> bool:
+        """Whether a sketch takes weights that are no whole numbers."""
+        return any(kinds.of(plan.spec).decimal_weights(plan.spec) for plan in self.sketches)
 
     @property
     def max_ahead(self) -> int:
@@ -365,6 +376,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
         for name, number in counted.items()
         if number > 1 and not (name in names and f"two sketches are named {name!r}" in mistakes)
     ]
+    mistakes += checks.check_columns(table, plans)
     mistakes += checks.check_store(table)
     mistakes += checks.check_metrics(table)
     mistakes += checks.check_limit(table, plans)

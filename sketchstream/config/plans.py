@@ -36,10 +36,11 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
         series = _series(block)
     except ConfigError as error:
         mistakes.append(str(error))
-    try:
-        domain = _domain(block.domain, given.item_type, folder)
-    except (ConfigError, SpecError) as error:
-        mistakes.append(str(error))
+    if block.domain is not None:
+        try:
+            domain = _domain(block.domain, given.item_type, folder)
+        except (ConfigError, SpecError) as error:
+            mistakes.append(str(error))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NoPrivacyWarning)
         try:
@@ -50,7 +51,7 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
         return [], mistakes
     for one in caught:
         warnings.warn(f'sketch "{block.name}": {one.message}', one.category, stacklevel=6)
-    return [SketchPlan(name, spec, calendar, steps) for name, calendar, steps in series], []
+    return [SketchPlan(name, spec, calendar, steps, dict(block.fields())) for name, calendar, steps in series], []
 
 
 def _series(block: SketchTable) -> list[_Series]:

@@ -22,6 +22,7 @@ from sketchstream.kernels.routing import (
 )
 from sketchstream.kernels.siphash import hash_ints, hash_spans
 from sketchstream.kernels.tally import release_counts, value_counts
+from sketchstream.kernels.texts import check_utf8, read_integers
 
 __all__ = [
     "BLOCK",
@@ -37,6 +38,7 @@ __all__ = [
     "UNSAMPLED",
     "Route",
     "check_spans",
+    "check_utf8",
     "count_before",
     "fill_table",
     "hash_ints",
@@ -44,6 +46,7 @@ __all__ = [
     "kernel",
     "locate_ints",
     "locate_spans",
+    "read_integers",
     "read_packed",
     "release_counts",
     "update_ints",

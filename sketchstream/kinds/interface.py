@@ -34,6 +34,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
@@ -44,8 +45,11 @@ from sketchstream.errors import EstimateError, SpecError
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
+    from sketchstream.columns import Column
     from sketchstream.components import Component
     from sketchstream.hashing import Key
+    from sketchstream.items import Items
+    from sketchstream.lattice import Lattice
     from sketchstream.privacy.guarantee import Context
     from sketchstream.privacy.history import Gap, LayerEntry, Loss
     from sketchstream.privacy.sketch_history import Promise
@@ -102,6 +106,42 @@ class Places(Protocol):
 
     def locate(self, items: Any) -> npt.NDArray[np.int64]:
         """(n,) slot of each item; -1 outside the domain, -2 inside but not sampled."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a decoder found in the records of a chunk: u events.
+
+    Args:
+        items: (u,) as the input's `item` has them.
+        weights: (u,) int64, or None for ones; 0 where `weight` is no integer.
+        weight: (u,) the weights as they were found, where they may be decimal.
+        times: (u,) event times, ms.
+        columns: (u,) further fields by role, those that `Kind.roles` names.
+        window: [start, end) of the sketch, ms, where `Kind.by_window`; else that of any of the chunk's windows.
+    """
+
+    items: Items
+    weights: npt.NDArray[np.int64] | None
+    weight: Column | None
+    times: npt.NDArray[np.int64]
+    columns: Mapping[str, Column]
+    window: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """What `Sketch.update` gets of a chunk: u events.
+
+    Args:
+        items: (u,) a batch with `take`: `Items` or `Pairs`.
+        weights: (u,) an array, `Units`, or None for ones.
+        good: (u,) bool, events that can be used; None: all.
+    """
+
+    items: Any
+    weights: Any
+    good: Mask | None = None
 
 
 class AnyLedger(Protocol):
@@ -202,6 +242,8 @@ class Kind(ABC, Generic[S]):
     slots_are_items: ClassVar[bool] = False
     """Whether answers name items: then what is published says by which rule the items of a partition have slots, and
     `estimate` takes `kept`, a mask of them for each part."""
+    by_window: ClassVar[bool] = False
+    """Whether what an event means depends on the window: `events` is then asked for each window of a chunk."""
     table: ClassVar[str] = ""
     """Module of its `[[sketch]]` in configuration files, whose `TABLE` is the model; empty: it cannot be configured."""
     measure: ClassVar[str] = "epsilon"
@@ -352,6 +394,38 @@ class Kind(ABC, Generic[S]):
         from sketchstream.items import Items
 
         return Items.of(source)
+
+    def roles(self, spec: S) -> tuple[str, ...]:
+        """Fields of a record that its events need beside item, weight and time: keys of `Given.columns`."""
+        del spec
+        return tuple(role for role in self.carries if role not in ("item", "weight"))
+
+    def decimal_weights(self, spec: S) -> bool:
+        """Whether weights may have fractions: specs whose `fraction_bits` are above 0."""
+        return getattr(spec, "fraction_bits", 0) > 0
+
+    def events(self, spec: S, given: Given) -> Events:
+        """What `update` gets of a chunk of records, each judged from itself alone (law 5).
+
+        By default items and weights as they came. Where weights may be decimal, they are exact multiples of 2^-f for
+        a spec with a `lattice`, and whole numbers for others.
+
+        Args:
+            spec: of the sketch.
+            given: what the records hold.
+        """
+        column = given.weight
+        if column is None:
+            return Events(given.items, given.weights)
+        if not self.decimal_weights(spec):
+            return Events(given.items, given.weights, column.absent | column.integers()[1])
+        from sketchstream.lattice import Units
+
+        lattice: Lattice = spec.lattice  # type: ignore[attr-defined]  # specs with fraction_bits have one
+        units, good = column.decimals(lattice.bits, lattice.max_weight)
+        absent, one = column.absent, lattice.weight(1)
+        units[absent] = one or 0
+        return Events(given.items, Units(units, lattice.bits), good | (absent & (one is not None)))
 
     @abstractmethod
     def draw(self, spec: S, state: State, cost: Fraction, progress: Progress | None = None) -> None:

@@ -85,8 +85,17 @@ class SketchTable(Table):
     kind: str = "profile"
     epsilon: Number
     unit: Literal["event", "item"] = "event"
-    domain: DomainTable
+    domain: DomainTable | None = None
     quality: QualityTable | None = None
+
+    def fields(self) -> Mapping[str, str]:
+        """Role -> field of the records, for the roles that the kind needs beside item, weight and time."""
+        return {}
+
+    @property
+    def needs_item(self) -> bool:
+        """Whether `input.item` must be there: events of the kind are about items."""
+        return True
 
     def check(self, around: Around) -> Iterator[str]:
         """Mistakes that show against the input; those of all kinds."""
@@ -107,7 +116,8 @@ class SketchTable(Table):
         """The spec of this sketch.
 
         Args:
-            domain: its domain; None where that is wrong, and the rest is to be checked all the same.
+            domain: its domain; None where that is wrong, and the rest is to be checked all the same, and for kinds
+                whose blocks have none.
             around: the input.
 
         Raises:

@@ -252,6 +252,8 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
         window = OpenWindow(start, end, sketch, counts, one["blob"], dirty=False, slots_for=slots_for)
         state.slots.fit(window, counts)
         track.windows[start] = window
+        if track.fields(sketch.spec) is None:  # records can no longer be counted in it
+            track.mark_partial(end)
     state.tracks[name] = track
     track.begins = _int(fields.get("begins", NO_TIME))
     track.restored()

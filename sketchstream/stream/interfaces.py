@@ -19,6 +19,7 @@ from sketchstream.stream.window_ranges import UNMARKED, Mark
 from sketchstream.stream.windows import NO_TIME
 
 if TYPE_CHECKING:
+    from sketchstream.columns import Column
     from sketchstream.items import Items
 
 Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
@@ -54,6 +55,14 @@ class Decoded(Protocol):
     @property
     def null(self) -> npt.NDArray[np.bool_]:
         """(n,) tombstones, null items, missing fields: no-ops that are not errors (never dead letters)."""
+
+    @property
+    def weight(self) -> Column | None:
+        """(u,) the weights as they were found, where they may be decimal: `weights` is 0 for what is no integer."""
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """(n,) further fields, by name; records then hold one occurrence each."""
 
 
 @dataclass(frozen=True, slots=True)

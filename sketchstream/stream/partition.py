@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.errors import BrokerError
-from sketchstream.items import Items
 from sketchstream.kinds.interface import Spec
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
@@ -222,7 +221,7 @@ class PartitionState:
                 window = self._open(track, int(starts[0]), only)
                 if window is not None:
                     window.sketch.admit(int(np.count_nonzero(whole.verdict == kernels.ADMITTED)))
-                    yield from self._update(window, whole.items, whole.weights, whole.good, outcome)
+                    yield from self._update(track, window, whole, whole.good, outcome)
                 return
         places = np.empty(whole.times.size, np.int32)
         used = np.zeros(len(starts), np.bool_)
@@ -284,7 +283,7 @@ class PartitionState:
             NO_INTS if record is None else record, record is not None, whole.decoded.valid, places, index, chosen
         )
         if n:
-            yield from self._update(window, whole.items, whole.weights, chosen, outcome)
+            yield from self._update(track, window, whole, chosen, outcome)
         if window.end + self.rules.lateness_ms <= whole.mark:
             yield from self._ask_partitions()
             self._seal_window(track, window)
@@ -333,15 +332,19 @@ class PartitionState:
             self._changed = True
 
     def _update(
-        self, window: OpenWindow, items: Items, weights: Ints | None, chosen: Mask | None, outcome: Outcome
+        self, track: Track, window: OpenWindow, whole: Admitted, chosen: Mask | Ints | None, outcome: Outcome
     ) -> Steps[None]:
-        """Valid occurrences into one sketch; misplaced ones are no-ops."""
-        if chosen is not None:
-            if not chosen.any():
-                return
-            items = items.take(chosen)
-            weights = None if weights is None else weights[chosen]
+        """Valid occurrences of a chunk into one sketch; misplaced ones, and what its kind cannot use, are no-ops."""
+        fields = track.fields(window.sketch.spec)
+        if fields is None:
+            return  # the window was marked as one that lacks records when the snapshot was read
+        events = whole.events(window.sketch.spec, fields, (window.start, window.end))
+        if events.good is not None:
+            chosen = events.good if chosen is None else chosen & events.good
+        if chosen is not None and not chosen.any():
+            return
         if self.rules.partitioner is not None:
+            items = whole.decoded.items if chosen is None else whole.decoded.items.take(chosen)
             here = belongs(items, self.rules.partitioner, window.counts, self.partition)
             n_away = len(items) - int(np.count_nonzero(here))
             asked = (yield from self._ask(CountNeeded.ITEMS)) if n_away else None
@@ -354,11 +357,15 @@ class PartitionState:
                 n_away = len(items) - int(np.count_nonzero(here))
             if n_away:
                 outcome.misplaced += n_away
-                items = items.take(here)
-                weights = None if weights is None else weights[here]
-        if len(items):
-            window.sketch.update(items, weights, invalid="noop")
-            outcome.updates += len(items)
+                places = np.flatnonzero(here)
+                chosen = places if chosen is None else np.flatnonzero(chosen)[places]
+        taken, weights = events.items, events.weights
+        if chosen is not None:
+            taken = taken.take(chosen)
+            weights = None if weights is None else weights[chosen]
+        if len(taken):
+            window.sketch.update(taken, weights, invalid="noop")
+            outcome.updates += len(taken)
 
     def _ask(self, needed: CountNeeded) -> Steps[int | None]:
         """The partition count as it is now, asked for once for each reason; None where nobody can be asked."""

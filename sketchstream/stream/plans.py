@@ -5,6 +5,7 @@ In: a spec and a calendar. Out: a `SketchPlan`. Touches: nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -22,12 +23,15 @@ class SketchPlan:
         spec: of the sketch of each window.
         calendar: of its windows, or of the steps of hopping windows.
         steps: a window is so many consecutive steps, and one begins at each step: every time lies in so many windows.
+        fields: role -> field of the records, for the roles that its kind needs beside item, weight and time. Not part
+            of the spec: how the records of a deployment spell a role is configuration.
     """
 
     name: str
     spec: Spec
     calendar: Calendar = field(compare=False)
     steps: int = field(default=1, compare=False)
+    fields: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def window(self) -> str:

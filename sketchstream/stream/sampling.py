@@ -46,6 +46,8 @@ class Wanted:
         max_weight: largest weight that counts; None: any.
         timed: whether events have a time of their own.
         called: "item" -> "input.item" or "--item", and so on.
+        columns: (field, what it is called where the user set it) of further fields that sketches need.
+        decimals: whether weights may have fractions.
     """
 
     item: str | None
@@ -55,6 +57,8 @@ class Wanted:
     max_weight: int | None = 1
     timed: bool = True
     called: Callable[[str], str] = "input.{}".format
+    columns: tuple[tuple[str, str], ...] = ()
+    decimals: bool = False
 
 
 @dataclass
@@ -88,7 +92,11 @@ class Sample:
         usable[np.flatnonzero(decoded.valid) if decoded.record is None else decoded.record[decoded.valid]] = True
         self.usable += int(np.count_nonzero(usable))
         if decoded.weights is not None and self.wanted.max_weight is not None:
-            weights, limit = decoded.weights[decoded.valid], self.wanted.max_weight
+            weights, limit = decoded.weights, self.wanted.max_weight
+            if decoded.weight is not None:
+                units, number = decoded.weight.decimals(0)
+                weights = np.where(number, units, weights)
+            weights = weights[decoded.valid]
             light = (weights <= limit) & (weights >= -limit)
             self.light += int(np.count_nonzero(light))
             self.too_heavy += int(np.count_nonzero(~light))
@@ -114,7 +122,8 @@ class Sample:
             return
         self.objects += 1
         self.names.update(_paths(document))
-        wanted = {name for name in (self.wanted.item, self.wanted.weight, self.wanted.time) if name}
+        named = (self.wanted.item, self.wanted.weight, self.wanted.time, *(name for name, _ in self.wanted.columns))
+        wanted = {name for name in named if name}
         self.has.update(name for name in wanted if _has(document, name.split(".")))
 
     # ------------------------------------------------------------------------------------------------ verdicts
@@ -159,11 +168,15 @@ class Sample:
             if name is not None and self.objects and not self.has[name]:
                 effect = {"weight": ": every event would count as 1"}.get(role, "")
                 yield f"{self._none()} has the field {name!r} ({called(role)}){effect}{self._advice(name)}"
+        for name, called_so in wanted.columns:
+            if self.objects and not self.has[name]:
+                yield f"{self._none()} has the field {name!r} ({called_so}){self._advice(name)}"
         if self.with_item == 0 and not self.objects:
             yield f"{self._none()} holds an item: check {called('item')} and {called('format')}"
         elif self.with_item and not self.usable and (wanted.item is None or not self.objects or self.has[wanted.item]):
             weighted = wanted.weight is not None and (not self.objects or self.has[wanted.weight])
-            whole = f", or no whole number as its weight ({called('weight')})" if weighted else ""
+            number = "number" if wanted.decimals else "whole number"
+            whole = f", or no {number} as its weight ({called('weight')})" if weighted else ""
             yield (
                 f"all {self.records:,} records of a sample hold no item of type {wanted.item_type} "
                 f"({called('item_type')}){whole}"

@@ -5,12 +5,15 @@ In: public parameters, open sketches. Out: plain holders. Touches: entropy for t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 
+from sketchstream import kinds
+from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import Sketch
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.window_ranges import UNMARKED, Mark
@@ -123,6 +126,12 @@ class Track:
     def __post_init__(self) -> None:
         self.late = LateCount.of(self.plan)
         self.overlapping = self.plan is not None and self.plan.steps > 1
+
+    def fields(self, spec: Spec) -> Mapping[str, str] | None:
+        """Role -> field of the records for a sketch of this spec; None where the configuration no longer names them."""
+        named: Mapping[str, str] = {} if self.plan is None else self.plan.fields
+        roles = kinds.of(spec).roles(spec)
+        return {role: named[role] for role in roles} if all(role in named for role in roles) else None
 
     def mark_partial(self, end: int) -> None:
         """Windows that are not sealed and end by then may lack records."""

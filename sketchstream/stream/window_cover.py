@@ -5,13 +5,14 @@ In: admitted event times, open windows, the plan of the sketch. Out: starts and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.items import Items
+from sketchstream import kinds
+from sketchstream.kinds.interface import Events, Given, Spec
 from sketchstream.stream.interfaces import Decoded
 from sketchstream.stream.outcome import Ints, Mask
 from sketchstream.stream.sketch_state import Track
@@ -34,6 +35,7 @@ class Admitted:
         high: latest admitted time.
         mark: watermark behind the chunk.
         late: (n,) set where a record is late for a sketch.
+        good: (u,) occurrences that are valid in admitted records; None: all are.
     """
 
     decoded: Decoded
@@ -44,17 +46,33 @@ class Admitted:
     high: int
     mark: int
     late: Mask
-    items: Items = field(init=False)
-    weights: Ints | None = field(init=False)
     good: Mask | None = field(init=False)
+    _events: dict[tuple[bytes, tuple[tuple[str, str], ...], tuple[int, int] | None], Events] = field(
+        init=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         decoded = self.decoded
-        self.items = decoded.items
-        self.weights = decoded.weights
         admitted = self.verdict == 0
         good = decoded.valid & (admitted if decoded.record is None else admitted[decoded.record])
         self.good = None if good.all() else good
+
+    def events(self, spec: Spec, fields: Mapping[str, str], window: tuple[int, int]) -> Events:
+        """What a sketch of this spec gets of the chunk; made once for all its windows unless its kind needs them.
+
+        Args:
+            spec: of the sketch.
+            fields: role -> field of the record, as `SketchPlan.fields`.
+            window: [start, end) of the sketch, ms.
+        """
+        name = (spec.fingerprint, tuple(fields.items()), window if kinds.of(spec).by_window else None)
+        if name not in self._events:
+            decoded = self.decoded
+            times = decoded.times if decoded.record is None else decoded.times[decoded.record]
+            columns = {role: decoded.columns[field] for role, field in fields.items()}
+            given = Given(decoded.items, decoded.weights, decoded.weight, times, columns, window)
+            self._events[name] = kinds.of(spec).events(spec, given)
+        return self._events[name]
 
 
 def covering(track: Track, chunk: Admitted) -> tuple[Ints, Ints]:

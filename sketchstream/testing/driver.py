@@ -28,7 +28,7 @@ from sketchstream.testing.memory import (
     MemorySource,
     MemoryStore,
 )
-from sketchstream_connectors.factory import rules, settings
+from sketchstream_connectors.factory import decoder_of, rules, settings
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
@@ -101,12 +101,8 @@ class Driver:
     def __init__(
         self, config: Config | str, *, partitions: int = 1, now: Moment = 1_700_000_000_000, key: Key | None = None
     ) -> None:
-        from sketchstream_connectors.decode.fields import Decoder
-
         self.config = Config.parse(config) if isinstance(config, str) else config
-        given = self.config.input
-        form = {"jsonl": "json", "msgpack": "packed"}.get(self.config.format, self.config.format)
-        self._decoder = Decoder(form, given.item, given.item_type, given.weight, given.time)  # type: ignore[arg-type]
+        self._decoder = decoder_of(self.config)
         common = rules(self.config if key is None else replace(self.config, key_file=None))
         self._rules = common if key is None else replace(common, key=key)
         self.clock = ManualClock(moment_ms(now))

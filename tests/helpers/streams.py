@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,8 @@ class Batch:
     valid: Any
     times: Any
     null: Any
+    weight: Any = None
+    columns: Any = field(default_factory=dict)
 
 
 @dataclass

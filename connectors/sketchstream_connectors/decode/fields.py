@@ -16,22 +16,23 @@ items. A null item, a missing field, a null key or value is a no-op, not an erro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.columns import DECIMAL, INTEGER, MISSING, MOST_COLUMNS, NULL, OTHER, STRING, Column, ItemType
 from sketchstream.errors import ConfigError
 from sketchstream.items import Items
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode import json, kernels
-from sketchstream_connectors.decode.json import INTEGER, MISSING, NULL, OTHER, STRING
-from sketchstream_connectors.decode.pools import columns
+from sketchstream_connectors.decode.pools import columns as rows
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records, read_only
 
 Format = Literal["json", "key", "value", "packed"]
-ItemType = Literal["text", "int", "bytes"]
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
@@ -50,6 +51,8 @@ class Decoded:
         valid: (u,) bool, whether the update is to be applied. Not valid and not null: a poison payload.
         times: (n,) int64 event time in milliseconds, `NO_TIME` where it cannot be read.
         null: (n,) bool, records without an item, which are no-ops and not errors; their updates are not valid.
+        weight: the weights as they were found, where they may be decimal; `weights` is then 0 for what is no integer.
+        columns: further fields of the n records that were asked for, by name.
     """
 
     record: Ints | None
@@ -58,6 +61,8 @@ class Decoded:
     valid: Flags
     times: Ints
     null: Flags
+    weight: Column | None = None
+    columns: Mapping[str, Column] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.valid.size)
@@ -79,11 +84,13 @@ class Decoder:
 
     Args:
         format: "json", "key", "value" or "packed".
-        item: json only, and needed there: dotted field of the item.
+        item: json only: dotted field of the item; None where events are told by their columns or times alone.
         item_type: "text", "int" or "bytes" (not for packed).
         weight: json: dotted field of an integer weight; missing or null is 1. packed: "w", read anyway.
         time: "record" (the record's own timestamp), or for json a dotted field with integer milliseconds or an RFC 3339
             string. packed: t where the map has it, else the record's timestamp; "t" makes it obligatory.
+        columns: json: dotted fields that are wanted as they are.
+        decimals: json: a weight may be any number; `Decoded.weight` has it.
 
     Raises:
         ConfigError: a combination that means nothing.
@@ -94,6 +101,8 @@ class Decoder:
     item_type: ItemType = "text"
     weight: str | None = None
     time: str = RECORD_TIME
+    columns: tuple[str, ...] = ()
+    decimals: bool = False
 
     def __post_init__(self) -> None:
         if self.format not in {"json", "key", "value", "packed"}:
@@ -102,8 +111,10 @@ class Decoder:
         if self.item_type not in {"text", "int", "bytes"}:
             msg = f"item_type must be text, int or bytes, found {self.item_type!r:.40}"
             raise ConfigError(msg)
-        if (self.item is None) == (self.format == "json"):
-            msg = "item names the field of format = 'json': it is needed there, and there only"
+        if self.format != "json":
+            self._refuse_columns()
+        if len(self.columns) > MOST_COLUMNS:
+            msg = f"at most {MOST_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"
             raise ConfigError(msg)
         if self.format == "packed" and self.item_type == "bytes":
             msg = "packed items are 64-bit integers: item_type must be text or int, found bytes"
@@ -116,10 +127,20 @@ class Decoder:
         if allowed_time is not None and self.time not in allowed_time:
             msg = f"format = {self.format!r} takes time from {sorted(allowed_time)}, found {self.time!r:.40}"
             raise ConfigError(msg)
-        for name, value in (("item", self.item), ("weight", self.weight), ("time", self.time)):
+        named = [("item", self.item), ("weight", self.weight), ("time", self.time)]
+        for name, value in named + [("a column", one) for one in self.columns]:
             if value is not None and not all(value.split(".")):
                 msg = f"{name} must be a dotted field such as user.id, found {value!r:.40}"
                 raise ConfigError(msg)
+
+    def _refuse_columns(self) -> None:
+        """Item and columns name fields, which only json has."""
+        if self.item is not None:
+            msg = f"item names a field of format = 'json'; format = {self.format!r} has none: leave it out"
+            raise ConfigError(msg)
+        if self.columns:
+            msg = f"format = {self.format!r} has no named fields: sketches that need fields of records need format json"
+            raise ConfigError(msg)
 
     def decode(self, records: Records) -> Decoded:
         """Items, weights and times of all records; nothing is raised for what they hold."""
@@ -133,47 +154,32 @@ class Decoder:
         kinds = np.where(null, NULL, STRING).astype(np.uint8)
         if key:
             null |= records.value_start < 0
-        valid = ~null
-        if self.item_type == "text":
-            json.check_utf8(records.buffer, starts, ends, valid)
-        items = self._items(records.buffer, kinds, starts, ends, valid)
+        items, valid = Column(kinds, records.buffer, starts, ends, raw=True).items(self.item_type)
+        if key:
+            valid &= ~null
         return Decoded(None, items, None, valid, _record_times(records), null)
-
-    def _items(self, buffer: Bytes, kinds: Bytes, starts: Ints, ends: Ints, valid: Flags) -> Items:
-        """Strings and integers as items of the wanted type; clears `valid` where that cannot be. Nothing is copied."""
-        if self.item_type == "int":
-            valid &= (kinds == STRING) | (kinds == INTEGER)
-            numbers = np.empty(starts.size, dtype=np.int64)
-            kernels.read_integers(buffer, starts, ends, valid, True, numbers)
-            return Items.of(numbers)
-        valid &= kinds == STRING if self.item_type == "bytes" else (kinds == STRING) | (kinds == INTEGER)
-        if not valid.all():
-            starts, ends = np.where(valid, starts, 0), np.where(valid, ends, 0)
-        return Items.spans(buffer, starts, ends, "str" if self.item_type == "text" else "bytes")
 
     def _json(self, records: Records) -> Decoded:
         """Fields of JSON values."""
-        fields = [field for field in (self.item, self.weight, None if self.time == RECORD_TIME else self.time) if field]
+        time = None if self.time == RECORD_TIME else self.time
+        fields = list(dict.fromkeys(one for one in (self.item, self.weight, time, *self.columns) if one))
         found = find_fields(records.buffer, records.value_start, records.value_end, fields)
-        item = found.kinds[0]
-        null = ~found.broken & ((item == MISSING) | (item == NULL))
-        valid = ~null & ~found.broken
-        items = self._items(found.buffer, item, found.starts[0], found.ends[0], valid)
-        weights = None
+        of = {name: found.column(place) for place, name in enumerate(fields)}
+        if self.item is None:
+            null = records.value_start < 0
+            items, valid = Items.of(np.zeros(len(records), np.int64)), ~null & ~found.broken
+        else:
+            null = ~found.broken & of[self.item].absent
+            items, valid = of[self.item].items(self.item_type)
+        weights, weight = None, None
         if self.weight is not None:
-            given = found.kinds[1]
-            one = (given == MISSING) | (given == NULL)
-            readable = given == INTEGER
-            weights = np.empty(len(records), dtype=np.int64)
-            kernels.read_integers(found.buffer, found.starts[1], found.ends[1], readable, False, weights)
-            weights[one] = 1
-            valid &= readable | one
-        if self.time == RECORD_TIME:
+            weights, weight = read_weights(of[self.weight], valid, decimals=self.decimals)
+        if time is None:
             times = _record_times(records)
         else:
-            (times,) = columns(1, len(records))
-            json.read_times(found.buffer, found.kinds[-1], found.starts[-1], found.ends[-1], times)
-        return Decoded(None, items, weights, valid, times, null)
+            (times,) = rows(1, len(records))
+            json.read_times(found.buffer, of[time].kinds, of[time].starts, of[time].ends, times)
+        return Decoded(None, items, weights, valid, times, null, weight, {name: of[name] for name in self.columns})
 
     def _packed(self, records: Records) -> Decoded:
         """Packed maps, spread over their updates."""
@@ -213,9 +219,31 @@ class Decoder:
 _BAD_TIME = 2
 
 
+def read_weights(column: Column, valid: Flags, *, decimals: bool) -> tuple[Ints, Column | None]:
+    """Weights of n records: integers, 1 where there is none.
+
+    Args:
+        column: the field.
+        valid: (n,) bool, cleared where the weight cannot be used.
+        decimals: a weight may be any number; those that are no integers are 0 here, and to be read from the column.
+
+    Returns:
+        (n,) int64; the column with `decimals`, else None.
+    """
+    absent = column.absent
+    weights, readable = column.integers()
+    weights[absent] = 1
+    readable |= absent
+    if decimals:
+        weights[~readable] = 0
+        readable |= column.decimals(0)[1]
+    valid &= readable
+    return weights, column if decimals else None
+
+
 def _record_times(records: Records) -> Ints:
     """The records' own timestamps."""
-    times: Ints = columns(1, len(records))[0]
+    times: Ints = rows(1, len(records))[0]
     times[:] = records.timestamps
     times[times == NO_TIMESTAMP] = NO_TIME
     return times
@@ -227,8 +255,8 @@ class Found:
 
     Args:
         buffer: what the bounds refer to.
-        kinds: (k, n) uint8, MISSING, NULL, STRING, INTEGER or OTHER.
-        starts: (k, n) int64 start of a string's UTF-8 bytes, or of an integer's digits; undefined for other kinds.
+        kinds: (k, n) uint8, as of a `Column`.
+        starts: (k, n) int64 start of a string's UTF-8 bytes, or of a number's text; undefined for other kinds.
         ends: (k, n) int64 end of the same bytes.
         broken: (n,) bool, texts that are not JSON. Texts that are not there have kind MISSING.
     """
@@ -239,6 +267,10 @@ class Found:
     ends: Ints
     broken: Flags
 
+    def column(self, place: int) -> Column:
+        """One of the fields."""
+        return Column(self.kinds[place], self.buffer, self.starts[place], self.ends[place])
+
 
 def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> Found:
     """Look dotted fields up in JSON texts, exactly as orjson would read them (duplicate keys: the last one holds).
@@ -247,17 +279,18 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
         buffer: uint8.
         starts: (n,) where each text begins, < 0 for none.
         ends: (n,) where it ends.
-        fields: one to three dotted fields; no component is empty.
+        fields: up to 62 dotted fields; no component is empty.
     """
     components = [[part.encode() for part in field.split(".")] for field in fields]
     flat = [part for path in components for part in path]
     bounds = np.cumsum([0] + [len(part) for part in flat], dtype=np.int64)
-    firsts = np.cumsum([0] + [len(path) for path in components[:-1]])
+    firsts = np.cumsum([0] + [len(path) for path in components])[:-1]
     paths = np.array([[first, len(path)] for first, path in zip(firsts, components, strict=True)], dtype=np.int64)
+    paths = paths.reshape(-1, 2)
     k, n = len(fields), starts.size
     status = np.empty(n, dtype=np.uint8)
     kinds = np.empty((k, n), dtype=np.uint8)
-    found_start, found_end = columns(k, n), columns(k, n)
+    found_start, found_end = rows(k, n), rows(k, n)
     found_start.fill(0)
     found_end.fill(0)
     names = np.frombuffer(b"".join(flat), dtype=np.uint8)
@@ -281,7 +314,7 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
 
 
 def ask_orjson(text: bytes | memoryview, paths: list[list[bytes]]) -> list[tuple[int, bytes]] | None:
-    """The reference: kind and UTF-8 bytes or digits of each path's value; None where the text is not JSON."""
+    """The reference: kind of each path's value, UTF-8 bytes of strings, text of numbers; None for what is not JSON."""
     import orjson
 
     try:
@@ -289,15 +322,10 @@ def ask_orjson(text: bytes | memoryview, paths: list[list[bytes]]) -> list[tuple
     except orjson.JSONDecodeError:
         return None
     answers: list[tuple[int, bytes]] = []
+    spelled: object = None
     for path in paths:
-        value = document
-        present = True
-        for part in path:
-            present = isinstance(value, dict) and part.decode() in value
-            if not present:
-                break
-            value = value[part.decode()]
-        if not present:
+        value = _at(document, path)
+        if value is _NOWHERE:
             answers.append((MISSING, b""))
         elif value is None:
             answers.append((NULL, b""))
@@ -305,9 +333,37 @@ def ask_orjson(text: bytes | memoryview, paths: list[list[bytes]]) -> list[tuple
             answers.append((STRING, value.encode()))
         elif isinstance(value, int) and not isinstance(value, bool):
             answers.append((INTEGER, str(value).encode()))
+        elif isinstance(value, float):
+            # the text of the number: the same document once more, each number in quotes
+            if spelled is None:
+                spelled = orjson.loads(_NUMBERS.sub(_quoted, bytes(text)))
+            number = _at(spelled, path)
+            assert isinstance(number, str)
+            answers.append((DECIMAL, number.encode()))
         else:
             answers.append((OTHER, b""))
     return answers
+
+
+_NOWHERE = object()
+_NUMBERS = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
+"""Strings and numbers of a text that is JSON."""
+
+
+def _quoted(found: re.Match[bytes]) -> bytes:
+    """A number in quotes; a string as it is."""
+    token = found.group()
+    return token if token.startswith(b'"') else b'"' + token + b'"'
+
+
+def _at(document: object, path: list[bytes]) -> object:
+    """The value at a path of a JSON document; `_NOWHERE` if there is none."""
+    value = document
+    for part in path:
+        if not isinstance(value, dict) or part.decode() not in value:
+            return _NOWHERE
+        value = value[part.decode()]
+    return value
 
 
 def _ask_msgpack(records: Records, status: Bytes, fields: Ints, null: Flags) -> Bytes:

@@ -18,13 +18,12 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from sketchstream.kernels import kernel
+from sketchstream.kernels.runs import WORD, ascii_run, digit_run, plain_run
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-MISSING, NULL, STRING, INTEGER, OTHER = 0, 1, 2, 3, 4
-"""What was found at a path; NULL stands for JSON's null."""
 SURE, ASK, TOMBSTONE = 0, 1, 2
 """What the scanner says of a text; TOMBSTONE: there is none."""
 U = np.uint64
@@ -37,62 +36,6 @@ CLASSES[:32] = CONTROL
 CLASSES[ord('"')] = QUOTE
 CLASSES[ord("\\")] = ESCAPE
 CLASSES[128:] = WIDE
-
-
-# How many of the next 16 bytes are of one class, in vector registers: the step in which texts are walked through.
-# Nothing is checked here: whoever calls has made sure of `WIDTH <= array.size - position`.
-
-WIDTH = 16
-
-_WORD = ir.IntType(64)
-_FLAGS = ir.IntType(WIDTH)
-_VECTOR = ir.VectorType(ir.IntType(8), WIDTH)
-
-
-def _same(value: int) -> Any:
-    """A vector of one byte."""
-    return ir.Constant(_VECTOR, [value] * WIDTH)
-
-
-def _run(stops: Callable[[Any, Any], Any]) -> Any:
-    """An intrinsic `run(array, position)`: bytes before the first one that `stops` marks."""
-
-    def run(_typing: Any, array: Any, position: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            start = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
-            vector = builder.load(builder.bitcast(start, _VECTOR.as_pointer()), align=1)
-            flags = builder.zext(builder.bitcast(stops(builder, vector), _FLAGS), _WORD)
-            return builder.cttz(builder.or_(flags, ir.Constant(_WORD, 1 << WIDTH)), ir.IntType(1)(1))
-
-        return types.int64(array, types.int64), codegen
-
-    return intrinsic(run)
-
-
-def _not_plain(builder: Any, vector: Any) -> Any:
-    """Quotes, backslashes, control characters, and bytes from 128 on, which are negative as signed ones."""
-    ends = builder.or_(
-        builder.icmp_unsigned("==", vector, _same(0x22)), builder.icmp_unsigned("==", vector, _same(0x5C))
-    )
-    return builder.or_(ends, builder.icmp_signed("<", vector, _same(0x20)))
-
-
-def _not_ascii(builder: Any, vector: Any) -> Any:
-    """Bytes from 128 on."""
-    return builder.icmp_signed("<", vector, _same(0))
-
-
-def _not_digits(builder: Any, vector: Any) -> Any:
-    """Everything but 0 to 9."""
-    return builder.icmp_unsigned(">", builder.sub(vector, _same(0x30)), _same(9))
-
-
-plain_run: Callable[[Any, int], int] = _run(_not_plain)
-"""Characters of a JSON string that stand for themselves and are ASCII."""
-ascii_run: Callable[[Any, int], int] = _run(_not_ascii)
-"""Bytes below 128."""
-digit_run: Callable[[Any, int], int] = _run(_not_digits)
-"""Decimal digits."""
 
 
 # A mask of one bit for each of the next 64 bytes: whoever calls has made sure of `BLOCK <= array.size - position`.
@@ -109,7 +52,7 @@ def _mask(marks: Callable[[Any, Any, Callable[[int], Any]], Any]) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             start = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
             vector = builder.load(builder.bitcast(start, _BYTES.as_pointer()), align=1)
-            return builder.bitcast(marks(builder, vector, lambda value: ir.Constant(_BYTES, [value] * BLOCK)), _WORD)
+            return builder.bitcast(marks(builder, vector, lambda value: ir.Constant(_BYTES, [value] * BLOCK)), WORD)
 
         return types.uint64(array, types.int64), codegen
 
@@ -144,7 +87,7 @@ def _word_at(_typing: Any, array: Any, position: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         start = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
-        return builder.load(builder.bitcast(start, _WORD.as_pointer()), align=1)
+        return builder.load(builder.bitcast(start, WORD.as_pointer()), align=1)
 
     return types.uint64(array, types.int64), codegen
 
@@ -153,46 +96,6 @@ first_bit: Callable[[Any], int] = cast("Any", intrinsic(_first_bit))
 """The number of zero bits below the lowest one of a word that is not 0."""
 word_at: Callable[[Any, int], Any] = cast("Any", intrinsic(_word_at))
 """The eight bytes at a position as one little-endian word."""
-
-
-@kernel
-def check_utf8(data: Bytes, starts: Ints, ends: Ints, valid: Flags) -> None:
-    """Clear `valid` where the bytes are not UTF-8; entries that are already False are left alone."""
-    last_run = data.size - 16
-    for i in range(starts.size):
-        if not valid[i]:
-            continue
-        p = starts[i]
-        end = ends[i]
-        good = True
-        while p < end:
-            if p <= last_run:
-                step = ascii_run(data, p)
-                p += step
-                if step == 16 or p >= end:
-                    continue
-            b = data[p]
-            if b < 0x80:
-                p += 1
-                continue
-            more = 1 if b < 0xE0 else (2 if b < 0xF0 else 3)
-            if b < 0xC2 or b > 0xF4 or more >= end - p:
-                good = False
-                break
-            second = data[p + 1]
-            if (
-                (second & 0xC0) != 0x80
-                or (b == 0xE0 and second < 0xA0)
-                or (b == 0xED and second > 0x9F)
-                or (b == 0xF0 and second < 0x90)
-                or (b == 0xF4 and second > 0x8F)
-                or (more > 1 and (data[p + 2] & 0xC0) != 0x80)
-                or (more > 2 and (data[p + 3] & 0xC0) != 0x80)
-            ):
-                good = False
-                break
-            p += 1 + more
-        valid[i] = good
 
 
 @kernel
@@ -220,8 +123,8 @@ def scan_json(
         paths: (k, 2) first component and number of components of each path.
         classes: `CLASSES`.
         status: (n,) out: SURE, ASK or TOMBSTONE.
-        kinds: (k, n) out.
-        found_start: (k, n) out; where a string's inside or an integer's digits begin.
+        kinds: (k, n) out, as of `sketchstream.columns`.
+        found_start: (k, n) out; where a string's inside or a number begins.
         found_end: (k, n) out; where they end.
 
     Returns:
@@ -352,7 +255,8 @@ def scan_json(
                         if digits in (0, 16):
                             break
                         p += 1 + digits
-                        kind = 4
+                        stop = p
+                        kind = 5
                 elif c == 123:
                     if depth == 8:
                         break
@@ -663,7 +567,7 @@ def scan_json(
                         break
                     for k in range(k_paths):
                         if (hits >> k) & 1:
-                            kinds[U(k), U(i)] = 3 if whole else 4
+                            kinds[U(k), U(i)] = 3 if whole else 5
                             found_start[k, i] = begin
                             found_end[k, i] = p
                     hits = 0

@@ -1,4 +1,4 @@
-"""Compiled loops over integers as text and over packed batches: parse and unpack.
+"""Compiled loops over packed batches: parse and unpack.
 
 In: a uint8 buffer and bounds into it. Out: arrays filled in place. Touches: nothing else.
 Source: the msgpack specification (formats of maps, str, bin and integers).
@@ -14,43 +14,6 @@ from sketchstream.kernels import kernel
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-
-@kernel
-def read_integers(data: Bytes, starts: Ints, ends: Ints, valid: Flags, unsigned: bool, out: Ints) -> None:
-    """Decimal texts of JSON's integer grammar as int64; `valid` is cleared where they are something else.
-
-    With `unsigned`, 2^63 to 2^64 - 1 are taken too, as the int64 of the same 64 bits.
-    """
-    limit = np.uint64(0xFFFFFFFFFFFFFFFF) if unsigned else np.uint64(0x7FFFFFFFFFFFFFFF)
-    for i in range(starts.size):
-        out[i] = 0
-        if not valid[i]:
-            continue
-        text = data[starts[i] : ends[i]]
-        size = text.size
-        negative = size > 0 and text[0] == 45
-        first = 1 if negative else 0
-        digits = size - first
-        if digits < 1 or digits > 20 or (digits > 1 and text[first] == 48):
-            valid[i] = False
-            continue
-        most = np.uint64(0x8000000000000000) if negative else limit
-        magnitude = np.uint64(0)
-        good = True
-        for j in range(first, size):
-            if not 48 <= text[j] <= 57:
-                good = False
-                break
-            digit = np.uint64(text[j] - 48)
-            if magnitude > (most - digit) // np.uint64(10):
-                good = False
-                break
-            magnitude = magnitude * np.uint64(10) + digit
-        valid[i] = good
-        if good:
-            value = np.int64(magnitude)
-            out[i] = -value if negative else value
 
 
 @kernel

@@ -13,9 +13,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.columns import MOST_COLUMNS, ItemType
 from sketchstream.errors import ConfigError, DataLossError, StoreError
 from sketchstream.stream.interfaces import Decoded, RawRecord
-from sketchstream_connectors.decode.fields import RECORD_TIME, Decoder, ItemType
+from sketchstream_connectors.decode.fields import RECORD_TIME, Decoder
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -33,6 +34,8 @@ class Layout:
         item_type: "text", "int" or "bytes".
         weight: field or column of an integer weight.
         time: field or column of the event time; None: not read.
+        columns: fields or columns that are wanted as they are (jsonl, csv, parquet).
+        decimals: a weight may be any number (jsonl, csv, parquet); `Decoded.weight` has it.
 
     Raises:
         ConfigError: fields that the format does not have, or one that it needs is missing.
@@ -43,17 +46,25 @@ class Layout:
     item_type: ItemType = "text"
     weight: str | None = None
     time: str | None = None
+    columns: tuple[str, ...] = ()
+    decimals: bool = False
 
     def __post_init__(self) -> None:
         if self.format not in ("jsonl", "lines", "csv", "parquet", "msgpack"):
             msg = f"format must be lines, jsonl, csv, parquet or msgpack, found {self.format!r:.40}"
             raise ConfigError(msg)
         named = self.format in ("jsonl", "csv", "parquet")
-        if named and not self.item:
+        if named and not (self.item or self.columns or self.time):
             msg = f"format {self.format} needs the name of the item's field, for example --item user_id"
             raise ConfigError(msg)
         if not named and (self.item or self.weight):
             msg = f"format {self.format} has no named fields: leave item and weight out"
+            raise ConfigError(msg)
+        if not named and self.columns:
+            msg = f"format {self.format} has no named fields, which these sketches need: use jsonl, csv or parquet"
+            raise ConfigError(msg)
+        if len(self.columns) > MOST_COLUMNS:
+            msg = f"at most {MOST_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"
             raise ConfigError(msg)
         if self.format == "lines" and self.time:
             msg = "a file of lines has no event times"
@@ -63,7 +74,8 @@ class Layout:
     def decoder(self) -> Decoder:
         """Of the records' values."""
         if self.format == "jsonl":
-            return Decoder("json", self.item, self.item_type, self.weight, self.time or RECORD_TIME)
+            time = self.time or RECORD_TIME
+            return Decoder("json", self.item, self.item_type, self.weight, time, self.columns, self.decimals)
         if self.format == "msgpack":
             return Decoder("packed", None, self.item_type, None, "t" if self.time else RECORD_TIME)
         return Decoder("value", None, self.item_type)

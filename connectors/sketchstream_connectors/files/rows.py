@@ -8,34 +8,25 @@ from __future__ import annotations
 import codecs
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.columns import DECIMAL, INTEGER, NULL, OTHER, STRING, Column
 from sketchstream.errors import ConfigError, FormatError, MissingExtraError, StoreError
-from sketchstream.items import whole_numbers
+from sketchstream.items import Items, whole_numbers
 from sketchstream.stream.windows import NO_TIME
-from sketchstream_connectors.decode import json, kernels
-from sketchstream_connectors.decode.fields import Decoded
-from sketchstream_connectors.decode.records import Records
+from sketchstream_connectors.decode import json
+from sketchstream_connectors.decode.fields import Decoded, read_weights
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files.layout import Flags, Ints, Layout, Piece, require_length, unreadable
 
 Bytes = npt.NDArray[np.uint8]
 
 ROWS = 1 << 16
-
-
-@dataclass(frozen=True, eq=False)
-class Texts:
-    """(n,) cells, cell i being the bytes buffer[starts[i]:ends[i]]; starts[i] < 0 where there is none."""
-
-    buffer: Bytes
-    starts: Ints
-    ends: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,17 +76,17 @@ def _header(path: Path | None, line: bytes) -> list[str]:
 
 
 def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
-    """Position of each column that is asked for."""
+    """Position of each column that is asked for, by its name."""
     out = {}
-    for role, name in (("item", layout.item), ("weight", layout.weight), ("time", layout.time)):
-        if name is None:
+    for name in (layout.item, layout.weight, layout.time, *layout.columns):
+        if name is None or name in out:
             continue
         if list(header).count(name) != 1:
             many = "more than one" if name in header else "no"
             # A file without a header would show its first row here: no names, only how many.
             msg = f"there is {many} column {name!r:.60} among the {len(header)} columns that the file names"
             raise ConfigError(msg)
-        out[role] = list(header).index(name)
+        out[name] = list(header).index(name)
     return out
 
 
@@ -104,12 +95,21 @@ def _csv_piece(
 ) -> Piece:
     """Lines number-n .. number-1 of a file with so many columns."""
     cells, broken = _table(data, starts, ends, columns, wanted)
-    return _from_columns(layout, cells["item"], cells.get("weight"), cells.get("time"), number, len(data), broken)
+    n = starts.size
+    valid, weights, weight = ~broken, None, None
+    if layout.weight is not None:
+        weights, weight = read_weights(cells[layout.weight], valid, decimals=layout.decimals)
+    times = np.full(n, NO_TIME, np.int64)
+    if layout.time is not None:
+        times = _text_times(cells[layout.time])
+    items = cells[layout.item] if layout.item is not None else None
+    further = {name: cells[name] for name in layout.columns}
+    return _piece(layout, items, broken, valid, times, (weights, weight), further, number, len(data))
 
 
 def _table(
     data: bytes, starts: Ints, ends: Ints, columns: int, wanted: Mapping[str, int]
-) -> tuple[dict[str, Texts], Flags]:
+) -> tuple[dict[str, Column], Flags]:
     """The wanted cells of each line, and which lines are no rows."""
     buffer = np.frombuffer(data, np.uint8)
     commas = np.append(np.flatnonzero(buffer == ord(",")), len(data))
@@ -121,23 +121,28 @@ def _table(
     broken = there & ~quoted & (last - first != columns - 1)
     plain = there & ~quoted & ~broken
     spans = {}
-    for role, at in wanted.items():
+    for name, at in wanted.items():
         left = begin if at == 0 else commas[np.minimum(first + at - 1, commas.size - 1)] + 1
         right = ends if at == columns - 1 else commas[np.minimum(first + at, commas.size - 1)]
-        spans[role] = np.where(plain & (right > left), left, -1), np.where(plain, right, 0)
+        spans[name] = np.where(plain & (right > left), left, -1), np.where(plain, right, 0)
     side = bytearray()
     for i in np.flatnonzero(quoted).tolist():
         cells = quoted_cells(data[starts[i] : ends[i]])
         if cells is None or len(cells) != columns:
             broken[i] = True
             continue
-        for role, at in wanted.items():
-            left, right = spans[role]
+        for name, at in wanted.items():
+            left, right = spans[name]
             left[i] = len(data) + len(side) if cells[at] else -1
             side += cells[at]
             right[i] = len(data) + len(side)
     whole = np.frombuffer(data + bytes(side), np.uint8) if side else buffer
-    return {role: Texts(whole, left, right) for role, (left, right) in spans.items()}, broken
+    return {name: _texts(whole, left, right) for name, (left, right) in spans.items()}, broken
+
+
+def _texts(buffer: Bytes, starts: Ints, ends: Ints) -> Column:
+    """Cells of bytes; start < 0: there is none."""
+    return Column(np.where(starts < 0, NULL, STRING).astype(np.uint8), buffer, starts, ends, raw=True)
 
 
 def quoted_cells(line: bytes) -> list[bytes] | None:
@@ -149,44 +154,47 @@ def quoted_cells(line: bytes) -> list[bytes] | None:
     return [cell.encode("latin-1") for cell in rows[0]] if len(rows) == 1 else None
 
 
-def _from_columns(
+def _text_times(column: Column) -> Ints:
+    """Times from texts: integers as they are, else by RFC 3339."""
+    digits, whole = column.integers()
+    times = np.empty(len(column), np.int64)
+    json.read_times(column.buffer, column.kinds, np.maximum(column.starts, 0), column.ends, times)
+    return np.where(whole, digits, times)
+
+
+def _piece(
     layout: Layout,
-    item: Texts,
-    weight: Texts | Numbers | None,
-    time: Texts | Ints | None,
+    cells: Column | None,
+    broken: Flags,
+    valid: Flags,
+    times: Ints,
+    weights: tuple[Ints | None, Column | None],
+    columns: Mapping[str, Column],
     number: int,
     n_bytes: int,
-    broken: Flags | None = None,
 ) -> Piece:
-    """Rows number-n .. number-1 from columns of texts or numbers; broken ones have no cells and are not valid."""
-    n = item.starts.size
+    """Rows number-n .. number-1.
+
+    Args:
+        layout: of the file.
+        cells: of the items; None where there are none, and every row is an event.
+        broken: (n,) rows that have no cells.
+        valid: (n,) rows whose weights can be used, and which are not broken.
+        times: (n,) event times.
+        weights: as of `Decoded`: numbers, and as they were found.
+        columns: further ones.
+        number: position behind the rows.
+        n_bytes: that were read for them.
+    """
+    n = valid.size
     offsets = np.arange(number - n, number, dtype=np.int64)
-    none = np.full(n, -1, np.int64)
-    found = layout.decoder.decode(Records(offsets, none, item.buffer, none, none, item.starts, item.ends, number))
-    valid = found.valid.copy()
-    weights: Ints | None = None
-    if isinstance(weight, Texts):
-        given = weight.starts >= 0
-        readable = given.copy()
-        weights = np.empty(n, np.int64)
-        kernels.read_integers(weight.buffer, np.maximum(weight.starts, 0), weight.ends, readable, False, weights)
-        weights[~given] = 1
-        valid &= readable | ~given
-    elif weight is not None:
-        weights = weight.values
-        valid &= weight.readable
-    times = np.full(n, NO_TIME, np.int64)
-    if isinstance(time, Texts):
-        kinds = np.where(time.starts < 0, json.NULL, json.STRING).astype(np.uint8)
-        digits = np.empty(n, np.int64)
-        whole = time.starts >= 0
-        kernels.read_integers(time.buffer, np.maximum(time.starts, 0), time.ends, whole, False, digits)
-        json.read_times(time.buffer, kinds, np.maximum(time.starts, 0), time.ends, times)
-        times = np.where(whole, digits, times)
-    elif time is not None:
-        times = time
-    null = found.null if broken is None else found.null & ~broken
-    return Piece(offsets, number, Decoded(None, found.items, weights, valid, times, null), n_bytes)
+    if cells is None:
+        items, null = Items.of(np.zeros(n, np.int64)), np.zeros(n, np.bool_)
+    else:
+        items, there = cells.items(layout.item_type)
+        valid &= there
+        null = cells.absent & ~broken
+    return Piece(offsets, number, Decoded(None, items, weights[0], valid, times, null, weights[1], columns), n_bytes)
 
 
 def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Piece]:
@@ -203,7 +211,7 @@ def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[P
     try:
         with pq.ParquetFile(path) as file:
             names = file.schema_arrow.names
-            wanted = [names[at] for at in _columns(layout, names).values()]
+            wanted = list(_columns(layout, names))
             require_length(path, file.metadata.num_rows, position, "rows")
             number = 0
             for group in range(file.num_row_groups):
@@ -228,19 +236,45 @@ def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[P
 def _arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
     import pyarrow as pa
 
-    item = batch.column(layout.item)
-    weight = None if layout.weight is None else _arrow_ints(batch.column(layout.weight), layout.weight, 1)
-    time: Texts | Ints | None = None
+    n = batch.num_rows
+    valid, weights, weight = np.ones(n, np.bool_), None, None
+    if layout.weight is not None:
+        given = batch.column(layout.weight)
+        if layout.decimals and (pa.types.is_floating(given.type) or pa.types.is_decimal(given.type)):
+            weights, weight = read_weights(_arrow_column(given, layout.weight), valid, decimals=True)
+        else:
+            numbers = _arrow_ints(given, layout.weight, 1)
+            weights, valid = numbers.values, numbers.readable.copy()
+    times = np.full(n, NO_TIME, np.int64)
     if layout.time is not None:
         column = batch.column(layout.time)
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
             utc = pa.timestamp("ms", tz=getattr(column.type, "tz", None))
-            time = _known_times(_arrow_ints(column.cast(utc, safe=False), layout.time, NO_TIME))
+            times = _known_times(_arrow_ints(column.cast(utc, safe=False), layout.time, NO_TIME))
         elif pa.types.is_integer(column.type):
-            time = _known_times(_arrow_ints(column, layout.time, NO_TIME))
+            times = _known_times(_arrow_ints(column, layout.time, NO_TIME))
         else:
-            time = _arrow_texts(column, layout.time)
-    return _from_columns(layout, _arrow_texts(item, str(layout.item)), weight, time, number, int(batch.nbytes))
+            times = _text_times(_arrow_texts(column, layout.time))
+    items = _arrow_texts(batch.column(layout.item), layout.item) if layout.item is not None else None
+    further = {name: _arrow_column(batch.column(name), name) for name in layout.columns}
+    none = np.zeros(n, np.bool_)
+    return _piece(layout, items, none, valid, times, (weights, weight), further, number, int(batch.nbytes))
+
+
+def _arrow_column(column: Any, name: str) -> Column:
+    """A column of texts, bytes or numbers as it is; floats that are no numbers are OTHER."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_floating(kind):
+        null = column.is_null().to_numpy(zero_copy_only=False)
+        floats = column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
+        kinds = np.where(null, NULL, np.where(np.isfinite(floats), DECIMAL, OTHER)).astype(np.uint8)
+        nowhere = np.zeros(len(column), np.int64)
+        return Column(kinds, np.zeros(0, np.uint8), nowhere, nowhere, floats=floats)
+    texts = _arrow_texts(column.cast(pa.large_string()) if pa.types.is_decimal(kind) else column, name)
+    held = INTEGER if pa.types.is_integer(kind) else DECIMAL if pa.types.is_decimal(kind) else STRING
+    return replace(texts, kinds=np.where(texts.kinds == NULL, NULL, held).astype(np.uint8), raw=held == STRING)
 
 
 def _known_times(found: Numbers) -> Ints:
@@ -248,7 +282,7 @@ def _known_times(found: Numbers) -> Ints:
     return np.where(found.readable, found.values, NO_TIME)
 
 
-def _arrow_texts(column: Any, name: str) -> Texts:
+def _arrow_texts(column: Any, name: str) -> Column:
     """A column of strings, bytes or integers as texts."""
     import pyarrow as pa
 
@@ -272,7 +306,7 @@ def _arrow_texts(column: Any, name: str) -> Texts:
     bounds = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
     null = column.is_null().to_numpy(zero_copy_only=False)
     buffer = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return Texts(buffer, np.where(null, -1, bounds[:-1]), bounds[1:].copy())
+    return _texts(buffer, np.where(null, -1, bounds[:-1]), bounds[1:].copy())
 
 
 def _arrow_ints(column: Any, name: str, null: int) -> Numbers:

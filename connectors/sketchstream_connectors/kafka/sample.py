@@ -18,7 +18,6 @@ from sketchstream.stream.partitioner import belongs
 from sketchstream.stream.partitioner_detection import Placements
 from sketchstream.stream.sampling import Sample
 from sketchstream_connectors import factory
-from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.log_reader import Log
@@ -56,17 +55,6 @@ class TopicSample:
     oldest_ms: int = 0
 
 
-def decoder_of(config: Config) -> Decoder:
-    """How the payloads of the configured topic are read."""
-    return Decoder(
-        format=config.format,  # type: ignore[arg-type]  # a topic's format, checked by the configuration
-        item=config.input.item,
-        item_type=config.input.item_type,
-        weight=config.input.weight,
-        time=config.input.time,
-    )
-
-
 def try_to_read(connection: Connection, config: Config, records: int) -> TopicSample | None:
     """A sample, or None where brokers do not give one; a topic that does not exist is an error all the same."""
     try:
@@ -95,7 +83,7 @@ def read(connection: Connection, config: Config, records: int = RECORDS) -> Topi
             by_partition.setdefault(record.partition, []).append(record)
     finally:
         log.close()
-    decoder = decoder_of(config)
+    decoder = factory.decoder_of(config)
     found = TopicSample(given.partitions, Sample(factory.wanted_fields(config)), Placements(given.partitions))
     found.oldest_ms = time.time_ns() // 1_000_000
     for partition, client in sorted(by_partition.items()):

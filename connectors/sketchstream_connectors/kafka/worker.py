@@ -22,6 +22,7 @@ from sketchstream.stream import partitioner_detection
 from sketchstream.stream.interfaces import Chunk, Publisher, Sink
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.worker import Progress, Settings, Worker
+from sketchstream_connectors import factory
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.files.publisher import Both, DirectoryPublisher
 from sketchstream_connectors.kafka import sample as kafka_sample
@@ -29,7 +30,6 @@ from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.preflight import timestamps_ahead_ms
 from sketchstream_connectors.kafka.publisher import KafkaPublisher, KafkaSink
 from sketchstream_connectors.kafka.results import KafkaResults
-from sketchstream_connectors.kafka.sample import decoder_of
 from sketchstream_connectors.kafka.source import KafkaSource
 from sketchstream_connectors.kafka.store import KafkaStore
 from sketchstream_connectors.kafka.topic_validation import check_writable
@@ -86,7 +86,7 @@ def warm_up(config: Config, rules: Rules) -> None:
     try:
         samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(2)]
         records = from_client_records(samples)
-        decoded = decoder_of(config).decode(records)
+        decoded = factory.decoder_of(config).decode(records)
         state = PartitionState.fresh(rules, 0, 0, 1)
         state.apply(Chunk(0, 0, records.next_position, records.offsets, records.timestamps, decoded))
         state.capture()
@@ -152,7 +152,7 @@ def open_ports(config: Config) -> Ports:
         BrokerError: the cluster cannot be reached.
     """
     topic = config.input.topic or ""
-    decoder = decoder_of(config)
+    decoder = factory.decoder_of(config)
     with contextlib.ExitStack() as stack:
 
         def kept(close: Callable[[], object]) -> None:

@@ -15,8 +15,8 @@ import click
 from sketchstream.cli import options, progress
 
 if TYPE_CHECKING:
+    from sketchstream.columns import ItemType
     from sketchstream.sketch import Sketch
-    from sketchstream_connectors.decode.fields import ItemType
     from sketchstream_connectors.files.source import FileFormat, Layout, Piece
 
 STDIN: Final = Path("-")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         verify_discrete,
     )
     from sketchstream.kinds.gaussian.expected import expected_errors
-    from sketchstream.kinds.gaussian.lattice import Lattice
     from sketchstream.kinds.gaussian.spec import GaussianSpec
     from sketchstream.kinds.gaussian.state import (
         add_layer,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         released_state,
         update,
     )
+    from sketchstream.lattice import Lattice
 
 __all__ = [
     "Answer",

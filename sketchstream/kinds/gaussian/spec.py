@@ -25,7 +25,7 @@ from sketchstream.kinds.gaussian.discrete import (
     verify_discrete,
     verify_parts,
 )
-from sketchstream.kinds.gaussian.lattice import MOST_BITS, MOST_UNITS, Lattice
+from sketchstream.lattice import MOST_BITS, MOST_UNITS, Lattice
 from sketchstream.spec import (
     NO_PRIVACY,
     ClosedDomain,

@@ -9,7 +9,7 @@ from typing import Literal
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian.spec import GaussianSpec
-from sketchstream.kinds.tables import Around, Number, SketchTable
+from sketchstream.kinds.tables import Around, DomainTable, Number, SketchTable
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 TOTAL_SHARE = "1/40"
@@ -20,6 +20,7 @@ class GaussianTable(SketchTable):
     """One `[[sketch]]` of kind "gaussian"."""
 
     kind: Literal["gaussian"] = "gaussian"
+    domain: DomainTable
     delta: Number
     epsilon_publish: Number | None = None
     delta_publish: Number | None = None

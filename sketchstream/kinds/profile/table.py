@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.kinds.tables import Around, Number, SketchTable
+from sketchstream.kinds.tables import Around, DomainTable, Number, SketchTable
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 
@@ -17,6 +17,7 @@ class ProfileTable(SketchTable):
     """One `[[sketch]]` of kind "profile"."""
 
     kind: Literal["profile"] = "profile"
+    domain: DomainTable
     max_count: int | None = None
     epsilon_publish: Number | None = None
     publish: Literal["histogram", "state"] = "histogram"

@@ -313,7 +313,10 @@ def test_usual_packed_maps_need_no_python(monkeypatch: pytest.MonkeyPatch) -> No
     [
         ({"format": "avro"}, "format"),
         ({"item": "a", "item_type": "str"}, "item_type"),
-        ({"format": "json"}, "item"),
+        ({"format": "key", "columns": ("a",)}, "no named fields"),
+        ({"format": "packed", "columns": ("a",)}, "no named fields"),
+        ({"item": "a", "columns": ("b", "c.")}, "dotted"),
+        ({"item": "a", "columns": tuple(f"f{i}" for i in range(33))}, "at most 32"),
         ({"format": "key", "item": "a"}, "item"),
         ({"format": "packed", "item_type": "bytes"}, "packed"),
         ({"format": "key", "weight": "n"}, "weight"),

@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.json_texts import BAD_UTF8, GOOD_UTF8, PECULIAR, broken_texts, texts
+from sketchstream.columns import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
+from sketchstream.kernels import check_utf8, read_integers
 from sketchstream.stream.windows import NO_TIME
-from sketchstream_connectors.decode import json, kernels
+from sketchstream_connectors.decode import json
 from sketchstream_connectors.decode.fields import Found, ask_orjson, find_fields
-from sketchstream_connectors.decode.json import INTEGER, MISSING, NULL, OTHER, STRING
 
 FIELDS = ["user.id", "id", "user"]
 
@@ -42,7 +43,7 @@ def answers(found: Found, index: int) -> list[tuple[int, bytes]] | None:
         return None
     out = []
     for kind, start, end in zip(found.kinds[:, index], found.starts[:, index], found.ends[:, index], strict=True):
-        held = kind in (STRING, INTEGER)
+        held = kind in (STRING, INTEGER, DECIMAL)
         out.append((int(kind), found.buffer[start:end].tobytes() if held else b""))
     return out
 
@@ -302,7 +303,7 @@ def test_decimal_texts_are_integers_by_jsons_grammar(values: list[bytes], unsign
     buffer, starts, ends = laid_out(list(values))
     valid = np.ones(len(values), dtype=np.bool_)
     out = np.empty(len(values), dtype=np.int64)
-    kernels.read_integers(buffer, starts, ends, valid, unsigned, out)
+    read_integers(buffer, starts, ends, valid, unsigned, out)
     top = 1 << (64 if unsigned else 63)
     for text, good, number in zip(values, valid, out, strict=True):
         expected = GRAMMAR.match(text) is not None and -(1 << 63) <= int(text) < top
@@ -319,7 +320,7 @@ def test_utf8_is_checked_as_python_checks_it(values: list[bytes]) -> None:
     for tail in TAILS:
         buffer, starts, ends = laid_out(list(values), tail)
         valid = np.ones(len(values), dtype=np.bool_)
-        json.check_utf8(buffer, starts, ends, valid)
+        check_utf8(buffer, starts, ends, valid)
         assert valid.tolist() == [decodes(value) for value in values]
 
 

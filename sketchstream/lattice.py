@@ -44,6 +44,21 @@ UNDECIDED: Final = 2
 _NUMBER: Final = re.compile(rb"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Units:
+    """(n,) int64 weights that are in lattice units already, of a lattice with so many fraction bits."""
+
+    values: Ints
+    bits: int
+
+    def __len__(self) -> int:
+        return int(self.values.size)
+
+    def __getitem__(self, chosen: Flags | Ints) -> Units:
+        """Those of a mask or of an array of positions."""
+        return Units(self.values[chosen], self.bits)
+
+
 @dataclass(frozen=True)
 class Lattice:
     """The lattice of one sketch, and the largest weight that one event may have on it.
@@ -81,11 +96,18 @@ class Lattice:
         """Many weights in lattice units.
 
         Args:
-            values: (n,) array of integers or floats, or a sequence of what `weight` takes.
+            values: (n,) array of integers or floats, a sequence of what `weight` takes, or `Units` of these fraction
+                bits.
 
         Returns:
             (n,) int64 lattice units, 0 where the weight is no event; (n,) bool, whether it is one.
         """
+        if isinstance(values, Units):
+            if values.bits != self.bits:
+                msg = f"weights are in units of 2^-{values.bits}, expected units of 2^-{self.bits}"
+                raise WeightError(msg)
+            within = (values.values <= self.most) & (values.values >= -self.most)
+            return np.where(within, values.values, 0), within
         if isinstance(values, np.ndarray) and values.ndim == 1:
             if values.dtype.kind in "iu":
                 return self._integers(values)

@@ -1,0 +1,181 @@
+"""Columns: one field of n records as it was found, as bounds into a buffer, without a Python object per record.
+
+In: kinds of values, bounds, a buffer, from a decoder. Out: items, integers, multiples of 2^-f, positions in a list, and
+which records have one. Touches: nothing. What is made of a record depends on that record alone.
+Source: RFC 8259 (numbers); docs/theory/gaussian.md, section 5 (multiples of 2^-f).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.items import Items, whole_numbers
+from sketchstream.lattice import MOST_UNITS, Lattice
+from sketchstream.spec import ClosedDomain, Item
+
+Flags = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Octets = npt.NDArray[np.uint8]
+ItemType = Literal["text", "int", "bytes"]
+
+MISSING: Final = 0
+NULL: Final = 1
+STRING: Final = 2
+INTEGER: Final = 3
+OTHER: Final = 4
+DECIMAL: Final = 5
+"""What was found in a record: no such field, a null, a string, a number without and with a fraction or an exponent; all
+else is OTHER."""
+MOST_COLUMNS: Final = 32
+"""Fields that sketches may need beside item, weight and time."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Column:
+    """One field of n records.
+
+    Args:
+        kinds: (n,) uint8, MISSING to DECIMAL.
+        buffer: (bytes,) uint8.
+        starts: (n,) int64, where a string's bytes or a number's text begin; undefined for other kinds.
+        ends: (n,) int64, where they end.
+        raw: strings are bytes of a format that has no types: they may spell numbers, and need not be UTF-8.
+        floats: (n,) the numbers, where the format holds floats and no texts; they count at their binary value.
+    """
+
+    kinds: Octets
+    buffer: Octets
+    starts: Ints
+    ends: Ints
+    raw: bool = False
+    floats: npt.NDArray[np.float64] | None = None
+
+    def __len__(self) -> int:
+        return int(self.kinds.size)
+
+    def __repr__(self) -> str:
+        return f"Column({len(self)} records)"
+
+    @property
+    def absent(self) -> Flags:
+        """(n,) bool: there is no such field, or it is null."""
+        found: Flags = self.kinds <= NULL
+        return found
+
+    def take(self, chosen: npt.NDArray[np.bool_] | Ints) -> Column:
+        """Select records by a mask or an array of positions; the buffer is shared."""
+        floats = None if self.floats is None else self.floats[chosen]
+        return replace(
+            self, kinds=self.kinds[chosen], starts=self.starts[chosen], ends=self.ends[chosen], floats=floats
+        )
+
+    def items(self, item_type: ItemType = "text") -> tuple[Items, Flags]:
+        """Items, and which records hold one.
+
+        Args:
+            item_type: "text": strings of UTF-8, integers as their digits; "int": integers of 64 bits, as such or
+                spelled in a string, 2^63 to 2^64 - 1 being the int64 of the same bits; "bytes": strings as they are.
+
+        Returns:
+            n items, placeholders where there is none; (n,) bool.
+        """
+        from sketchstream.kernels import check_utf8, read_integers
+
+        valid = self.kinds == STRING
+        if item_type != "bytes":
+            valid |= self.kinds == INTEGER
+        if item_type == "int":
+            numbers = np.empty(len(self), np.int64)
+            read_integers(self.buffer, self.starts, self.ends, valid, True, numbers)
+            return Items.of(numbers), valid
+        if self.raw and item_type == "text":
+            check_utf8(self.buffer, self.starts, self.ends, valid)
+        starts, ends = self.starts, self.ends
+        if not valid.all():
+            starts, ends = np.where(valid, starts, 0), np.where(valid, ends, 0)
+        return Items.spans(self.buffer, starts, ends, "bytes" if item_type == "bytes" else "str"), valid
+
+    def integers(self) -> tuple[Ints, Flags]:
+        """Integers of 64 bits.
+
+        Returns:
+            (n,) int64, undefined where there is none; (n,) bool, whether there is one.
+        """
+        from sketchstream.kernels import read_integers
+
+        if self.floats is not None:
+            values, whole = whole_numbers(np.where(self.kinds == DECIMAL, self.floats, 0.0))
+            return values, whole & (self.kinds == DECIMAL)
+        valid = self.kinds == INTEGER
+        if self.raw:
+            valid |= self.kinds == STRING
+        values = np.empty(len(self), np.int64)
+        read_integers(self.buffer, self.starts, self.ends, valid, False, values)
+        return values, valid
+
+    def decimals(self, fraction_bits: int, most: Fraction | None = None) -> tuple[Ints, Flags]:
+        """Numbers in units of 2^-f, truncated toward zero, exact: read from their texts, never made floats.
+
+        Args:
+            fraction_bits: f, 0 to 40.
+            most: largest absolute number, compared before truncation; None: any below 2^40 units.
+
+        Returns:
+            (n,) int64 units, 0 where there is none; (n,) bool, whether there is a number within the bound.
+        """
+        lattice = Lattice(fraction_bits, Fraction(MOST_UNITS) if most is None else most)
+        if self.floats is not None:
+            units, good = lattice.weights(np.where(self.kinds == DECIMAL, self.floats, np.nan))
+            return units, good
+        good = (self.kinds == INTEGER) | (self.kinds == DECIMAL)
+        if self.raw:
+            good |= self.kinds == STRING
+        return lattice.texts(self.buffer, self.starts, self.ends, good), good
+
+    def codes(self, choices: Choices) -> npt.NDArray[np.int32]:
+        """(n,) int32 position of each value in a declared list; -1 for what is not in it."""
+        items, valid = self.items(choices.item_type)
+        places = choices.locate(items)
+        return np.where(valid, places, -1).astype(np.int32)
+
+
+class Choices:
+    """A declared list of values, prepared once for `Column.codes`.
+
+    Args:
+        values: distinct strings, integers or bytes, as `item_type` says; integers stand for their digits in "text".
+        item_type: how values of records are read, see `Column.items`.
+
+    Raises:
+        SpecError: no values, values of another type, or one twice.
+    """
+
+    def __init__(self, values: Sequence[Item], item_type: ItemType = "text") -> None:
+        from sketchstream.domains import Index
+        from sketchstream.hashing import Key
+
+        self.item_type: ItemType = item_type
+        wanted = {"text": str, "int": int, "bytes": bytes}[item_type]
+        listed = [str(one) if item_type == "text" and type(one) is int else one for one in values]
+        if not listed or any(type(one) is not wanted for one in listed) or len(set(listed)) != len(listed):
+            msg = f"expected a list of different values of type {item_type}, found {len(listed)}, or one twice"
+            raise SpecError(msg)
+        self.values = tuple(listed)
+        self._index = Index.build(ClosedDomain(items=listed), Key.generate())
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return f"Choices({len(self)} of type {self.item_type})"
+
+    def locate(self, items: Items) -> Ints:
+        """(n,) int64 position of each item in the list; -1 for what is not in it."""
+        return self._index.locate(items)

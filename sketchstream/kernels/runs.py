@@ -1,0 +1,68 @@
+"""Steps of 16 bytes: how many bytes from a position on are of one class, in vector registers.
+
+In: a uint8 array and a position. Out: a number of bytes, at most 16. Touches: nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import types
+from numba.extending import intrinsic
+
+# How many of the next 16 bytes are of one class, in vector registers: the step in which texts are walked through.
+# Nothing is checked here: whoever calls has made sure of `WIDTH <= array.size - position`.
+
+WIDTH = 16
+
+WORD = ir.IntType(64)
+_FLAGS = ir.IntType(WIDTH)
+_VECTOR = ir.VectorType(ir.IntType(8), WIDTH)
+
+
+def _same(value: int) -> Any:
+    """A vector of one byte."""
+    return ir.Constant(_VECTOR, [value] * WIDTH)
+
+
+def _run(stops: Callable[[Any, Any], Any]) -> Any:
+    """An intrinsic `run(array, position)`: bytes before the first one that `stops` marks."""
+
+    def run(_typing: Any, array: Any, position: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            start = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+            vector = builder.load(builder.bitcast(start, _VECTOR.as_pointer()), align=1)
+            flags = builder.zext(builder.bitcast(stops(builder, vector), _FLAGS), WORD)
+            return builder.cttz(builder.or_(flags, ir.Constant(WORD, 1 << WIDTH)), ir.IntType(1)(1))
+
+        return types.int64(array, types.int64), codegen
+
+    return intrinsic(run)
+
+
+def _not_plain(builder: Any, vector: Any) -> Any:
+    """Quotes, backslashes, control characters, and bytes from 128 on, which are negative as signed ones."""
+    ends = builder.or_(
+        builder.icmp_unsigned("==", vector, _same(0x22)), builder.icmp_unsigned("==", vector, _same(0x5C))
+    )
+    return builder.or_(ends, builder.icmp_signed("<", vector, _same(0x20)))
+
+
+def _not_ascii(builder: Any, vector: Any) -> Any:
+    """Bytes from 128 on."""
+    return builder.icmp_signed("<", vector, _same(0))
+
+
+def _not_digits(builder: Any, vector: Any) -> Any:
+    """Everything but 0 to 9."""
+    return builder.icmp_unsigned(">", builder.sub(vector, _same(0x30)), _same(9))
+
+
+plain_run: Callable[[Any, int], int] = _run(_not_plain)
+"""Characters of a JSON string that stand for themselves and are ASCII."""
+ascii_run: Callable[[Any, int], int] = _run(_not_ascii)
+"""Bytes below 128."""
+digit_run: Callable[[Any, int], int] = _run(_not_digits)
+"""Decimal digits."""
