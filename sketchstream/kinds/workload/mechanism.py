@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
@@ -105,9 +106,16 @@ def layer_law(
     square = strategy.sensitivity2 * weight * weight
     if mechanism == "l2ball":
         return Law("discrete-ball", epsilon * epsilon / square, strategy.length)
-    sigma2 = Fraction(math.ceil(unit_variance(epsilon * (1 - MARGIN), delta * (1 - MARGIN)) * square)) + SLACK
-    verify_discrete(epsilon, delta, sigma2, sensitivity2=square, coordinates=looks * strategy.length)
+    sigma2 = _verified_variance(epsilon, delta, square, looks * strategy.length)
     return Law("discrete-gaussian", sigma2, strategy.length)
+
+
+@lru_cache(maxsize=256)
+def _verified_variance(epsilon: Fraction, delta: Fraction, square: int, coordinates: int) -> Fraction:
+    """Variance of a Gaussian layer on the integers for a shift of this squared length, verified."""
+    sigma2 = Fraction(math.ceil(unit_variance(epsilon * (1 - MARGIN), delta * (1 - MARGIN)) * square)) + SLACK
+    verify_discrete(epsilon, delta, sigma2, sensitivity2=square, coordinates=coordinates)
+    return sigma2
 
 
 def unit_variance(epsilon: Fraction, delta: Fraction) -> Fraction:

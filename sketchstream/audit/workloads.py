@@ -1,0 +1,311 @@
+"""The audit of sketches of kind `workload`: noise, updates, answers, ledgers, and the event that is easiest to see.
+
+In: specs of every mechanism. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the sketches it
+makes.
+Source: docs/theory/workload.md sections 2, 6 and 7.
+
+Nothing here calls what a sketch calls inside. The queries are written down once more, sensitivities are sums of Python
+integers over the published strategy, sigma comes from the divergence of two normal laws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.audit.sketches import Outcome, judge
+from sketchstream.kinds.workload import WorkloadSpec
+from sketchstream.noise import laws
+from sketchstream.privacy.history import LayerEntry, View
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+EXCESS: Final = 4
+"""Variance by which discrete noise is raised above the continuous one's."""
+ERRORS: Final = 6.5
+"""Standard errors by which a measured number may miss its claim."""
+LOOK: Final = (Fraction(1, 3), Fraction(1, 10**7))
+
+
+@lru_cache(maxsize=2)
+def specs(epsilon: str = "1") -> dict[str, tuple[WorkloadSpec, Floats]]:
+    """Every mechanism, unit and form of a strategy, each with its queries as a matrix.
+
+    Args:
+        epsilon: of each.
+    """
+    real = np.random.default_rng(8).normal(size=(6, 40)).round(3)
+    prefixes, ranges, tables = np.tri(128), _ranges(48), _tables((2,) * 6, 2)
+    more: dict[str, tuple[Any, Floats, dict[str, Any]]] = {
+        "event, prefixes": ("prefix:128", prefixes, {}),
+        "event, bare prefixes": ("prefix:128", prefixes, {"intrusion": False}),
+        "event, weights to 5, tables": ("marginals:6:2", tables, {"max_weight": 5}),
+        "item, ranges": ("ranges:48", ranges, {"unit": "item", "max_total": 9, "max_weight": 4}),
+        "event, matrix": (real, real, {}),
+        "event, smallest maximum": ("prefix:32", np.tri(32), {"objective": "max"}),
+        "event, laplace, ranges": ("ranges:48", ranges, {"mechanism": "laplace"}),
+        "item, laplace, cells": ("identity:64", np.eye(64), {"mechanism": "laplace", "unit": "item", "max_total": 3}),
+        "event, ball": ("prefix:9", np.tri(9), {"mechanism": "l2ball"}),
+    }
+    common = {"mechanism": "gaussian", "epsilon_publish": "3/4"}
+    return {
+        name: (WorkloadSpec(asked, epsilon, "1e-6", **{**common, **given}), matrix)
+        for name, (asked, matrix, given) in more.items()
+    }
+
+
+def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+    """Name and check of everything that is tried.
+
+    Args:
+        quick: fewer samples.
+    """
+    samples = 6_000 if quick else 200_000
+    most = 200 if quick else 4_000
+    for name, (spec, queries) in specs().items():
+        rounds = min(-(-samples // spec.length), most)
+        yield f"create, {name}", lambda spec=spec, rounds=rounds: _create(spec, rounds)  # type: ignore[misc]
+        yield f"seal, {name}", lambda spec=spec, rounds=rounds: _seal(spec, rounds)  # type: ignore[misc]
+        yield f"release, {name}", lambda spec=spec, rounds=rounds: _release(spec, rounds)  # type: ignore[misc]
+        yield f"events, {name}", lambda spec=spec: _events(spec)  # type: ignore[misc]
+        yield f"answers, {name}", lambda spec=spec, matrix=queries: _answers(spec, matrix)  # type: ignore[misc]
+        yield f"ledger, {name}", lambda spec=spec: _ledger(spec)  # type: ignore[misc]
+    yield "merge", _merge
+    trials = 1_000 if quick else 20_000
+    for name in ("event, prefixes", "event, weights to 5, tables"):
+        yield f"plainest event, {name}", lambda name=name: _plainest(specs("6")[name][0], trials)  # type: ignore[misc]
+
+
+# What must come out, from the fields of a spec.
+
+
+def _ranges(size: int) -> Floats:
+    """All intervals of some cells."""
+    return np.array([[low <= cell <= high for cell in range(size)] for low in range(size) for high in range(low, size)])
+
+
+def _tables(sizes: tuple[int, ...], ways: int) -> Floats:
+    """All tables of so many columns at a time."""
+    cells = np.array(list(np.ndindex(sizes)))
+    rows = []
+    for chosen in np.ndindex((len(sizes),) * ways):
+        if list(chosen) == sorted(set(chosen)):
+            for values in np.ndindex(tuple(sizes[column] for column in chosen)):
+                rows.append((cells[:, list(chosen)] == values).all(axis=1))
+    return np.array(rows, np.float64)
+
+
+def _reach(spec: WorkloadSpec, power: int) -> int:
+    """How far one unit moves the state: the L1 norm, or the square of the L2 norm, in Python's integers."""
+    columns = [sum(abs(entry) ** power for entry in column) for column in spec.strategy.matrix.T.tolist()]
+    weight = spec.max_total if spec.unit == "item" and spec.max_total is not None else spec.max_weight
+    return int(max(columns) * weight**power)
+
+
+@lru_cache(maxsize=64)
+def _variance(epsilon: Fraction, delta: Fraction) -> float:
+    """Variance of Gaussian noise for sensitivity 1, from the divergence of two normal laws."""
+    from scipy.special import log_ndtr
+
+    eps, wanted = float(epsilon), math.log(delta)
+    low, high = 1e-3, 1e3
+    for _ in range(80):
+        middle = math.sqrt(low * high)
+        upper, lower = log_ndtr(0.5 / middle - eps * middle), eps + log_ndtr(-0.5 / middle - eps * middle)
+        above = upper + math.log1p(-math.exp(min(lower - upper, -1e-16))) > wanted
+        low, high = (middle, high) if above else (low, middle)
+    return high**2
+
+
+def _judge(spec: WorkloadSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
+    """Layers of noise against the law that an epsilon and a delta ask for.
+
+    Args:
+        spec: of the sketches.
+        epsilon: of each layer.
+        delta: of each layer.
+        drawn: (n, m) the noise of n layers.
+    """
+    if len(drawn) > 1 and bool((drawn[1:] == drawn[:-1]).all(axis=1).any()):
+        return False, "drawn afresh each time", "two layers of one noise", "one repetition"
+    if spec.mechanism == "laplace":
+        return judge(drawn.ravel(), laws.DiscreteLaplace(epsilon / _reach(spec, 1)))
+    if spec.mechanism == "gaussian":
+        found = Fraction(_variance(epsilon, delta) * _reach(spec, 2) + EXCESS)
+        return judge(drawn.ravel(), laws.DiscreteGaussian(found))
+    return _judge_ball(float(epsilon) / math.sqrt(_reach(spec, 2)), drawn)
+
+
+def _judge_ball(rate: float, drawn: Ints) -> Outcome:
+    """Vectors whose density falls as exp(-rate length): the length is a gamma variable, the direction uniform."""
+    from scipy.stats import kstest
+
+    n, length = drawn.shape
+    sizes = np.linalg.norm(drawn.astype(np.float64), axis=1)
+    p = float(kstest(sizes * rate, "gamma", args=(length,)).pvalue)
+    sums = (drawn / sizes[:, None]).sum(axis=0) * math.sqrt(length / n)
+    passed = p > 1e-9 and float(np.abs(sums).max()) < ERRORS
+    found = f"p = {p:.2g}, directions within {float(np.abs(sums).max()):.1f} standard errors, n = {n}"
+    return passed, "gamma lengths, uniform directions", found, f"epsilon wrong by {12 / math.sqrt(n * length):.0%}"
+
+
+# Checks.
+
+
+def _sketch(spec: WorkloadSpec) -> Any:
+    """A new sketch."""
+    from sketchstream.sketch import Sketch
+
+    return Sketch.create(spec)
+
+
+def _state(sketch: Any) -> Ints:
+    """The counters in an open sketch's own bytes."""
+    from sketchstream import wire
+
+    return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
+
+
+def _create(spec: WorkloadSpec, rounds: int) -> Outcome:
+    """What created sketches hold."""
+    states = [_state(_sketch(spec)) for _ in range(rounds)]
+    return _judge(spec, spec.epsilon, spec.delta, np.stack(states))
+
+
+def _seal(spec: WorkloadSpec, rounds: int) -> Outcome:
+    """What a seal adds to the state."""
+    moved = []
+    for _ in range(rounds if spec.intrusion else 1):
+        sketch = _sketch(spec)
+        before = _state(sketch)
+        moved.append(sketch.seal().state - before)
+    if spec.intrusion:
+        return _judge(spec, spec.epsilon_publish, spec.delta_publish, np.stack(moved))
+    same = not moved[0].any()
+    return same, "the state as it was", "the same" if same else "CHANGED", "one counter"
+
+
+def _release(spec: WorkloadSpec, rounds: int) -> Outcome:
+    """Releases of one sketch: noise of their law, another one each time."""
+    drawn: list[Ints] = []
+    while len(drawn) < rounds:
+        sketch = _sketch(spec)
+        exact = _state(sketch)
+        looks = LOOK[:1] if spec.pure else LOOK
+        drawn += [sketch.release(*looks).noised - exact for _ in range(8)]
+    return _judge(spec, *LOOK, np.stack(drawn))
+
+
+def _events(spec: WorkloadSpec) -> Outcome:
+    """An event moves the state by its weight times its cell's column, and no event by more than the noise pays for."""
+    rng = np.random.default_rng(6)
+    sketch = _sketch(spec)
+    size, most = spec.workload.size, spec.max_weight
+    columns = spec.strategy.matrix.T
+    wrong = 0
+    for count in (1, 1, size // 2, 3 * size):
+        cells, weights = rng.integers(-1, size + 1, count), rng.integers(-most - 1, most + 2, count)
+        before = _state(sketch)
+        sketch.update(cells, weights, invalid="noop")
+        wanted = np.zeros(spec.length, np.int64)
+        for cell, weight in zip(cells.tolist(), weights.tolist(), strict=True):
+            if 0 <= cell < size and abs(weight) <= most:
+                wanted += weight * columns[cell]
+        wrong += not np.array_equal(_state(sketch) - before, wanted)
+    found = "so it was" if not wrong else f"WRONG in {wrong} of 4 batches"
+    return not wrong, "weight times column; no-ops outside", found, "one counter, in any of 4 batches"
+
+
+def _answers(spec: WorkloadSpec, queries: Floats) -> Outcome:
+    """Answers are the queries of the best estimate of the cells, and their errors those of its noise."""
+    sketch = _sketch(spec)
+    sketch.update(np.arange(spec.workload.size).repeat(3))
+    sealed = sketch.seal()
+    found = sealed.estimate()
+    inverse = np.linalg.pinv(spec.strategy.matrix.astype(np.float64))
+    values = queries @ (inverse @ sealed.state)
+    noise = 0.0
+    for epsilon, delta in ((spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish))[
+        : 1 + spec.intrusion
+    ]:
+        if spec.mechanism == "gaussian":
+            noise += _variance(epsilon, delta) * _reach(spec, 2) + EXCESS
+        elif spec.mechanism == "laplace":
+            ratio = math.exp(-float(epsilon) / _reach(spec, 1))
+            noise += 2 * ratio / (1 - ratio) ** 2
+        else:
+            noise += (spec.length + 1) * _reach(spec, 2) / float(epsilon) ** 2
+    errors = np.sqrt(noise * ((queries @ inverse) ** 2).sum(axis=1))
+    off = float(np.abs(found.values - values).max() / errors.min())
+    wide = float(np.abs(found.stderr / errors - 1).max())
+    limit = 0.51 / float(errors.min()) if spec.integral else 1e-3  # of whole numbers: half a unit
+    passed = off < limit and wide < 1e-6
+    return passed, "the queries, and their errors", f"off by {off:.1g} and {wide:.1g} of an error", "1e-6 of an error"
+
+
+def _ledger(spec: WorkloadSpec) -> Outcome:
+    """The ledger of a sketch and of what left it: entries, and a loss that is the promised one."""
+    sketch = _sketch(spec)
+    sketch.release(*(LOOK[:1] if spec.pure else LOOK))
+    sealed = sketch.seal()
+    wanted = ["layer", "release", *(["layer"] if spec.intrusion else []), "publication"]
+    entries = [
+        "layer" if isinstance(entry, LayerEntry) else entry.kind
+        for entry in sealed.ledger.history.entries
+        if not (isinstance(entry, View) and entry.kind == "copy")
+    ]
+    claim, power = "every layer and view; epsilon and delta as promised", "one entry; epsilon wrong by 1e-6"
+    if entries != wanted:
+        return False, claim, f"{', '.join(entries)}; wanted {', '.join(wanted)}", power
+    loss = _sketch(spec).ledger.loss()
+    if spec.pure:
+        epsilon = float(loss)
+        # a fresh layer over noise that is as good: the smaller one pays for what nobody saw before
+        passed = epsilon <= float(min(spec.epsilon, spec.epsilon_publish)) * (1 + 1e-12)
+        return passed, claim, f"{len(entries)} entries, epsilon {epsilon:.8f}", power
+    sigma2 = [_variance(spec.epsilon, spec.delta) * _reach(spec, 2) + EXCESS]
+    if spec.intrusion:
+        sigma2.append(_variance(spec.epsilon_publish, spec.delta_publish) * _reach(spec, 2) + EXCESS)
+    mu2 = _reach(spec, 2) / sum(sigma2)
+    passed = abs(float(loss.mu2) / mu2 - 1) < 1e-6
+    return passed, claim, f"{len(entries)} entries, mu {math.sqrt(loss.mu2):.8f}, wanted {math.sqrt(mu2):.8f}", power
+
+
+def _merge() -> Outcome:
+    """Merged states are the sum of their parts, with all layers."""
+    from sketchstream.sketch import merge
+
+    spec = specs()["event, prefixes"][0]
+    parts = [_sketch(spec).seal() for _ in range(3)]
+    merged: Any = merge(parts)
+    same = np.array_equal(merged.state, sum(part.state for part in parts)) and len(merged.layers) == 6
+    return bool(same), "the sum, with all layers", "the sum" if same else "WRONG", "one counter, one layer"
+
+
+def _plainest(spec: WorkloadSpec, trials: int) -> Outcome:
+    """What an observer of the open state can tell about the event that moves it farthest: mu.
+
+    Each sketch is a trial; half of them get the event, and the observer projects the state on its column.
+    """
+    columns = spec.strategy.matrix.T.astype(np.float64)
+    cell = int((columns**2).sum(axis=1).argmax())
+    direction = columns[cell] / np.linalg.norm(columns[cell])
+    seen: list[list[float]] = [[], []]
+    for trial in range(trials):
+        sketch = _sketch(spec)
+        sketch.update([cell] * (trial % 2), [spec.max_weight] * (trial % 2))
+        seen[trial % 2].append(float(direction @ _state(sketch)))
+    quiet, active = np.array(seen[0]), np.array(seen[1])
+    spread = math.sqrt((quiet.var() + active.var()) / 2)
+    mu = float(active.mean() - quiet.mean()) / spread
+    error = math.sqrt((4 + mu**2 / 2) / trials)
+    claim = math.sqrt(_reach(spec, 2) / (_variance(spec.epsilon, spec.delta) * _reach(spec, 2) + EXCESS))
+    passed = abs(mu - claim) <= ERRORS * error
+    return passed, f"mu {claim:.3f}", f"{mu:.3f} +- {error:.3f}, {trials} trials", f"mu wrong by {ERRORS * error:.2f}"
