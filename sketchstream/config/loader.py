@@ -240,8 +240,9 @@ class Config:
 
     def _window_bytes(self, plan: SketchPlan, of: int) -> int:
         """Counters of one open window of one of that many partitions of the input."""
-        slots = plan.spec.domain.size or 0
-        if isinstance(plan.spec.domain, ClosedDomain) and self.checked:
+        kind = kinds.of(plan.spec)
+        slots = kind.slots(plan.spec)
+        if isinstance(plan.spec.domain, ClosedDomain) and self.checked and kind.partitions == "stack":
             slots = -(-slots // of)  # a partition's sketch has slots for its own items only
         return slots * plan.spec.dtype.itemsize
 

@@ -358,6 +358,10 @@ class Kind(ABC, Generic[S]):
 
     # What it does.
 
+    def slots(self, spec: S) -> int:
+        """Counters of a sketch that has a slot for everything in its domain, for the planning of memory."""
+        return spec.domain.size or 0
+
     def index(self, spec: S, key: Key | None, keep: Mask | None) -> Places:
         """Where items go.
 

@@ -170,6 +170,9 @@ class TallyKind(Kind[TallySpec]):
     def guarantee(self, spec: TallySpec, ledger: Any, context: Any = None) -> Statement:
         return Statement(spec.unit, ledger.loss(), spec.no_privacy)
 
+    def slots(self, spec: TallySpec) -> int:
+        return 1
+
     def index(self, spec: TallySpec, key: Any, keep: Any) -> Any:
         return OneSlot(Index.build(spec.domain, key if spec.needs_key else None, keep))
 

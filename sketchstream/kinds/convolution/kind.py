@@ -187,6 +187,10 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
 
     # What it does.
 
+    def slots(self, spec: ConvolutionSpec) -> int:
+        """Words of the state: more than positions where there is padding."""
+        return spec.size
+
     def index(self, spec: ConvolutionSpec, key: Key | None, keep: Mask | None) -> Updater:
         """Positions, which every partition has.
 

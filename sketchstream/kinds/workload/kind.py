@@ -224,6 +224,10 @@ class WorkloadKind(Kind[WorkloadSpec]):
 
     # What it does.
 
+    def slots(self, spec: WorkloadSpec) -> int:
+        """Rows of the strategy, of which there may be fewer or more than cells."""
+        return spec.length
+
     def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None) -> Cells:
         """Cells by their numbers; there is no selection of cells, for every counter counts many of them.
 
