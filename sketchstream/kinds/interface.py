@@ -118,7 +118,8 @@ class Given:
         weight: (u,) the weights as they were found, where they may be decimal.
         times: (u,) event times, ms.
         columns: (u,) further fields by role, those that `Kind.roles` names.
-        window: [start, end) of the sketch, ms, where `Kind.by_window`; else that of any of the chunk's windows.
+        window: [start, end) of the sketch, ms, where `Kind.by_window`; else that of any window of the chunk. None: the
+            sketch has none.
     """
 
     items: Items
@@ -126,7 +127,18 @@ class Given:
     weight: Column | None
     times: npt.NDArray[np.int64]
     columns: Mapping[str, Column]
-    window: tuple[int, int]
+    window: tuple[int, int] | None = None
+
+    def take(self, chosen: Mask) -> Given:
+        """Those of a mask."""
+        return Given(
+            self.items.take(chosen),
+            None if self.weights is None else self.weights[chosen],
+            None if self.weight is None else self.weight.take(chosen),
+            self.times[chosen],
+            {role: column.take(chosen) for role, column in self.columns.items()},
+            self.window,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,17 +14,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, MissingExtraError, StoreError
-from sketchstream.items import Items
+from sketchstream.kinds.interface import Given
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, SourceEvent
 from sketchstream.stream.sampling import PARSED, Sample, Wanted
 from sketchstream_connectors.decode import pools
 from sketchstream_connectors.files import blocks, compression, rows
-from sketchstream_connectors.files.layout import FileFormat, Ints, Layout, Piece
+from sketchstream_connectors.files.layout import FileFormat, Layout, Piece
 
 __all__ = ["FileFormat", "FileSource", "Layout", "Piece", "batches", "end_of", "look", "pieces", "sample_of"]
 
@@ -220,8 +221,8 @@ def batches(
     *,
     skip_invalid: bool = False,
     inspect: Callable[[Piece], None] | None = None,
-) -> Iterator[tuple[Items, Ints | None, int]]:
-    """Items and weights of a file, without event times, for `Sketch.update`.
+) -> Iterator[tuple[Given, int]]:
+    """The events of a file, without event times, as `Kind.events` takes them.
 
     Args:
         path: of the file; None: standard input.
@@ -230,13 +231,14 @@ def batches(
         inspect: sees every piece before its items are given.
 
     Yields:
-        Items, weights (None: all 1), and how many records were left out. Null items are no-ops and not counted.
+        Events, whose columns have the names of their fields, and how many records were left out. Null items are no-ops
+        and not counted.
 
     Raises:
         ItemError: a record cannot be used; names its line, row or byte, never what is in it.
         FormatError, StoreError, ConfigError: as `pieces`.
     """
-    plain = Layout(layout.format, layout.item, layout.item_type, layout.weight)
+    plain = replace(layout, time=None)
     lines = 0
     for piece in pieces(path, plain):
         if piece is None:
@@ -250,15 +252,14 @@ def batches(
         if left_out and not skip_invalid:
             at = int(np.argmax(wrong))
             record = at if found.record is None else int(found.record[at])
-            what = "an integer weight and an item" if layout.weight else "an item"
+            number = "a weight" if layout.decimals else "an integer weight"
+            what = f"{number} and an item" if layout.weight else "an item"
             place = f"byte {int(piece.offsets[record])}" if layout.format == "msgpack" else f"line {lines + record + 1}"
             if layout.format in ("csv", "parquet"):
                 place = f"row {lines + record + 1}"
             msg = f"{place} of {path or 'standard input'} does not hold {what} of type {layout.item_type}"
             raise ItemError(msg)
         lines += piece.offsets.size
-        items, weights = found.items, found.weights
-        if not found.valid.all():
-            items = items.take(found.valid)
-            weights = None if weights is None else weights[found.valid]
-        yield items, weights, left_out
+        times = found.times if found.record is None else found.times[found.record]
+        given = Given(found.items, found.weights, found.weight, times, found.columns)
+        yield (given if found.valid.all() else given.take(found.valid)), left_out

@@ -6,7 +6,8 @@ In: an open sketch and files of events. Out: the sketch's file, replaced in one 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +33,14 @@ STDIN: Final = Path("-")
     help="Of the events.  [default: by the file's ending; .gz and .zst are decompressed]",
 )
 @click.option("--item", metavar="FIELD", help="Field (jsonl, dotted) or column (csv, parquet) of the item.")
-@click.option("--weight", metavar="FIELD", help="Field or column of an integer weight.  [default: every event is 1]")
+@click.option("--weight", metavar="FIELD", help="Field or column of the weight.  [default: every event is 1]")
+@click.option(
+    "--field",
+    "fields",
+    metavar="ROLE=FIELD",
+    multiple=True,
+    help="Field or column of what else the kind of sketch needs of an event, such as row=user; once for each role.",
+)
 @click.option(
     "--item-type",
     type=click.Choice(["text", "int", "bytes"]),
@@ -53,6 +61,7 @@ def command(
     layout: FileFormat | None,
     item: str | None,
     weight: str | None,
+    fields: tuple[str, ...],
     item_type: ItemType | None,
     threads: int,
     diagnostics: str,
@@ -75,10 +84,11 @@ def command(
     with sketches.locked(sketch) as predecessor:
         opened = sketches.open_sketch(sketch, key_file)
         kind = item_type or _item_type(opened)
-        read = [(path, _layout(path, layout, item, kind, weight)) for path in sources]
+        roles = _roles(opened, fields)
+        read = [(path, _layout(path, layout, item, kind, weight, opened, roles)) for path in sources]
         left_out = LeftOut()
         for path, how in read:
-            _add(opened, path, how, threads, left_out if diagnostics == "exact" else None)
+            _add(opened, path, how, roles, threads, left_out if diagnostics == "exact" else None)
         sketches.replace(sketch, opened, predecessor)
     if diagnostics == "exact":
         click.echo(left_out.line(), err=True)
@@ -103,7 +113,9 @@ class LeftOut:
         )
 
 
-def _add(sketch: Sketch, source: Path, layout: Layout, threads: int, left_out: LeftOut | None) -> None:
+def _add(
+    sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str], threads: int, left_out: LeftOut | None
+) -> None:
     """Add one file's events; what is left out is counted where it is asked for.
 
     Raises:
@@ -121,6 +133,8 @@ def _add(sketch: Sketch, source: Path, layout: Layout, threads: int, left_out: L
         max_weight=limit,
         timed=False,
         called=lambda role: f"--{role.replace('_', '-')}",
+        columns=tuple((field, f"--field {role}=...") for role, field in roles.items()),
+        decimals=layout.decimals,
     )
     sample = Sample(wanted)
 
@@ -134,21 +148,53 @@ def _add(sketch: Sketch, source: Path, layout: Layout, threads: int, left_out: L
 
     name = "standard input" if path is None else path.name
     with progress.Progress(f"reading {name}") as bar:
-        for items, weights, unreadable in files.batches(path, layout, skip_invalid=True, inspect=inspect):
+        for found, unreadable in files.batches(path, layout, skip_invalid=True, inspect=inspect):
+            columns = {role: found.columns[field] for role, field in roles.items()}
+            given = replace(found, columns=columns, window=sketch.origin.window)
+            events = sketch.kind.events(sketch.spec, given)
+            items, weights = events.items, events.weights
+            if events.good is not None:
+                items = items.take(events.good)
+                weights = None if weights is None else weights[events.good]
             sketch.update(items, weights, threads=threads, invalid="noop")
-            bar.advance(len(items) + unreadable)
+            bar.advance(len(given.items) + unreadable)
             if left_out is not None:
                 left_out.unreadable += unreadable
                 left_out.outside += sketch.outside(items)
-                if weights is not None and limit is not None:
-                    left_out.heavy += int(((weights > limit) | (weights < -limit)).sum())
+                if given.weight is not None:
+                    left_out.heavy += len(given.items) - len(items)
+                elif given.weights is not None and limit is not None:
+                    left_out.heavy += int(((given.weights > limit) | (given.weights < -limit)).sum())
     if sample.records < ENOUGH:
         for text in sample.require():
             click.echo(f"sketchstream: warning: {name}: {text}", err=True)
 
 
+def _roles(sketch: Sketch, given: tuple[str, ...]) -> dict[str, str]:
+    """Role -> field, as the options say it.
+
+    Raises:
+        ConfigError: a role that the sketch does not have, that is said twice, or that is missing.
+    """
+    from sketchstream.errors import ConfigError
+
+    needed = sketch.kind.roles(sketch.spec)
+    roles = {role: field for role, _, field in (one.partition("=") for one in given)}
+    if set(roles) != set(needed) or len(given) != len(needed) or not all(roles.values()):
+        wanted = " ".join(f"--field {role}=FIELD" for role in needed) or "no --field"
+        msg = f"a sketch of kind {sketch.kind.name!r} needs {wanted}, found {len(given)} of them"
+        raise ConfigError(msg)
+    return roles
+
+
 def _layout(
-    source: Path, given: FileFormat | None, item: str | None, item_type: ItemType, weight: str | None
+    source: Path,
+    given: FileFormat | None,
+    item: str | None,
+    item_type: ItemType,
+    weight: str | None,
+    sketch: Sketch,
+    roles: Mapping[str, str],
 ) -> Layout:
     """How a file is read: as the options say, its format perhaps by its ending."""
     from sketchstream.config.checks import file_format
@@ -160,7 +206,9 @@ def _layout(
         what = "standard input" if source == STDIN else str(source)
         msg = f"the format of {what} is not known: give --format lines, jsonl, csv, parquet or msgpack"
         raise ConfigError(msg)
-    return Layout(form, item, item_type, weight)  # type: ignore[arg-type]
+    columns = tuple(sorted(set(roles.values())))
+    decimals = weight is not None and sketch.kind.decimal_weights(sketch.spec)
+    return Layout(form, item, item_type, weight, None, columns, decimals)  # type: ignore[arg-type]
 
 
 def _item_type(sketch: Sketch) -> ItemType:

@@ -6,7 +6,6 @@ In: records with payloads of every kind. Out: nothing. Touches: nothing.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -17,31 +16,15 @@ from hypothesis import strategies as st
 
 from helpers.json_texts import broken_texts, texts
 from helpers.kafka.batches import Batch, Record
+from helpers.records import PlainRecord, records_of
 from sketchstream.errors import ConfigError
 from sketchstream.items import Ints, Items, Spans
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode.fields import Decoded, Decoder, ask_msgpack
-from sketchstream_connectors.decode.records import Records, from_client_records
+from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.kafka.record_batch import parse_batches
 
 NOTHING = object()
-
-
-@dataclass(frozen=True)
-class _Plain:
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-
-
-def records_of(values: list[bytes | None], key: bytes | None = b"k", times: list[int] | None = None) -> Records:
-    """Records with these values."""
-    stamps = times or [1000] * len(values)
-    return from_client_records(
-        [_Plain(i, stamp, key, value) for i, (value, stamp) in enumerate(zip(values, stamps, strict=True))],
-        next_position=len(values),
-    )
 
 
 def items_of(items: Items) -> list[Any]:
@@ -107,7 +90,10 @@ def test_json_items_by_type(item_type: Any, ascii_only: bool) -> None:
 def test_raw_bytes_by_type(format_: Any) -> None:
     given_ = [b"u1", b"", b"5", b"-7", b"05", str(2**64 - 1).encode(), b"\xff", "\u00e9".encode(), b"\xed\xa0\x80"]
     records = from_client_records(
-        [_Plain(i, 1, part, b"v") if format_ == "key" else _Plain(i, 1, None, part) for i, part in enumerate(given_)]
+        [
+            PlainRecord(i, 1, part, b"v") if format_ == "key" else PlainRecord(i, 1, None, part)
+            for i, part in enumerate(given_)
+        ]
     )
     p = "poison"
     assert outcome(Decoder(format=format_, item_type="bytes").decode(records)) == [(part,) for part in given_]
@@ -117,7 +103,9 @@ def test_raw_bytes_by_type(format_: Any) -> None:
 
 
 def test_null_keys_and_tombstones_are_no_ops() -> None:
-    records = from_client_records([_Plain(0, 1, None, b"v"), _Plain(1, 1, b"k", None), _Plain(2, 1, b"k", b"v")])
+    records = from_client_records(
+        [PlainRecord(0, 1, None, b"v"), PlainRecord(1, 1, b"k", None), PlainRecord(2, 1, b"k", b"v")]
+    )
     assert outcome(Decoder(format="key").decode(records)) == [None, None, ("k",)]
     assert outcome(Decoder(format="value").decode(records)) == [("v",), None, ("v",)]
     assert outcome(Decoder(format="packed", item_type="int").decode(records)) == ["poison", None, "poison"]
@@ -170,7 +158,7 @@ def test_both_paths_decode_alike(pairs: list[tuple[bytes | None, bytes | None]])
     )
     raw = parse_batches(wire.encode(0), 0)
     stock = from_client_records(
-        [_Plain(i, 1000 + i, key, value) for i, (key, value) in enumerate(pairs)], next_position=1
+        [PlainRecord(i, 1000 + i, key, value) for i, (key, value) in enumerate(pairs)], next_position=1
     )
     for decoder in (Decoder(item="id", weight="n", time="ts"), Decoder(format="key"), Decoder(format="packed")):
         ours, theirs = decoder.decode(raw), decoder.decode(stock)

@@ -47,10 +47,10 @@ def events(path: Path, form: Any) -> tuple[list[int], list[int]]:
     layout = Layout(form, "user" if named else None, weight="n" if named else None)
     items: list[int] = []
     weights: list[int] = []
-    for found, weight, left_out in source.batches(path, layout):
+    for given, left_out in source.batches(path, layout):
         assert left_out == 0
-        items += hashes(found, KEY).tolist()
-        weights += [] if weight is None else weight.tolist()
+        items += hashes(given.items, KEY).tolist()
+        weights += [] if given.weights is None else given.weights.tolist()
     return items, weights
 
 

@@ -290,13 +290,15 @@ def test_batches_for_updates_name_the_place_of_a_bad_record(tmp_path: Path) -> N
     with pytest.raises(ItemError, match=r"^line 4 of") as caught:
         list(batches(path, Layout("jsonl", "u")))
     assert "secret" not in str(caught.value)
-    items, weights, left_out = next(batches(path, Layout("jsonl", "u"), skip_invalid=True))
+    given, left_out = next(batches(path, Layout("jsonl", "u"), skip_invalid=True))
+    items, weights = given.items, given.weights
     assert (texts(items), weights, left_out) == ([b"a", b"b"], None, 1)
     path = tmp_path / "x.csv"
     path.write_text("u,n\na,1\nb,many\n")
     with pytest.raises(ItemError, match=r"^row 2 of .*integer weight"):
         list(batches(path, Layout("csv", "u", weight="n")))
-    (items, weights, _), *_ = batches(path, Layout("csv", "u"))
+    (given, _), *_ = batches(path, Layout("csv", "u"))
+    items, weights = given.items, given.weights
     assert texts(items) == [b"a", b"b"]
 
 
