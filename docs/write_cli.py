@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from sketchstream.cli import exits
 from sketchstream.cli.app import COMMANDS, app
+from sketchstream.cli.commands import plan
 
 PAGE = Path(__file__).parent / "cli.md"
 WIDTH = 100
@@ -44,7 +46,17 @@ def reference() -> str:
                 last = click.Context(below, parent=inner, info_name=sub, **settings)
                 text = "\n".join(line.rstrip() for line in below.get_help(last).splitlines())
                 parts.append(f"### sketchstream {name} {sub}\n\n```text\n{text}\n```\n")
+        if name == "plan":
+            for kind in plan.OF_KINDS:
+                text = plan_of(kind, inner, settings)
+                parts.append(f"### sketchstream plan --kind {kind}\n\n```text\n{text}\n```\n")
     return "\n".join(parts)
+
+
+def plan_of(kind: str, parent: click.Context, settings: dict[str, Any]) -> str:
+    """Help of `plan --kind KIND`."""
+    asked = plan.command.make_context("plan", ["--kind", kind], parent.parent, resilient_parsing=True, **settings)
+    return "\n".join(line.rstrip() for line in asked.get_help().splitlines())
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ from typing import Final, TextIO
 
 import click
 
-from sketchstream.cli import exits
+from sketchstream.cli import exits, options
 
 COMMANDS: Final = {
     "demo": "The main job on real data: aircraft seen in the 336,776 flights from New York in 2013.",
@@ -60,7 +60,7 @@ class Commands(click.Group):
         module = importlib.import_module(f"sketchstream.cli.commands.{cmd_name}")
         command = module.command
         assert isinstance(command, click.Command)
-        return _with_examples(command)
+        return options.with_examples(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -76,19 +76,6 @@ class Commands(click.Group):
         """The list in `--help`, without importing any command."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
-
-
-def _with_examples(command: click.Command) -> click.Command:
-    """The command, with the mark before its examples as click wants it.
-
-    Docstrings are raw and write that mark in two characters; click keeps the lines of a paragraph behind a backspace.
-    """
-    if command.help is not None:
-        command.help = command.help.replace("\\b\n", "\b\n")
-    if isinstance(command, click.Group) and not isinstance(command, Commands):
-        for below in command.commands.values():
-            _with_examples(below)
-    return command
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -124,7 +111,7 @@ def app() -> None:
     """
 
 
-_with_examples(app)
+options.with_examples(app)
 
 _SAID: Final[set[str]] = set()
 """Warnings of this run: each is said once, however many files cause it."""

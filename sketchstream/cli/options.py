@@ -47,3 +47,18 @@ def config(required: bool = True) -> Callable[[F], F]:
     """-c / --config."""
     text = "Configuration file (TOML)."
     return click.option("-c", "--config", "config_file", type=FILE, required=required, help=text)
+
+
+def with_examples(command: click.Command) -> click.Command:
+    """The command, with the mark before its examples as click wants it.
+
+    Docstrings are raw and write that mark in two characters; click keeps the lines of a paragraph behind a backspace.
+
+    Args:
+        command: with its sub-commands, if it has any.
+    """
+    if command.help is not None:
+        command.help = command.help.replace("\\b\n", "\b\n")
+    for below in getattr(command, "commands", {}).values():
+        with_examples(below)
+    return command

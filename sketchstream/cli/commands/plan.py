@@ -7,6 +7,7 @@ data and no sketch are read.
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
@@ -21,19 +22,27 @@ SMALLEST: Final = 1024
 """Slots that the search begins with if none are given."""
 
 
+OF_KINDS: Final = {
+    "gaussian": "sketchstream.cli.commands.calibrate",
+    "projection": "sketchstream.cli.commands.plan_projection",
+}
+"""Kinds with options of their own, and the modules whose `command` answers."""
+
+
 class PlanOfKind(click.Command):
-    """Hands a plan of kind `gaussian` to `sketchstream calibrate`, with its options."""
+    """Hands a plan of another kind than `profile` to the command that answers, with its options."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """The context of the command that answers."""
-        rest = _without_kind(args, "gaussian")
-        if rest is None:
-            return super().make_context(info_name, args, parent, **extra)
-        from sketchstream.cli.commands.calibrate import command as calibrate
-
-        return calibrate.make_context("calibrate", rest, parent, **extra)
+        for kind, home in OF_KINDS.items():
+            rest = _without_kind(args, kind)
+            if rest is not None:
+                return options.with_examples(import_module(home).command).make_context(
+                    f"plan --kind {kind}", rest, parent, **extra
+                )
+        return super().make_context(info_name, args, parent, **extra)
 
 
 def _without_kind(args: list[str], kind: str) -> list[str] | None:
@@ -49,11 +58,11 @@ def _without_kind(args: list[str], kind: str) -> list[str] | None:
 @click.command(cls=PlanOfKind, short_help="Say what accuracy a specification will have, before anything is created.")
 @click.option(
     "--kind",
-    type=click.Choice(["profile", "gaussian"]),
+    type=click.Choice(["profile", *OF_KINDS]),
     default="profile",
     show_default=True,
     expose_value=False,
-    help="Of sketch; gaussian takes the options of `sketchstream calibrate`.",
+    help="Of sketch; others have options of their own: `sketchstream plan --kind KIND --help`.",
 )
 @described
 @click.option("--items", type=click.FloatRange(min=1), required=True, help="Distinct items expected in one window.")
@@ -96,13 +105,15 @@ def command(
     With --target: the smallest number of slots, or the smallest epsilon, that reaches a relative error (one standard
     deviation). Nothing is drawn and no data are read.
 
-    With --kind gaussian: the noise for an epsilon and a delta, as `sketchstream calibrate` finds it.
+    With --kind gaussian: the noise for an epsilon and a delta, as `sketchstream calibrate` finds it. With --kind
+    projection: the best number of columns, and whether to project at all.
 
     \b
     Examples:
       sketchstream plan --epsilon 1 --open --slots 1048576 --items 1000000
       sketchstream plan --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
       sketchstream plan --kind gaussian --epsilon 1 --delta 1e-6 --sensitivity 2
+      sketchstream plan --kind projection --rows 105 --features 441 --epsilon 1 --delta 1e-6 --squared-distance 1e6
     """
     from sketchstream.config.schema import StoreTable
     from sketchstream.kinds.profile import planner

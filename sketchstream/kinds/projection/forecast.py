@@ -59,6 +59,108 @@ class Expected:
         return {name: getattr(self, name) for name in names}
 
 
+@dataclass(frozen=True)
+class Plan:
+    """Which number of columns to take, and whether to project at all.
+
+    Args:
+        spec: with the best number of columns.
+        distance2: squared distance of two typical rows.
+        parts: partitions that are merged.
+        tried: what each number of columns gives, ascending.
+        best: the one with the smallest error of a distance.
+    """
+
+    spec: ProjectionSpec
+    distance2: float
+    parts: int
+    tried: tuple[Expected, ...]
+    best: Expected
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {
+            "kind": "projection",
+            "squared_distance": self.distance2,
+            "parts": self.parts,
+            "best": self.best.to_dict(),
+            "tried": [one.to_dict() for one in self.tried],
+            "notes": list(self.sentences()),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A table, one dictionary for each number of columns."""
+        return [one.to_dict() for one in self.tried]
+
+    def sentences(self) -> tuple[str, ...]:
+        """What follows, in words."""
+        best, distance = self.best, f"a squared distance of {self.distance2:,.6g}"
+        said = [
+            f"With k = {best.k}, {distance} has a standard error of {best.distance:,.4g} "
+            f"({best.distance / self.distance2:.1%}); a squared norm {best.sq_norm:,.4g}, an inner product "
+            f"{best.inner:,.4g}, a single feature {best.feature:,.4g}."
+        ]
+        if best.identity_better:
+            said.append(
+                f"Do not project: identity rows (kind gaussian over {self.spec.users.size:,} rows x "
+                f"{self.spec.features.size:,} features) have a standard error of {best.identity:,.4g}, "
+                f"{best.distance / best.identity:.3g} times less, under the same promise, and answer for every feature."
+            )
+        else:
+            said.append(
+                f"Projecting is {best.identity / best.distance:.3g} times more accurate than identity rows (kind "
+                f"gaussian over rows x features), whose standard error is {best.identity:,.4g}."
+            )
+        dense = self.spec.unit == "item" and self.spec.max_total is None and self.spec.max_features is None
+        if dense and self.spec.matrix_seed == "public":
+            said.append(
+                "A public matrix stretches the worst row by its largest singular value, so a promise of the norm alone "
+                "never gains accuracy from it: promise max_total or max_features, or take matrix_seed = 'secret'."
+            )
+        if best.distance > self.distance2:
+            said.append("The error is larger than the distance itself: more data, or a larger epsilon, is needed.")
+        if (least := self.least(0.2)) < math.inf:
+            said.append(f"With this k, squared distances are known to 20% from a distance of {least:,.4g} on.")
+        return tuple(said)
+
+    def least(self, relative: float) -> float:
+        """The smallest distance (not squared) whose square has this relative error, at the best k.
+
+        Args:
+            relative: standard error over squared distance.
+        """
+        noise, law = 2 * self.best.tau, Law.of(_outline(self.spec))
+
+        def found(distance: float) -> float:
+            return math.sqrt(law.squared_norm(distance**2, noise)) / distance**2
+
+        low, high = 1e-9, 1.0
+        while found(high) > relative and high < 1e60:
+            high *= 2
+        if found(high) > relative:
+            return math.inf
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if found(middle) > relative else (low, middle)
+        return high
+
+
+def plan(spec: ProjectionSpec, distance2: float, *, parts: int = 1, candidates: tuple[int, ...] | None = None) -> Plan:
+    """The best number of columns, and what rows without a projection would give.
+
+    Args:
+        spec: any k; everything else as it will be.
+        distance2: squared distance of two typical rows, user units.
+        parts: equal partitions that are merged.
+        candidates: numbers of columns that are tried; by default powers of two from 8 to 4096.
+
+    Raises:
+        SpecError: no candidate is possible.
+    """
+    best, found = best_columns(spec, distance2, CANDIDATES if candidates is None else candidates, parts)
+    return Plan(with_columns(spec, best), distance2, parts, tuple(found.values()), found[best])
+
+
 def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None, layers: int = 1) -> Expected:
     """Standard errors of the answers.
 
@@ -109,7 +211,7 @@ def identity_stderr(spec: ProjectionSpec, distance2: float, layers: int = 1) -> 
 
 
 def best_columns(
-    spec: ProjectionSpec, distance2: float, candidates: tuple[int, ...] = CANDIDATES
+    spec: ProjectionSpec, distance2: float, candidates: tuple[int, ...] = CANDIDATES, layers: int = 1
 ) -> tuple[int, dict[int, Expected]]:
     """The number of columns for which the error of a squared distance is smallest, and what each would give.
 
@@ -117,12 +219,13 @@ def best_columns(
         spec: any k; everything else as it will be.
         distance2: squared distance of two typical rows, user units.
         candidates: the numbers that are tried; for srht those up to d'.
+        layers: how many equal parts are merged.
     """
     found: dict[int, Expected] = {}
     for k in candidates:
         if spec.matrix == "srht" and k > _outline(spec).order:
             continue
-        found[k] = expected(with_columns(spec, k), distance2)
+        found[k] = expected(with_columns(spec, k), distance2, layers=layers)
     if not found:
         msg = f"candidates must hold a number of columns that is possible, from 1 to {MOST_COLUMNS}, found none"
         raise SpecError(msg)

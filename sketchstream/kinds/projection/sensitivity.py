@@ -10,10 +10,11 @@ sums are integers below 2^53 up to 2^34 features.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from operator import mul
 from typing import Final
 
 import numpy as np
@@ -28,42 +29,45 @@ MOST_PAIRED: Final = 1 << 38
 """Multiplications of a search over all pairs of rows, at most."""
 BLOCK: Final = 1 << 21
 """Entries of a block of rows."""
+LARGE: Final = 256
+"""From this size on, the largest eigenvalue of a matrix is found by iteration."""
+DIGITS: Final = 20
+"""Bits of one part of an eigenvector's entry; it has two."""
+GRID: Final = 1 << 40
+"""Bounds of squared singular values are multiples of one over this."""
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Norms:
-    """Norms of a matrix R, squared.
-
-    Args:
-        longest_row: the largest squared norm of a row; exact.
-        trace: the sum of all squared entries; exact.
-        spectral: an upper bound of the largest squared singular value.
-    """
-
-    longest_row: int
-    trace: int
-    spectral: Fraction
-
-
-def longest_row(matrix: Matrix) -> int:
-    """The largest squared norm of a row; exact, and without a look at the rows for signs."""
-    return matrix.columns if matrix.family != "gaussian" else norms(matrix).longest_row
-
-
-def spectral(matrix: Matrix) -> Fraction:
-    """An upper bound of the largest squared singular value: d' for srht, else certified from the Gram matrix."""
-    return Fraction(matrix.order) if matrix.family == "srht" else norms(matrix).spectral
+Ints = npt.NDArray[np.int64]
 
 
 @lru_cache(maxsize=64)
-def norms(matrix: Matrix) -> Norms:
-    """Norms of a matrix, from one pass over its rows; remembered.
+def longest_row(matrix: Matrix) -> int:
+    """The largest squared norm of a row; exact, and without a look at the rows for signs.
 
     Raises:
         SpecError: the matrix has too many features for a pass.
     """
+    if matrix.family != "gaussian":
+        return matrix.columns
+    _require_passable(matrix)
+    return max(int(np.einsum("ij,ij->i", block, block).max()) for block in _blocks(matrix))
+
+
+@lru_cache(maxsize=64)
+def spectral(matrix: Matrix) -> Fraction:
+    """An upper bound of the largest squared singular value: d' for srht, else certified from the exact Gram matrix.
+
+    Raises:
+        SpecError: the matrix has too many features for a pass.
+    """
+    if matrix.family == "srht":
+        return Fraction(matrix.order)
+    _require_passable(matrix)
+    return _certified(_gram(matrix))
+
+
+def _require_passable(matrix: Matrix) -> None:
+    """Refuse a pass over too many rows."""
     if matrix.features > MOST_PASSED:
         other = "'rademacher' or 'srht'" if matrix.family == "gaussian" else "'srht'"
         msg = (
@@ -71,17 +75,25 @@ def norms(matrix: Matrix) -> Norms:
             f"{matrix.features}; use matrix = {other}, whose norms are known"
         )
         raise SpecError(msg)
-    longest, trace = 0, 0
+
+
+def _gram(matrix: Matrix) -> Ints:
+    """R'R or, where rows are fewer than columns, RR', which has the same largest eigenvalue; exact."""
+    if matrix.features < matrix.columns:
+        rows = np.concatenate(list(_blocks(matrix)))
+        return np.asarray(rows @ rows.T, np.int64)
     gram = np.zeros((matrix.columns, matrix.columns), np.int64)
     for block in _blocks(matrix):
-        squares = np.einsum("ij,ij->i", block, block)
-        longest, trace = max(longest, int(squares.max())), trace + int(squares.sum())
         gram += (block.T @ block).astype(np.int64)
-    return Norms(longest, trace, _certified(gram))
+    return gram
 
 
-def _certified(gram: npt.NDArray[np.int64]) -> Fraction:
-    """An upper bound of the largest eigenvalue of an exact Gram matrix.
+def _certified(gram: Ints) -> Fraction:
+    """An upper bound of the largest eigenvalue of an exact Gram matrix; the same on every machine.
+
+    The Rayleigh quotient of a computed eigenvector is taken in integers. Its error is the square of the vector's, far
+    below the grid to which the bound is rounded up, so libraries of linear algebra that differ in last bits lead to
+    one bound: costs in bytes rest on it.
 
     The bound b is certified by a Cholesky factorization of b I - G that completes although the diagonal was lowered by
     more than all rounding errors together (Rump 2006, Theorem 2.3: about (k + 2) u trace; the conversion of G and the
@@ -89,17 +101,42 @@ def _certified(gram: npt.NDArray[np.int64]) -> Fraction:
     """
     k = len(gram)
     as_floats = gram.astype(np.float64)
-    largest = float(np.linalg.eigvalsh(as_floats)[-1])
+    largest = _rayleigh(gram, _top_eigenvector(as_floats))
     rounding = 4 * (k + 2) ** 2 * 2.0**-53
-    excess = 2 * rounding
+    excess = Fraction(2 * rounding)
     while True:
-        bound = largest * (1 + excess)
+        bound = Fraction(math.ceil(largest * (1 + excess) * GRID), GRID)
         try:
-            np.linalg.cholesky(np.diag(np.full(k, bound * (1 - rounding))) - as_floats)
+            np.linalg.cholesky(np.diag(np.full(k, float(bound) * (1 - rounding))) - as_floats)
         except np.linalg.LinAlgError:
             excess *= 2
         else:
-            return Fraction(bound)
+            return bound
+
+
+def _top_eigenvector(gram: Floats) -> Floats:
+    """(k,) the unit eigenvector of the largest eigenvalue, as floating point finds it."""
+    if len(gram) < LARGE:
+        return np.asarray(np.linalg.eigh(gram)[1][:, -1])
+    from scipy.sparse.linalg import eigsh
+
+    return np.asarray(eigsh(gram, 1, which="LA", v0=np.ones(len(gram)))[1][:, 0])
+
+
+def _rayleigh(gram: Ints, vector: Floats) -> Fraction:
+    """X'Gx / x'x in integers, for the vector rounded to multiples of 2^-2 DIGITS.
+
+    Products are taken in parts that stay below 2^63: parts of x have DIGITS bits, those of G at most 24.
+    """
+    whole = [round(one * 4.0**DIGITS) for one in vector.tolist()]
+    parts = np.array([divmod(one, 1 << DIGITS) for one in whole], np.int64)
+    low = 1 << 22
+    high_products, low_products = (gram // low) @ parts, (gram % low) @ parts
+    image = [
+        (a * low << DIGITS) + (b * low) + (c << DIGITS) + d
+        for (a, b), (c, d) in zip(high_products.tolist(), low_products.tolist(), strict=True)
+    ]
+    return Fraction(sum(map(mul, whole, image)), sum(one * one for one in whole))
 
 
 @lru_cache(maxsize=64)

@@ -120,14 +120,14 @@ def test_srht_columns_differ_and_are_orthogonal_over_all_features() -> None:
 def test_norms_of_the_vectors(d: int, k: int, total: int, trace: int, longest: int, largest: str) -> None:
     one = Matrix("gaussian", SEED, d, k)
     rows = one.all_rows.astype(np.int64)
-    found = sensitivity.norms(one)
+    bound = sensitivity.spectral(one)
     assert int(rows.sum()) == total
-    assert (found.trace, found.longest_row) == (trace, longest)
-    assert found.longest_row == int((rows * rows).sum(axis=1).max())
-    assert float(found.spectral) ** 0.5 == pytest.approx(float(largest), rel=1e-11)
+    assert int((rows * rows).sum()) == trace
+    assert sensitivity.longest_row(one) == longest == int((rows * rows).sum(axis=1).max())
+    assert float(bound) ** 0.5 == pytest.approx(float(largest), rel=1e-11)
     top = sensitivity.top_direction(one)
-    assert np.linalg.norm(top @ rows) == pytest.approx(float(found.spectral) ** 0.5, rel=1e-9)
-    assert longest <= found.spectral <= trace
+    assert np.linalg.norm(top @ rows) == pytest.approx(float(bound) ** 0.5, rel=1e-9)
+    assert longest <= bound <= trace
 
 
 @pytest.mark.parametrize(("family", "d", "k"), [("gaussian", 1000, 12), ("rademacher", 300, 16), ("gaussian", 5, 20)])
@@ -137,7 +137,7 @@ def test_the_certified_norm_is_never_below_the_eigenvalue_at_fifty_digits(family
     gram = rows.T @ rows if k <= d else rows @ rows.T
     with mpmath.workdps(50):
         exact = max(mpmath.eigsy(mpmath.matrix(gram.tolist()), eigvals_only=True))
-        bound = sensitivity.norms(one).spectral
+        bound = sensitivity.spectral(one)
         above = mpmath.mpf(bound.numerator) / bound.denominator / exact - 1
         assert 0 <= above < 1e-11
 
@@ -145,8 +145,22 @@ def test_the_certified_norm_is_never_below_the_eigenvalue_at_fifty_digits(family
 def test_a_norm_that_is_too_small_is_not_certified(monkeypatch: pytest.MonkeyPatch) -> None:
     gram = np.array([[4, 1], [1, 9]], np.int64)
     exact = (13 + 29**0.5) / 2
-    monkeypatch.setattr(np.linalg, "eigvalsh", lambda _: np.array([1.0, exact * 0.99]))
+    monkeypatch.setattr(sensitivity, "_top_eigenvector", lambda _: np.array([0.6, 0.8]))
     assert float(sensitivity._certified(gram)) >= exact
+
+
+@pytest.mark.parametrize(("d", "k"), [(40, 12), (700, 300), (30, 90)])
+def test_the_certified_norm_is_the_same_where_last_bits_differ(d: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs in bytes rest on it: a file that one machine wrote is read on another one, with another LAPACK."""
+    gram = sensitivity._gram(Matrix("gaussian", SEED, d, k))
+    assert len(gram) == min(d, k)
+    bound = sensitivity._certified(gram)
+    assert float(bound) == pytest.approx(np.linalg.eigvalsh(gram.astype(float))[-1], rel=1e-10)
+    found, random = sensitivity._top_eigenvector, np.random.default_rng(1)
+    for _ in range(5):
+        shift = random.normal(0, 1e-13, len(gram))
+        monkeypatch.setattr(sensitivity, "_top_eigenvector", lambda one, shift=shift: found(one) + shift)
+        assert sensitivity._certified(gram) == bound
 
 
 def test_overlaps_and_sparse_bounds() -> None:

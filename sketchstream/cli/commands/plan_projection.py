@@ -1,0 +1,126 @@
+"""`sketchstream plan --kind projection`: the best number of columns, expected errors, and whether to project at all.
+
+In: what the sketch shall be, and how far apart rows are expected to be. Out: expected errors. Touches: nothing; no data
+and no sketch are read.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from sketchstream.cli import options, show
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.projection.forecast import Plan
+    from sketchstream.kinds.projection.matrix import Family
+
+COLUMNS: Final = ("k", "standard error", "relative", "memory", "")
+
+
+@click.command(short_help="Say what errors a projection will have, which k is best, and whether to project at all.")
+@click.option("--rows", type=click.IntRange(min=1), required=True, help="Rows (users).")
+@click.option("--features", type=click.IntRange(min=1), required=True, help="Features of a row.")
+@click.option("--epsilon", required=True, help='Privacy of the state: "1", "0.1", "1/2".')
+@click.option("--delta", required=True, help='Its delta, such as "1e-6".')
+@click.option(
+    "--squared-distance",
+    type=click.FloatRange(min=0, min_open=True),
+    required=True,
+    help="Squared distance of two typical rows.",
+)
+@click.option("-k", "columns", type=click.IntRange(min=1), help="Columns.  [default: the best of 8, 16, ... 4096]")
+@click.option(
+    "--unit", type=click.Choice(["event", "item"]), default="event", show_default=True, help="Protected unit."
+)
+@click.option("--max-weight", help="Unit event: largest absolute weight.  [default: 1]")
+@click.option("--max-total", help="Unit item, a promise: the absolute weights of one row add up to at most this.")
+@click.option("--max-norm", help="Unit item, a promise: the L2 norm of a row is at most this.")
+@click.option("--max-features", type=click.IntRange(min=1), help="With --max-norm, a promise: features of a row.")
+@click.option(
+    "--family",
+    type=click.Choice(["gaussian", "rademacher", "srht"]),
+    default="gaussian",
+    show_default=True,
+    help="Of the matrix.",
+)
+@click.option(
+    "--matrix-seed",
+    type=click.Choice(["public", "secret"]),
+    default="public",
+    show_default=True,
+    help="Whether the matrix is known.",
+)
+@click.option(
+    "--fraction-bits",
+    type=click.IntRange(0, 30),
+    default=0,
+    show_default=True,
+    help="Weights are multiples of 2 to the minus this.",
+)
+@click.option("--epsilon-publish", help="Privacy of the publication.  [default: --epsilon]")
+@click.option("--delta-publish", help="Its delta.  [default: --delta]")
+@click.option("--intrusion/--no-intrusion", default=True, show_default=True, help="Fresh noise at the seal.")
+@click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are merged.")
+@options.result_format()  # fmt: skip
+def command(
+    rows: int,
+    features: int,
+    epsilon: str,
+    delta: str,
+    squared_distance: float,
+    columns: int | None,
+    family: Family,
+    parts: int,
+    form: show.Format,
+    **promise: Any,
+) -> None:
+    r"""Say what error squared distances will have for every number of columns, and without a projection.
+
+    Rows without a projection are kind gaussian over rows x features, under the same promise. Nothing is drawn and no
+    data are read.
+
+    \b
+    Examples:
+      sketchstream plan --kind projection --rows 105 --features 441 --epsilon 1 --delta 1e-6 --squared-distance 1e6
+      sketchstream plan --kind projection --rows 1000 --features 100000 --epsilon 1 --delta 1e-6 \
+          --unit item --max-norm 1 --matrix-seed secret --squared-distance 1e4 --format json
+    """
+    from sketchstream.kinds.projection import IdentityRowsWarning, ProjectionSpec
+    from sketchstream.kinds.projection.forecast import plan
+
+    given = {name: value for name, value in promise.items() if value is not None}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IdentityRowsWarning)  # the plan says it with its numbers
+        spec: Any = ProjectionSpec(rows, features, columns or 8, epsilon, delta, matrix=family, **given)
+    found = plan(spec, squared_distance, parts=parts, candidates=None if columns is None else (columns,))
+    if form == "json":
+        click.echo(show.as_json(found.to_dict()))
+    elif form == "csv":
+        click.echo(show.as_csv(list(found.rows()[0]), [list(row.values()) for row in found.rows()]))
+    else:
+        _print(found)
+
+
+def _print(found: Plan) -> None:
+    """The table and what follows from it."""
+    from sketchstream.stream.units import spell_bytes
+
+    lines: list[tuple[str, ...]] = []
+    for one in found.tried:
+        mark = "best" if one.k == found.best.k and len(found.tried) > 1 else ""
+        lines.append(_line(str(one.k), one.distance, found, spell_bytes(8 * found.spec.users.size * one.k), mark))
+    cells = found.spec.users.size * found.spec.features.size
+    mark = "more accurate" if found.best.identity_better else ""
+    lines.append(_line("no projection", found.best.identity, found, spell_bytes(8 * cells), mark))
+    show.table(COLUMNS, lines)
+    click.echo()
+    for sentence in found.sentences():
+        click.echo(sentence)
+
+
+def _line(name: str, error: float, found: Plan, memory: str, mark: str) -> tuple[str, ...]:
+    """One line of the table."""
+    return name, f"{error:,.4g}", f"{error / found.distance2:.1%}", memory, mark
