@@ -24,6 +24,8 @@ SketchstreamError                     catch this to catch all of them
     DataLossError (RuntimeError)      a partition halted because going on would lose or repeat data
         CorruptRecordError            Kafka handed over a batch with a wrong checksum or a broken structure
     MissingExtraError (ImportError)   an optional package is needed; says which extra brings it
+    DeadlineError (TimeoutError)      a computation took longer than it may
+    BusyError (RuntimeError)          too many questions wait already
 
 No message holds an item, a raw count, a noise value or a key. Exit codes of the command line are a table
 in `sketchstream.cli.exits`, HTTP codes one in the query service: lower rooms do not know them.
@@ -151,3 +153,13 @@ class CorruptRecordError(DataLossError):
 
 class MissingExtraError(SketchstreamError, ImportError):
     """An optional package is needed for this; the message names the extra that brings it."""
+
+
+class DeadlineError(SketchstreamError, TimeoutError):
+    """A computation took longer than it may, and was given up."""
+
+
+class BusyError(SketchstreamError, RuntimeError):
+    """Too many questions wait already; this one was not taken."""
+
+    retriable = True

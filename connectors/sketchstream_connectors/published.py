@@ -16,11 +16,13 @@ from sketchstream.errors import SketchstreamError
 from sketchstream.query.history import Time, Windows, history
 from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows
+from sketchstream_connectors.files.feed import DirectoryFeed
 from sketchstream_connectors.files.sealed import DirectorySealed
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.query.windows import Surroundings
+    from sketchstream.serve.feed import Feed
 
 
 class FileSurroundings:
@@ -69,6 +71,32 @@ def open_published(config: Config) -> Iterator[PublishedWindows]:
                 published = _in_folder(config, KafkaSurroundings(connection, config))
         stack.callback(published.reader.close)
         yield published
+
+
+@contextlib.contextmanager
+def open_feed(config: Config) -> Iterator[tuple[Feed, Surroundings]]:
+    """What the service follows, of the topic of a configuration if there is one, else of its folder.
+
+    Raises:
+        ConfigError, BrokerError: the cluster cannot be used.
+    """
+    with contextlib.ExitStack() as stack:
+        if not config.from_kafka:
+            assert config.sealed_directory is not None
+            yield DirectoryFeed(config.sealed_directory), FileSurroundings(config.store_path)
+            return
+        from sketchstream_connectors.kafka.client import Connection
+        from sketchstream_connectors.kafka.feed import KafkaFeed
+        from sketchstream_connectors.kafka.published import KafkaSurroundings
+
+        connection = Connection(config.kafka, config.folder)
+        stack.callback(connection.close)
+        around = KafkaSurroundings(connection, config)
+        if config.sealed_topic is not None:
+            yield KafkaFeed(connection, config.sealed_topic), around
+        else:
+            assert config.sealed_directory is not None
+            yield DirectoryFeed(config.sealed_directory), around
 
 
 def _in_folder(config: Config, around: Surroundings) -> PublishedWindows:

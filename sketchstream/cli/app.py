@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "ledger": "Print what a sketch's looks cost: layers, views, loss.",
     "verify": "Audit this build on this machine: samplers, neighbours, releases, seals, ledger.",
     "worker": "Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish.",
+    "serve": "Serve answers over HTTP, and a page, from what workers published.",
     "topics": "Make and check the Kafka topics of a configuration.",
     "validate": "Check a configuration without running it.",
     "recover": "Bring halted partitions back.",

@@ -182,6 +182,14 @@ def check_metrics(table: FileTable) -> Iterator[str]:
         )
 
 
+def check_serve(table: FileTable) -> Iterator[str]:
+    """The service has an address."""
+    try:
+        address(table.serve.address, "serve.address")
+    except ConfigError as error:
+        yield str(error)
+
+
 def check_limit(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
     """`privacy.max_epsilon` bounds what one event loses in all sketches of the file together."""
     if table.privacy.max_epsilon is None:

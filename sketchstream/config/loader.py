@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         InputTable,
         OutputTable,
         PrivacyTable,
+        ServeTable,
         StoreTable,
         WorkerTable,
     )
@@ -58,6 +59,7 @@ class Config:
     privacy: PrivacyTable
     quality: Mapping[str, QualityTable]
     worker: WorkerTable
+    serve: ServeTable
     sketches: tuple[SketchPlan, ...]
 
     @classmethod
@@ -380,6 +382,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
     mistakes += checks.check_columns(table, plans)
     mistakes += checks.check_store(table)
     mistakes += checks.check_metrics(table)
+    mistakes += checks.check_serve(table)
     mistakes += checks.check_limit(table, plans)
     if table.key is None and "key" not in unclear:
         mistakes += [
@@ -402,6 +405,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
         privacy=table.privacy,
         quality={name: _quality(table.quality, block.quality) for name, block in blocks.items()},
         worker=table.worker,
+        serve=table.serve,
         sketches=tuple(plans),
     )
     try:

@@ -108,6 +108,18 @@ class WorkerTable(Table):
     raw: bool = True
 
 
+class ServeTable(Table):
+    """`[serve]`: answers over HTTP."""
+
+    address: str = "127.0.0.1:8400"
+    database: Path = Path("serve.sqlite")
+    tokens: Path | None = None
+    retention: Duration | None = None
+    processes: Annotated[int, Field(ge=1, le=256)] | None = None
+    deadline: Duration = 60_000
+    refresh: Duration = 2_000
+
+
 class FileTable(Table):
     """The whole file."""
 
@@ -119,6 +131,7 @@ class FileTable(Table):
     privacy: PrivacyTable = PrivacyTable()
     quality: QualityTable = QualityTable()
     worker: WorkerTable = WorkerTable()
+    serve: ServeTable = ServeTable()
     sketch: Annotated[
         tuple[Annotated[SketchTable, PlainValidator(read_block)], ...], Field(min_length=1, max_length=64)
     ]
@@ -133,6 +146,7 @@ TABLES: dict[str, type[Table]] = {
     "budget": BudgetTable,
     "quality": QualityTable,
     "worker": WorkerTable,
+    "serve": ServeTable,
     "domain": DomainTable,
 }
 """Tables by their names in the documentation, without `[kafka]`, whose keys are Kafka's, and the `[[sketch]]` of each

@@ -245,11 +245,7 @@ class _Found:
         digest = hashlib.blake2b(entry.body, digest_size=16).digest()
         known = self._bodies.get(entry.key)
         if known is not None and known != digest:
-            msg = (
-                f"incident: {entry.key} was published twice with different contents: two noisy views of the same "
-                "counts. Nothing of it is shown; keep both, stop publishing, and find out where the second one came "
-                "from"
-            )
+            msg = f"incident: {published_twice(entry.key)}"
             raise DataLossError(msg)
         self._bodies[entry.key] = digest
         return known is None
@@ -268,11 +264,7 @@ class _Found:
         _check_origin(part, entry)
         names = {part.seal_id, *(layer.lineage for layer in part.layers)}
         if names & self._names:
-            msg = (
-                f"incident: {entry.key} and another publication share their noise or their seal id; the "
-                "difference of two publications of one noise is exact data. Nothing is shown; keep both, "
-                "stop publishing, and find out where the second one came from"
-            )
+            msg = f"incident: {shared_noise(entry.key)}"
             raise DataLossError(msg)
         self._names |= names
         self.window = entry.window
@@ -314,6 +306,22 @@ class _Found:
             deleted=deleted,
             rule=self._rule,
         )
+
+
+def published_twice(key: str) -> str:
+    """What is said of two different bodies under one key."""
+    return (
+        f"{key} was published twice with different contents: two noisy views of the same counts. Nothing of it is "
+        "shown; keep both, stop publishing, and find out where the second one came from"
+    )
+
+
+def shared_noise(key: str) -> str:
+    """What is said of two publications of one noise."""
+    return (
+        f"{key} and another publication share their noise or their seal id; the difference of two publications of one "
+        "noise is exact data. Nothing is shown; keep both, stop publishing, and find out where the second one came from"
+    )
 
 
 def _newest(said: Sequence[Frontier]) -> dict[tuple[int, int], Frontier]:

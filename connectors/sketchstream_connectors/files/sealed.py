@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from sketchstream.errors import FormatError, StoreError
@@ -95,3 +96,14 @@ def describe(body: bytes, where: str) -> SealedEntry:
         msg = f"{where} was not sealed by a worker: it has no window"
         raise FormatError(msg)
     return SealedEntry(origin.name, origin.revision, origin.window, origin.partition, found.seal_id, body)
+
+
+def start_ms(name: str) -> int | None:
+    """The start of a window, ms, from the name of its folder (`start_name`); None where it is no such name."""
+    for form in ("%Y%m%dT%H%M%SZ", "%Y%m%dT%H%M%S.%fZ"):
+        try:
+            when = datetime.strptime(name, form).replace(tzinfo=UTC)
+        except ValueError:
+            continue
+        return round(when.timestamp() * 1000)
+    return None

@@ -7,8 +7,7 @@ directory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,51 +17,7 @@ from sketchstream.cli import options, show
 from sketchstream.cli.row_questions import RowQuestions, row_questions
 
 if TYPE_CHECKING:
-    from sketchstream.published import Published
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What is asked of an estimate, as the options say it."""
-
-    items: tuple[str, ...]
-    top: int | None
-    sums: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.items or self.top or self.sums)
-
-    def rows(self, answers: Any, name: str) -> list[dict[str, Any]]:
-        """The selected answers as rows.
-
-        Args:
-            answers: of any kind of sketch.
-            name: of the kind, for errors.
-        """
-        return [*self._of_items(answers, name), *self._largest(answers, name), *self._added(answers, name)]
-
-    def _of_items(self, answers: Any, name: str) -> Iterator[dict[str, Any]]:
-        """A row for each item."""
-        if self.items:
-            count = _method(answers, "count", "--item", name)
-            for item in self.items:
-                yield {"what": item, **count(_item(answers, item)).to_dict()}
-
-    def _largest(self, answers: Any, name: str) -> Iterator[dict[str, Any]]:
-        """A row for each of the largest."""
-        if self.top is not None:
-            for one in _method(answers, "top", "--top", name)(self.top):
-                shown = f"slot {one.slot}" if one.item is None else one.item
-                what = shown.hex() if isinstance(shown, bytes) else str(shown)
-                yield {"what": what, "rank": one.rank, "value": one.value, "low": one.low, "high": one.high}
-
-    def _added(self, answers: Any, name: str) -> Iterator[dict[str, Any]]:
-        """A row for each sum."""
-        if self.sums:
-            add = _method(answers, "sum", "--sum", name)
-            for text in self.sums:
-                low, high = _range(text)
-                yield {"what": f"sum {text}", **add(low, high).to_dict()}
+    from sketchstream.query.estimates import EstimateAnswer
 
 
 @click.command(short_help="Print counts, sums and other answers with intervals.")
@@ -118,6 +73,7 @@ def command(
     """
     from sketchstream.cli import sketches
     from sketchstream.errors import ConfigError
+    from sketchstream.query import estimates
 
     if (file is None) == (config_file is None):
         msg = "give either a published file, or -c and --sketch"
@@ -125,7 +81,7 @@ def command(
     if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
         msg = f"--plot must end in .png, .svg or .pdf, found {plot.name!r:.60}"
         raise ConfigError(msg)
-    chosen = Selection(items, top, sums)
+    chosen = estimates.Selection(items, top, sums)
     questions.require_plausible(bool(chosen), config_file is not None)
     names: dict[str, Any] = {} if items_file is None else {"items": sketches.read_items(items_file, item_type)}
     facts: Mapping[str, Any] = {}
@@ -149,51 +105,33 @@ def command(
             published = [windows.result(window) for window in found]
             show.remarks(windows, plan.name, still_open=not (from_ or to))
             facts, guarantee = found[0].fields(), windows.guarantee(found[0])
-            if plan.spec.domain.to_dict() == published[0].spec.domain.to_dict():
-                names = published[0].kind.names(plan.spec) | names
+            names = estimates.known_names(plan, published[0]) | names
     names |= questions.names(published[0])
-    answers = questions.answer(published, method, names) if questions else _estimate(published[0], method, names)
+    if questions:
+        answers = questions.answer(published, method, names)
+    else:
+        answers = estimates.estimate(published[0], method, names)
     rows = chosen.rows(answers, published[0].kind.name) if chosen else None
     _write(answers, arrow, plot)
     questions.write(answers)
-    _print(answers, rows, facts, guarantee, form)
+    _print(estimates.EstimateAnswer(answers, facts, guarantee, rows), form)
 
 
-def _estimate(published: Published, method: str, names: Mapping[str, Any]) -> Any:
-    """The answers of one published object."""
-    from sketchstream.query.slots import kept_by
-
-    given = dict(names)
-    if published.kind.slots_are_items:
-        kept = kept_by(published, given.get("items"))
-        given |= {} if kept is None else {"kept": kept}
-    return published.estimate(method=method, **given)
-
-
-def _print(
-    answers: Any,
-    rows: list[dict[str, Any]] | None,
-    facts: Mapping[str, Any],
-    guarantee: Mapping[str, Any],
-    form: show.Format,
-) -> None:
+def _print(answer: EstimateAnswer, form: show.Format) -> None:
     """The answers, or those of them that were selected."""
     if form == "json":
-        data = answers.to_dict() if rows is None else {"answers": rows}
-        click.echo(show.as_json({**facts, **data, "guarantee": guarantee}))
+        click.echo(answer.to_json())
     elif form == "csv":
-        found = list(answers.rows()) if rows is None else rows
-        columns = list(dict.fromkeys(name for row in found for name in row))
-        click.echo(show.as_csv(columns, [[_cell(row.get(name)) for name in columns] for row in found]))
+        click.echo(answer.to_csv().rstrip("\n"))
     else:
-        if facts:
-            show.pairs(show.flatten(facts))
+        if answer.facts:
+            show.pairs(show.flatten(answer.facts))
             click.echo()
-        if rows is None:
-            click.echo(str(answers))
+        if answer.selected is None:
+            click.echo(str(answer.answers))
             return
-        columns = list(dict.fromkeys(name for row in rows for name in row))
-        show.table(columns, [[row.get(name, "") for name in columns] for row in rows])
+        columns = list(dict.fromkeys(name for row in answer.selected for name in row))
+        show.table(columns, [[row.get(name, "") for name in columns] for row in answer.selected])
 
 
 def _write(answers: Any, arrow: Path | None, plot: Path | None) -> None:
@@ -221,39 +159,3 @@ def _write(answers: Any, arrow: Path | None, plot: Path | None) -> None:
             draw(plot)
         except OSError as error:
             raise sketches.unreadable(plot, error) from None
-
-
-def _method(answers: Any, name: str, option: str, kind: str) -> Any:
-    """What answers such a question."""
-    from sketchstream.errors import EstimateError
-
-    found = getattr(answers, name, None)
-    if found is None:
-        msg = f"kind {kind!r} does not answer {option}: leave it out, and read all its answers"
-        raise EstimateError(msg)
-    return found
-
-
-def _item(answers: Any, text: str) -> Any:
-    """An item as the domain names it: an integer where its items are integers, or ids."""
-    domain = answers.spec.domain
-    whole = domain.items is None or (len(domain.items) > 0 and isinstance(domain.items[0], int))
-    if whole and text.lstrip("-").isdecimal():
-        return int(text)
-    return text.encode() if domain.items and isinstance(domain.items[0], bytes) else text
-
-
-def _range(text: str) -> tuple[int | None, int | None]:
-    """LOW:HIGH, either of which may be left out."""
-    from sketchstream.errors import ConfigError
-
-    low, colon, high = text.partition(":")
-    if not colon or any(end and not end.isdecimal() for end in (low, high)):
-        msg = f"--sum must be LOW:HIGH, such as 0:100, found {text!r:.40}"
-        raise ConfigError(msg)
-    return int(low) if low else None, int(high) if high else None
-
-
-def _cell(value: object) -> object:
-    """Bytes as hexadecimal digits."""
-    return value.hex() if isinstance(value, bytes) else value

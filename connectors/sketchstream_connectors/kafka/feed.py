@@ -1,0 +1,173 @@
+"""Follows a sealed topic.
+
+In: a connection, the topic. Out: batches, as a `Feed`. Touches: the sealed topic, reading, with a consumer without a
+group. A position is the offset at which a partition is read on; it stays before the first chunk of a body whose other
+chunks have not come yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sketchstream.errors import ConfigError, StoreError
+from sketchstream.serve.feed import Batch
+from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
+from sketchstream.stream.windows import NO_TIME
+from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.sealed import Body, KafkaSealedSource, digest_of, read_frontier, read_key
+
+if TYPE_CHECKING:
+    from sketchstream_connectors.kafka.client import Connection
+
+log = logging.getLogger("sketchstream.kafka")
+
+ENTRIES: Final = 512
+"""Bodies of one batch."""
+BATCH_BYTES: Final = 32 * 2**20
+"""Bytes of bodies of one batch."""
+
+
+class KafkaFeed:
+    """A `Feed` over a sealed topic.
+
+    Args:
+        connection: of the cluster; it stays open.
+        topic: the sealed topic.
+
+    Raises:
+        ConfigError: there is no such topic.
+        BrokerError: the broker does not answer.
+    """
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        found = connection.admin.topic(topic)
+        if found is None:
+            msg = f"the sealed topic {topic!r} does not exist; `sketchstream topics create` makes it"
+            raise ConfigError(msg)
+        self._identity = f"topic {topic} {found.topic_id}"
+        self._connection, self._topic = connection, topic
+        self._log = Log(connection, topic)
+        self._newest = KafkaSealedSource(connection, topic)
+
+    @property
+    def identity(self) -> str:
+        """The topic and its id: one that was deleted and made again is another one."""
+        return self._identity
+
+    def newest(self) -> Sequence[Frontier]:
+        """The newest frontiers, from the ends of the partitions."""
+        return self._newest.frontiers()
+
+    def read(self, positions: Mapping[str, str]) -> Iterator[Batch]:
+        """Records after the positions up to the present end.
+
+        Raises:
+            StoreError: the topic ends before a position: it is not the one that was read.
+        """
+        extent = self._log.extent()
+        starts: dict[int, int] = {}
+        trimmed: set[int] = set()
+        for partition, begin in extent.begins.items():
+            at = int(positions.get(str(partition), begin))
+            if at > extent.ends[partition]:
+                msg = (
+                    f"partition {partition} of {self._topic!r} ends before what was read of it: records were lost, or "
+                    "it is another topic; remove the database of the service, and it is filled again"
+                )
+                raise StoreError(msg)
+            starts[partition] = max(at, begin)
+            if begin > 0 and at <= begin:
+                trimmed.add(partition)
+        reading = _Reading(starts, trimmed)
+        left = sum(extent.ends[p] - start for p, start in starts.items())
+        for records, _ in self._log.batches(starts, extent.ends):
+            left -= len(records)
+            for record in records:
+                reading.add(record)
+                if reading.full:
+                    yield reading.batch(max(left, 1))
+        for partition, end in extent.ends.items():
+            reading.reached(partition, end)
+        yield reading.batch(0)
+
+    def close(self) -> None:
+        """Close the consumers."""
+        self._log.close()
+        self._newest.close()
+
+
+class _Reading:
+    """What was read since the last batch, and the chunks of bodies that are not whole yet.
+
+    Args:
+        starts: first offset of each partition.
+        trimmed: partitions of which something was deleted before it was read.
+    """
+
+    def __init__(self, starts: Mapping[int, int], trimmed: set[int]) -> None:
+        self._next = dict(starts)
+        self._trimmed = trimmed
+        self._begun: set[tuple[int, str]] = set()
+        self._open: dict[tuple[int, Body], dict[int, tuple[int, bytes]]] = {}
+        self._entries: list[SealedEntry] = []
+        self._frontiers: list[Frontier] = []
+        self._deleted: list[Deleted] = []
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time for a batch."""
+        return len(self._entries) + len(self._frontiers) >= ENTRIES or self._bytes >= BATCH_BYTES
+
+    def add(self, record: Any) -> None:
+        """Take in one record."""
+        partition = record.partition
+        self._next[partition] = record.offset + 1
+        named = read_key(record.key)
+        if named is None:
+            return
+        frontier = read_frontier(named, record.value) if len(named) == 3 else None
+        name = named[0].sketch if len(named) == 2 else named[0]
+        if partition in self._trimmed and (partition, name) not in self._begun:
+            self._begun.add((partition, name))
+            first = NO_TIME if frontier is None else frontier.published_through
+            self._deleted.append(Deleted(name, partition, named[0].window[0] if len(named) == 2 else first))
+        if frontier is not None:
+            self._frontiers.append(frontier)
+        elif len(named) == 2:
+            self._add_chunk(partition, named[0], named[1], record.offset, record.value or b"")
+
+    def _add_chunk(self, partition: int, body: Body, number: int, offset: int, value: bytes) -> None:
+        chunks = self._open.setdefault((partition, body), {})
+        chunks.setdefault(number, (offset, value))
+        if len(chunks) < body.count:
+            return
+        del self._open[partition, body]
+        data = b"".join(chunks[n][1] for n in range(body.count))
+        if digest_of(data) != body.digest:
+            log.error("event=sealed_body_altered sketch=%s partition=%d", body.sketch, body.partition)
+            return
+        self._bytes += len(data)
+        seal_id = bytes.fromhex(body.seal_id)
+        self._entries.append(SealedEntry(body.sketch, body.revision, body.window, body.partition, seal_id, data))
+
+    def reached(self, partition: int, end: int) -> None:
+        """The partition is read up to this offset: markers of transactions at its end hold no record."""
+        self._next[partition] = max(end, self._next.get(partition, end))
+
+    def batch(self, behind: int) -> Batch:
+        """What was read since the last one."""
+        positions = dict(self._next)
+        for (partition, _), chunks in self._open.items():
+            positions[partition] = min([positions[partition], *(offset for offset, _ in chunks.values())])
+        out = Batch(
+            entries=self._entries,
+            frontiers=self._frontiers,
+            deleted=self._deleted,
+            positions={str(partition): str(at) for partition, at in positions.items()},
+            behind=behind,
+        )
+        self._entries, self._frontiers, self._deleted, self._bytes = [], [], [], 0
+        return out

@@ -1,0 +1,190 @@
+"""Answers of the kinds that give estimates: from what was published to answers, and to those that were selected.
+
+In: published objects, lists of items, a selection. Out: answers of a kind, rows. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sketchstream.errors import ConfigError, EstimateError
+from sketchstream.query.slots import kept_by
+
+if TYPE_CHECKING:
+    from sketchstream.published import Published
+    from sketchstream.stream.plans import SketchPlan
+
+
+def known_names(plan: SketchPlan, published: Published) -> dict[str, Any]:
+    """The listed names that a configuration has and published bytes have not, as arguments of `estimate`.
+
+    Args:
+        plan: of the sketch, as it is configured now.
+        published: what was published, perhaps of another domain: then nothing is known.
+    """
+    if plan.spec.domain.to_dict() != published.spec.domain.to_dict():
+        return {}
+    return dict(published.kind.names(plan.spec))
+
+
+def estimate(published: Published, method: str, names: Mapping[str, Any]) -> Any:
+    """The answers of one published object.
+
+    Args:
+        published: a release, a sealed state, or a stack.
+        method: estimator, of those that the kind has; "auto" is the usual one.
+        names: lists of items or rows, as far as they are known.
+
+    Raises:
+        EstimateError: the kind has no estimates, or not by this method.
+    """
+    given = dict(names)
+    if published.kind.slots_are_items:
+        kept = kept_by(published, given.get("items"))
+        given |= {} if kept is None else {"kept": kept}
+    return published.estimate(method=method, **given)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is asked of an estimate.
+
+    Args:
+        items: whose counts are asked for.
+        top: how many of the largest.
+        sums: ranges of the domain, "LOW:HIGH".
+        prefix: of the options' names in errors.
+    """
+
+    items: tuple[str, ...] = ()
+    top: int | None = None
+    sums: tuple[str, ...] = ()
+    prefix: str = "--"
+
+    def __bool__(self) -> bool:
+        return bool(self.items or self.top or self.sums)
+
+    def rows(self, answers: Any, name: str) -> list[dict[str, Any]]:
+        """The selected answers as rows.
+
+        Args:
+            answers: of any kind of sketch.
+            name: of the kind, for errors.
+
+        Raises:
+            EstimateError: the kind does not answer that.
+            ConfigError: a range cannot be read.
+            DomainError: an item is not in the domain.
+        """
+        return [*self._of_items(answers, name), *self._largest(answers, name), *self._added(answers, name)]
+
+    def _of_items(self, answers: Any, name: str) -> Iterator[dict[str, Any]]:
+        """A row for each item."""
+        if self.items:
+            count = self._method(answers, "count", "item", name)
+            for item in self.items:
+                yield {"what": item, **count(_item(answers, item)).to_dict()}
+
+    def _largest(self, answers: Any, name: str) -> Iterator[dict[str, Any]]:
+        """A row for each of the largest."""
+        if self.top is not None:
+            for one in self._method(answers, "top", "top", name)(self.top):
+                shown = f"slot {one.slot}" if one.item is None else one.item
+                what = shown.hex() if isinstance(shown, bytes) else str(shown)
+                yield {"what": what, "rank": one.rank, "value": one.value, "low": one.low, "high": one.high}
+
+    def _added(self, answers: Any, name: str) -> Iterator[dict[str, Any]]:
+        """A row for each sum."""
+        if self.sums:
+            add = self._method(answers, "sum", "sum", name)
+            for text in self.sums:
+                low, high = self._range(text)
+                yield {"what": f"sum {text}", **add(low, high).to_dict()}
+
+    def _method(self, answers: Any, name: str, option: str, kind: str) -> Any:
+        """What answers such a question."""
+        found = getattr(answers, name, None)
+        if found is None:
+            msg = f"kind {kind!r} does not answer {self.prefix}{option}: leave it out, and read all its answers"
+            raise EstimateError(msg)
+        return found
+
+    def _range(self, text: str) -> tuple[int | None, int | None]:
+        """LOW:HIGH, either of which may be left out."""
+        low, colon, high = text.partition(":")
+        if not colon or any(end and not end.isdecimal() for end in (low, high)):
+            msg = f"{self.prefix}sum must be LOW:HIGH, such as 0:100, found {text!r:.40}"
+            raise ConfigError(msg)
+        return int(low) if low else None, int(high) if high else None
+
+
+@dataclass(frozen=True)
+class EstimateAnswer:
+    """Estimates with what is known of where they come from: what the command line and services give out.
+
+    Args:
+        answers: of any kind of sketch.
+        facts: of the window; empty where there is none.
+        guarantee: what is guaranteed, as plain data.
+        selected: the rows that were asked for; None: all of `answers`.
+    """
+
+    answers: Any
+    facts: Mapping[str, Any]
+    guarantee: Mapping[str, Any]
+    selected: Sequence[Mapping[str, Any]] | None = None
+
+    def numbers(self) -> dict[str, Any]:
+        """Plain data of the answers alone."""
+        found: dict[str, Any] = self.answers.to_dict() if self.selected is None else {"answers": list(self.selected)}
+        return found
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """The answers as rows of a table; not all need have all columns."""
+        return list(self.answers.rows() if self.selected is None else self.selected)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts, the answers, the guarantee."""
+        return {**self.facts, **self.numbers(), "guarantee": self.guarantee}
+
+    def to_json(self) -> str:
+        """One line of JSON: what `estimate --format json` prints."""
+        return as_json(self.to_dict())
+
+    def to_csv(self) -> str:
+        """RFC 4180 text with a header line."""
+        rows = self.rows()
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([_cell(row.get(name)) for name in columns] for row in rows)
+        return out.getvalue()
+
+
+def as_json(value: object) -> str:
+    """JSON text; numpy arrays and numbers as they are, not-a-number as null, bytes as hexadecimal digits."""
+    import orjson
+
+    def other(one: object) -> object:
+        return one.hex() if isinstance(one, bytes) else str(one)
+
+    return orjson.dumps(value, default=other, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+
+
+def _cell(value: object) -> object:
+    """Bytes as hexadecimal digits, nothing as an empty cell."""
+    return value.hex() if isinstance(value, bytes) else "" if value is None else value
+
+
+def _item(answers: Any, text: str) -> Any:
+    """An item as the domain names it: an integer where its items are integers, or ids."""
+    domain = answers.spec.domain
+    whole = domain.items is None or (len(domain.items) > 0 and isinstance(domain.items[0], int))
+    if whole and text.lstrip("-").isdecimal():
+        return int(text)
+    return text.encode() if domain.items and isinstance(domain.items[0], bytes) else text

@@ -1,0 +1,452 @@
+"""The HTTP API, version 1: one function a path.
+
+In: requests. Out: JSON, CSV or Arrow. Touches: the service.
+
+The shapes are described in docs/serve.md and in the OpenAPI document (`sketchstream.serve.openapi`), which tests hold
+to what this file does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import gzip
+import io
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import orjson
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from sketchstream.errors import ConfigError, DeadlineError, MissingExtraError
+from sketchstream.serve.questions import METHODS, NORMS, Question
+from sketchstream.serve.service import LIMIT, Service, WindowAnswer, check_metric, read_time
+from sketchstream.serve.store import StoredWindow
+
+Row = Mapping[str, Any]
+
+FORMATS: Final = {
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+WAIT_S: Final = 120.0
+"""Longest that a request waits for an answer that is being computed; after that it is told to ask again."""
+BODY_BYTES: Final = 1 << 20
+"""Most bytes of a form."""
+SMALL_BYTES: Final = 1024
+"""Bodies below this are not compressed."""
+KEPT_BYTES: Final = 64 * 2**20
+"""Bodies of answers that are kept in memory."""
+
+
+class Bodies:
+    """The bodies of answers given last, by ETag, so that they are compressed once.
+
+    Args:
+        most_bytes: kept.
+    """
+
+    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
+        self._most = most_bytes
+        self._kept: OrderedDict[tuple[str, bool], bytes] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, name: tuple[str, bool]) -> bytes | None:
+        """The body of this ETag, compressed or not."""
+        found = self._kept.get(name)
+        if found is not None:
+            self._kept.move_to_end(name)
+        return found
+
+    def put(self, name: tuple[str, bool], body: bytes) -> None:
+        """Keep a body; the oldest ones go."""
+        self._bytes += len(body) - len(self._kept.pop(name, b""))
+        self._kept[name] = body
+        while self._bytes > self._most:
+            _, old = self._kept.popitem(last=False)
+            self._bytes -= len(old)
+
+
+class Api:
+    """The functions behind the paths.
+
+    Args:
+        service: answers.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._bodies = Bodies()
+
+    # ------------------------------------------------------------------ lists
+
+    async def sketches(self, request: Request) -> Response:
+        """All sketches that the token may see."""
+        _parameters(request)
+        return _respond(request, self._service.sketches(request.state.allowed))
+
+    async def sketch(self, request: Request) -> Response:
+        """One sketch."""
+        _parameters(request)
+        return _respond(request, self._service.sketch(self._name(request)))
+
+    async def windows(self, request: Request) -> Response:
+        """Windows of a sketch, a page at a time."""
+        given = _parameters(request, "from", "to", "limit", "order", "cursor", "format")
+        name = self._name(request)
+        since, until = _range(given)
+        limit = _whole(given, "limit", 100, 1, LIMIT)
+        newest = _choice(given, "order", ("desc", "asc")) == "desc"
+        found = self._service.windows(name, since, until, limit=limit, newest=newest, cursor=given.get("cursor"))
+        return _respond(request, found, lambda: [_flat(row) for row in found["windows"]], _format(given))
+
+    # ------------------------------------------------------------------ answers
+
+    async def profile(self, request: Request) -> Response:
+        """The profile of one window."""
+        given = _parameters(request, "from", "to", "method", "max_count", "norm", "format")
+        norm = _choice(given, "norm", ("", *NORMS)) or None
+        count = _whole(given, "max_count", 0, 0, 10_000_000) if "max_count" in given else None
+        method = _choice(given, "method", ("", *METHODS))
+        question = Question("" if method == METHODS[0] else method, count, norm)
+        return await self._answer(request, given, question, "profile")
+
+    async def estimate(self, request: Request) -> Response:
+        """The estimates of one window; items come in a form, so that no log of a server on the way has them."""
+        if request.method == "POST":
+            form = await _form(request)
+            if request.query_params:
+                msg = "put all parameters into the form, and none into the query string"
+                raise ConfigError(msg)
+            given, items, sums = form
+        else:
+            given = _parameters(request, "from", "to", "method", "top", "format", *_MANY)
+            if "item" in given:
+                msg = "items belong into a POST form, where no log has them: send them as `item`, with from and to"
+                raise ConfigError(msg)
+            items, sums = (), tuple(request.query_params.getlist("sum"))
+        top = _whole(given, "top", 0, 1, 100_000) if "top" in given else None
+        method = given.get("method", "")
+        if not method.replace("_", "").replace("-", "").isalnum() and method:
+            msg = "method must be a name, such as auto"
+            raise ConfigError(msg)
+        question = Question("" if method == "auto" else method, items=items, top=top, sums=sums)
+        return await self._answer(request, given, question, "estimate")
+
+    async def _answer(self, request: Request, given: Mapping[str, str], question: Question, kind: str) -> Response:
+        """The answer of one window, from the store or computed now."""
+        name, form = self._name(request), _format(given)
+        since, until = _range(given)
+        self._require_kind(name, kind)
+        stored = self._service.one(name, since, until)
+        etag = self._service.etag(stored, question, form)
+        headers = {} if etag is None else {"ETag": etag}
+        if etag is not None and _matches(request, etag):
+            return Response(None, 304, headers)
+        zipped = _accepts_gzip(request)
+        body = None if etag is None else self._bodies.get((etag, zipped))
+        if body is None:
+            answer = await self._answered(stored, question)
+            etag = self._service.etag(answer.stored, question, form)
+            headers = {"Cache-Control": "no-store"} if etag is None else {"ETag": etag}
+            body = await run_in_threadpool(_encode, answer, form)
+            if zipped and len(body) >= SMALL_BYTES:
+                body = await run_in_threadpool(gzip.compress, body, 6, mtime=0)
+            if etag is not None:
+                self._bodies.put((etag, zipped), body)
+        if body[:2] == b"\x1f\x8b":
+            headers["Content-Encoding"] = "gzip"
+        return Response(body, 200, headers, FORMATS[form])
+
+    def _require_kind(self, name: str, asked: str) -> None:
+        """Refuse to ask a kind for what it does not give."""
+        from sketchstream import kinds
+
+        for plan in self._service.config.sketches:
+            has = kinds.of(plan.spec).answer
+            if plan.name == name and has != asked:
+                msg = f"a sketch of kind {plan.spec.kind!r} has no {asked}: ask for /v1/sketches/{name}/{has}"
+                raise ConfigError(msg)
+
+    async def _answered(self, stored: StoredWindow, question: Question) -> WindowAnswer:
+        """The answer of a window; waits while it is computed."""
+        found = self._service.ready(stored, question)
+        if found is not None:
+            return found
+        future = asyncio.wrap_future(self._service.ask(stored, question))
+        try:
+            computed = await asyncio.wait_for(asyncio.shield(future), WAIT_S)
+        except TimeoutError:
+            if future.done():
+                raise
+            msg = "the answer is still being computed: ask again"
+            raise DeadlineError(msg) from None
+        now = self._service.store.window(stored.sketch, stored.window)
+        if now is not None and not question.names_items:
+            there = self._service.ready(now, question)
+            if there is not None:
+                return there
+        return WindowAnswer(stored, computed)
+
+    async def series(self, request: Request) -> Response:
+        """A number by window."""
+        given = _parameters(request, "from", "to", "metric", "format")
+        name, (since, until) = self._name(request), _range(given)
+        metric = given.get("metric", "distinct")
+        found = await run_in_threadpool(self._service.series, name, metric, since, until)
+        return _respond(request, found, lambda: found["points"], _format(given))
+
+    async def difference(self, request: Request) -> Response:
+        """A number of one window minus that of another."""
+        given = _parameters(request, "from", "to", "against_from", "against_to", "metric")
+        name, metric = self._name(request), given.get("metric", "distinct")
+        check_metric(metric)
+        for needed in ("from", "to", "against_from", "against_to"):
+            if needed not in given:
+                msg = "a difference needs from and to of a window, and against_from and against_to of the other one"
+                raise ConfigError(msg)
+        first = self._service.one(name, *_range(given))
+        second = self._service.one(name, *_range(given, "against_from", "against_to"))
+        if first.window == second.window:
+            msg = "the two windows are one and the same: choose another one with against_from and against_to"
+            raise ConfigError(msg)
+        answers = [await self._answered(one, Question()) for one in (first, second)]
+        return _respond(request, self._service.difference(answers[0], answers[1], metric))
+
+    # ------------------------------------------------------------------ the deployment
+
+    async def ledger(self, request: Request) -> Response:
+        """What everything stored costs."""
+        _parameters(request)
+        return _respond(request, await run_in_threadpool(self._service.ledger, request.state.allowed))
+
+    async def incidents(self, request: Request) -> Response:
+        """Publications of which nothing is shown."""
+        given = _parameters(request, "format")
+        found = self._service.incidents(request.state.allowed)
+        return _respond(request, found, lambda: found["incidents"], _format(given))
+
+    async def status(self, request: Request) -> Response:
+        """How far everything is behind."""
+        _parameters(request)
+        return _respond(request, self._service.status(request.state.allowed))
+
+    async def healthz(self, request: Request) -> Response:
+        """Whether the process answers."""
+        del request
+        return Response(b"ok\n", 200, {"Cache-Control": "no-store"}, "text/plain")
+
+    async def readyz(self, request: Request) -> Response:
+        """Whether everything that was published is stored, and how far behind the frontier that is."""
+        del request
+        code, text = self._service.readiness()
+        return Response(text.encode(), code, {"Cache-Control": "no-store"}, "text/plain")
+
+    def _name(self, request: Request) -> str:
+        return self._service.require(request.path_params["name"], request.state.allowed)
+
+
+_MANY: Final = ("item", "sum")
+"""Parameters that may be given several times."""
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """All paths of the API."""
+    api = Api(service)
+    one = "/v1/sketches/{name}"
+    return [
+        Route("/v1/sketches", api.sketches),
+        Route(one, api.sketch),
+        Route(f"{one}/windows", api.windows),
+        Route(f"{one}/profile", api.profile),
+        Route(f"{one}/estimate", api.estimate, methods=["GET", "POST"]),
+        Route(f"{one}/series", api.series),
+        Route(f"{one}/difference", api.difference),
+        Route("/v1/ledger", api.ledger),
+        Route("/v1/incidents", api.incidents),
+        Route("/v1/status", api.status),
+        Route("/healthz", api.healthz),
+        Route("/readyz", api.readyz),
+    ]
+
+
+# ---------------------------------------------------------------------- requests
+
+
+def _parameters(request: Request, *known: str) -> dict[str, str]:
+    """The query parameters.
+
+    Raises:
+        ConfigError: an unknown one, or one that is given twice.
+    """
+    return _checked(request.query_params.multi_items(), known)
+
+
+def _checked(pairs: Iterable[tuple[str, str]], known: Sequence[str]) -> dict[str, str]:
+    """Parameters by name; those of `_MANY` are left to who knows them."""
+    out: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in known:
+            msg = f"unknown parameter {name!r:.40}; there are: {', '.join(known) or 'none'}"
+            raise ConfigError(msg)
+        if name in out and name not in _MANY:
+            msg = f"parameter {name} is given twice"
+            raise ConfigError(msg)
+        out[name] = value
+    return out
+
+
+async def _form(request: Request) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
+    """Parameters, items and sums of a form.
+
+    Raises:
+        ConfigError: it is no form.
+        HTTPException: it is too large.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        msg = "a POST needs a form: content-type application/x-www-form-urlencoded"
+        raise ConfigError(msg)
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES:
+            raise HTTPException(413)
+    try:
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=10_000)
+    except ValueError:
+        msg = "the form cannot be read: names and values must be percent-encoded UTF-8, at most 10,000 of them"
+        raise ConfigError(msg) from None
+    given = _checked(pairs, ("from", "to", "method", "top", "format", *_MANY))
+    items, sums = (tuple(value for name, value in pairs if name == wanted) for wanted in _MANY)
+    return given, items, sums
+
+
+def _range(given: Mapping[str, str], since: str = "from", until: str = "to") -> tuple[int | None, int | None]:
+    """The range of time of a request, ms."""
+    return read_time(given.get(since), since), read_time(given.get(until), until)
+
+
+def _whole(given: Mapping[str, str], name: str, usual: int, least: int, most: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return usual
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or not least <= int(text) <= most:
+        msg = f"{name} must be a whole number from {least} to {most}, found {text!r:.40}"
+        raise ConfigError(msg)
+    return int(text)
+
+
+def _choice(given: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    """One of several words; the first one unless another is given."""
+    found = given.get(name, choices[0])
+    if found not in choices:
+        msg = f"{name} must be one of {', '.join(filter(None, choices))}, found {found!r:.40}"
+        raise ConfigError(msg)
+    return found
+
+
+def _format(given: Mapping[str, str]) -> str:
+    return _choice(given, "format", tuple(FORMATS))
+
+
+def _matches(request: Request, etag: str) -> bool:
+    """Whether the client has this answer already."""
+    given = request.headers.get("if-none-match")
+    if given is None:
+        return False
+    return any(one.strip().removeprefix("W/") in (etag, "*") for one in given.split(","))
+
+
+def _accepts_gzip(request: Request) -> bool:
+    """Whether the client takes gzip."""
+    for one in request.headers.get("accept-encoding", "").split(","):
+        name, _, quality = one.partition(";")
+        if name.strip().lower() in ("gzip", "*"):
+            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+# ---------------------------------------------------------------------- responses
+
+
+def _respond(
+    request: Request, data: Mapping[str, Any], rows: Callable[[], Sequence[Row]] | None = None, form: str = "json"
+) -> Response:
+    """Plain data as a response.
+
+    Args:
+        request: to be answered.
+        data: for JSON.
+        rows: of the table, for CSV and Arrow.
+        form: "json", "csv" or "arrow".
+    """
+    if form == "json" or rows is None:
+        body = orjson.dumps(data, default=str, option=orjson.OPT_SERIALIZE_NUMPY)
+    else:
+        text = _csv(rows())
+        body = text if form == "csv" else _arrow(text)
+    headers = {}
+    if len(body) >= SMALL_BYTES and _accepts_gzip(request):
+        body = gzip.compress(body, 6, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return Response(body, 200, headers, FORMATS[form])
+
+
+def _encode(answer: WindowAnswer, form: str) -> bytes:
+    """An answer's bytes."""
+    if form == "json":
+        return answer.json()
+    return answer.csv() if form == "csv" else _arrow(answer.csv())
+
+
+def _flat(row: Row, prefix: str = "") -> dict[str, Any]:
+    """A row without tables in it: names joined by underscores, lists as text."""
+    out: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            out |= _flat(value, f"{prefix}{name}_")
+        else:
+            out[f"{prefix}{name}"] = " ".join(map(str, value)) if isinstance(value, list) else value
+    return out
+
+
+def _csv(rows: Sequence[Row]) -> bytes:
+    """RFC 4180 text with a header line."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        cells = (row.get(name) for name in columns)
+        writer.writerow("" if cell is None else str(cell).lower() if isinstance(cell, bool) else cell for cell in cells)
+    return out.getvalue().encode()
+
+
+def _arrow(text: bytes) -> bytes:
+    """CSV as an Arrow stream.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+    except ImportError:
+        msg = "format=arrow needs pyarrow: pip install 'sketchstream[arrow]'"
+        raise MissingExtraError(msg) from None
+    if text.strip():
+        table = arrow_csv.read_csv(io.BytesIO(text))
+    else:
+        table = pa.table({})
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(out.getvalue())

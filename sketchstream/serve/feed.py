@@ -1,0 +1,83 @@
+"""What the service follows: a feed of published sketches and frontiers, and the batches that it brings.
+
+In: nothing. Out: the protocol, and the plain data that it exchanges. Touches: nothing. The feeds of a topic and of a
+folder are in the connectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Something published that cannot be read, so that nothing of its window may be shown.
+
+    Args:
+        sketch: name of the sketch.
+        start: of the window, ms since 1970.
+        text: what is wrong with it.
+    """
+
+    sketch: str
+    start: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a feed brings at once. It is stored whole, or not at all.
+
+    Args:
+        entries: sealed sketches.
+        frontiers: each covers only entries of this batch and of earlier ones.
+        deleted: what may have been deleted before it could be read.
+        unreadable: publications that cannot be read.
+        positions: by a name of the feed's own, where it reads on after this batch.
+        behind: records, or files, that are known to be still unread after this batch.
+    """
+
+    entries: Sequence[SealedEntry] = field(default=(), repr=False)
+    frontiers: Sequence[Frontier] = field(default=(), repr=False)
+    deleted: Sequence[Deleted] = ()
+    unreadable: Sequence[Unreadable] = ()
+    positions: Mapping[str, str] = field(default_factory=dict, repr=False)
+    behind: int = 0
+
+
+class Feed(Protocol):
+    """Where published sketches come from. For one thread at a time.
+
+    1. `read` brings everything that was published after `positions`, and may bring earlier things again.
+    2. What it brings last covers everything that was there when it was called: `behind` is 0.
+    3. A frontier comes in the batch of the last entry that it covers, or in a later one.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Names the topic, or the folder: what is stored of one is not valid for another."""
+
+    def read(self, positions: Mapping[str, str]) -> Iterator[Batch]:
+        """What is new.
+
+        Args:
+            positions: what the batches before said, as far as they are stored.
+
+        Raises:
+            BrokerError, StoreError: not now; tried again later.
+            ConfigError: never, as things are configured.
+        """
+
+    def newest(self) -> Sequence[Frontier]:
+        """The newest frontiers, without reading everything before them: how far there is to go.
+
+        Raises:
+            BrokerError, StoreError: not now.
+        """
+
+    def close(self) -> None:
+        """Let go."""

@@ -1,0 +1,131 @@
+"""Follows a feed: stores what is new, puts windows together, and wakes the pool.
+
+In: a feed. Out: rows of the store. Touches: the store, a thread; the cluster's settings through `Surroundings`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from sketchstream.errors import SketchstreamError
+
+if TYPE_CHECKING:
+    from sketchstream.query.windows import Surroundings
+    from sketchstream.serve.feed import Feed
+    from sketchstream.serve.pool import Pool
+    from sketchstream.serve.store import Store
+
+log = logging.getLogger("sketchstream.serve")
+
+RETRY_S: Final = 5.0
+"""Wait after a failed reading."""
+SURROUNDINGS_S: Final = 600.0
+"""How often the settings of the input topic are asked for."""
+
+
+class Follower:
+    """Follows a feed in a thread of its own.
+
+    Args:
+        store: what is new goes there.
+        feed: to be followed; closed at the end.
+        pool: woken when windows have changed.
+        around: what the deployment says beside what it publishes.
+        refresh_s: seconds between two readings.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        feed: Feed,
+        pool: Pool | None = None,
+        around: Surroundings | None = None,
+        refresh_s: float = 2.0,
+    ) -> None:
+        self._store, self._feed, self._pool, self._around = store, feed, pool, around
+        self._refresh_s = refresh_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sketchstream-follow", daemon=True)
+        self._asked = -SURROUNDINGS_S
+        self.behind: int | None = None
+        """Records, or files, that were known to be unread after the last batch; None: nothing was read yet."""
+        self.caught_up_at: float | None = None
+        """When everything that was published then had been stored, seconds of the monotonic clock."""
+        self.error: str | None = None
+        """Why the last reading failed; None where it did not."""
+        self.frontiers: dict[str, int] = {}
+        """Until when (ms) all partitions have published, by sketch, as the feed last said."""
+        self.stored = 0
+        """Bodies stored since the start."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def step(self) -> None:
+        """Read once to the present end.
+
+        Raises:
+            SketchstreamError: not now.
+        """
+        self._hear_newest()
+        for batch in self._feed.read(self._store.positions()):
+            self.stored += self._store.take(batch)
+            self.behind = batch.behind
+            if self._stop.is_set():
+                return
+        self._hear_surroundings()
+        changed = 0
+        while found := self._store.refresh():
+            changed += found
+            if self._pool is not None:
+                self._pool.wake()
+            if self._stop.is_set():
+                return
+        while self._store.retain():
+            pass
+        if changed:
+            log.info("event=followed windows=%d bodies=%d", changed, self.stored)
+        self.behind = 0
+        self.caught_up_at = time.monotonic()
+        self.error = None
+
+    def _hear_newest(self) -> None:
+        """How far there is to go: until when the slowest partition of each sketch has published."""
+        newest: dict[str, dict[int, tuple[int, int, int]]] = {}
+        for one in self._feed.newest():
+            known = newest.setdefault(one.sketch, {})
+            said = (one.revision, one.sequence, one.published_through)
+            known[one.partition] = max(said, known.get(one.partition, said))
+        self.frontiers = {name: min(said[2] for said in known.values()) for name, known in newest.items()}
+
+    def _hear_surroundings(self) -> None:
+        """Ask now and then how long the input topic keeps records: guarantees speak of it."""
+        if self._around is not None and time.monotonic() >= self._asked + SURROUNDINGS_S:
+            self._store.put_retention(self._around.retention_ms())
+            self._asked = time.monotonic()
+
+    def _run(self) -> None:
+        wait = 0.0
+        while not self._stop.wait(wait):
+            try:
+                self.step()
+                wait = self._refresh_s
+            except SketchstreamError as error:
+                if self.error != str(error):
+                    log.warning("event=follow_failed reason=%s", error)
+                self.error, wait = str(error), RETRY_S
+            except Exception as error:  # the service goes on with what it has, and says how far behind it is
+                if not self._stop.is_set():
+                    log.exception("event=follow_failed")
+                self.error, wait = f"internal error ({type(error).__name__})", RETRY_S
+
+    def close(self) -> None:
+        """Stop, and close the feed."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=30)
+        self._feed.close()

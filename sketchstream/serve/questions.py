@@ -1,0 +1,163 @@
+"""Questions to one window, and their answers.
+
+In: a question as plain data, published windows. Out: `Computed` answers. Touches: what the windows are read from.
+The answers are those of `sketchstream.query`: the same that the command line and the results topic give out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+import orjson
+
+from sketchstream.errors import ConfigError, EstimateError
+from sketchstream.query.answers import ESTIMATE, Answer
+from sketchstream.query.estimates import EstimateAnswer, Selection, as_json, estimate, known_names
+from sketchstream.serve.store import Computed
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.published import Published
+    from sketchstream.query.sealed import SealedWindow
+    from sketchstream.query.windows import PublishedWindows
+
+METHODS: Final = ("likelihood", "circulant", "inverse", "monotone")
+NORMS: Final = {"1": 1.0, "2": 2.0, "inf": math.inf}
+FAMILIES: Final = {"at_least": "at_least", "exactly": "exactly", "quantile": "quantiles"}
+"""Numbers that an answer has for several k, or q: "at_least.7" is `answer["at_least"]["7"]`."""
+STEPS: Final = ("1", "2", "3", "5", "10", "20", "30", "50", "100")
+"""The k of numbers that are kept apart for series; the others are read from whole answers."""
+End = float | None
+Point = tuple[End, End, End]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of one window; without anything, the usual answer.
+
+    Args:
+        method: estimator; empty: the usual one of the kind.
+        max_count: profiles: largest count to resolve.
+        norm: profiles by "circulant": norm of the correction.
+        items: estimates: items whose numbers are asked for.
+        top: estimates: how many of the largest.
+        sums: estimates: ranges of the domain, "LOW:HIGH".
+    """
+
+    method: str = ""
+    max_count: int | None = None
+    norm: str | None = None
+    items: tuple[str, ...] = ()
+    top: int | None = None
+    sums: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Canonical text; empty for the usual question."""
+        usual = Question()
+        said = {name: value for name, value in asdict(self).items() if value != getattr(usual, name)}
+        return orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode() if said else ""
+
+    @property
+    def names_items(self) -> bool:
+        """Whether it holds items: then neither it nor its answer is written anywhere."""
+        return bool(self.items)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Question:
+        """The question that `to_dict` described."""
+        given: dict[str, Any] = dict(data)
+        for name in ("items", "sums"):
+            given[name] = tuple(given[name])
+        return cls(**given)
+
+
+def compute(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
+    """The answer of one window.
+
+    Args:
+        windows: what was published.
+        window: one of them.
+        question: to that window.
+
+    Raises:
+        EstimateError, MergeError, ConfigError, DomainError, SpecError: it has no answer to this question.
+    """
+    kind = window.parts[0].kind
+    if kind.answer == "profile":
+        return _profile(windows, window, question)
+    return _estimate(windows, window, question)
+
+
+def _profile(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
+    """The profile of a window."""
+    if question.items or question.top is not None or question.sums:
+        msg = "a sketch of kind 'profile' has no counts of single items: ask for its profile, without item, top and sum"
+        raise EstimateError(msg)
+
+    def reconstruct(published: Published) -> Profile:
+        return published.profile(
+            method=question.method or "likelihood",  # type: ignore[arg-type]
+            max_count=question.max_count,
+            norm=None if question.norm is None else NORMS[question.norm],
+        )
+
+    found = windows.answer(window, reconstruct)
+    bare = Answer(found.profile, {}, found.intervals)
+    numbers = bare.to_dict()
+    guarantee = numbers.pop("guarantee", None)
+    dumped = orjson.dumps(numbers, default=str, option=orjson.OPT_SERIALIZE_NUMPY)
+    text = orjson.dumps(guarantee, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    return Computed(dumped, bare.to_csv().encode(), text, points(numbers))
+
+
+def _estimate(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
+    """The estimates of a window."""
+    if question.max_count is not None or question.norm is not None:
+        msg = "max_count and norm belong to profiles: leave them out"
+        raise ConfigError(msg)
+    published = windows.result(window)
+    names = known_names(windows.config.plan(window.sketch), published)
+    answers = estimate(published, question.method or "auto", names)
+    chosen = Selection(question.items, question.top, question.sums, prefix="")
+    rows = chosen.rows(answers, published.kind.name) if chosen else None
+    found = EstimateAnswer(answers, {}, windows.guarantee(window), rows)
+    numbers = as_json(found.numbers()).encode()
+    return Computed(numbers, found.to_csv().encode(), as_json(found.guarantee), points(orjson.loads(numbers)))
+
+
+def points(numbers: Mapping[str, Any]) -> dict[str, Point]:
+    """The numbers of an answer that are kept apart for series: each with its interval, by name."""
+    found = {name: _ends(value) for name, value in numbers.items() if _is_estimate(value)}
+    for name, spelled in FAMILIES.items():
+        for key, value in (numbers.get(spelled) or {}).items():
+            if name == "quantile" or key in STEPS:
+                found[f"{name}.{key}"] = _ends(value)
+    return found
+
+
+def point(numbers: Mapping[str, Any], metric: str) -> Point | None:
+    """One number of an answer with its interval; None if the answer does not have it.
+
+    Args:
+        numbers: of an answer.
+        metric: such as "distinct", "at_least.7", "exactly.1" or "quantile.0.9".
+    """
+    name, _, key = metric.partition(".")
+    value = (numbers.get(FAMILIES.get(name, "")) or {}).get(key) if key else numbers.get(name)
+    return _ends(value) if _is_estimate(value) else None
+
+
+def _is_estimate(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping) and value.keys() == ESTIMATE
+
+
+def _ends(value: Mapping[str, Any]) -> Point:
+    return value["value"], value["low"], value["high"]

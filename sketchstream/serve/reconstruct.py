@@ -1,0 +1,145 @@
+"""A process that reconstructs windows: reads questions from its parent, answers them, ends when its parent does.
+
+In: frames on standard input. Out: frames on standard output. Touches: the database, reading; the configuration's lists
+of items.
+
+A frame is 8 bytes of length, big-endian, and a msgpack value. The first one from the parent is the configuration's text
+with its path and the path of the database, the others are questions; each is answered by one frame.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgpack
+
+from sketchstream.errors import DataLossError, SketchstreamError
+from sketchstream.query.sealed import SealedReader, Span
+from sketchstream.query.windows import PublishedWindows
+from sketchstream.serve.database import open_database
+from sketchstream.serve.questions import Question, compute
+from sketchstream.serve.store import Computed, StoreSource
+
+
+def send(pipe: BinaryIO, value: Mapping[str, Any]) -> None:
+    """Write a frame."""
+    data = msgpack.packb(value)
+    pipe.write(len(data).to_bytes(8, "big") + data)
+    pipe.flush()
+
+
+def receive(pipe: BinaryIO) -> dict[str, Any]:
+    """Read a frame.
+
+    Raises:
+        EOFError: the other side has gone.
+    """
+    size = int.from_bytes(_exactly(pipe, 8), "big")
+    found: dict[str, Any] = msgpack.unpackb(_exactly(pipe, size), strict_map_key=False)
+    return found
+
+
+def _exactly(pipe: BinaryIO, size: int) -> bytes:
+    data = pipe.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+class StoredSurroundings:
+    """See `Surroundings`: what the follower heard and stored.
+
+    Args:
+        connection: of the database.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def open_windows(self) -> Mapping[str, Sequence[Span]]:
+        """None: answers do not depend on them."""
+        return {}
+
+    def retention_ms(self) -> float | None:
+        """How long the input topic keeps records, as the follower heard it."""
+        row = self._connection.execute("SELECT value FROM meta WHERE name = 'input_retention_ms'").fetchone()
+        return None if row is None or not row[0] else float(row[0])
+
+
+def published_in(connection: sqlite3.Connection, config: Any) -> PublishedWindows:
+    """What is stored, as the command line would read it.
+
+    Args:
+        connection: of the database.
+        config: of the deployment.
+    """
+    source = StoreSource(connection)
+    return PublishedWindows(config, SealedReader(source, config.quality_rule), source, StoredSurroundings(connection))
+
+
+def answer(windows: PublishedWindows, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to one frame: what was computed, or the error's type and text."""
+    name, span = asked["sketch"], (asked["start"], asked["stop"])
+    try:
+        found = [one for one in windows.every(name, *span) if one.window == span]
+        if not found:
+            return _failed("StoreError", f"no window of sketch {name} is published in that range")
+        if asked["question"] is None:
+            return {"guarantee": _guarantee(windows, found[0])}
+        computed = compute(windows, found[0], Question.from_dict(asked["question"]))
+        return {
+            "numbers": computed.numbers,
+            "csv": computed.csv,
+            "guarantee": computed.guarantee,
+            "points": dict(computed.points),
+        }
+    except DataLossError as error:
+        return _failed("DataLossError", str(error))
+    except SketchstreamError as error:
+        return _failed(type(error).__name__, str(error))
+    except Exception as error:  # the text of an unexpected error may hold data
+        return _failed("", f"internal error ({type(error).__name__})")
+
+
+def _guarantee(windows: PublishedWindows, window: Any) -> str:
+    from sketchstream.query.estimates import as_json
+
+    return as_json(windows.guarantee(window))
+
+
+def _failed(kind: str, text: str) -> dict[str, Any]:
+    return {"error": kind, "text": text}
+
+
+def read_computed(frame: Mapping[str, Any]) -> Computed:
+    """The answer that a frame holds."""
+    points = {name: tuple(ends) for name, ends in frame["points"].items()}
+    return Computed(frame["numbers"], frame["csv"], frame["guarantee"], points)
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    from sketchstream.config.loader import Config
+
+    warnings.simplefilter("ignore")
+    pipe_in, pipe_out = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints does not end up between frames
+    with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        given = receive(pipe_in)
+        config = Config.parse(given["text"], given["path"], os.environ)
+        windows = published_in(open_database(Path(given["database"])), config)
+        send(pipe_out, {"ready": True})
+        while True:
+            asked = receive(pipe_in)
+            send(pipe_out, answer(windows.anew(), asked))
+
+
+if __name__ == "__main__":
+    main()

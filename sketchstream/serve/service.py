@@ -1,0 +1,533 @@
+"""What people ask the service, as plain data: lists, windows, answers, series, comparisons, the ledger, incidents.
+
+In: names and times from a request. Out: dictionaries and JSON texts, for the HTTP API and the page. Touches: the store,
+reading; the pool.
+
+Every number comes from `sketchstream.query`, as on the command line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from sketchstream import kinds
+from sketchstream.errors import ConfigError, DataLossError, EstimateError, StoreError
+from sketchstream.privacy.deployment import Deployment
+from sketchstream.query.windows import to_ms
+from sketchstream.serve.questions import FAMILIES, Point, Question, point
+from sketchstream.serve.reconstruct import published_in
+from sketchstream.serve.store import INCIDENT, MISSING, NEW, Computed, Store, StoredWindow
+from sketchstream.stream.windows import iso
+
+if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
+    from sketchstream.query.sealed import Span
+    from sketchstream.serve.follower import Follower
+    from sketchstream.serve.pool import Pool
+
+LIMIT: Final = 1000
+"""Most windows of one response."""
+SERIES_LIMIT: Final = 10_000
+"""Most windows of one series."""
+VERSION: Final = version("sketchstream")
+OK: Final = 200
+SERVICE_UNAVAILABLE: Final = 503
+
+
+class NotFoundError(LookupError):
+    """Something was asked for that is not there; the text says what there is."""
+
+
+class SeveralWindowsError(ValueError):
+    """A range of several windows where one answer is asked for; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class WindowAnswer:
+    """The answer of one window, ready to be written.
+
+    Args:
+        stored: the window.
+        computed: the answer.
+    """
+
+    stored: StoredWindow
+    computed: Computed
+
+    def json(self) -> bytes:
+        """One JSON object: facts, numbers, guarantee; the same bytes as the command line prints."""
+        parts = [(self.stored.facts or "{}").encode()[1:-1], self.computed.numbers[1:-1]]
+        parts.append(b'"guarantee":' + self.computed.guarantee.encode())
+        return b"{" + b",".join(part for part in parts if part) + b"}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        found: dict[str, Any] = orjson.loads(self.json())
+        return found
+
+    def csv(self) -> bytes:
+        """The numbers as CSV."""
+        return self.computed.csv
+
+
+class Service:
+    """Answers from one store.
+
+    Args:
+        store: the store.
+        pool: reconstructs what is not there yet.
+        follower: says how far the store is behind.
+    """
+
+    def __init__(self, store: Store, pool: Pool, follower: Follower) -> None:
+        self.store, self.pool, self.follower = store, pool, follower
+
+    @property
+    def config(self) -> Config:
+        """Of the deployment."""
+        return self.store.config
+
+    # ------------------------------------------------------------------ sketches and windows
+
+    def names(self, allowed: frozenset[str] | None = None) -> list[str]:
+        """Names of the sketches that are configured or stored.
+
+        Args:
+            allowed: those that may be seen; None: all.
+        """
+        found = dict.fromkeys([plan.name for plan in self.config.sketches] + self.store.sketches())
+        return [name for name in found if allowed is None or name in allowed]
+
+    def require(self, name: str, allowed: frozenset[str] | None = None) -> str:
+        """The name, if there is such a sketch and it may be seen.
+
+        Raises:
+            NotFoundError: there is none, or none that may be seen: nobody learns which.
+        """
+        names = self.names(allowed)
+        if name not in names:
+            msg = f"there is no such sketch; there are: {', '.join(names) or 'none'}"
+            raise NotFoundError(msg)
+        return name
+
+    def sketches(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
+        """All sketches, each as `sketch` describes it."""
+        counts = self.store.counts()
+        return {"sketches": [self.sketch(name, counts) for name in self.names(allowed)]}
+
+    def sketch(self, name: str, counts: Mapping[str, Mapping[str, int]] | None = None) -> dict[str, Any]:
+        """One sketch: what it is, what it guarantees, how many windows are stored, how far it is published."""
+        counts = self.store.counts() if counts is None else counts
+        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        out: dict[str, Any] = {"name": name, "configured": plan is not None}
+        if plan is not None:
+            kind = kinds.of(plan.spec)
+            statement = kind.guarantee(plan.spec, kinds.planned(plan.spec))
+            out |= {
+                "kind": kind.name,
+                "answer": kind.answer,
+                "unit": plan.spec.unit,
+                "window": plan.window,
+                "timezone": plan.calendar.timezone,
+                "summary": statement.summary,
+            }
+        ends = self._ends(name)
+        settled = published_in(self.store.connection(), self.config).reader.settled(name)
+        none = {"windows": 0, "settled": 0, "pending": 0, "incidents": 0}
+        out |= {
+            "counts": dict(counts.get(name, none)),
+            "first": None if ends is None else iso(ends[0]),
+            "last": None if ends is None else iso(ends[1]),
+            "published_through": None if settled is None else iso(settled[1]),
+        }
+        return out
+
+    def _ends(self, name: str) -> Span | None:
+        """Start of the first window and end of the last one."""
+        first = self.store.windows(name, limit=1)
+        last = self.store.windows(name, limit=1, newest=True)
+        return (first[0].window[0], last[0].window[1]) if first else None
+
+    def windows(
+        self,
+        name: str,
+        since: int | None = None,
+        until: int | None = None,
+        *,
+        limit: int = 100,
+        newest: bool = True,
+        cursor: str | None = None,
+    ) -> dict[str, Any]:
+        """Windows of a sketch, a page at a time.
+
+        Args:
+            name: of the sketch.
+            since: windows that start at or after this time, ms.
+            until: windows that end at or before this time, ms.
+            limit: most of one page.
+            newest: the newest first.
+            cursor: what the page before gave as `next`.
+
+        Raises:
+            ConfigError: not a cursor of ours.
+        """
+        after = None if cursor is None else _read_cursor(cursor)
+        # one more than wanted tells whether there is a next page
+        found = self.store.windows(name, since, until, limit=limit + 1, newest=newest, after=after)
+        page = found[:limit]
+        more = "{}_{}".format(*page[-1].window) if len(found) > limit else None
+        return {"sketch": name, "windows": [self.describe(one) for one in page], "next": more}
+
+    def describe(self, stored: StoredWindow) -> dict[str, Any]:
+        """One window of a list: its facts, completeness in words, and whether its answer is there.
+
+        `answer` is "ready", "pending" (being computed), "on_request" (incomplete: computed when asked for), "none"
+        (`failure` says why) or "incident" (`status` says which; nothing of it is shown).
+        """
+        out: dict[str, Any] = stored.fields or {
+            "sketch": stored.sketch,
+            "window_start": iso(stored.window[0]),
+            "window_end": iso(stored.window[1]),
+            "complete": False,
+        }
+        out |= {"status": stored.status or "being put together", "answer": self.answer_state(stored)}
+        if stored.failure is not None:
+            out["failure"] = stored.failure
+        return out
+
+    def answer_state(self, stored: StoredWindow) -> str:
+        """See `describe`."""
+        if stored.state == INCIDENT:
+            return "incident"
+        if stored.failure is not None:
+            return "none"
+        if stored.state == MISSING:
+            ready = stored.guarantee is not None and self.store.numbers(stored) is not None
+            return "ready" if ready else "on_request"
+        return "pending" if stored.todo or stored.state == NEW else "ready"
+
+    # ------------------------------------------------------------------ one window
+
+    def one(self, name: str, since: int | None, until: int | None) -> StoredWindow:
+        """The only window in a range of time.
+
+        Raises:
+            NotFoundError: there is none.
+            SeveralWindowsError: there are several; says what to do instead.
+        """
+        found = self.store.windows(name, since, until, limit=2)
+        if not found:
+            ends = self._ends(name)
+            there = (
+                "nothing of it is published yet"
+                if ends is None
+                else f"there are windows from {iso(ends[0])} to {iso(ends[1])}"
+            )
+            msg = f"no window of sketch {name} lies in that range; {there}"
+            raise NotFoundError(msg)
+        if len(found) > 1:
+            raise SeveralWindowsError(self._several(name, since, until, found))
+        return found[0]
+
+    def _several(self, name: str, since: int | None, until: int | None, found: Sequence[StoredWindow]) -> str:
+        """What to do where an answer for several windows is asked for."""
+        starts = " and ".join(iso(one.window[0]) for one in found)
+        text = (
+            f"the range holds several windows of sketch {name} (the first begin at {starts}), and their answers do not "
+            "add up: an item that occurs in two windows would count twice. For a number by window ask for `series`; "
+            "for one answer choose one window with from and to"
+        )
+        if since is None or until is None:
+            return f"{text}."
+        longer = [
+            plan.name
+            for plan in self.config.sketches
+            if plan.name != name
+            and any(True for _ in self.store.windows(plan.name, since, until, limit=1))
+            and plan.shortest_ms > found[0].window[1] - found[0].window[0]
+        ]
+        if longer:
+            width = self.config.plan(longer[0]).window
+            return f"{text}. Sketch {longer[0]} has windows of {width} in that range."
+        days = max(1, round((until - since) / 86_400_000))
+        wanted = f"{days}d" if days < 28 else f"{max(1, round(days / 30.44))}mo"
+        return f'{text}. For one answer over such a range add a sketch with window = "{wanted}" to the configuration.'
+
+    def ready(self, stored: StoredWindow, question: Question) -> WindowAnswer | None:
+        """The answer of a window, if it has been computed.
+
+        Raises:
+            DataLossError: an incident.
+            EstimateError: it has no usual answer.
+        """
+        if stored.state == INCIDENT:
+            raise DataLossError(stored.status)
+        if stored.failure is not None and not question.text:
+            raise EstimateError(stored.failure)
+        if stored.guarantee is None or question.names_items:
+            return None
+        numbers, csv = self.store.numbers(stored, question.text), self.store.csv(stored, question.text)
+        if numbers is None or csv is None:
+            return None
+        return WindowAnswer(stored, Computed(numbers, csv, stored.guarantee))
+
+    def ask(self, stored: StoredWindow, question: Question) -> Future[Computed]:
+        """Have the answer of a window computed.
+
+        Raises:
+            BusyError: too many questions wait.
+            StoreError: the window is being put together.
+        """
+        if stored.state == NEW:
+            msg = "this window has just changed and is being put together: ask again in a few seconds"
+            raise StoreError(msg)
+        return self.pool.ask(stored, question)
+
+    def etag(self, stored: StoredWindow, question: Question, form: str) -> str | None:
+        """Changes exactly with what an answer is a function of; None where it is not computed, or is not stored."""
+        if stored.input is None or stored.guarantee is None or question.names_items:
+            return None
+        digest = hashlib.blake2b(digest_size=16, person=b"sketch-etag")
+        for part in (stored.input, (stored.facts or "").encode(), stored.guarantee.encode(), question.text.encode()):
+            digest.update(len(part).to_bytes(8, "big") + part)
+        digest.update(f"{VERSION} {form}".encode())
+        return f'"{digest.hexdigest()}"'
+
+    # ------------------------------------------------------------------ several windows
+
+    def series(self, name: str, metric: str, since: int | None = None, until: int | None = None) -> dict[str, Any]:
+        """A number by window, with its interval, as far as it is computed.
+
+        Args:
+            name: of the sketch.
+            metric: such as "distinct", "at_least.10", "exactly.1", "mean", "quantile.0.9".
+            since: windows that start at or after this time, ms.
+            until: windows that end at or before this time, ms.
+
+        Returns:
+            `points`, ascending, each with window_start, window_end, complete, value, low, high, and `answer` as of
+            `describe`; numbers are None where they are not there. `pending`: how many are being computed.
+
+        Raises:
+            ConfigError: a range of too many windows, or not a name of a number.
+            EstimateError: no answer that is there has this number.
+        """
+        check_metric(metric)
+        found = self.store.windows(name, since, until, limit=SERIES_LIMIT + 1)
+        if len(found) > SERIES_LIMIT:
+            msg = f"the range holds more than {SERIES_LIMIT} windows: narrow it with from and to"
+            raise ConfigError(msg)
+        known = self.store.points(name, metric, since, until)
+        points: list[dict[str, Any]] = []
+        pending = there = 0
+        names: list[str] = []
+        for stored in found:
+            state = self.answer_state(stored)
+            ends = known.get(stored.window)
+            if state == "ready" and ends is None:
+                numbers = orjson.loads(self.store.numbers(stored) or b"{}")
+                ends = point(numbers, metric)
+                names = names or number_names(numbers)
+            pending += state == "pending"
+            there += state == "ready"
+            shown = ends if state == "ready" else None
+            points.append(_series_point(stored, state, shown))
+        if there and not any(one["value"] is not None for one in points):
+            raise EstimateError(_no_number(metric, names))
+        return {
+            "sketch": name,
+            "metric": metric,
+            "level": 0.95,
+            "pending": pending,
+            "pending_seconds": self.pending_seconds(pending),
+            "points": points,
+        }
+
+    def difference(self, first: WindowAnswer, second: WindowAnswer, metric: str) -> dict[str, Any]:
+        """A number of one window minus that of another, with an interval.
+
+        The noises of two windows are independent, and the interval is that of Zou and Donner for the difference of two
+        independent estimates with intervals of their own.
+
+        Args:
+            first: the window of interest.
+            second: the one that it is compared with.
+            metric: as of `series`.
+
+        Raises:
+            EstimateError: an answer does not have this number.
+
+        Source: G. Y. Zou and A. Donner, Statistics in Medicine 27(10), 2008, doi:10.1002/sim.3095, eq. 4.
+        """
+        check_metric(metric)
+        ends = []
+        for answer in (first, second):
+            numbers = answer.to_dict()
+            found = point(numbers, metric)
+            if found is None:
+                raise EstimateError(_no_number(metric, number_names(numbers)))
+            ends.append(found)
+        return {
+            "sketch": first.stored.sketch,
+            "metric": metric,
+            "level": 0.95,
+            "difference": dict(zip(("value", "low", "high"), subtract(*ends), strict=True)),
+            "window": _series_point(first.stored, "ready", ends[0]),
+            "against": _series_point(second.stored, "ready", ends[1]),
+            "assumes": "the noises of the two windows are independent",
+        }
+
+    # ------------------------------------------------------------------ the deployment
+
+    def ledger(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
+        """What an event, or an item, can have lost to everything that is stored, as `sketchstream ledger` says it."""
+        found: Deployment = published_in(self.store.connection(), self.config).deployment()
+        if allowed is not None:
+            records = tuple(one for one in found.records if one.name in allowed)
+            found = Deployment(records, found.keyed, found.limit, found.budget)
+        return found.to_dict()
+
+    def incidents(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
+        """Publications of which nothing is shown, each as one: the newest window first."""
+        return {
+            "incidents": [
+                {"sketch": name, "window_start": iso(start), "text": text}
+                for name, start, text in self.store.incidents()
+                if allowed is None or name in allowed
+            ]
+        }
+
+    def pending_seconds(self, pending: int) -> float | None:
+        """How long so many reconstructions take at the present rate; None: not known yet."""
+        rate = self.pool.rate()
+        return 0.0 if not pending else None if rate is None else round(pending / rate, 1)
+
+    def status(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
+        """How far the store is behind what is published, and the pool behind the store."""
+        pending = self.store.pending()
+        rate = self.pool.rate()
+        return {
+            "ready": self.readiness()[0] == OK,
+            "unread": self.follower.behind,
+            "error": self.follower.error,
+            "pending": pending,
+            "rate_per_second": None if rate is None else round(rate, 3),
+            "pending_seconds": self.pending_seconds(pending),
+            "sketches": {name: {"behind_seconds": self.behind_seconds(name)} for name in self.names(allowed)},
+        }
+
+    def readiness(self) -> tuple[int, str]:
+        """HTTP status, and lines that say what is not ready and how far behind the newest frontier the store is."""
+        follower = self.follower
+        lines = []
+        if follower.error is not None:
+            lines.append(f"cannot read what is published: {follower.error}")
+        if follower.caught_up_at is None:
+            unread = "" if follower.behind is None else f", {follower.behind} records or files are unread"
+            lines.append(f"reading what was published{unread}")
+        code = SERVICE_UNAVAILABLE if lines else OK
+        if code == OK:
+            late = max((self.behind_seconds(name) or 0.0 for name in self.names()), default=0.0)
+            lines.append(f"ready, {late:.0f} s behind the frontier, {self.store.pending()} windows to reconstruct")
+        return code, "\n".join(lines) + "\n"
+
+    def behind_seconds(self, name: str) -> float | None:
+        """How far the windows that are stored end before the newest published frontier; None: nothing is published."""
+        newest = self.follower.frontiers.get(name)
+        settled = published_in(self.store.connection(), self.config).reader.settled(name)
+        if newest is None or settled is None:
+            return None
+        return max(0.0, (newest - settled[1]) / 1000)
+
+
+def _read_cursor(text: str) -> Span:
+    found = re.fullmatch(r"(-?[0-9]{1,16})_(-?[0-9]{1,16})", text)
+    if found is None:
+        msg = "cursor must be what the page before gave as `next`"
+        raise ConfigError(msg)
+    return int(found[1]), int(found[2])
+
+
+def read_time(text: str | None, name: str) -> int | None:
+    """Milliseconds of an RFC 3339 time of a request.
+
+    Raises:
+        ConfigError: it is no such time.
+    """
+    try:
+        return to_ms(text, name)
+    except (OverflowError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        msg = f"{name} must be a time from the years 1 to 9999"
+        raise ConfigError(msg) from None
+
+
+def check_metric(metric: str) -> None:
+    """Refuse what cannot be the name of a number.
+
+    Raises:
+        ConfigError: says what can.
+    """
+    name, dot, key = metric.partition(".")
+    good = name.isidentifier() and name.isascii() and len(metric) <= 64
+    if dot:
+        good = name in FAMILIES and key.isascii() and key.replace(".", "", 1).isdecimal()
+    if not good:
+        msg = (
+            "metric must be a number of an answer, such as distinct, at_least.10, exactly.1 or quantile.0.9, found "
+            f"{metric!r:.40}"
+        )
+        raise ConfigError(msg)
+
+
+def _no_number(metric: str, names: Sequence[str]) -> str:
+    return f"the answers have no number {metric!r:.40} with an interval; they have {', '.join(names) or 'none'}"
+
+
+def number_names(numbers: Mapping[str, Any]) -> list[str]:
+    """Names of the numbers of an answer that have intervals; of families one example each."""
+    out = [name for name in numbers if point(numbers, name) is not None]
+    for name, spelled in FAMILIES.items():
+        keys: Iterable[str] = numbers.get(spelled) or {}
+        out += [f"{name}.{key}" for key in list(keys)[:1]]
+    return out
+
+
+def _series_point(stored: StoredWindow, state: str, ends: Point | None) -> dict[str, Any]:
+    value, low, high = (None, None, None) if ends is None else ends
+    return {
+        "window_start": iso(stored.window[0]),
+        "window_end": iso(stored.window[1]),
+        "complete": bool(stored.fields.get("complete", False)),
+        "answer": state,
+        "value": value,
+        "low": low,
+        "high": high,
+    }
+
+
+def subtract(first: Point, second: Point) -> Point:
+    """The difference of two independent estimates with its interval; an end is None where it is infinite.
+
+    Args:
+        first: value, low, high; an end of None is infinite.
+        second: what is subtracted.
+
+    Source: Zou & Donner 2008, eq. 4.
+    """
+    (a, a_low, a_high), (b, b_low, b_high) = first, second
+    if a is None or b is None:
+        return None, None, None
+    low = None if a_low is None or b_high is None else a - b - math.hypot(a - a_low, b_high - b)
+    high = None if a_high is None or b_low is None else a - b + math.hypot(a_high - a, b - b_low)
+    return a - b, low, high

@@ -1,0 +1,81 @@
+"""How the service runs: the keys of `[serve]`, and what the command line says in their place.
+
+In: a configuration. Out: settings, checked as a whole. Touches: the file of tokens.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sketchstream.config.addresses import address, is_loopback
+from sketchstream.errors import ConfigError
+from sketchstream.serve.access import LOOPBACK, Access, Token, read_tokens
+
+if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """How the service runs.
+
+    Args:
+        address: host and port to listen on.
+        database: path of the store.
+        access: who may ask.
+        retention_ms: age beyond which windows are dropped; None: all are kept.
+        processes: that reconstruct windows.
+        deadline_s: most seconds of one reconstruction.
+        refresh_s: seconds between two readings of what is published.
+        text: of the configuration file, for those processes.
+    """
+
+    address: tuple[str, int]
+    database: Path
+    access: Access
+    retention_ms: int | None
+    processes: int
+    deadline_s: float
+    refresh_s: float
+    text: str = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, config: Config, *, port: int | None = None, host: str | None = None, database: Path | None = None
+    ) -> ServeSettings:
+        """The settings of a configuration.
+
+        Args:
+            config: of the deployment.
+            port: in place of that of `serve.address`.
+            host: in place of that of `serve.address`.
+            database: in place of `serve.database`.
+
+        Raises:
+            ConfigError: the tokens cannot be read, or other machines could ask without one.
+        """
+        table = config.serve
+        usual_host, usual_port = address(table.address, "serve.address")
+        where = (usual_host if host is None else host.strip("[]"), usual_port if port is None else port)
+        tokens: tuple[Token, ...] = ()
+        if table.tokens is not None:
+            tokens = read_tokens(config.resolve(table.tokens), [plan.name for plan in config.sketches])
+        if not tokens and not is_loopback(where[0]):
+            msg = (
+                f"{where[0]} can be reached from other machines, and anybody there could ask: set serve.tokens to a "
+                "file of bearer tokens, or listen on 127.0.0.1"
+            )
+            raise ConfigError(msg)
+        return cls(
+            address=where,
+            database=config.resolve(table.database) if database is None else database,
+            access=Access(tokens, None if tokens else LOOPBACK),
+            retention_ms=table.retention,
+            processes=table.processes or max(1, (os.cpu_count() or 2) - 1),
+            deadline_s=table.deadline / 1000,
+            refresh_s=table.refresh / 1000,
+            text=config.path.read_text(encoding="utf-8"),
+        )

@@ -1,0 +1,729 @@
+"""The store of published sketches: bodies, windows, completeness, incidents, and the answers computed so far.
+
+In: batches of a feed, results of reconstructions. Out: windows and answers, and a `SealedSource` over what is stored.
+Touches: its database. One thread at a time writes; any number read.
+
+Windows are put together by the same reader that the command line uses (`sketchstream.query.sealed`), from a
+`SealedSource` over the database. An answer is stored under a digest of everything that it is a function of: the
+published bodies, what is known of the window, the question, and the version of this package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from sketchstream.errors import DataLossError, FormatError, StoreError
+from sketchstream.published import Release, SealedState, read
+from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
+from sketchstream.serve.database import FORMAT, open_database
+from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
+from sketchstream.stream.window_ranges import Mark
+
+if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
+    from sketchstream.serve.feed import Batch
+
+log = logging.getLogger("sketchstream.serve")
+
+REFRESH: Final = 512
+"""Windows that are put together in one transaction."""
+LATEST: Final = 2**62
+"""Later than any window, ms."""
+
+COLUMNS: Final = "sketch, start, stop, version, state, input, facts, status, guarantee, failure, todo"
+"""Of a `StoredWindow`."""
+
+# States of a window: its row has to be put together anew; some partition is missing; nothing more is expected; an
+# incident: nothing of it is shown.
+NEW, MISSING, SETTLED, INCIDENT = "new", "missing", "settled", "incident"
+# What is left to compute of it.
+NOTHING, GUARANTEE, NUMBERS = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class StoredWindow:
+    """One window as the store knows it.
+
+    Args:
+        sketch: its name.
+        window: [start, end), ms since 1970.
+        version: grows with every change of the window.
+        state: "missing" (some partition has not passed it), "settled", "incident" or "new" (being put together).
+        input: digest of what its usual answer is a function of; None unless it has been put together.
+        facts: its fields as JSON text, those that `sketchstream profile -c` prints first.
+        status: its completeness in words, or the incident.
+        guarantee: as JSON text; None: not computed yet, or out of date.
+        failure: why it has no answer; None where it has one, or none was tried.
+        todo: what is left to compute.
+    """
+
+    sketch: str
+    window: Span
+    version: int
+    state: str
+    input: bytes | None
+    facts: str | None
+    status: str
+    guarantee: str | None
+    failure: str | None
+    todo: int
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The facts as plain data."""
+        found: dict[str, Any] = orjson.loads(self.facts or "{}")
+        return found
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The answer of one window to one question, without the facts of the window.
+
+    Args:
+        numbers: JSON object, without the guarantee.
+        csv: the same as CSV with a header line.
+        guarantee: JSON object.
+        points: numbers with their intervals by name, for series.
+    """
+
+    numbers: bytes = field(repr=False)
+    csv: bytes = field(repr=False)
+    guarantee: str = field(repr=False)
+    points: Mapping[str, tuple[float | None, float | None, float | None]] = field(default_factory=dict, repr=False)
+
+
+def answer_key(given: bytes, question: str) -> bytes:
+    """The digest under which an answer is stored.
+
+    Args:
+        given: digest of the window's input.
+        question: canonical text of the question; empty for the usual one.
+    """
+    return hashlib.blake2b(given + question.encode(), digest_size=16, person=b"sketch-answer").digest()
+
+
+class StoreSource:
+    """A `SealedSource` over a database.
+
+    Args:
+        connection: of the database.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def sketches(self) -> Sequence[str]:
+        """Names of the sketches of which anything is stored."""
+        return [name for (name,) in self._connection.execute("SELECT name FROM sketches ORDER BY name")]
+
+    def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
+        """Newest frontier of each (sketch, revision, partition)."""
+        where, given = ("", ()) if sketch is None else (" WHERE s.name = ?", (sketch,))
+        rows = self._connection.execute(
+            f"SELECT s.name, f.value FROM frontiers f JOIN sketches s ON s.id = f.sketch{where}",  # noqa: S608
+            given,
+        )
+        return [_read_frontier(name, value) for name, value in rows.fetchall()]
+
+    def read(
+        self, sketch: str | None = None, since: int | None = None, until: int | None = None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        """Frontiers, deletions, then entries by sketch and ascending windows."""
+        yield from self.frontiers(sketch)
+        execute = self._connection.execute
+        for name in self.sketches() if sketch is None else [sketch]:
+            row = execute("SELECT id FROM sketches WHERE name = ?", (name,)).fetchone()
+            if row is None:
+                continue
+            gone = execute("SELECT partition, through FROM deleted WHERE sketch = ?", row).fetchall()
+            for partition, through in gone:
+                yield Deleted(name, partition, through)
+            found = execute(
+                "SELECT start, stop, revision, partition, seal_id, body FROM bodies"
+                " WHERE sketch = ? AND start >= ? AND start < ? AND stop <= ?"
+                " ORDER BY start, stop, revision, partition, digest",
+                (*row, -LATEST if since is None else since, *([LATEST if until is None else until] * 2)),
+            )
+            for start, stop, revision, partition, seal_id, body in found:
+                yield SealedEntry(name, revision, (start, stop), partition, seal_id, body)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+class Store:
+    """The store of one service: written by its follower and its pool, read by everybody.
+
+    Args:
+        path: of the database.
+        config: of the deployment.
+        feed: names the topic or folder that fills it.
+        retention_ms: windows that end so much before the newest one are dropped; None: all are kept.
+
+    Raises:
+        StoreError: the database cannot be used, or is of another deployment.
+    """
+
+    def __init__(self, path: Path, config: Config, feed: str, retention_ms: int | None = None) -> None:
+        self.path = path
+        self.config = config
+        self._retention_ms = retention_ms
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._closed: list[sqlite3.Connection] = []
+        self._write = open_database(path, write=True)
+        self._ids: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._reader = SealedReader(StoreSource(self._write), config.quality_rule)
+        self._version = version("sketchstream")
+        self._prepare(feed)
+
+    # ------------------------------------------------------------------ writing
+
+    def _prepare(self, feed: str) -> None:
+        """Empty a database of another format; refuse that of another topic; forget what another configuration made."""
+        with self._transaction() as execute:
+            known = dict(execute("SELECT name, value FROM meta").fetchall())
+            if known.get("format", str(FORMAT)) != str(FORMAT):
+                msg = f"{self.path} was written by another release: remove it, and it is filled again"
+                raise StoreError(msg)
+            if known.get("feed", feed) != feed:
+                msg = (
+                    f"{self.path} holds what was published in {known['feed']}, and this configuration reads {feed}: "
+                    "choose another serve.database, or remove it, and it is filled again"
+                )
+                raise StoreError(msg)
+            now = f"{self._version} {_config_digest(self.config)}"
+            if known.get("config", now) != now:
+                execute("UPDATE windows SET state = ?, todo = 0 WHERE state != ?", (NEW, INCIDENT))
+            for name, value in (("format", str(FORMAT)), ("feed", feed), ("config", now)):
+                execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+            for number, name in execute("SELECT id, name FROM sketches").fetchall():
+                self._ids[name], self._names[number] = number, name
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """Exclusive, and whole or not at all."""
+        with self._lock:
+            self._write.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._write.execute
+            except BaseException:
+                self._write.execute("ROLLBACK")
+                raise
+            self._write.execute("COMMIT")
+
+    def _sketch(self, execute: Any, name: str) -> int:
+        """The number of a sketch."""
+        if name not in self._ids:
+            execute("INSERT OR IGNORE INTO sketches (name) VALUES (?)", (name,))
+            (number,) = execute("SELECT id FROM sketches WHERE name = ?", (name,)).fetchone()
+            self._ids[name], self._names[number] = number, name
+        return self._ids[name]
+
+    def take(self, batch: Batch) -> int:
+        """Store a batch and where the feed reads on, in one transaction.
+
+        Returns:
+            New bodies.
+        """
+        new = 0
+        with self._transaction() as execute:
+            for entry in batch.entries:
+                new += self._take_entry(execute, entry)
+            for frontier in batch.frontiers:
+                self._take_frontier(execute, frontier)
+            for one in batch.deleted:
+                number = self._sketch(execute, one.sketch)
+                execute(
+                    "INSERT INTO deleted VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET through = max(through, ?)",
+                    (number, one.partition, one.through, one.through),
+                )
+                _anew(execute, number)
+            for bad in batch.unreadable:
+                self._report(execute, self._sketch(execute, bad.sketch), bad.start, bad.text)
+            execute_many = self._write.executemany
+            execute_many("INSERT OR REPLACE INTO positions VALUES (?, ?)", list(batch.positions.items()))
+        return new
+
+    def _take_entry(self, execute: Any, entry: SealedEntry) -> int:
+        sketch = self._sketch(execute, entry.sketch)
+        (start, stop), body = entry.window, entry.body
+        if self._retention_ms is not None and stop < self._horizon(execute, sketch):
+            return 0
+        digest = hashlib.blake2b(body, digest_size=16).digest()
+        place = (sketch, start, stop, entry.revision, entry.partition)
+        known = execute(
+            "INSERT OR IGNORE INTO bodies (sketch, start, stop, revision, partition, digest, seal_id, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*place, digest, entry.seal_id, body),
+        )
+        if not known.rowcount:
+            return 0
+        execute(
+            "INSERT INTO windows (sketch, start, stop, version, state, todo) VALUES (?, ?, ?, 0, ?, 0)"
+            " ON CONFLICT DO UPDATE SET state = excluded.state, todo = 0, version = version + 1",
+            (sketch, start, stop, NEW),
+        )
+        # what is guaranteed to whom a window speaks of depends on what else was published of its time
+        for other, name in self._names.items():
+            execute(
+                "UPDATE windows SET guarantee = NULL, version = version + 1, todo = max(todo, ?)"
+                " WHERE sketch = ? AND start > ? AND start < ? AND stop > ? AND state = ? AND failure IS NULL",
+                (GUARANTEE, other, start - self._longest(name), stop, start, SETTLED),
+            )
+        self._note_noises(execute, sketch, start, digest, body, entry.key)
+        (same,) = execute(
+            "SELECT count(*) FROM bodies WHERE sketch = ? AND start = ? AND revision = ? AND partition = ?",
+            (sketch, start, entry.revision, entry.partition),
+        ).fetchone()
+        if same > 1:
+            self._report(execute, sketch, start, published_twice(entry.key))
+        return 1
+
+    def _longest(self, name: str) -> int:
+        """At least the length of any window of a sketch, ms."""
+        known = {plan.name: 2 * plan.shortest_ms for plan in self.config.sketches}
+        return known.get(name, LATEST)
+
+    def _note_noises(self, execute: Any, sketch: int, start: int, digest: bytes, body: bytes, key: str) -> None:
+        """Remember what noise a body shows; report it where another body shows the same."""
+        try:
+            names = _noises(body)
+        except FormatError:
+            return  # the reader refuses the window
+        for name in names:
+            row = execute("SELECT sketch, start, body FROM noises WHERE name = ?", (name,)).fetchone()
+            if row is None:
+                execute("INSERT INTO noises VALUES (?, ?, ?, ?)", (name, sketch, start, digest))
+            elif row[2] != digest:
+                for number, at in {(sketch, start), row[:2]}:
+                    self._report(execute, number, at, shared_noise(key))
+
+    def _report(self, execute: Any, sketch: int, start: int, text: str) -> None:
+        """An incident: nothing of these windows is shown any more, and nothing that was computed of them is kept."""
+        found = execute("INSERT OR IGNORE INTO incidents VALUES (?, ?, ?)", (sketch, start, text))
+        if found.rowcount:
+            log.error("event=incident sketch=%s window_start_ms=%d", self._names[sketch], start)
+        execute(
+            "UPDATE windows SET state = ?, todo = 0, version = version + 1, status = ?, facts = NULL, input = NULL,"
+            " guarantee = NULL, failure = NULL WHERE sketch = ? AND start = ?",
+            (INCIDENT, f"incident: {text}", sketch, start),
+        )
+        execute("DELETE FROM points WHERE sketch = ? AND start = ?", (sketch, start))
+
+    def _take_frontier(self, execute: Any, frontier: Frontier) -> None:
+        sketch = self._sketch(execute, frontier.sketch)
+        place = (sketch, frontier.revision, frontier.partition)
+        row = execute(
+            "SELECT value FROM frontiers WHERE sketch = ? AND revision = ? AND partition = ?", place
+        ).fetchone()
+        known = None if row is None else _read_frontier(frontier.sketch, row[0])
+        if known is not None and known.sequence >= frontier.sequence:
+            return
+        value = orjson.dumps(asdict(frontier)).decode()
+        execute("INSERT OR REPLACE INTO frontiers VALUES (?, ?, ?, ?, ?)", (*place, frontier.sequence, value))
+        if known is None or any(
+            getattr(known, name) != getattr(frontier, name) for name in ("partitions", "partial", "diverged")
+        ):
+            _anew(execute, sketch)  # they speak of all windows of a sketch
+        else:
+            execute(
+                "UPDATE windows SET state = ?, todo = 0, version = version + 1"
+                " WHERE sketch = ? AND state = ? AND stop <= ?",
+                (NEW, sketch, MISSING, frontier.published_through),
+            )
+
+    def _horizon(self, execute: Any, sketch: int) -> int:
+        """Windows that end before this are not kept."""
+        (newest,) = execute("SELECT max(start) FROM windows WHERE sketch = ?", (sketch,)).fetchone()
+        return -LATEST if newest is None or self._retention_ms is None else newest - self._retention_ms
+
+    def refresh(self, limit: int = REFRESH) -> int:
+        """Put windows together that have changed, newest first.
+
+        Returns:
+            How many; 0: none are left.
+        """
+        with self._transaction() as execute:
+            found = execute(
+                "SELECT sketch, start, stop FROM windows WHERE state = ? ORDER BY sketch, start DESC LIMIT ?",
+                (NEW, limit),
+            ).fetchall()
+            for sketch in sorted({row[0] for row in found}):
+                self._refresh(execute, sketch, sorted(row[1:] for row in found if row[0] == sketch))
+        return len(found)
+
+    def _refresh(self, execute: Any, sketch: int, spans: Sequence[Span]) -> None:
+        """Put windows of one sketch together, all at once where they are neighbours, or one by one."""
+        name, wanted = self._names[sketch], set(spans)
+        first, last = spans[0][0], max(stop for _, stop in spans)
+        (there,) = execute(
+            "SELECT count(*) FROM windows WHERE sketch = ? AND start >= ? AND start < ?", (sketch, first, last)
+        ).fetchone()
+        ranges = [(first, last)] if there <= 2 * len(spans) else list(spans)
+        try:
+            for since, until in ranges:
+                for window in self._reader.windows(name, since, until):
+                    if window.window in wanted:
+                        wanted.remove(window.window)
+                        self._put(execute, sketch, window)
+        except (DataLossError, FormatError) as error:
+            if len(ranges) == len(spans) == 1:
+                self._report(execute, sketch, spans[0][0], str(error).removeprefix("incident: "))
+                return
+            for span in sorted(wanted):
+                self._refresh(execute, sketch, [span])
+            return
+        for start, stop in wanted:  # of a void revision, or dropped
+            execute("DELETE FROM windows WHERE sketch = ? AND start = ? AND stop = ?", (sketch, start, stop))
+
+    def _put(self, execute: Any, sketch: int, window: SealedWindow) -> None:
+        """The row of a window that was put together."""
+        start, stop = window.window
+        reported = execute(
+            "SELECT text FROM incidents WHERE sketch = ? AND start = ? LIMIT 1", (sketch, start)
+        ).fetchone()
+        if reported is not None:
+            self._report(execute, sketch, start, reported[0])
+            return
+        given = self._input(execute, sketch, window)
+        state = MISSING if window.missing else SETTLED
+        answered = execute("SELECT 1 FROM answers WHERE input = ?", (answer_key(given, ""),)).fetchone()
+        row = execute(
+            "SELECT input, guarantee, failure FROM windows WHERE sketch = ? AND start = ? AND stop = ?",
+            (sketch, start, stop),
+        ).fetchone()
+        same = row is not None and row[0] == given
+        failure = row[2] if same else None
+        guarantee = row[1] if same else None
+        todo = NUMBERS if answered is None else GUARANTEE if guarantee is None else NOTHING
+        execute(
+            "UPDATE windows SET version = version + 1, state = ?, todo = ?, input = ?, facts = ?, status = ?,"
+            " guarantee = ?, failure = ? WHERE sketch = ? AND start = ? AND stop = ?",
+            (
+                state,
+                todo if state == SETTLED and failure is None else NOTHING,
+                given,
+                orjson.dumps(window.fields()).decode(),
+                window.describe(),
+                guarantee,
+                failure,
+                sketch,
+                start,
+                stop,
+            ),
+        )
+        if not same:
+            execute("DELETE FROM points WHERE sketch = ? AND start = ? AND stop = ?", (sketch, start, stop))
+
+    def _input(self, execute: Any, sketch: int, window: SealedWindow) -> bytes:
+        """Digest of what the usual answer of a window is a function of, the guarantee apart."""
+        rows = execute(
+            "SELECT partition, digest FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?"
+            " ORDER BY partition, digest",
+            (sketch, *window.window, window.revision),
+        )
+        digest = hashlib.blake2b(digest_size=16, person=b"sketch-input")
+        keyed = self.config.input.partitioned_by != "none"
+        digest.update(f"{self._version} {window.whole} {window.repartitioned} {keyed}".encode())
+        for partition, body in rows:
+            digest.update(partition.to_bytes(4, "big") + body)
+        return digest.digest()
+
+    def put_answer(self, stored: StoredWindow, question: str, computed: Computed) -> bool:
+        """Store an answer, unless the window has changed since it was asked for.
+
+        Args:
+            stored: the window as it was when it was asked for.
+            question: canonical text of the question; empty for the usual one.
+            computed: the answer.
+
+        Returns:
+            Whether it was stored.
+        """
+        sketch, (start, stop) = self._ids[stored.sketch], stored.window
+        with self._transaction() as execute:
+            if not self._unchanged(execute, sketch, stored) or stored.input is None:
+                return False
+            execute(
+                "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?)",
+                (answer_key(stored.input, question), sketch, stop, not question, computed.numbers, computed.csv),
+            )
+            execute(
+                "UPDATE windows SET guarantee = ?, failure = NULL, version = version + 1,"
+                " todo = CASE WHEN ? THEN 0 ELSE todo END WHERE sketch = ? AND start = ? AND stop = ?",
+                (computed.guarantee, not question, sketch, start, stop),
+            )
+            if not question:
+                self._write.executemany(
+                    "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    [(sketch, name, start, stop, *ends) for name, ends in computed.points.items()],
+                )
+        return True
+
+    def put_guarantee(self, stored: StoredWindow, guarantee: str) -> bool:
+        """Store what is guaranteed, unless the window has changed since; see `put_answer`."""
+        sketch = self._ids[stored.sketch]
+        with self._transaction() as execute:
+            if not self._unchanged(execute, sketch, stored):
+                return False
+            execute(
+                "UPDATE windows SET guarantee = ?, version = version + 1,"
+                " todo = CASE WHEN todo = ? THEN 0 ELSE todo END WHERE sketch = ? AND start = ? AND stop = ?",
+                (guarantee, GUARANTEE, sketch, *stored.window),
+            )
+        return True
+
+    def put_failure(self, stored: StoredWindow, text: str) -> None:
+        """Note why a window has no usual answer; it is not tried again until the window changes."""
+        sketch = self._ids[stored.sketch]
+        with self._transaction() as execute:
+            if self._unchanged(execute, sketch, stored):
+                execute(
+                    "UPDATE windows SET failure = ?, todo = 0, version = version + 1"
+                    " WHERE sketch = ? AND start = ? AND stop = ?",
+                    (text, sketch, *stored.window),
+                )
+
+    def _unchanged(self, execute: Any, sketch: int, stored: StoredWindow) -> bool:
+        row = execute(
+            "SELECT version FROM windows WHERE sketch = ? AND start = ? AND stop = ?", (sketch, *stored.window)
+        ).fetchone()
+        return row is not None and row[0] == stored.version
+
+    def put_retention(self, retention_ms: float | None) -> None:
+        """Note how long the input topic keeps records; guarantees that spoke otherwise are computed again."""
+        said = "" if retention_ms is None else repr(retention_ms)
+        with self._transaction() as execute:
+            row = execute("SELECT value FROM meta WHERE name = 'input_retention_ms'").fetchone()
+            if row is not None and row[0] == said:
+                return
+            execute("INSERT OR REPLACE INTO meta VALUES ('input_retention_ms', ?)", (said,))
+            execute(
+                "UPDATE windows SET guarantee = NULL, version = version + 1, todo = max(todo, ?)"
+                " WHERE state = ? AND failure IS NULL",
+                (GUARANTEE, SETTLED),
+            )
+
+    def retain(self) -> int:
+        """Drop what is older than the retention; gives the number of windows dropped."""
+        if self._retention_ms is None:
+            return 0
+        dropped = 0
+        with self._transaction() as execute:
+            for sketch in list(self._names):
+                horizon = self._horizon(execute, sketch)
+                rows = execute(
+                    "SELECT DISTINCT start, stop FROM windows WHERE sketch = ? AND start < ? AND stop < ?"
+                    " ORDER BY start LIMIT ?",
+                    (sketch, horizon, horizon, REFRESH),
+                ).fetchall()
+                for start, stop in rows:
+                    place = (sketch, start, stop)
+                    bodies = execute(
+                        "SELECT body FROM bodies WHERE sketch = ? AND start = ? AND stop = ?", place
+                    ).fetchall()
+                    for (body,) in bodies:
+                        self._forget_noises(execute, body)
+                    for table in ("bodies", "windows", "points"):
+                        execute(f"DELETE FROM {table} WHERE sketch = ? AND start = ? AND stop = ?", place)  # noqa: S608
+                execute("DELETE FROM answers WHERE sketch = ? AND stop < ?", (sketch, horizon))
+                execute("DELETE FROM incidents WHERE sketch = ? AND start < ?", (sketch, horizon))
+                dropped += len(rows)
+        return dropped
+
+    def _forget_noises(self, execute: Any, body: bytes) -> None:
+        try:
+            names = _noises(body)
+        except FormatError:
+            return
+        for name in names:
+            execute("DELETE FROM noises WHERE name = ?", (name,))
+
+    # ------------------------------------------------------------------ reading
+
+    def connection(self) -> sqlite3.Connection:
+        """This thread's connection for reading."""
+        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if found is None:
+            found = open_database(self.path)
+            self._local.connection = found
+            self._closed.append(found)
+        return found
+
+    def source(self) -> StoreSource:
+        """What is stored as a `SealedSource`, for this thread; it needs no closing."""
+        return StoreSource(self.connection())
+
+    def positions(self) -> dict[str, str]:
+        """Where the feed reads on."""
+        return dict(self.connection().execute("SELECT name, value FROM positions").fetchall())
+
+    def sketches(self) -> list[str]:
+        """Names of the sketches of which anything is stored."""
+        return list(self.source().sketches())
+
+    def windows(
+        self,
+        sketch: str,
+        since: int | None = None,
+        until: int | None = None,
+        *,
+        limit: int = -1,
+        newest: bool = False,
+        after: Span | None = None,
+    ) -> list[StoredWindow]:
+        """Windows in a range of time: those that begin at `since` or later and end by `until`.
+
+        Args:
+            sketch: name of the sketch.
+            since: ms since 1970; None: from the first window.
+            until: ms since 1970; None: to the last window.
+            limit: most that are given; -1: all.
+            newest: the newest first; else ascending.
+            after: only windows that come after this one in that order.
+        """
+        order, sign = ("DESC", "<") if newest else ("ASC", ">")
+        last = LATEST if until is None else until
+        further, given = ("", ()) if after is None else (f" AND (start, stop) {sign} (?, ?)", after)
+        rows = self.connection().execute(
+            f"SELECT {COLUMNS} FROM windows WHERE sketch = ? AND start >= ? AND start < ? AND stop <= ?{further}"  # noqa: S608
+            f" ORDER BY start {order}, stop {order} LIMIT ?",
+            (self._ids.get(sketch), -LATEST if since is None else since, last, last, *given, limit),
+        )
+        return [self._stored(row) for row in rows.fetchall()]
+
+    def window(self, sketch: str, window: Span) -> StoredWindow | None:
+        """One window; None if nothing of it is stored."""
+        found = [one for one in self.windows(sketch, *window) if one.window == window]
+        return found[0] if found else None
+
+    def next_todo(self, beside: Iterable[tuple[str, Span]] = ()) -> StoredWindow | None:
+        """The newest window of which something is left to compute.
+
+        Args:
+            beside: windows that are being computed.
+        """
+        busy = set(beside)
+        rows = self.connection().execute(
+            f"SELECT {COLUMNS} FROM windows"  # noqa: S608
+            " INDEXED BY windows_todo WHERE todo > 0 ORDER BY stop DESC LIMIT ?",
+            (len(busy) + 1,),
+        )
+        for row in rows.fetchall():
+            stored = self._stored(row)
+            if (stored.sketch, stored.window) not in busy:
+                return stored
+        return None
+
+    def _stored(self, row: Sequence[Any]) -> StoredWindow:
+        sketch, start, stop, *rest = row
+        number, state, given, facts, status, guarantee, failure, todo = rest
+        return StoredWindow(
+            self._names[sketch], (start, stop), number, state, given, facts, status or "", guarantee, failure, todo
+        )
+
+    def numbers(self, stored: StoredWindow, question: str = "") -> bytes | None:
+        """A stored answer's numbers as JSON, without facts and guarantee; None: not computed."""
+        return self._answer(stored, question, "numbers")
+
+    def csv(self, stored: StoredWindow, question: str = "") -> bytes | None:
+        """A stored answer as CSV; None: not computed."""
+        return self._answer(stored, question, "csv")
+
+    def _answer(self, stored: StoredWindow, question: str, column: str) -> bytes | None:
+        if stored.input is None:
+            return None
+        row = self.connection().execute(
+            f"SELECT {column} FROM answers WHERE input = ?",  # noqa: S608
+            (answer_key(stored.input, question),),
+        )
+        found = row.fetchone()
+        return None if found is None else found[0]
+
+    def points(
+        self, sketch: str, metric: str, since: int | None = None, until: int | None = None
+    ) -> dict[Span, tuple[float | None, float | None, float | None]]:
+        """Value, low and high of one number by window, as far as it is among the stored points."""
+        last = LATEST if until is None else until
+        rows = self.connection().execute(
+            "SELECT start, stop, value, low, high FROM points"
+            " WHERE sketch = ? AND metric = ? AND start >= ? AND start < ? AND stop <= ?",
+            (self._ids.get(sketch), metric, -LATEST if since is None else since, last, last),
+        )
+        return {(start, stop): (value, low, high) for start, stop, value, low, high in rows.fetchall()}
+
+    def incidents(self, sketch: str | None = None) -> list[tuple[str, int, str]]:
+        """Sketch, window start (ms) and text of every incident, newest window first."""
+        rows = self.connection().execute("SELECT sketch, start, text FROM incidents ORDER BY start DESC, sketch")
+        found = [(self._names[number], start, text) for number, start, text in rows.fetchall()]
+        return [one for one in found if sketch in (None, one[0])]
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """By sketch: numbers of windows, of those that are settled, and of those with something left to compute."""
+        rows = self.connection().execute(
+            "SELECT sketch, count(*), sum(state = 'settled'), sum(todo > 0), sum(state = 'incident') FROM windows"
+            " GROUP BY sketch"
+        )
+        names = ("windows", "settled", "pending", "incidents")
+        return {self._names[row[0]]: dict(zip(names, row[1:], strict=True)) for row in rows.fetchall()}
+
+    def pending(self) -> int:
+        """Windows with something left to compute."""
+        (found,) = (
+            self.connection().execute("SELECT count(*) FROM windows INDEXED BY windows_todo WHERE todo > 0").fetchone()
+        )
+        return int(found)
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            for connection in [*self._closed, self._write]:
+                connection.close()
+
+
+def _anew(execute: Any, sketch: int) -> None:
+    """All windows of a sketch have to be put together again."""
+    execute(
+        "UPDATE windows SET state = ?, todo = 0, version = version + 1 WHERE sketch = ? AND state IN (?, ?)",
+        (NEW, sketch, MISSING, SETTLED),
+    )
+
+
+def _noises(body: bytes) -> set[bytes]:
+    """Names of the noise that a body shows, and of the publication.
+
+    Raises:
+        FormatError: it is not one sealed sketch.
+    """
+    part = read(body)
+    if not isinstance(part, (Release, SealedState)):
+        msg = "this is not one sealed sketch"
+        raise FormatError(msg)
+    return {part.seal_id, *(layer.lineage for layer in part.layers)}
+
+
+def _read_frontier(sketch: str, value: str) -> Frontier:
+    """A frontier as it was stored."""
+    said: dict[str, Any] = orjson.loads(value)
+    said |= {name: Mark(**said[name]) for name in ("partial", "diverged")}
+    return Frontier(**(said | {"sketch": sketch}))
+
+
+def _config_digest(config: Config) -> str:
+    """Changes with everything in a configuration that windows and guarantees are functions of."""
+    parts = (config.fingerprint, config.input, config.privacy, sorted(config.quality.items()))
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()

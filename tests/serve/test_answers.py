@@ -1,0 +1,186 @@
+"""Every number of the service is the command line's; lists, series, comparisons, refusals."""
+
+from __future__ import annotations
+
+import json
+
+import orjson
+import pytest
+
+from helpers.serving import MINUTE, publish, serving
+from helpers.streams import EPOCH
+from sketchstream.config.loader import Config
+from sketchstream.query.sealed import SealedReader
+from sketchstream.query.windows import PublishedWindows
+from sketchstream.stream.windows import iso
+from sketchstream_connectors.files.sealed import DirectorySealed
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    publish(folder / "sealed")
+    with serving(folder) as (service, client):
+        yield folder, service, client
+
+
+def read_directly(folder):
+    """What the command line reads."""
+    source = DirectorySealed(folder / "sealed")
+    config = Config.load(folder / "sketchstream.toml", {})
+    return PublishedWindows(config, SealedReader(source, config.quality_rule), source)
+
+
+def span(number, width=MINUTE):
+    return {"from": iso(EPOCH + number * width), "to": iso(EPOCH + (number + 1) * width)}
+
+
+def test_answers_are_the_command_lines_byte_for_byte(site):
+    folder, _, client = site
+    direct = read_directly(folder)
+    for window in direct.every("minutes", None, None):
+        found = client.get(
+            "/v1/sketches/minutes/profile", params={"from": iso(window.window[0]), "to": iso(window.window[1])}
+        )
+        answer = direct.answer(window)
+        assert found.status_code == 200
+        assert found.content.decode() == answer.to_json()
+        table = client.get(
+            "/v1/sketches/minutes/profile",
+            params={"from": iso(window.window[0]), "to": iso(window.window[1]), "format": "csv"},
+        )
+        assert table.text == answer.to_csv()
+
+
+def test_another_method_is_computed_when_asked_for_and_kept(site):
+    folder, service, client = site
+    direct = read_directly(folder)
+    window = direct.one("minutes", EPOCH, EPOCH + MINUTE)
+    given = {**span(0), "method": "inverse", "max_count": "3"}
+    found = client.get("/v1/sketches/minutes/profile", params=given)
+    wanted = direct.answer(window, lambda published: published.profile(method="inverse", max_count=3))
+    assert found.content.decode() == wanted.to_json()
+    before = service.pool.computed
+    again = client.get("/v1/sketches/minutes/profile", params=given)
+    assert again.content == found.content
+    assert service.pool.computed == before
+
+
+def test_windows_come_in_pages_of_all_windows(site):
+    folder, _, client = site
+    wanted = [iso(window.window[0]) for window in read_directly(folder).every("minutes", None, None)]
+    for order in ("asc", "desc"):
+        seen, cursor = [], {}
+        while True:
+            page = client.get("/v1/sketches/minutes/windows", params={"limit": 2, "order": order, **cursor}).json()
+            assert len(page["windows"]) <= 2
+            seen += [one["window_start"] for one in page["windows"]]
+            if page["next"] is None:
+                break
+            cursor = {"cursor": page["next"]}
+        assert seen == (wanted if order == "asc" else wanted[::-1])
+
+
+def test_a_series_has_the_numbers_of_the_answers(site):
+    folder, _, client = site
+    direct = read_directly(folder)
+    answers = [json.loads(direct.answer(window).to_json()) for window in direct.every("minutes", None, None)]
+    for metric, path in (
+        ("distinct", ("distinct",)),
+        ("at_least.2", ("at_least", "2")),
+        ("at_least.7", ("at_least", "7")),
+        ("exactly.1", ("exactly", "1")),
+        ("quantile.0.9", ("quantiles", "0.9")),
+    ):
+        for start in range(len(answers)):  # each is there as soon as it was asked for
+            client.get("/v1/sketches/minutes/profile", params=span(start))
+        found = client.get("/v1/sketches/minutes/series", params={"metric": metric}).json()
+        assert found["pending"] == 0
+        wanted = answers
+        for name in path:
+            wanted = [one[name] for one in wanted]
+        assert [{name: one[name] for name in ("value", "low", "high")} for one in found["points"]] == wanted
+
+
+def test_a_range_of_several_windows_is_refused_with_what_to_do(site):
+    _, _, client = site
+    found = client.get("/v1/sketches/minutes/profile", params={"from": iso(EPOCH), "to": iso(EPOCH + 60 * MINUTE)})
+    assert found.status_code == 400
+    assert found.headers["content-type"] == "application/problem+json"
+    assert "series" in found.json()["detail"]
+    assert "Sketch hours has windows of 1h in that range" in found.json()["detail"]
+    alone = client.get("/v1/sketches/hours/profile", params={"from": iso(EPOCH), "to": iso(EPOCH + 180 * MINUTE)})
+    if alone.status_code == 400:
+        assert "add a sketch with window" in alone.json()["detail"]
+
+
+def test_a_difference_is_that_of_the_two_answers(site):
+    _, _, client = site
+    against = {f"against_{name}": value for name, value in span(1).items()}
+    found = client.get("/v1/sketches/minutes/difference", params={**span(0), **against}).json()
+    first, second = (client.get("/v1/sketches/minutes/profile", params=span(n)).json() for n in (0, 1))
+    assert found["difference"]["value"] == first["distinct"]["value"] - second["distinct"]["value"]
+    assert found["difference"]["low"] <= found["difference"]["value"] <= found["difference"]["high"]
+    same = {f"against_{name}": value for name, value in span(0).items()}
+    assert client.get("/v1/sketches/minutes/difference", params={**span(0), **same}).status_code == 400
+
+
+def test_the_ledger_is_the_command_lines(site):
+    folder, _, client = site
+    assert client.get("/v1/ledger").json() == orjson.loads(orjson.dumps(read_directly(folder).deployment().to_dict()))
+
+
+def test_an_answer_that_the_client_has_is_not_sent_again(site):
+    _, _, client = site
+    found = client.get("/v1/sketches/minutes/profile", params=span(0))
+    again = client.get("/v1/sketches/minutes/profile", params=span(0), headers={"If-None-Match": found.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    other = client.get("/v1/sketches/minutes/profile", params=span(0) | {"format": "csv"})
+    assert other.headers["etag"] != found.headers["etag"]
+
+
+def test_arrow_has_the_table_of_csv(site):
+    pa = pytest.importorskip("pyarrow")
+    _, _, client = site
+    table = pa.ipc.open_stream(
+        client.get("/v1/sketches/minutes/profile", params=span(0) | {"format": "arrow"}).content
+    ).read_all()
+    lines = client.get("/v1/sketches/minutes/profile", params=span(0) | {"format": "csv"}).text.splitlines()
+    assert table.column_names == lines[0].split(",")
+    assert table.num_rows == len(lines) - 1
+    assert [repr(float(x)) for x in table.column("items").to_pylist()] == [line.split(",")[4] for line in lines[1:]]
+
+
+def test_gzip_is_the_same_answer_smaller(site):
+    _, _, client = site
+    plain = client.get("/v1/sketches/minutes/profile", params=span(0), headers={"Accept-Encoding": "identity"})
+    small = client.get("/v1/sketches/minutes/profile", params=span(0), headers={"Accept-Encoding": "gzip"})
+    assert small.headers["content-encoding"] == "gzip"
+    assert small.content == plain.content
+    assert int(small.headers["content-length"]) < int(plain.headers["content-length"])
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/v1/sketches/nobody", 404),
+        ("/v1/sketches/minutes/profile?from=1999-01-01T00:00Z&to=1999-01-02T00:00Z", 404),
+        ("/v1/sketches/minutes/profile?from=yesterday", 400),
+        ("/v1/sketches/minutes/profile?method=guess", 400),
+        ("/v1/sketches/minutes/profile?wrong=1", 400),
+        ("/v1/sketches/minutes/estimate", 400),
+        ("/v1/sketches/minutes/windows?limit=0", 400),
+        ("/v1/sketches/minutes/windows?limit=1&limit=2", 400),
+        ("/v1/sketches/minutes/windows?cursor=x", 400),
+        ("/v1/sketches/minutes/series?metric=__class__.x", 400),
+        ("/v1/sketches/minutes/series?metric=nonsense", 422),
+        ("/v1/sketches/minutes/difference", 400),
+        ("/v1/nothing", 404),
+    ],
+)
+def test_what_cannot_be_answered_says_why(site, path, code):
+    _, _, client = site
+    found = client.get(path)
+    assert found.status_code == code
+    assert found.json()["status"] == code
+    assert found.json()["detail"]
