@@ -526,8 +526,9 @@ def _element(figure: Figure, spoken: str) -> str:
     from matplotlib import rc_context
 
     out = io.StringIO()
-    # Without a date and with a fixed salt, equal inputs give equal files. The setting is global, hence the lock.
-    with _ONE_DRAWS, rc_context({"svg.fonttype": "none", "svg.hashsalt": "sketchstream"}):
+    # Without a date, equal inputs give equal files; ids are made of the salt, so that charts of one page share none.
+    salt = f"{spoken} {figure.get_size_inches()}"
+    with _ONE_DRAWS, rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):  # a setting of the whole process
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     text = re.sub(r' id="[\w.]+_\d{1,3}"', "", text[text.index("<svg") :])
@@ -538,6 +539,14 @@ def _element(figure: Figure, spoken: str) -> str:
         text = text.replace(color, f"var({name})")
     label = html.escape(spoken)
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" stroke-linejoin="round" ', 1)
+
+
+def alone(svg: str) -> str:
+    """A chart's SVG element as a file of its own, on white paper."""
+    for color, name in PAGE_COLORS.items():
+        svg = svg.replace(f"var({name})", color)
+    paper = '<rect width="100%" height="100%" fill="#ffffff"/>'
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + re.sub(r"(<svg [^>]*>)", rf"\1{paper}", svg, count=1)
 
 
 def _attributes(style: str) -> str:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from sketchstream.charts import Chart
+from sketchstream.charts import Chart, shown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,13 @@ class Section:
     lists: Sequence[tuple[str, Sequence[str]]] = ()
     listing: str | None = None
     folds: Sequence[Fold] = ()
+
+
+def exact(value: float) -> Markup:
+    """A number as it is shown to people, with its exact value for machines: a cell of a table."""
+    from markupsafe import Markup
+
+    return Markup('<data value="{}">{}</data>').format(repr(float(value)), shown(value))
 
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"

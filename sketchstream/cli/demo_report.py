@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from sketchstream import charts, report
-from sketchstream.cli import results, show
+from sketchstream.cli import show
+from sketchstream.query import words
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Month
@@ -183,7 +184,7 @@ def page(rows: Sequence[Row], dials: Dials, drawn: Drawn, configuration: str) ->
         report.Section("Month by month", tables=[_by_month(rows, at) for at in range(len(KS))]),
         report.Section(
             "What is guaranteed for each month",
-            lists=results.statement(rows[0].profile.guarantee),
+            lists=words.statement(rows[0].profile.guarantee),
         ),
         report.Section(
             "Ask again",

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sketchstream import report
-from sketchstream.cli import results, show
+from sketchstream.cli import show
 from sketchstream.kinds.profile.show import pages
+from sketchstream.query import words
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
@@ -31,11 +32,7 @@ def page(answer: Answer, source: str) -> str:
             "The numbers",
             (
                 "Shares are shares of the distinct items. "
-                + (
-                    f"A 95% interval is made to hold the true number in 19 of 20 cases. It covers {profile.covers}."
-                    if answer.intervals
-                    else results.NO_INTERVALS
-                ),
+                + (f"{words.INTERVALS} It covers {profile.covers}." if answer.intervals else words.NO_INTERVALS),
             ),
             tables=[pages.reach_table(data), pages.other_table(data)],
         ),
@@ -43,7 +40,7 @@ def page(answer: Answer, source: str) -> str:
             "How often items were counted",
             charts=[pages.reach_chart(reach), pages.exact_chart(exact)],
         ),
-        report.Section("What is guaranteed", lists=results.statement(profile.guarantee)),
+        report.Section("What is guaranteed", lists=words.statement(profile.guarantee)),
         report.Section("Where it comes from", tables=[_origin_table(profile, source, known)]),
     ]
     guarantee = profile.guarantee or {}
@@ -54,7 +51,7 @@ def page(answer: Answer, source: str) -> str:
         f"How often items occurred: {source}",
         (pages.headline(data),),
         sections,
-        "Reconstructed by sketchstream from what was published; asking again, or otherwise, costs no more privacy.",
+        words.ASKING_IS_FREE,
         " ".join(alarms),
     )
 

@@ -5,13 +5,14 @@ In: answers. Out: tables, JSON (one object a line), CSV. Touches: standard outpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from sketchstream.cli import progress, show
 from sketchstream.errors import EstimateError, MergeError
+from sketchstream.query import words
 
 if TYPE_CHECKING:
     from sketchstream.cli.windows_report import WindowsReport
@@ -41,10 +42,7 @@ def print_one(answer: Answer, form: show.Format) -> None:
         click.echo(export.heading(profile))
         rows = export.rows(profile)
         show.table(("", "estimate", "low", "high"), rows if intervals else [(*row[:2], "-", "-") for row in rows])
-        click.echo(f"95% intervals; they cover {profile.covers}." if intervals else NO_INTERVALS)
-
-
-NO_INTERVALS: Final = "No intervals: partitions were added inside the window, so an item may be counted twice."
+        click.echo(f"95% intervals; they cover {profile.covers}." if intervals else words.NO_INTERVALS)
 
 
 def print_windows(
@@ -112,14 +110,3 @@ def _row(answer: Answer, window: SealedWindow) -> tuple[str, ...]:
         ends = f" [{show.number(one.low)}, {show.number(one.high)}]" if answer.intervals else ""
         cells.append(f"{show.number(one.value)}{ends}")
     return str(answer.facts["window_start"]), window.describe(), *cells
-
-
-def statement(guarantee: Mapping[str, Any] | None) -> list[tuple[str, Sequence[str]]]:
-    """What is guaranteed, as titled lists for a report."""
-    titles = {
-        "Protected": "protects",
-        "How much, at most": "seen",
-        "Not protected": "not_protected",
-        "Assumed": "assumes",
-    }
-    return [(title, (guarantee or {}).get(name, ())) for title, name in titles.items()]

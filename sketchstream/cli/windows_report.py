@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from sketchstream import report
-from sketchstream.cli import results, show
+from sketchstream.cli import show
 from sketchstream.kinds.profile.show import pages
+from sketchstream.query import words
 from sketchstream.query.history import start_labels
 
 if TYPE_CHECKING:
@@ -66,11 +67,11 @@ class WindowsReport:
         if unfinished:
             alarms.append(f"{unfinished} of these windows are not complete: their numbers may grow.")
         if not all(self.intervals):
-            alarms.append(f"Some windows have no intervals. {results.NO_INTERVALS}")
+            alarms.append(f"Some windows have no intervals. {words.NO_INTERVALS}")
         sections = [
             report.Section(
                 "Trend",
-                ("A 95% interval is made to hold the true number in 19 of 20 cases.",),
+                (words.INTERVALS,),
                 charts=[pages.trend(self.rows, labels, all(self.intervals))] if self.rows else [],
                 tables=[self._table(labels)],
             ),
@@ -79,7 +80,7 @@ class WindowsReport:
                 (f"Choose a window to see it, the last one first{_last(len(self.folds), len(self.rows))}.",),
                 folds=list(reversed(self.folds)),
             ),
-            report.Section("What is guaranteed", lists=results.statement(self.guarantee)),
+            report.Section("What is guaranteed", lists=words.statement(self.guarantee)),
         ]
         count = len(self.rows)
         lead = (
@@ -91,7 +92,7 @@ class WindowsReport:
             f"Window by window: {self.sketch}",
             (lead,),
             sections if count else [],
-            "Reconstructed by sketchstream from what was published; asking again, or otherwise, costs no more privacy.",
+            words.ASKING_IS_FREE,
             " ".join(alarms),
         )
 

@@ -390,11 +390,19 @@ class Service:
 
     def ledger(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
         """What an event, or an item, can have lost to everything that is stored, as `sketchstream ledger` says it."""
+        return self.deployment(allowed).to_dict()
+
+    def deployment(self, allowed: frozenset[str] | None = None) -> Deployment:
+        """Everything that is stored, for the ledger.
+
+        Args:
+            allowed: sketches that may be seen; None: all.
+        """
         found: Deployment = published_in(self.store.connection(), self.config).deployment()
-        if allowed is not None:
-            records = tuple(one for one in found.records if one.name in allowed)
-            found = Deployment(records, found.keyed, found.limit, found.budget)
-        return found.to_dict()
+        if allowed is None:
+            return found
+        records = tuple(one for one in found.records if one.name in allowed)
+        return Deployment(records, found.keyed, found.limit, found.budget)
 
     def incidents(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
         """Publications of which nothing is shown, each as one: the newest window first."""

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import sketchstream as ss
-from sketchstream.cli import results as printed
 from sketchstream.config.loader import Config
+from sketchstream.query import words
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream_connectors.files.publisher import DirectoryPublisher
 from sketchstream_connectors.kafka import results as kafka_results
@@ -127,10 +127,10 @@ def test_no_form_of_a_repartitioned_window_has_intervals(run: Run, tmp_path: Pat
         for name, cell in row.items():
             assert (cell == "") == (bare and name.endswith(("_low", "_high"))), name
     table = run("profile", "-c", path, "--sketch", "s", "--to", "1970-01-01T01:00Z").out
-    assert printed.NO_INTERVALS in table
+    assert words.NO_INTERVALS in table
     report = tmp_path / "one.html"
     assert run("profile", "-c", path, "--sketch", "s", "--to", "1970-01-01T01:00Z", "--html", report).code == 0
-    assert printed.NO_INTERVALS in report.read_text()
+    assert words.NO_INTERVALS in report.read_text()
 
 
 def test_notebooks_have_the_same_answer(run: Run, tmp_path: Path) -> None:

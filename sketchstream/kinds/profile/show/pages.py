@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from sketchstream import charts, report
 from sketchstream.cards import drawn
-from sketchstream.charts import shown
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Estimate, Profile
@@ -46,12 +45,19 @@ def find(data: Mapping[str, Any], name: str) -> Number | None:
     return one
 
 
+def value(one: Number) -> str:
+    """The cell of a number; a dash where there is none."""
+    return "-" if one["value"] is None else report.exact(one["value"])
+
+
 def interval(one: Number) -> str:
-    """The interval of a number in words; a dash where none holds."""
+    """The cell of a number's interval; a dash where none holds."""
     low, high = one["low"], one["high"]
     if low is None:
         return "-"
-    return f"{shown(low)} to {shown(high)}" if high is not None and math.isfinite(high) else f"{shown(low)} or more"
+    if high is None or not math.isfinite(high):
+        return report.exact(low) + " or more"
+    return report.exact(low) + " to " + report.exact(high)
 
 
 def curves(data: Mapping[str, Any]) -> tuple[charts.Curve, charts.Curve]:
@@ -114,8 +120,7 @@ def reach_table(data: Mapping[str, Any]) -> report.Table:
         one = data["at_least"][str(k)]
         share = f"{one['value'] / items:.1%}" if items > 0 else "-"
         name = "at least once" if k == 1 else f"{k} times or more"
-        ends = "-" if one["low"] is None else f"{one['low']:,.0f} to {one['high']:,.0f}"
-        rows.append((name, f"{one['value']:,.0f}", ends, share))
+        rows.append((name, value(one), interval(one), share))
         if one["value"] < SEEN:  # nothing more to see
             break
     return report.Table("Items by how often they were counted", ("counted", "items", "95% interval", "share"), rows)
@@ -126,7 +131,7 @@ def exact_table(data: Mapping[str, Any]) -> report.Table:
     rows = []
     for k in range(1, min(BARS, data["max_count"]) + 1):
         one = data["exactly"][str(k)]
-        rows.append(("once" if k == 1 else f"{k} times", shown(one["value"]), interval(one)))
+        rows.append(("once" if k == 1 else f"{k} times", value(one), interval(one)))
     return report.Table("Items by their exact count", ("counted exactly", "items", "95% interval"), rows)
 
 
@@ -151,7 +156,7 @@ def other_table(data: Mapping[str, Any]) -> report.Table:
     for name, title in other_titles(data["max_count"]).items():
         one = find(data, name)
         if one is not None and one["value"] is not None:
-            rows.append((title, shown(one["value"]), interval(one)))
+            rows.append((title, value(one), interval(one)))
     return report.Table("What follows from it", ("number", "estimate", "95% interval"), rows)
 
 
@@ -171,8 +176,8 @@ def trend(rows: Sequence[Mapping[str, Estimate | None]], labels: Sequence[str], 
     for name, label in TREND.items():
         found = [one for row in rows if (one := row.get(name)) is not None]
         if len(found) == len(rows):
-            value, low, high = np.array([(one.value, one.low, one.high) for one in found], np.float64).T
-            series.append(charts.Series(label, value, *((low, high) if intervals else (value, value))))
+            estimates, low, high = np.array([(one.value, one.low, one.high) for one in found], np.float64).T
+            series.append(charts.Series(label, estimates, *((low, high) if intervals else (estimates, estimates))))
     return charts.series_chart(
         series, labels, "Window by window", "items", "Estimates of each window with their 95% intervals."
     )
@@ -208,8 +213,7 @@ def card(profile: Profile) -> str:
 
 def _curve(k: npt.NDArray[np.int64], found: Sequence[Number]) -> charts.Curve:
     """Numbers as a curve; without intervals the ends are the values."""
-    value, low, high = ends(found)
-    return charts.Curve(k, value, low, high)
+    return charts.Curve(k, *ends(found))
 
 
 def ends(found: Sequence[Number | None]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:

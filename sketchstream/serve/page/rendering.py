@@ -1,0 +1,101 @@
+"""Templates and static files of the page, and the headers that fence it in.
+
+In: a template's name and its values. Out: responses. Touches: templates and static files, reading, once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from starlette.responses import Response
+
+from sketchstream.charts import Point
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+"""What browsers may load for the page: its own style sheet, script and icon, and nothing inline."""
+TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+STATIC: Final = Path(__file__).parent / "static"
+
+
+def html(template: str, status: int = 200, /, **values: Any) -> Response:
+    """A page.
+
+    Args:
+        template: its file.
+        status: HTTP status code.
+        values: of the template.
+    """
+    shown = {
+        "notices": (),
+        "trail": (),
+        "refresh": 0,
+        "here": "",
+        "root": "",
+        "assets": {name: address for address, (name, _) in assets().items()},
+        "navigation": (("Sketches", "/"), ("Ledger", "/ledger"), ("Incidents", "/incidents"), ("Help", "/help")),
+    } | values
+    text = environment().get_template(template).render(**shown)
+    return Response(text, status, {"Content-Security-Policy": POLICY}, "text/html; charset=utf-8")
+
+
+@cache
+def environment() -> Environment:
+    """The page's templates, and those that it shares with reports; everything that they insert is escaped."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=ChoiceLoader(
+            [
+                PackageLoader("sketchstream.serve.page"),
+                PackageLoader("sketchstream"),
+                PackageLoader("sketchstream.serve.page", "static"),
+            ]
+        ),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters["points"] = _points
+    return found
+
+
+@cache
+def assets() -> dict[str, tuple[str, bytes]]:
+    """Static files by the name in their address, which changes with what is in them: name, content."""
+    out = {}
+    for path in sorted(STATIC.iterdir()):
+        if path.suffix not in TYPES:
+            continue
+        body = path.read_bytes()
+        if path.suffix == ".css":  # it takes its colors from reports
+            body = environment().get_template(path.name).render().encode()
+        digest = hashlib.blake2b(body, digest_size=6).hexdigest()
+        out[f"{path.stem}.{digest}{path.suffix}"] = (path.name, body)
+    return out
+
+
+def asset(address: str) -> Response | None:
+    """A static file; None if there is none at this address."""
+    found = assets().get(address)
+    if found is None:
+        return None
+    name, body = found
+    headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return Response(body, 200, headers, f"{TYPES[Path(name).suffix]}; charset=utf-8")
+
+
+def _points(found: Sequence[Point]) -> str:
+    """The points of a chart for its script."""
+    return orjson.dumps([[one.x, one.y, one.text] for one in found]).decode()

@@ -1,0 +1,391 @@
+"""The service's page without a browser: its numbers, its fences, its states, its words."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+
+import sketchstream as ss
+from helpers.pages import Parsed, mixed, settle
+from helpers.serving import MINUTE, publish, serving
+from helpers.streams import EPOCH
+from sketchstream.query import words
+from sketchstream.serve.access import Access, Token
+from sketchstream.serve.page import calendar, pictures, rendering, series
+from sketchstream.stream.windows import iso
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with mixed(tmp_path_factory.mktemp("page")) as found:
+        yield found
+
+
+def window(number, sketch="minutes"):
+    return f"/sketches/{sketch}/window?from={iso(EPOCH + number * MINUTE)}&to={iso(EPOCH + (number + 1) * MINUTE)}"
+
+
+ADDRESSES = [
+    "/",
+    "/sketches/minutes",
+    "/sketches/minutes?metric=exactly.1&order=largest",
+    "/sketches/minutes?from=2023-11-14&to=2023-11-14",
+    "/sketches/minutes?from=1999-01-01&to=1999-01-02",
+    "/sketches/counts",
+    "/sketches/hours",
+    window(0),
+    window(2),
+    window(5),
+    window(1, "counts"),
+    "/ledger",
+    "/incidents",
+    "/help",
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_pages_are_fenced_in_and_load_nothing_from_elsewhere(site, address):
+    _, _, client = site
+    found = client.get(address)
+    assert found.status_code == 200
+    assert found.headers["Content-Security-Policy"] == rendering.POLICY
+    assert "unsafe" not in rendering.POLICY
+    page = Parsed(found.text)
+    assert page.inline == [], "no inline style, script or handler: the policy would refuse it"
+    assert page.loads
+    assert all(load.startswith("/static/") for load in page.loads)
+    for load in page.loads:
+        asset = client.get(load)
+        assert asset.status_code == 200
+        assert "immutable" in asset.headers["Cache-Control"]
+        assert not re.search(r"https?://(?!www\.w3\.org/)", asset.text)
+    assert len(page.ids) == len(set(page.ids))
+
+
+def test_every_link_leads_somewhere(site):
+    _, _, client = site
+    seen, todo = set(), ["/"]
+    while todo:
+        address = todo.pop()
+        if address in seen or address.startswith("#"):
+            continue
+        seen.add(address)
+        found = client.get(address)
+        if "/profile?" in address and found.status_code == 409:
+            continue  # the API's own answer for an incident
+        assert found.status_code == 200, address
+        if found.headers["Content-Type"].startswith("text/html"):
+            todo += Parsed(found.text).links
+    assert len(seen) > 40
+
+
+def test_numbers_of_a_series_are_those_of_the_api_exactly(site):
+    _, _, client = site
+    for metric in ("distinct", "exactly.1", "at_least.2", "mean", "quantile.0.5"):
+        points = client.get("/v1/sketches/minutes/series", params={"metric": metric}).json()["points"]
+        page = Parsed(client.get("/sketches/minutes", params={"metric": metric}).text)
+        expected = [one[end] for one in points for end in ("value", "low", "high") if one[end] is not None]
+        assert page.values == expected
+        assert len(expected) >= 12
+
+
+def test_numbers_of_a_window_are_those_of_the_api_exactly(site):
+    _, _, client = site
+    given = {"from": iso(EPOCH + 2 * MINUTE), "to": iso(EPOCH + 3 * MINUTE)}
+    answer = client.get("/v1/sketches/minutes/profile", params=given).json()
+    page = Parsed(client.get(window(2)).text)
+    estimates = [one for family in ("at_least", "exactly", "quantiles") for one in answer[family].values()]
+    estimates += [one for one in answer.values() if isinstance(one, dict) and one.keys() == {"value", "low", "high"}]
+    known = {end for one in estimates for end in one.values()}
+    assert len(page.values) > 60
+    assert set(page.values) <= known
+    for k in ("1", "2", "3"):
+        assert {*answer["at_least"][k].values(), *answer["exactly"][k].values()} <= set(page.values)
+    counts = client.get("/v1/sketches/counts/estimate", params=given).json()
+    page = Parsed(client.get(window(2, "counts")).text)
+    assert page.values == [
+        number for value, ends in zip(counts["raw"], counts["intervals"], strict=True) for number in (value, *ends)
+    ]
+
+
+def test_charts_say_the_numbers_of_their_tables(site):
+    _, _, client = site
+    text = client.get(window(2)).text
+    given = {"from": iso(EPOCH + 2 * MINUTE), "to": iso(EPOCH + 3 * MINUTE)}
+    answer = client.get("/v1/sketches/minutes/profile", params=given).json()
+    found = re.findall(r'data-points="([^"]*)"', text)
+    reach, exact = (json.loads(one.replace("&#34;", '"')) for one in found)
+    from sketchstream.charts import said
+
+    assert [point[2] for point in exact] == [
+        f"exactly {k} times: {said(*(answer['exactly'][str(k)][end] for end in ('value', 'low', 'high')))}"
+        for k in range(1, 13)
+    ]
+    assert reach[0][2] == f"1 times or more: {said(*(answer['distinct'][end] for end in ('value', 'low', 'high')))}"
+
+
+def test_states_are_shown_in_words(site):
+    _, _, client = site
+    page = Parsed(client.get("/sketches/minutes").text).said
+    assert "4 of 6 windows shown are complete, 1 are not, 1 have no answer." in page
+    incident = Parsed(client.get(window(0)).text)
+    assert "Nothing of this window is shown" in incident.said
+    assert incident.values == []
+    listed = Parsed(client.get("/incidents").text)
+    assert "1 incidents" in listed.said
+    assert window(0) in listed.links
+    unfinished = Parsed(client.get(window(5)).text).said
+    assert "2 of 3 partitions" in unfinished
+    empty = Parsed(client.get("/sketches/minutes?from=1999-01-01&to=1999-01-02").text).said
+    assert "No window of this sketch is published between these times" in empty
+
+
+def test_an_incomplete_window_is_computed_when_somebody_opens_it(tmp_path):
+    with mixed(tmp_path) as (_, service, client):
+        first = client.get(window(5)).text
+        assert 'data-refresh="3"' in first
+        assert "are being reconstructed" in first
+        for _ in range(600):
+            page = client.get(window(5)).text
+            if "data-refresh" not in page:
+                break
+            settle(service)
+        assert len(Parsed(page).values) > 30
+
+
+def test_windows_that_wait_say_so(tmp_path):
+    publish(tmp_path / "sealed")
+    with serving(tmp_path, processes=0) as (_, client):
+        assert "6 of these windows are being reconstructed" in Parsed(client.get("/sketches/minutes").text).said
+        waiting = client.get(window(1)).text
+        assert 'data-refresh="3"' in waiting
+        assert "being reconstructed" in waiting
+        assert client.get(window(1).replace("/window?", "/window/reach.svg?")).status_code == 404
+
+
+def test_a_service_without_windows_says_what_will_happen(tmp_path):
+    (tmp_path / "sealed").mkdir()
+    with serving(tmp_path, processes=0) as (_, client):
+        assert "0 windows are published" in Parsed(client.get("/").text).said
+        assert "A window appears here when a worker has sealed it" in Parsed(client.get("/sketches/minutes").text).said
+        assert "Nothing is published yet" in Parsed(client.get("/ledger").text).said
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [
+        ("/sketches/nothing", 404, "There is no such sketch"),
+        ("/sketches/minutes?metric=x.y", 400, "Metric must be a number of an answer"),
+        ("/sketches/minutes?metric=nonsense", 400, "have no number 'nonsense'"),
+        ("/sketches/minutes?order=x", 400, "Order must be one of time, newest, largest"),
+        ("/sketches/minutes?from=tomorrow", 400, "From must be a day, such as 2013-07-01"),
+        ("/sketches/minutes?to=9999-12-31", 400, "To must be a day"),
+        ("/sketches/minutes?from=2023-02-30", 400, "From must be a day"),
+        ("/sketches/minutes/window", 400, "The range holds several windows"),
+        (window(-5), 404, "No window of sketch minutes lies in that range"),
+        ("/sketches/%3Cscript%3E", 404, "There is no such sketch"),
+        ("/sketches/minutes?metric=%3Cscript%3E", 400, "Metric must be"),
+    ],
+)
+def test_refusals_are_pages_that_say_what_to_do(site, address, status, said):
+    _, _, client = site
+    found = client.get(address)
+    assert found.status_code == status
+    assert said in Parsed(found.text).said
+    assert "<script>" not in found.text
+    assert found.headers["Content-Security-Policy"] == rendering.POLICY
+
+
+def test_pictures_are_files_of_their_own(site):
+    _, _, client = site
+    for address in (
+        window(2).replace("/window?", "/window/reach.svg?"),
+        window(2).replace("/window?", "/window/exact.svg?"),
+        window(2, "counts").replace("/window?", "/window/counts.svg?"),
+        "/sketches/minutes/series.svg?metric=exactly.1",
+    ):
+        found = client.get(address)
+        assert found.status_code == 200, address
+        assert found.headers["Content-Type"].startswith("image/svg+xml")
+        assert "var(" not in found.text, "a file has its own colors"
+        assert found.text.startswith("<?xml")
+    assert client.get(window(2).replace("/window?", "/window/none.svg?")).status_code == 404
+    assert client.get("/static/none.css").status_code == 404
+
+
+def test_tokens_hide_the_sketches_of_others(tmp_path):
+    import hashlib
+
+    publish(tmp_path / "sealed")
+    token = "a-token-of-many-letters"
+    access = Access((Token("ada", hashlib.sha256(token.encode()).digest(), frozenset({"hours"})),), None)
+    with serving(tmp_path, access=access) as (_, client):
+        assert client.get("/").status_code == 401
+        headers = {"Authorization": f"Bearer {token}"}
+        home = client.get("/", headers=headers)
+        assert "hours" in home.text
+        assert "minutes" not in home.text.replace("60 minutes", "")
+        assert client.get("/sketches/minutes", headers=headers).status_code == 404
+        assert "minutes" not in Parsed(client.get("/ledger", headers=headers).text).said
+
+
+def test_the_ledger_is_the_command_lines(site):
+    _, service, client = site
+    page = Parsed(client.get("/ledger").text).said
+    printed = str(service.deployment())
+    rows = printed.splitlines()[1:4]
+    assert len(rows) == 3
+    for row in rows:
+        assert " ".join(row.split()) in page
+    assert "One event loses at most" in page
+
+
+# ---------------------------------------------------------------------- words
+
+
+def test_windows_are_named_as_people_name_them():
+    zone = "America/New_York"
+
+    def at(*when: int) -> int:
+        return round(datetime(*when, tzinfo=ZoneInfo(zone)).timestamp() * 1000)  # type: ignore[misc, arg-type]
+
+    assert words.window_label(at(2013, 7, 1), at(2013, 8, 1), zone) == "July 2013"
+    assert words.window_label(at(2013, 12, 1), at(2014, 1, 1), zone) == "December 2013"
+    assert words.window_label(at(2013, 1, 1), at(2014, 1, 1), zone) == "2013"
+    assert words.window_label(at(2013, 7, 4), at(2013, 7, 5), zone) == "2013-07-04"
+    assert words.window_label(at(2013, 3, 10), at(2013, 3, 11), zone) == "2013-03-10", "a day of 23 hours"
+    assert words.window_label(at(2013, 7, 1), at(2013, 7, 8), zone) == "2013-07-01 to 2013-07-07"
+    assert words.window_label(at(2013, 7, 4, 13), at(2013, 7, 4, 14), zone) == "2013-07-04 13:00 to 14:00"
+    assert words.window_label(at(2013, 7, 4, 23), at(2013, 7, 5, 0), zone) == "2013-07-04 23:00 to 2013-07-05 00:00"
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "said"),
+    [
+        ({"unit": "item", "published": "1", "delta": 0}, "a factor of at most 2.72 (epsilon 1)"),
+        ({"unit": "event", "published": "1/2"}, "a factor of at most 1.65 (epsilon 1/2)"),
+        ({"unit": "event", "published": "0.5, mu^2 0.03", "delta": "1/1000000"}, "(epsilon 0.5 at delta 1e-06)"),
+        ({"unit": "item", "published": "unlimited"}, "can learn almost everything: its loss is unlimited"),
+        ({"unit": "item", "published": "40"}, "can learn almost everything: its loss is 40"),
+        ({"unit": "item", "published": "1", "no_privacy": True, "warning": "NO PRIVACY"}, "NO PRIVACY"),
+    ],
+)
+def test_a_guarantee_is_one_plain_sentence(guarantee, said):
+    found = words.promise(guarantee)
+    assert said in found
+    assert found.count(". ") == 0
+
+
+def points(*values: Any) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
+    day = 86_400_000
+    found = [
+        {"value": value, "low": low, "high": high, "complete": True, "answer": "ready"} for value, low, high in values
+    ]
+    return found, [(at * day, (at + 1) * day) for at in range(len(values))]
+
+
+def test_the_largest_window_is_named_with_those_that_may_be_larger():
+    clear = series.largest(*points((1, 0, 2), (9, 8, 10)), "exactly.1", "UTC")
+    assert clear == (
+        "Most items seen only once: 1970-01-02, 9 (95% interval 8 to 10). Its interval lies above those of all other "
+        "windows."
+    )
+    close = series.largest(*points((8, 7, 9), (9, 8, 10), (None, None, None)), "exactly.1", "UTC")
+    assert "The intervals of 1970-01-01 reach into its interval" in close
+    assert "Largest events for each item" in series.largest(*points((8, 7, None)), "mean", "UTC")
+    assert "7 or more" in series.largest(*points((8, 7, None)), "mean", "UTC")
+    assert series.largest(*points((None, None, None)), "mean", "UTC").startswith("No window in this range")
+    bare = series.largest(*points((8, None, None)), "distinct", "UTC")
+    assert bare == "Most distinct items: 1970-01-01, 8."
+
+
+def test_calendars_have_a_cell_for_each_window():
+    hour = 3_600_000
+    start = round(datetime(2024, 3, 1, tzinfo=UTC).timestamp() * 1000)
+    described = {"answer": "ready", "complete": True, "status": "complete"}
+    for width, count, corner in ((hour, 50, "day"), (24 * hour, 40, "month"), (hour // 4, 9, "hour")):
+        windows = [(described, (start + at * width, start + (at + 1) * width)) for at in range(count)]
+        (found,) = calendar.calendars(windows, "UTC", lambda window: f"#{window[0]}")
+        assert found.corner == corner
+        cells = [cell for row in found.rows for cell in row.cells if cell]
+        assert {cell.href for cell in cells} == {f"#{window[0]}" for _, window in windows}
+        assert all(len(row.cells) == len(found.columns) for row in found.rows)
+    assert calendar.calendars([], "UTC", str) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "complete", "expected"),
+    [
+        ("ready", True, "complete"),
+        ("ready", False, "incomplete"),
+        ("on_request", False, "incomplete"),
+        ("pending", True, "pending"),
+        ("none", True, "incident"),
+        ("incident", False, "incident"),
+    ],
+)
+def test_a_window_has_one_state(answer, complete, expected):
+    assert calendar.state({"answer": answer, "complete": complete}) == expected
+
+
+# ---------------------------------------------------------------------- all kinds
+
+
+def test_workloads_are_bars_and_heat_maps_with_their_tables():
+    low, high = np.arange(8.0) - 1, np.arange(8.0) + 1
+    answer = {
+        "kind": "workload",
+        "values": np.arange(8.0).tolist(),
+        "intervals": {"level": 0.95, "low": low.tolist(), "high": high.tolist()},
+        "tables": [
+            {"name": "age", "offset": 0, "shape": [2], "columns": [{"name": "age", "labels": ["young", "old"]}]},
+            {"name": "both", "offset": 2, "shape": [2, 3], "columns": [
+                {"name": "age", "labels": ["young", "old"]}, {"name": "region", "labels": ["n", "s", "w"]}]},
+        ],
+    }  # fmt: skip
+    bars, heat = pictures.pictures(answer)
+    assert [point.text for point in bars.chart.points] == [
+        "young: 0, 95% interval -1 to 1",
+        "old: 1, 95% interval 0 to 2",
+    ]
+    assert [row[0] for row in heat.table.rows] == ["young, n", "young, s", "young, w", "old, n", "old, s", "old, w"]
+    assert heat.chart.points[-1].text == "old, w: 7, 95% interval 6 to 8"
+    assert len(heat.table.rows) == len(heat.chart.points) == 6
+
+
+def test_filters_are_lines_with_their_bands():
+    size = 60
+    one = {
+        "filter": "window:3",
+        "positions": list(range(size)),
+        "values": [1.0] * size,
+        "intervals": [[0.0, 2.0]] * size,
+        "partial": [True] * 2 + [False] * (size - 2),
+    }
+    (found,) = pictures.pictures({"kind": "convolution", "answers": [one]})
+    assert found.folded
+    assert "2 values stand on a part of their filter only" in found.note
+    assert len(found.chart.points) == len(found.table.rows) == size
+
+
+@pytest.mark.filterwarnings("ignore:epsilon above")
+def test_kinds_of_sketches_have_pictures_of_what_they_really_say():
+    gaussian = ss.Sketch.create(ss.GaussianSpec(epsilon="1", delta="1e-6", domain=ss.ClosedDomain(size=5)))
+    gaussian.update(np.arange(5))
+    (counts,) = pictures.pictures(json.loads(json.dumps(gaussian.seal().estimate().to_dict())))
+    assert len(counts.table.rows) == 5
+    assert len(counts.chart.points) == 5
+
+
+def test_large_tables_are_cut_and_say_so():
+    size = 1500
+    answer = {"kind": "gaussian", "items": None, "raw": [1.0] * size, "intervals": [[0.0, 2.0]] * size}
+    (found,) = pictures.pictures(answer)
+    assert len(found.table.rows) == 1000
+    assert "first 1,000 of 1,500 rows" in found.note
