@@ -90,7 +90,7 @@ def judge(parts: Sequence[Release | SealedState], rule: Rule = Rule()) -> Qualit
         return Quality("unknown", NEVER)
     counters = summed([part.counters for part in parts]) if parts else ()
     admitted = find(counters, ADMITTED)
-    apart = any(part.spec.counted for part in parts)
+    apart = any(getattr(part.spec, "counted", False) for part in parts)
     counted = find(counters, COUNTED if apart else TOTAL)
     if admitted is None or counted is None:
         return Quality("unknown", "the number of records admitted was not kept")

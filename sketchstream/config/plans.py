@@ -28,7 +28,7 @@ SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[list[SketchPlan], list[str]]:
     """One block as a plan for each of its series of windows, or everything that is wrong with it."""
     given = table.input
-    around = _around(table)
+    around = _around(table, folder)
     mistakes = list(block.check(around))
     series: list[_Series] = []
     domain: ClosedDomain | OpenDomain | None = None
@@ -89,7 +89,7 @@ def _series(block: SketchTable) -> list[_Series]:
     return [(f"{block.name}.{text}", Calendar(width, zone), 1) for width, text in lengths.items()]
 
 
-def _around(table: FileTable) -> Around:
+def _around(table: FileTable, folder: Path) -> Around:
     """What sketches must know of the input."""
     from sketchstream.kinds.tables import Around
 
@@ -100,6 +100,7 @@ def _around(table: FileTable) -> Around:
         unchecked=given.topic is not None and given.partitioner == "unchecked",
         weights=given.weight is not None,
         packed=form in ("packed", "msgpack"),
+        folder=folder,
     )
 
 

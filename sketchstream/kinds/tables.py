@@ -66,12 +66,14 @@ class Around:
         unchecked: whether the topic's partitioner is not checked.
         weights: whether records carry weights.
         packed: whether a record holds any number of events.
+        folder: of the file, from which its paths begin.
     """
 
     partitioned_by: Literal["item", "none"] | None
     unchecked: bool
     weights: bool
     packed: bool
+    folder: Path = Path()
 
 
 class SketchTable(Table):

@@ -101,8 +101,6 @@ class SealedWindow:
         from sketchstream.sketch import merge
 
         apart = partitioned and self.parts[0].kind.partitions == "stack"
-        if apart and self.parts[0].kind.slots_are_items:  # which slot is whose differs from part to part
-            return stack(self.parts) if len(self.parts) > 1 else self.parts[0]
         if not apart or (self.repartitioned and isinstance(self.parts[0], SealedState)):
             states = [part for part in self.parts if isinstance(part, SealedState)]
             if len(states) != len(self.parts):

@@ -16,6 +16,7 @@ from helpers.paths import ROOT
 from sketchstream.cli.app import COMMANDS, app
 from sketchstream.config import schema
 from sketchstream.kinds import tables
+from sketchstream.kinds.workload.table import ColumnTable
 from sketchstream.stream.units import duration_ms, size_bytes
 
 README = (ROOT / "README.md").read_text()
@@ -178,8 +179,9 @@ def test_every_key_of_the_configuration_is_explained_with_its_default() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     sections = {part.split("\n", 1)[0].strip("[] "): part for part in text.split("\n## ")[1:]}
     kinds = {"sketch" if kind == "profile" else kind: tables.table_of(kind) for kind in tables.names()}
-    assert set(sections) == {*schema.TABLES, *kinds, "kafka"}
-    for name, table in {**schema.TABLES, **kinds}.items():
+    inner = {"columns": ColumnTable}
+    assert set(sections) == {*schema.TABLES, *kinds, *inner, "kafka"}
+    for name, table in {**schema.TABLES, **kinds, **inner}.items():
         assert table is not None
         rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*?) ?\| \S.* \|$", sections[name], re.MULTILINE))
         assert list(rows) == list(table.model_fields), name
@@ -191,18 +193,20 @@ def test_every_key_of_the_configuration_is_explained_with_its_default() -> None:
                 assert duration_ms(said) == field.default, key
             elif key == "snapshot_rate":
                 assert size_bytes(said) == field.default, key
-            elif field.default in (None, ""):
+            elif field.default in (None, "", ()):
                 assert said == "", key
             else:
                 assert said == str(field.default).lower() or said == field.default, key
 
 
 def test_configurations_of_the_documents_are_valid(run: Run, tmp_path: Path) -> None:
-    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "configuration.md").read_text(), re.DOTALL)
-    (tmp_path / "sketchstream.toml").write_text(block)
+    found = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "configuration.md").read_text(), re.DOTALL)
+    assert len(found) == 2
     assert run("keygen", "-o", "sketch.key").code == 0
-    result = run("validate", "-c", "sketchstream.toml")
-    assert (result.code, result.err) == (0, "")
+    for block in found:
+        (tmp_path / "sketchstream.toml").write_text(block)
+        result = run("validate", "-c", "sketchstream.toml")
+        assert (result.code, result.err) == (0, "")
 
 
 def test_files_that_the_recipes_name_exist() -> None:

@@ -134,7 +134,6 @@ def command(
         if merge:
             found = list(published_windows.every(plan.name, since, until))
             merged, factor = published_windows.merged(found)
-            assert factor is not None, "a profile was asked for"
             click.echo(f"sketchstream: {len(found)} windows merged, error times up to {factor:.3g}", err=True)
             answer = Answer(how.apply(merged), {"windows": len(found), "error_factor": round(factor, 4)})
         else:

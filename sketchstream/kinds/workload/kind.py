@@ -19,7 +19,7 @@ from sketchstream.components import Component
 from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.items import Ints as IntItems
 from sketchstream.items import Items, as_weights
-from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
+from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
 from sketchstream.kinds.workload.answers import Answers, estimate
 from sketchstream.kinds.workload.factors import Ints
 from sketchstream.kinds.workload.mechanism import Law
@@ -27,7 +27,7 @@ from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.statement import WorkloadGuarantee
 from sketchstream.kinds.workload.update import check_events, check_weights, drop_events
-from sketchstream.privacy.gaussian import UnitShift
+from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.guarantee import Context
 from sketchstream.privacy.history import LayerEntry
@@ -91,6 +91,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
     """Integer combinations of the cells' counts, under joint noise; answers are those of a fixed batch of queries."""
 
     name = "workload"
+    table = "sketchstream.kinds.workload.table"
     answer = "estimate"
     partitions = "merge"
     measure = "cost"
@@ -222,6 +223,11 @@ class WorkloadKind(Kind[WorkloadSpec]):
         assert isinstance(ledger, (Ledger, GaussianLedger))
         return WorkloadGuarantee.of(spec, ledger, context)
 
+    def planned_epsilon(self, spec: WorkloadSpec) -> float:
+        """At the spec's delta."""
+        loss = self.ledger(spec, b"").loss()
+        return loss.epsilon(spec.delta) if isinstance(loss, GaussianLoss) else float(loss)
+
     # What it does.
 
     def slots(self, spec: WorkloadSpec) -> int:
@@ -243,6 +249,19 @@ class WorkloadKind(Kind[WorkloadSpec]):
             msg = f"the workload and its strategy take {size:,} bytes, {LARGEST:,} can be published; ask fewer queries"
             raise SpecError(msg)
         return Cells(spec)
+
+    def roles(self, spec: WorkloadSpec) -> tuple[str, ...]:
+        """The columns of the universe; a spec without one takes cell numbers as items."""
+        return () if spec.universe is None else tuple(column.name for column in spec.universe.columns)
+
+    def events(self, spec: WorkloadSpec, given: Given) -> Events:
+        """Cell numbers; a record that has no cell is no event."""
+        usual = super().events(spec, given)
+        if spec.universe is None:
+            return usual
+        cells = spec.locator.locate(given.columns)
+        good = cells >= 0
+        return Events(Items.of(cells), usual.weights, good if usual.good is None else good & usual.good)
 
     def draw(self, spec: WorkloadSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Exact noise of the law that this cost has."""

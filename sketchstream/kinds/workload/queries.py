@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -336,6 +336,31 @@ def union(*workloads: Workload) -> Workload:
     return Workload(workloads[0].columns, tuple(itertools.chain.from_iterable(one.products for one in workloads)))
 
 
+def read_queries(texts: Sequence[str], columns: Mapping[str, int], ordered: Collection[str]) -> Workload:
+    """The queries that texts ask of named columns, in order.
+
+    Args:
+        texts: each a product of words with " x " between them: "COLUMN" (each of its cells), "prefix:COLUMN",
+            "ranges:COLUMN", "windows:COLUMN:WIDTH", "trailing:COLUMN:WIDTH", "total"; a column without a word is summed
+            over. Or "marginals:1,2", all tables over so many columns; or, where there is one column, the path of a
+            matrix (.npy, .npz).
+        columns: name and number of cells of each column.
+        ordered: columns whose cells have an order, so that prefixes and ranges mean something.
+
+    Raises:
+        SpecError: a text that asks nothing; names it.
+
+    Examples:
+        >>> asked = read_queries(["carrier", "carrier x prefix:hour"], {"carrier": 3, "hour": 24}, ["hour"])
+        >>> [(table.name, table.shape) for table in asked.tables()]
+        [('carrier', (3,)), ('carrier x hour', (3, 24))]
+    """
+    if not texts:
+        msg = "workload must ask something, such as 'marginals:1,2', found an empty list"
+        raise SpecError(msg)
+    return union(*(_read_query(text, columns, ordered) for text in texts))
+
+
 def product(columns: Mapping[str, Factor]) -> Workload:
     """All combinations of queries over different columns.
 
@@ -355,6 +380,58 @@ def _parsed(text: str) -> Factor:
         )
         raise SpecError(msg)
     return Factor(name, int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)
+
+
+def _read_query(text: str, columns: Mapping[str, int], ordered: Collection[str]) -> Workload:
+    """The queries of one text."""
+    names = tuple(columns.items())
+    if text.startswith("marginals:"):
+        orders = text.removeprefix("marginals:").split(",")
+        if not all(one.strip().isascii() and one.strip().isdigit() for one in orders):
+            msg = f"tables over columns are written as 'marginals:1,2', found {text!r:.60}"
+            raise SpecError(msg)
+        return marginals(columns, map(int, orders))
+    if text.endswith((".npy", ".npz")):
+        if len(names) != 1:
+            msg = f"a matrix needs exactly one column, whose cells are its columns, found {len(names)}"
+            raise SpecError(msg)
+        return Workload(names, ((matrix_factor(_read_matrix(Path(text))),),))
+    factors: dict[str, Factor] = {}
+    for word in text.split(" x "):
+        if word.strip() == "total":
+            continue
+        column, factor = _read_word(word.strip(), columns)
+        if column in factors:
+            msg = f"a product names column {column!r:.40} twice: {text!r:.60}"
+            raise SpecError(msg)
+        if factor.name != "identity" and column not in ordered:
+            msg = f"{factor.name} of column {column!r:.40} needs cells with an order: leave its cell 'other' out"
+            raise SpecError(msg)
+        factors[column] = factor
+    return Workload(names, (tuple(factors.get(name, Factor("total", size)) for name, size in names),))
+
+
+def _read_word(word: str, columns: Mapping[str, int]) -> tuple[str, Factor]:
+    """The column of one word of a product, and what is asked of it."""
+    if word in columns:
+        return word, Factor("identity", columns[word])
+    name, _, column = word.partition(":")
+    width = ""
+    if name in ("windows", "trailing"):
+        column, _, width = column.rpartition(":")
+    if name not in ("identity", "prefix", "ranges", "windows", "trailing") or not column:
+        msg = (
+            f"expected a column, or prefix:COLUMN, ranges:COLUMN, windows:COLUMN:WIDTH, trailing:COLUMN:WIDTH, found "
+            f"{word!r:.60}"
+        )
+        raise SpecError(msg)
+    if column not in columns:
+        msg = f"there is no column {column!r:.40}; there are {', '.join(columns):.200}"
+        raise SpecError(msg)
+    if width and not (width.isascii() and width.isdigit()):
+        msg = f"the width of {name} must be a whole number, found {width!r:.40}"
+        raise SpecError(msg)
+    return column, Factor(name, columns[column], int(width or 0))
 
 
 def _bit_marginals(text: str) -> Workload:

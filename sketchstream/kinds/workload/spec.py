@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA
+from sketchstream.kinds.workload.cells import CellLocator
 from sketchstream.kinds.workload.factors import Floats, Ints
 from sketchstream.kinds.workload.mechanism import MECHANISMS, Law, Mechanism, choose, layer_law
 from sketchstream.kinds.workload.queries import Workload
@@ -396,6 +397,12 @@ class WorkloadSpec:
     def columns(self) -> Columns:
         """The strategy's columns as updates read them."""
         return Columns.of(self.strategy)
+
+    @cached_property
+    def locator(self) -> CellLocator:
+        """What finds the cells of records, for specs with a universe."""
+        assert self.universe is not None
+        return CellLocator(self.universe)
 
     @cached_property
     def published_size(self) -> int:

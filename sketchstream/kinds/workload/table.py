@@ -1,0 +1,163 @@
+"""`[[sketch]]` of kind `workload`: the columns of a record, and what is asked of them.
+
+In: plain data of a block. Out: a `WorkloadSpec`. Touches: files of matrices and strategies that the block names.
+Imported only when a configuration is read.
+
+What is asked is a list of queries over the columns. Each is a product of one word a column, with " x " between them:
+`carrier` (each of its cells), `prefix:delay`, `ranges:delay`, `windows:delay:4`, `trailing:delay:4`, `total`; a column
+without a word is summed over. `marginals:1,2` is all tables over one and over two columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from sketchstream.errors import ConfigError, FormatError, SpecError
+from sketchstream.kinds.tables import Around, Number, SketchTable, Table
+from sketchstream.kinds.workload.queries import Workload, read_queries
+from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.strategy import Strategy
+from sketchstream.kinds.workload.universe import Column, Universe
+from sketchstream.spec import ClosedDomain, OpenDomain
+
+
+class ColumnTable(Table):
+    """One of `columns`: the cells of one field of a record."""
+
+    name: str
+    field: str = ""
+    values: list[str | int] | None = None
+    edges: list[Number] | None = None
+    start: Number | None = None
+    width: Number | None = None
+    count: int | None = None
+    other: bool = False
+
+    def to_column(self) -> Column:
+        """The column.
+
+        Raises:
+            SpecError: not exactly one of values, edges, and start with width and count.
+        """
+        given = {name: value for name, value in self.model_dump(exclude={"field"}).items() if value is not None}
+        return Column.from_dict(given)
+
+
+class WorkloadTable(SketchTable):
+    """One `[[sketch]]` of kind "workload"."""
+
+    kind: Literal["workload"] = "workload"
+    workload: str | list[str]
+    columns: tuple[ColumnTable, ...] = ()
+    delta: Number = "0"
+    mechanism: Literal["auto", "gaussian", "laplace", "l2ball", "paper", "plain"] = "auto"
+    objective: Literal["total", "max"] = "total"
+    strategy: Path | None = None
+    epsilon_publish: Number | None = None
+    delta_publish: Number | None = None
+    intrusion: bool = True
+    max_weight: int = 1
+    max_total: int | None = None
+    n_bound: int | None = None
+
+    def fields(self) -> Mapping[str, str]:
+        """The field of each column."""
+        return {column.name: column.field or column.name for column in self.columns}
+
+    @property
+    def needs_item(self) -> bool:
+        """Whether cells are items, or persons are protected."""
+        return not self.columns or self.unit == "item"
+
+    def check(self, around: Around) -> Iterator[str]:
+        """Mistakes that show against the input. An item may be in several partitions: `max_total` is over all."""
+        if self.domain is not None:
+            yield "domain does not belong to kind 'workload': its cells are those of columns, or of the workload"
+        if self.columns and around.packed:
+            yield "columns name fields of records, and packed records have none"
+        if self.strategy is None and around.partitioned_by is not None and self.mechanism != "laplace":
+            yield (
+                "strategy is missing: workers on several machines must count the same combinations to the last bit. "
+                'Name a file, strategy = "NAME.strategy", make it once with `sketchstream plan --kind workload -c '
+                "FILE --write`, and give it to every worker"
+            )
+
+    def asked(self, folder: Path) -> tuple[Workload, Universe | None]:
+        """What is asked, and of which columns.
+
+        Args:
+            folder: of the configuration file, from which paths of matrices begin.
+
+        Raises:
+            SpecError: columns or queries that cannot be.
+        """
+        texts = [self.workload] if isinstance(self.workload, str) else self.workload
+        if not self.columns:
+            if len(texts) != 1:
+                msg = "a list of queries needs columns; without them workload is one text, such as 'ranges:64'"
+                raise SpecError(msg)
+            return Workload.named(_path(texts[0], folder)), None
+        universe = Universe([column.to_column() for column in self.columns])
+        ordered = {column.name for column in universe.columns if not column.other}
+        columns = {column.name: column.size for column in universe.columns}
+        return read_queries([_path(text, folder) for text in texts], columns, ordered), universe
+
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> WorkloadSpec:
+        """See `WorkloadSpec`."""
+        del domain
+        workload, universe = self.asked(around.folder)
+        strategy = None
+        if self.strategy is not None:
+            if self.mechanism == "auto":
+                msg = "strategy needs mechanism beside it, as `sketchstream plan --kind workload` prints it"
+                raise ConfigError(msg)
+            strategy = read_strategy(around.folder / self.strategy.expanduser(), workload)
+        return WorkloadSpec(
+            workload,
+            self.epsilon,
+            self.delta,
+            self.mechanism,
+            unit=self.unit,
+            max_weight=self.max_weight,
+            max_total=self.max_total,
+            n_bound=self.n_bound,
+            objective=self.objective,
+            intrusion=self.intrusion,
+            epsilon_publish=self.epsilon_publish,
+            delta_publish=self.delta_publish,
+            universe=universe,
+            strategy=strategy,
+        )
+
+
+def read_strategy(path: Path, workload: Workload) -> Strategy:
+    """The strategy of a file.
+
+    Args:
+        path: of the file.
+        workload: for which it was made.
+
+    Raises:
+        ConfigError: it cannot be read, is damaged, or was made for other queries.
+    """
+    try:
+        return Strategy.from_bytes(path.read_bytes(), workload)
+    except OSError as error:
+        msg = (
+            f"cannot read strategy {path}: {error.strerror}; `sketchstream plan --kind workload -c FILE --write` makes "
+            "it"
+        )
+        raise ConfigError(msg) from None
+    except FormatError as error:
+        msg = f"strategy {path}: {error}; make it again with `sketchstream plan --kind workload -c FILE --write`"
+        raise ConfigError(msg) from None
+
+
+def _path(text: str, folder: Path) -> str:
+    """A file of a matrix from the folder of the configuration; other texts as they are."""
+    return str(folder / Path(text).expanduser()) if text.endswith((".npy", ".npz")) else text
+
+
+TABLE = WorkloadTable
