@@ -5,6 +5,7 @@ In: options. Out: a `ProfileSpec`. Touches: the list of a closed domain.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class Description:
     """What the options said of a sketch; names are those of the options."""
 
-    epsilon: str
+    epsilon: str | None
     unit: Unit
     open_domain: bool
     slots: int | None
@@ -50,8 +51,12 @@ class Description:
             ConfigError: options that do not fit together.
             SpecError: a sketch that cannot be.
         """
+        from sketchstream.errors import ConfigError
         from sketchstream.kinds.profile.spec import ProfileSpec
 
+        if self.epsilon is None:
+            msg = "--epsilon is needed, such as --epsilon 1"
+            raise ConfigError(msg)
         given: dict[str, Any] = {
             "max_count": self.max_count,
             "modulus": self.modulus,
@@ -88,7 +93,12 @@ class Description:
             _refuse(beside, kind)
             return self.spec()
         if kind != "gaussian":
-            msg = f"--kind must be profile or gaussian, found {kind!r:.40}"
+            msg = (
+                f"--kind must be profile or gaussian, found {kind!r:.40}; other kinds are described in a file: --table"
+            )
+            raise ConfigError(msg)
+        if self.epsilon is None:
+            msg = "--epsilon is needed, such as --epsilon 1"
             raise ConfigError(msg)
         if "delta" not in beside:
             msg = "--kind gaussian needs --delta, such as --delta 1e-6"
@@ -104,6 +114,15 @@ class Description:
         }
         given = {name: value for name, value in given.items() if value is not None}
         return GaussianSpec(epsilon=self.epsilon, unit=self.unit, domain=self.domain(), **given, **beside)  # type: ignore[arg-type]
+
+    def given(self) -> list[str]:
+        """Names of the options that were given, `item_type` apart."""
+        usual = {"unit": "event", "open_domain": False}
+        return [
+            field.name
+            for field in fields(self)
+            if field.name != "item_type" and getattr(self, field.name) != usual.get(field.name)
+        ]
 
     def domain(self) -> Domain:
         """The domain."""
@@ -185,12 +204,55 @@ def _refuse(given: Iterable[str], kind: str) -> None:
         raise ConfigError(msg)
 
 
-def described(function: Callable[..., Any], *, epsilon: str | None = None) -> Callable[..., Any]:
+def spec_of_table(path: Path, item_type: str) -> Any:
+    """The spec that a file describes, of any kind that a configuration can have.
+
+    Args:
+        path: TOML with the keys of a `[[sketch]]` block, without name and windows.
+        item_type: what the lines of `domain.items_file` are.
+
+    Raises:
+        ConfigError: one line for each mistake.
+    """
+    import tomllib
+
+    from sketchstream.config.loader import Config
+    from sketchstream.errors import ConfigError
+
+    try:
+        block = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ConfigError(msg) from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        msg = f"{path} is not valid TOML: {error}"
+        raise ConfigError(msg) from None
+    given = sorted({"name", "window", "windows", "every", "timezone", "quality", "sketch", "input"} & set(block))
+    if given:
+        msg = (
+            f"{path} holds {given[0]!r}: it takes the keys of one [[sketch]] block at the top of the file, without "
+            "name and windows; a whole configuration is for `sketchstream worker`"
+        )
+        raise ConfigError(msg)
+    domain = block.get("domain")
+    ids = isinstance(domain, dict) and "size" in domain
+    source = {"file": "-", "format": "jsonl", "item": "item", "time": "time", "item_type": "int" if ids else item_type}
+    # whether a key is needed is known to who creates the sketch
+    whole = {"input": source, "key": {"file": "key"}, "sketch": [{**block, "name": "sketch", "window": "1d"}]}
+    try:
+        return Config.of(whole, path).sketches[0].spec
+    except ConfigError as error:
+        own = re.compile(r'sketch "sketch"(: |\.)')
+        raise ConfigError(*(own.sub("", one) for one in error.mistakes)) from None
+
+
+def described(function: Callable[..., Any], *, epsilon: str | None = None, required: bool = True) -> Callable[..., Any]:
     """All these options on a command, which gets them as one argument, `description`.
 
     Args:
         function: of the command.
         epsilon: its default; None: --epsilon must be given.
+        required: whether a missing epsilon is an error already here.
     """
     names = [field.name for field in fields(Description)]
 
@@ -203,5 +265,5 @@ def described(function: Callable[..., Any], *, epsilon: str | None = None) -> Ca
     for option in reversed(_OPTIONS):
         command = option(command)
     if epsilon is None:
-        return click.option("--epsilon", required=True, help=_EPSILON)(command)
+        return click.option("--epsilon", required=required, help=_EPSILON)(command)
     return click.option("--epsilon", default=epsilon, show_default=True, help=_EPSILON)(command)

@@ -12,7 +12,7 @@ import difflib
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +101,21 @@ class Config:
         except tomllib.TOMLDecodeError as error:
             msg = f"{where} is not valid TOML: {error}"
             raise ConfigError(msg) from None
-        mistakes = override(data, environ or {})
+        return cls.of(data, where, override(data, environ or {}))
+
+    @classmethod
+    def of(cls, data: dict[str, Any], where: Path, mistakes: Sequence[str] = ()) -> Config:
+        """The configuration that these data say, as if they stood in the file `where`.
+
+        Args:
+            data: as TOML has them.
+            where: paths in the data are relative to its folder.
+            mistakes: found before, to be told with all others.
+
+        Raises:
+            ConfigError: one line for each mistake, all of them at once.
+        """
+        mistakes = list(mistakes)
         table, found, unclear = read_tables(data)
         mistakes += found
         config = None

@@ -6,19 +6,26 @@ system's entropy.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sketchstream.cli import options, progress, show
-from sketchstream.cli.specs import Description, described
+from sketchstream.cli.specs import Description, described, spec_of_table
 
 
 @click.command(short_help="Make an open sketch: draw its noise, before any event.")
 @options.output("Sketch file to make")
-@described
-@click.option("--kind", default="profile", show_default=True, help="Of sketch: profile or gaussian.")
+@partial(described, required=False)
+@click.option("--kind", default="profile", show_default=True, help="Of sketch: profile or gaussian; others by --table.")
+@click.option(
+    "--table",
+    type=options.FILE,
+    help="TOML file with the keys of a [[sketch]] block, without name and windows: a sketch of any kind.",
+)
 @click.option("--delta", help="With --kind gaussian: delta of the state, such as 1e-6.")
 @click.option("--delta-publish", help="With --kind gaussian: of the publication.  [default: delta]")
 @click.option("--max-per-slot", help="With --kind gaussian, --unit item: promised most of one item in one slot.")
@@ -31,6 +38,7 @@ def command(
     output: Path,
     description: Description,
     kind: str,
+    table: Path | None,
     delta: str | None,
     delta_publish: str | None,
     max_per_slot: str | None,
@@ -49,6 +57,7 @@ def command(
       sketchstream create -o s.sketch --epsilon 1 --open --slots 1048576 --levels 8 --key-file key
       sketchstream create -o ids.sketch --epsilon 1/2 --size 100000
       sketchstream create -o shops.sketch --kind gaussian --epsilon 1 --delta 1e-6 --size 4000 --max-weight 2.5
+      sketchstream create -o routes.sketch --table routes.toml --key-file key
     """
     from sketchstream.cli import sketches
     from sketchstream.files import write_durably
@@ -60,7 +69,8 @@ def command(
         "max_per_slot": max_per_slot,
         "fraction_bits": fraction_bits,
     }
-    spec: Any = description.spec_of(kind, {name: value for name, value in beside.items() if value is not None})
+    beside = {name: value for name, value in beside.items() if value is not None}
+    spec: Any = _described_in(table, description, beside) if table is not None else description.spec_of(kind, beside)
     sketches.require_free(output)
     key = sketches.load_key(key_file)
     # Drawing is about two thirds of the time, the rest goes into checksum and disk.
@@ -80,3 +90,17 @@ def command(
         },
         form,
     )
+
+
+def _described_in(table: Path, description: Description, beside: Mapping[str, Any]) -> Any:
+    """The spec of a file; options that say the same are refused."""
+    from sketchstream.errors import ConfigError
+
+    said = [*beside, *description.given()]
+    context = click.get_current_context()
+    if context.get_parameter_source("kind") is click.core.ParameterSource.COMMANDLINE:
+        said.append("kind")
+    for name in said:
+        msg = f"--{name.replace('_', '-')} is said by the file of --table: leave it out"
+        raise ConfigError(msg)
+    return spec_of_table(table, description.item_type)
