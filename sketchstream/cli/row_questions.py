@@ -91,18 +91,17 @@ class RowQuestions:
             names: what `names` gave, or the like.
         """
         from sketchstream.cli import sketches
+        from sketchstream.query.estimates import row_question, rows_named
 
         first = windows[0]
         self._require_rows(first)
         given: dict[str, Any] = dict(names)
         listed = given.get("users")
-        if self.distance:
-            given["distance"] = [(_row(u, listed), _row(v, listed)) for u, v in self.distance]
-        elif self.nearest:
-            given |= {"nearest": [_row(u, listed) for u in self.nearest], "count": self.count}
-        else:
+        if self.drift:
             later = [*windows[1:], *(sketches.read_published(path, "estimate") for path in self.later)]
-            given |= {"drift": [_row(u, listed) for u in self.drift], "later": later}
+            given |= {"drift": rows_named(self.drift, listed), "later": later}
+        else:
+            given |= row_question(listed, self.distance, self.nearest, self.count)
         return first.estimate(method=method, **given)
 
     def write(self, answers: Any) -> None:
@@ -123,14 +122,9 @@ class RowQuestions:
 
     def _require_rows(self, published: Published) -> None:
         """Refuse a kind without rows."""
-        from sketchstream.errors import EstimateError
+        from sketchstream.query.estimates import require_rows
 
-        if "row" not in published.kind.carries:
-            msg = (
-                f"kind {published.kind.name!r} has no rows: --distance, --nearest, --drift and --rows-file are for "
-                "kind 'projection'"
-            )
-            raise EstimateError(msg)
+        require_rows(published, "--distance, --nearest, --drift and --rows-file")
 
 
 def row_questions(function: F) -> F:
@@ -162,11 +156,3 @@ _OPTIONS = (
                  help="With --rows-file: what its lines are."),
     click.option("--matrix", type=options.FILE, help="Kind projection: also write all distances to an Arrow file."),
 )  # fmt: skip
-
-
-def _row(text: str, listed: Sequence[Any] | None) -> Any:
-    """A row as its domain names it: an integer where rows are integers, or ids."""
-    whole = listed is None or isinstance(listed[0], int)
-    if whole and text.isdecimal():
-        return int(text)
-    return text.encode() if listed and isinstance(listed[0], bytes) else text

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +120,51 @@ class Selection:
             msg = f"{self.prefix}sum must be LOW:HIGH, such as 0:100, found {text!r:.40}"
             raise ConfigError(msg)
         return int(low) if low else None, int(high) if high else None
+
+
+def require_rows(published: Published, options: str) -> None:
+    """Refuse a kind without rows.
+
+    Args:
+        published: what is asked.
+        options: names of what was asked for, for the error.
+
+    Raises:
+        EstimateError: the kind has none.
+    """
+    if "row" not in published.kind.carries:
+        msg = f"kind {published.kind.name!r} has no rows: {options} are for kind 'projection'"
+        raise EstimateError(msg)
+
+
+def row_question(
+    listed: Sequence[Any] | None, distance: Iterable[tuple[str, str]], nearest: Sequence[str], count: int | None
+) -> dict[str, Any]:
+    """A question about rows as arguments of `estimate`.
+
+    Args:
+        listed: the rows of a listed domain; None: rows are ids.
+        distance: pairs of rows.
+        nearest: rows whose nearest rows are asked for, unless there are pairs.
+        count: how many each.
+    """
+    pairs = list(distance)
+    if pairs:
+        firsts, seconds = (rows_named([pair[at] for pair in pairs], listed) for at in (0, 1))
+        return {"distance": list(zip(firsts, seconds, strict=True))}
+    return {"nearest": rows_named(nearest, listed), "count": count}
+
+
+def rows_named(texts: Iterable[str], listed: Sequence[Any] | None) -> list[Any]:
+    """Rows as their domain names them: integers where rows are integers, or ids.
+
+    Args:
+        texts: as they were typed.
+        listed: the rows of a listed domain; None: rows are ids.
+    """
+    whole = listed is None or isinstance(listed[0], int)
+    binary = bool(listed) and isinstance((listed or [b""])[0], bytes)
+    return [int(one) if whole and one.isdecimal() else one.encode() if binary else one for one in texts]
 
 
 @dataclass(frozen=True)

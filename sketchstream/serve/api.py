@@ -125,19 +125,35 @@ class Api:
             if request.query_params:
                 msg = "put all parameters into the form, and none into the query string"
                 raise ConfigError(msg)
-            given, items, sums = form
+            given, many = form
         else:
             given = _parameters(request, "from", "to", "method", "top", "format", *_MANY)
-            if "item" in given:
-                msg = "items belong into a POST form, where no log has them: send them as `item`, with from and to"
+            private = [name for name in _PRIVATE if name in given]
+            if private:
+                msg = f"send {private[0]} in a POST form, with from and to, where no log on the way has it"
                 raise ConfigError(msg)
-            items, sums = (), tuple(request.query_params.getlist("sum"))
+            many = {"sum": tuple(request.query_params.getlist("sum"))}
         top = _whole(given, "top", 0, 1, 100_000) if "top" in given else None
         method = given.get("method", "")
         if not method.replace("_", "").replace("-", "").isalnum() and method:
             msg = "method must be a name, such as auto"
             raise ConfigError(msg)
-        question = Question("" if method == "auto" else method, items=items, top=top, sums=sums)
+        rows, others = many.get("row", ()), many.get("other", ())
+        if len(rows) != len(others):
+            msg = f"row and other come in pairs, found {len(rows)} of row and {len(others)} of other"
+            raise ConfigError(msg)
+        question = Question(
+            "" if method == "auto" else method,
+            items=many.get("item", ()),
+            top=top,
+            sums=many.get("sum", ()),
+            distance=tuple(zip(rows, others, strict=True)),
+            nearest=many.get("nearest", ()),
+            count=_whole(given, "count", 0, 1, 10_000) if "count" in given else None,
+        )
+        if question.count is not None and not question.nearest:
+            msg = "count belongs to nearest: leave it out"
+            raise ConfigError(msg)
         return await self._answer(request, given, question, "estimate")
 
     async def _answer(self, request: Request, given: Mapping[str, str], question: Question, kind: str) -> Response:
@@ -238,6 +254,21 @@ class Api:
         _parameters(request)
         return _respond(request, self._service.status(request.state.allowed))
 
+    async def metrics(self, request: Request) -> Response:
+        """The numbers of `status` for Prometheus."""
+        from sketchstream.serve.metrics import CONTENT_TYPE, exposition
+
+        _parameters(request)
+        text = exposition(self._service, request.state.allowed)
+        return Response(text, 200, {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE})
+
+    async def openapi(self, request: Request) -> Response:
+        """The OpenAPI document."""
+        from sketchstream.serve.openapi import document
+
+        _parameters(request)
+        return _respond(request, document())
+
     async def healthz(self, request: Request) -> Response:
         """Whether the process answers."""
         del request
@@ -253,7 +284,9 @@ class Api:
         return self._service.require(request.path_params["name"], request.state.allowed)
 
 
-_MANY: Final = ("item", "sum")
+_PRIVATE: Final = ("item", "row", "other", "nearest")
+"""Parameters that name items or rows: they come in forms only."""
+_MANY: Final = (*_PRIVATE, "sum")
 """Parameters that may be given several times."""
 
 
@@ -272,6 +305,8 @@ def routes(service: Service) -> list[BaseRoute]:
         Route("/v1/ledger", api.ledger),
         Route("/v1/incidents", api.incidents),
         Route("/v1/status", api.status),
+        Route("/metrics", api.metrics),
+        Route("/openapi.json", api.openapi),
         Route("/healthz", api.healthz),
         Route("/readyz", api.readyz),
     ]
@@ -303,8 +338,8 @@ def _checked(pairs: Iterable[tuple[str, str]], known: Sequence[str]) -> dict[str
     return out
 
 
-async def _form(request: Request) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
-    """Parameters, items and sums of a form.
+async def _form(request: Request) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Parameters of a form, and those that may be given several times.
 
     Raises:
         ConfigError: it is no form.
@@ -324,9 +359,8 @@ async def _form(request: Request) -> tuple[dict[str, str], tuple[str, ...], tupl
     except ValueError:
         msg = "the form cannot be read: names and values must be percent-encoded UTF-8, at most 10,000 of them"
         raise ConfigError(msg) from None
-    given = _checked(pairs, ("from", "to", "method", "top", "format", *_MANY))
-    items, sums = (tuple(value for name, value in pairs if name == wanted) for wanted in _MANY)
-    return given, items, sums
+    given = _checked(pairs, ("from", "to", "method", "top", "count", "format", *_MANY))
+    return given, {wanted: tuple(value for name, value in pairs if name == wanted) for wanted in _MANY}
 
 
 def _range(given: Mapping[str, str], since: str = "from", until: str = "to") -> tuple[int | None, int | None]:

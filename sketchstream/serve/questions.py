@@ -15,7 +15,15 @@ import orjson
 
 from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.query.answers import ESTIMATE, Answer
-from sketchstream.query.estimates import EstimateAnswer, Selection, as_json, estimate, known_names
+from sketchstream.query.estimates import (
+    EstimateAnswer,
+    Selection,
+    as_json,
+    estimate,
+    known_names,
+    require_rows,
+    row_question,
+)
 from sketchstream.serve.store import Computed
 
 if TYPE_CHECKING:
@@ -45,6 +53,9 @@ class Question:
         items: estimates: items whose numbers are asked for.
         top: estimates: how many of the largest.
         sums: estimates: ranges of the domain, "LOW:HIGH".
+        distance: estimates of rows: pairs of rows.
+        nearest: estimates of rows: rows whose nearest rows are asked for.
+        count: how many each.
     """
 
     method: str = ""
@@ -53,6 +64,9 @@ class Question:
     items: tuple[str, ...] = ()
     top: int | None = None
     sums: tuple[str, ...] = ()
+    distance: tuple[tuple[str, str], ...] = ()
+    nearest: tuple[str, ...] = ()
+    count: int | None = None
 
     @property
     def text(self) -> str:
@@ -63,8 +77,8 @@ class Question:
 
     @property
     def names_items(self) -> bool:
-        """Whether it holds items: then neither it nor its answer is written anywhere."""
-        return bool(self.items)
+        """Whether it holds items or rows: then neither it nor its answer is written anywhere."""
+        return bool(self.items or self.distance or self.nearest)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -74,8 +88,9 @@ class Question:
     def from_dict(cls, data: Mapping[str, Any]) -> Question:
         """The question that `to_dict` described."""
         given: dict[str, Any] = dict(data)
-        for name in ("items", "sums"):
+        for name in ("items", "sums", "nearest"):
             given[name] = tuple(given[name])
+        given["distance"] = tuple((first, second) for first, second in given["distance"])
         return cls(**given)
 
 
@@ -98,7 +113,7 @@ def compute(windows: PublishedWindows, window: SealedWindow, question: Question)
 
 def _profile(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
     """The profile of a window."""
-    if question.items or question.top is not None or question.sums:
+    if question.names_items or question.top is not None or question.sums:
         msg = "a sketch of kind 'profile' has no counts of single items: ask for its profile, without item, top and sum"
         raise EstimateError(msg)
 
@@ -125,6 +140,9 @@ def _estimate(windows: PublishedWindows, window: SealedWindow, question: Questio
         raise ConfigError(msg)
     published = windows.result(window)
     names = known_names(windows.config.plan(window.sketch), published)
+    if question.distance or question.nearest:
+        require_rows(published, "row, other and nearest")
+        names |= row_question(names.get("users"), question.distance, question.nearest, question.count)
     answers = estimate(published, question.method or "auto", names)
     chosen = Selection(question.items, question.top, question.sums, prefix="")
     rows = chosen.rows(answers, published.kind.name) if chosen else None

@@ -258,8 +258,7 @@ class Service:
         if longer:
             width = self.config.plan(longer[0]).window
             return f"{text}. Sketch {longer[0]} has windows of {width} in that range."
-        days = max(1, round((until - since) / 86_400_000))
-        wanted = f"{days}d" if days < 28 else f"{max(1, round(days / 30.44))}mo"
+        wanted = _length(until - since)
         return f'{text}. For one answer over such a range add a sketch with window = "{wanted}" to the configuration.'
 
     def ready(self, stored: StoredWindow, question: Question) -> WindowAnswer | None:
@@ -455,6 +454,14 @@ class Service:
         if newest is None or settled is None:
             return None
         return max(0.0, (newest - settled[1]) / 1000)
+
+
+def _length(milliseconds: int) -> str:
+    """About so long, as a window of a configuration."""
+    for unit, size in (("mo", 2_629_800_000), ("d", 86_400_000), ("h", 3_600_000)):
+        if milliseconds >= 0.9 * size:
+            return f"{max(1, round(milliseconds / size))}{unit}"
+    return f"{max(1, round(milliseconds / 60_000))}m"
 
 
 def _read_cursor(text: str) -> Span:

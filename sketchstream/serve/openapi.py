@@ -1,0 +1,379 @@
+"""The OpenAPI document of the HTTP API.
+
+In: nothing. Out: the document as plain data, with an example for each path. Touches: nothing. A test sends generated
+requests to a running service and holds the answers to this document.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from sketchstream.serve.problems import PROBLEM
+from sketchstream.serve.questions import METHODS, NORMS
+from sketchstream.serve.service import LIMIT, VERSION
+
+Schema = dict[str, Any]
+
+TIME: Final[Schema] = {"type": "string", "format": "date-time", "example": "2013-01-01T05:00:00Z"}
+END: Final[Schema] = {"type": ["number", "null"]}
+TEXT: Final[Schema] = {"type": "string"}
+WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
+ANSWERS: Final = ("ready", "pending", "on_request", "none", "incident")
+
+
+def _object(required: dict[str, Schema], more: dict[str, Schema] | None = None, *, closed: bool = True) -> Schema:
+    """An object with these fields; closed: and no others."""
+    return {
+        "type": "object",
+        "properties": required | (more or {}),
+        "required": list(required),
+        "additionalProperties": not closed,
+    }
+
+
+def _list(of: Schema) -> Schema:
+    return {"type": "array", "items": of}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+ENDS: Final[dict[str, Schema]] = {"value": END, "low": END, "high": END}
+POINT: Final[dict[str, Schema]] = {
+    "window_start": TIME,
+    "window_end": TIME,
+    "complete": {"type": "boolean"},
+    "answer": {"enum": list(ANSWERS)},
+    **ENDS,
+}
+FACTS: Final[dict[str, Schema]] = {
+    "sketch": TEXT,
+    "window_start": TIME,
+    "window_end": TIME,
+    "complete": {"type": "boolean"},
+}
+SCHEMAS: Final[dict[str, Schema]] = {
+    "Problem": _object({"type": TEXT, "title": TEXT, "status": WHOLE, "detail": TEXT}),
+    "Sketch": _object(
+        {
+            "name": TEXT,
+            "configured": {"type": "boolean"},
+            "counts": _object(dict.fromkeys(("windows", "settled", "pending", "incidents"), WHOLE)),
+            "first": {"type": ["string", "null"]},
+            "last": {"type": ["string", "null"]},
+            "published_through": {"type": ["string", "null"]},
+        },
+        dict.fromkeys(("kind", "unit", "window", "timezone", "summary"), TEXT)
+        | {"answer": {"enum": ["profile", "estimate"]}},
+    ),
+    "Sketches": _object({"sketches": _list(_ref("Sketch"))}),
+    "Window": _object({**FACTS, "status": TEXT, "answer": {"enum": list(ANSWERS)}}, {"failure": TEXT}, closed=False),
+    "Windows": _object({"sketch": TEXT, "windows": _list(_ref("Window")), "next": {"type": ["string", "null"]}}),
+    "Profile": _object(
+        {
+            **FACTS,
+            "method": TEXT,
+            "max_count": WHOLE,
+            "fractions": _list({"type": "number"}),
+            "counts": _list({"type": "number"}),
+            "distinct": _object(ENDS),
+            "at_least": {"type": "object", "additionalProperties": _object(ENDS)},
+            "guarantee": {"type": "object"},
+        },
+        closed=False,
+    ),
+    "Estimate": _object({**FACTS, "guarantee": {"type": "object"}}, closed=False),
+    "Series": _object(
+        {
+            "sketch": TEXT,
+            "metric": TEXT,
+            "level": {"type": "number"},
+            "pending": WHOLE,
+            "pending_seconds": END,
+            "points": _list(_object(POINT)),
+        }
+    ),
+    "Difference": _object(
+        {
+            "sketch": TEXT,
+            "metric": TEXT,
+            "level": {"type": "number"},
+            "difference": _object(ENDS),
+            "window": _object(POINT),
+            "against": _object(POINT),
+            "assumes": TEXT,
+        }
+    ),
+    "Ledger": {"type": "object"},
+    "Incidents": _object({"incidents": _list(_object({"sketch": TEXT, "window_start": TIME, "text": TEXT}))}),
+    "Status": _object(
+        {
+            "ready": {"type": "boolean"},
+            "unread": {"type": ["integer", "null"]},
+            "error": {"type": ["string", "null"]},
+            "pending": WHOLE,
+            "rate_per_second": END,
+            "pending_seconds": END,
+            "sketches": {"type": "object", "additionalProperties": _object({"behind_seconds": END})},
+        }
+    ),
+}
+EXAMPLE_ENDS: Final = {"value": 341.2, "low": 260.1, "high": 420.9}
+EXAMPLE_FACTS: Final = {
+    "sketch": "aircraft",
+    "window_start": "2013-01-01T05:00:00Z",
+    "window_end": "2013-02-01T05:00:00Z",
+    "complete": True,
+}
+EXAMPLE_POINT: Final = {**EXAMPLE_FACTS, **EXAMPLE_ENDS, "answer": "ready"}
+EXAMPLE_SKETCH: Final = {
+    "name": "aircraft",
+    "configured": True,
+    "kind": "profile",
+    "answer": "profile",
+    "unit": "item",
+    "window": "1mo",
+    "timezone": "America/New_York",
+    "summary": "The loss (epsilon) of one item is at most 1 against readers of what is published.",
+    "counts": {"windows": 12, "settled": 12, "pending": 0, "incidents": 0},
+    "first": "2013-01-01T05:00:00Z",
+    "last": "2014-01-01T05:00:00Z",
+    "published_through": "2014-01-01T05:00:00Z",
+}
+
+
+def _point(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in (EXAMPLE_POINT | fields).items() if name != "sketch"}
+
+
+EXAMPLES: Final[dict[str, Any]] = {
+    "Sketch": EXAMPLE_SKETCH,
+    "Sketches": {"sketches": [EXAMPLE_SKETCH]},
+    "Windows": {
+        "sketch": "aircraft",
+        "windows": [
+            {
+                **EXAMPLE_FACTS,
+                "partitions": {"published": 1, "of": 1, "missing": []},
+                "revision": 0,
+                "status": "complete",
+                "answer": "ready",
+            }
+        ],
+        "next": None,
+    },
+    "Profile": {
+        **EXAMPLE_FACTS,
+        "method": "likelihood",
+        "max_count": 2,
+        "fractions": [0.5, 0.3, 0.2],
+        "counts": [500.0, 300.0, 200.0],
+        "distinct": {"value": 500.0, "low": 460.0, "high": 540.0},
+        "at_least": {"1": {"value": 500.0, "low": 460.0, "high": 540.0}},
+        "guarantee": {"unit": "item"},
+    },
+    "Estimate": {
+        **EXAMPLE_FACTS,
+        "answers": [{"what": "N14228", "value": 12.0, "low": 8.5, "high": 15.5}],
+        "guarantee": {"unit": "event"},
+    },
+    "Series": {
+        "sketch": "aircraft",
+        "metric": "exactly.1",
+        "level": 0.95,
+        "pending": 0,
+        "pending_seconds": 0.0,
+        "points": [_point()],
+    },
+    "Difference": {
+        "sketch": "aircraft",
+        "metric": "distinct",
+        "level": 0.95,
+        "difference": {"value": 5.0, "low": -110.2, "high": 120.4},
+        "window": _point(),
+        "against": _point(window_start="2012-12-01T05:00:00Z", window_end="2013-01-01T05:00:00Z", value=336.2),
+        "assumes": "the noises of the two windows are independent",
+    },
+    "Ledger": {"keyed": True, "total": {"event": "1", "item": "12"}},
+    "Incidents": {
+        "incidents": [
+            {"sketch": "aircraft", "window_start": "2013-01-01T05:00:00Z", "text": "... was published twice ..."}
+        ]
+    },
+    "Status": {
+        "ready": True,
+        "unread": 0,
+        "error": None,
+        "pending": 0,
+        "rate_per_second": 2.5,
+        "pending_seconds": 0.0,
+        "sketches": {"aircraft": {"behind_seconds": 0.0}},
+    },
+    "Problem": {
+        "type": "about:blank",
+        "title": "Not found",
+        "status": 404,
+        "detail": "there is no such sketch; there are: aircraft",
+    },
+}
+
+
+def _query(name: str, schema: Schema, text: str, *, needed: bool = False, many: bool = False) -> dict[str, Any]:
+    """A query parameter."""
+    out: dict[str, Any] = {"name": name, "in": "query", "description": text, "required": needed, "schema": schema}
+    return out | ({"explode": True, "style": "form"} if many else {})
+
+
+FROM: Final = _query("from", TIME, "Windows that start at or after this time, RFC 3339 with an offset.")
+TO: Final = _query("to", TIME, "Windows that end at or before this time.")
+FORMAT: Final = _query("format", {"enum": ["json", "csv", "arrow"], "default": "json"}, "What to answer in.")
+METRIC: Final = _query(
+    "metric",
+    {"type": "string", "pattern": r"^[a-z][a-z_]{0,30}(\.[0-9]{1,8})?$", "default": "distinct", "example": "exactly.1"},
+    "A number of the answer: distinct, total, mean, entropy, at_least.K, exactly.K, quantile.Q, ...",
+)
+NAME: Final = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "description": "Name of the sketch.",
+    "schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_.-]{0,99}$", "example": "aircraft"},
+}
+TOP: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 100_000}
+METHOD: Final[Schema] = {"type": "string", "pattern": "^[a-z][a-z_-]{0,20}$", "example": "auto"}
+
+
+def _answer(name: str, *, table: bool = False) -> dict[str, Any]:
+    """What a path answers: one schema, and problems."""
+    content: dict[str, Any] = {"application/json": {"schema": _ref(name), "example": EXAMPLES[name]}}
+    if table:
+        content |= {
+            "text/csv": {"schema": {"type": "string"}},
+            "application/vnd.apache.arrow.stream": {"schema": {"type": "string", "format": "binary"}},
+        }
+    return {"description": "The answer.", "content": content, "headers": {"ETag": {"schema": TEXT}}}
+
+
+def _get(summary: str, answer: str, *parameters: dict[str, Any], named: bool = True, table: bool = False) -> Schema:
+    """One GET operation."""
+    given = [NAME, *parameters] if named else list(parameters)
+    if table:
+        given.append(FORMAT)
+    return {"summary": summary, "parameters": given, "responses": _responses(_answer(answer, table=table))}
+
+
+def _responses(answer: dict[str, Any]) -> dict[str, Any]:
+    problem = {
+        "description": "What was found, and what to do.",
+        "content": {PROBLEM: {"schema": _ref("Problem"), "example": EXAMPLES["Problem"]}},
+    }
+    return {"200": answer, "304": {"description": "The client has it already."}, "default": problem}
+
+
+def _plain(summary: str) -> dict[str, Any]:
+    text = {"description": "Lines of text.", "content": {"text/plain": {"schema": TEXT}}}
+    return {"get": {"summary": summary, "parameters": [], "responses": {"200": text, "503": text}, "security": []}}
+
+
+FORM: Final[Schema] = _object(
+    {},
+    {
+        "from": TIME,
+        "to": TIME,
+        "method": METHOD,
+        "top": TOP,
+        "count": {"type": "integer", "minimum": 1, "maximum": 10_000},
+        "format": {"enum": ["json", "csv", "arrow"]},
+    }
+    | {name: _list(TEXT) for name in ("item", "row", "other", "nearest", "sum")},
+)
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The document."""
+    one = "/v1/sketches/{name}"
+    span = (FROM, TO)
+    against = (
+        _query("against_from", TIME, "Start of the window to compare with.", needed=True),
+        _query("against_to", TIME, "End of the window to compare with.", needed=True),
+    )
+    needed = tuple(given | {"required": True} for given in span)
+    paths: dict[str, Any] = {
+        "/v1/sketches": {"get": _get("All sketches.", "Sketches", named=False)},
+        one: {"get": _get("One sketch.", "Sketch")},
+        f"{one}/windows": {
+            "get": _get(
+                "Windows with their completeness, a page at a time.",
+                "Windows",
+                *span,
+                _query("limit", {"type": "integer", "minimum": 1, "maximum": LIMIT, "default": 100}, "Of one page."),
+                _query("order", {"enum": ["desc", "asc"], "default": "desc"}, "desc: the newest first."),
+                _query(
+                    "cursor",
+                    {"type": "string", "pattern": "^-?[0-9]{1,16}_-?[0-9]{1,16}$"},
+                    "What the page before gave as `next`.",
+                ),
+                table=True,
+            )
+        },
+        f"{one}/profile": {
+            "get": _get(
+                "The profile of one window: what `sketchstream profile -c --format json` prints.",
+                "Profile",
+                *span,
+                _query("method", {"enum": list(METHODS)}, "Estimator."),
+                _query("max_count", {"type": "integer", "minimum": 0, "maximum": 10_000_000}, "Largest count."),
+                _query("norm", {"enum": list(NORMS)}, "With method=circulant: norm of the correction."),
+                table=True,
+            )
+        },
+        f"{one}/estimate": {
+            "get": _get(
+                "The estimates of one window: what `sketchstream estimate -c --format json` prints.",
+                "Estimate",
+                *span,
+                _query("method", METHOD, "Estimator, of those that the kind has."),
+                _query("top", TOP, "The largest counts."),
+                _query("sum", _list({"type": "string", "pattern": "^[0-9]*:[0-9]*$"}), "LOW:HIGH.", many=True),
+                table=True,
+            ),
+            "post": {
+                "summary": "The same, for items and rows: they come in the form, where no log on the way has them.",
+                "parameters": [NAME],
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/x-www-form-urlencoded": {"schema": FORM, "example": {"item": ["N14228"]}}},
+                },
+                "responses": _responses(_answer("Estimate", table=True)),
+            },
+        },
+        f"{one}/series": {
+            "get": _get("A number by window, as far as it is computed.", "Series", *span, METRIC, table=True)
+        },
+        f"{one}/difference": {
+            "get": _get("A number of one window minus that of another.", "Difference", *needed, *against, METRIC)
+        },
+        "/v1/ledger": {"get": _get("What an event, or an item, can have lost so far.", "Ledger", named=False)},
+        "/v1/incidents": {"get": _get("Publications of which nothing is shown.", "Incidents", named=False, table=True)},
+        "/v1/status": {"get": _get("What is unread, and still to be reconstructed.", "Status", named=False)},
+        "/healthz": _plain("Whether the process answers."),
+        "/readyz": _plain("Whether everything published is stored."),
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "sketchstream",
+            "version": VERSION,
+            "summary": "Private statistics with intervals, from published sketches.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": SCHEMAS,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }

@@ -1,0 +1,202 @@
+"""The store: incidents, restarts, lost databases, retention, guarantees that follow what is published."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from helpers.serving import HOUR, MINUTE, TEXT, publish, serving, write
+from helpers.streams import EPOCH
+from helpers.workers import close_windows, send
+from sketchstream.config.loader import Config
+from sketchstream.errors import StoreError
+from sketchstream.published import read
+from sketchstream.serve.feed import Batch
+from sketchstream.serve.store import Store
+from sketchstream.stream.interfaces import Deleted, SealedEntry
+from sketchstream.stream.windows import iso
+
+
+def params(number):
+    return {"from": iso(EPOCH + number * MINUTE), "to": iso(EPOCH + (number + 1) * MINUTE)}
+
+
+def bodies(path):
+    with sqlite3.connect(path) as connection:
+        return connection.execute("SELECT sketch, start, partition, digest FROM bodies ORDER BY 1, 2, 3, 4").fetchall()
+
+
+def test_two_publications_of_one_window_are_one_incident(tmp_path):
+    publish(tmp_path / "sealed", minutes=3, partitions=1)
+    publish(tmp_path / "other", minutes=3, partitions=1)
+    with serving(tmp_path) as (service, client):
+        assert client.get("/v1/sketches/minutes/profile", params=params(1)).status_code == 200
+        file = sorted((tmp_path / "other" / "minutes" / "r0").glob("*/p00000.sealed"))[1].relative_to(
+            tmp_path / "other"
+        )
+        shutil.copy(tmp_path / "other" / file, tmp_path / "sealed" / file)
+        service.follower.step()
+        found = client.get("/v1/sketches/minutes/profile", params=params(1))
+        assert found.status_code == 409
+        assert "published twice" in found.json()["detail"]
+        listed = client.get("/v1/incidents").json()["incidents"]
+        assert [(one["sketch"], one["window_start"]) for one in listed] == [("minutes", iso(EPOCH + MINUTE))]
+        windows = client.get("/v1/sketches/minutes/windows", params={"order": "asc"}).json()["windows"]
+        assert [one["answer"] for one in windows[:3]].count("incident") == 1
+        assert windows[1]["complete"] is False
+        series = client.get("/v1/sketches/minutes/series").json()["points"]
+        assert series[1]["value"] is None
+        assert client.get("/v1/sketches/minutes/profile", params=params(0)).status_code == 200
+        # it stays one, whatever comes later
+        shutil.copy(tmp_path / "other" / file, tmp_path / "sealed" / file)
+        service.follower.step()
+        assert len(client.get("/v1/incidents").json()["incidents"]) == 1
+    with serving(tmp_path) as (_, client):
+        assert client.get("/v1/sketches/minutes/profile", params=params(1)).status_code == 409
+
+
+def test_two_publications_of_one_noise_are_an_incident_in_both_places(tmp_path):
+    driver = publish(tmp_path / "sealed", minutes=3, partitions=1)
+    first = next(one for one in driver.publisher.log if one.sketch == "minutes")
+    part = read(first.body)
+    later = (EPOCH + HOUR, EPOCH + HOUR + MINUTE)
+    copied = replace(part, origin=replace(part.origin, window=later), seal_id=bytes(16))
+    with serving(tmp_path) as (service, client):
+        assert client.get("/v1/sketches/minutes/profile", params=params(0)).status_code == 200
+        service.store.take(Batch([SealedEntry("minutes", 0, later, 0, copied.seal_id, copied.to_bytes())]))
+        service.follower.step()
+        for start in (EPOCH, EPOCH + HOUR):
+            given = {"from": iso(start), "to": iso(start + MINUTE)}
+            found = client.get("/v1/sketches/minutes/profile", params=given)
+            assert found.status_code == 409
+            assert "share their noise" in found.json()["detail"]
+        assert client.get("/v1/sketches/minutes/profile", params=params(1)).status_code == 200
+
+
+def test_an_unreadable_file_hides_its_window_and_no_other(tmp_path):
+    publish(tmp_path / "sealed", minutes=3, partitions=2)
+    file = sorted((tmp_path / "sealed" / "minutes" / "r0").glob("*/p00001.sealed"))[0]
+    file.write_bytes(file.read_bytes()[:-3])
+    with serving(tmp_path) as (_, client):
+        assert client.get("/v1/sketches/minutes/profile", params=params(0)).status_code == 409
+        assert client.get("/v1/sketches/minutes/profile", params=params(1)).status_code == 200
+        assert len(client.get("/v1/incidents").json()["incidents"]) == 1
+
+
+def test_a_restart_reads_on_and_computes_nothing_again(tmp_path):
+    publish(tmp_path / "sealed", minutes=3, partitions=2)
+    with serving(tmp_path) as (service, client):
+        first = client.get("/v1/sketches/minutes/profile", params=params(0)).content
+    with serving(tmp_path) as (service, client):
+        assert service.follower.stored == 0
+        assert client.get("/v1/sketches/minutes/profile", params=params(0)).content == first
+        assert service.store.window("minutes", (EPOCH, EPOCH + MINUTE)).todo == 0
+
+
+def test_a_lost_database_is_filled_again(tmp_path):
+    publish(tmp_path / "sealed", minutes=3, partitions=2)
+    with serving(tmp_path) as (_, client):
+        first = client.get("/v1/sketches/minutes/profile", params=params(0)).content
+        lists = client.get("/v1/sketches/minutes/windows").json()["windows"]
+    before = bodies(tmp_path / "serve.sqlite")
+    for path in tmp_path.glob("serve.sqlite*"):
+        path.unlink()
+    with serving(tmp_path) as (_, client):
+        assert client.get("/v1/sketches/minutes/profile", params=params(0)).content == first
+        again = client.get("/v1/sketches/minutes/windows").json()["windows"]
+        strip = [{name: value for name, value in one.items() if name != "answer"} for one in lists]
+        assert [{name: value for name, value in one.items() if name != "answer"} for one in again] == strip
+    assert bodies(tmp_path / "serve.sqlite") == before
+
+
+def test_a_window_is_complete_when_all_partitions_have_passed_it(tmp_path):
+    driver = publish(tmp_path / "all", minutes=3, partitions=2)
+    mine = [one for one in driver.publisher.log if one.partition == 0]
+    frontiers = list(driver.publisher.frontiers().values())
+    config = Config.parse(TEXT)
+    store = Store(tmp_path / "serve.sqlite", config, "test")
+    store.take(Batch(mine, [one for one in frontiers if one.partition == 0]))
+    while store.refresh():
+        pass
+    found = store.windows("minutes", limit=1)[0]
+    assert (found.state, found.fields["complete"], found.todo) == ("missing", False, 0)
+    store.take(Batch([one for one in driver.publisher.log if one.partition == 1], frontiers))
+    while store.refresh():
+        pass
+    found = store.windows("minutes", limit=1)[0]
+    assert (found.state, found.fields["complete"]) == ("settled", True)
+    assert found.todo > 0
+    store.close()
+
+
+def test_what_was_deleted_before_it_was_read_is_missing(tmp_path):
+    driver = publish(tmp_path / "all", minutes=3, partitions=2)
+    entries = [one for one in driver.publisher.log if one.partition == 0 or one.window[0] > EPOCH]
+    store = Store(tmp_path / "serve.sqlite", Config.parse(TEXT), "test")
+    deleted = Deleted("minutes", 1, EPOCH + MINUTE)
+    store.take(Batch(entries, list(driver.publisher.frontiers().values()), deleted=[deleted]))
+    while store.refresh():
+        pass
+    first, second = store.windows("minutes", limit=2)
+    assert first.fields["partitions"]["missing"] == [1]
+    assert first.fields["deleted"] is True
+    assert second.fields["complete"] is True
+    store.close()
+
+
+def test_old_windows_are_dropped_and_stay_away(tmp_path):
+    driver = publish(tmp_path / "sealed", minutes=6, partitions=1)
+    with serving(tmp_path, processes=0, retention_ms=2 * HOUR - 3 * MINUTE) as (service, _):
+        starts = [one.window[0] for one in service.store.windows("minutes")]
+        newest = max(starts)
+        assert starts
+        assert min(starts) >= newest - (2 * HOUR - 3 * MINUTE) - MINUTE
+        kept = bodies(tmp_path / "serve.sqlite")
+        service.store.take(Batch(driver.publisher.log))
+        assert bodies(tmp_path / "serve.sqlite") == kept
+    with serving(tmp_path, processes=0) as (service, _):
+        assert [one.window[0] for one in service.store.windows("minutes")] == starts
+
+
+def test_another_topic_is_refused(tmp_path):
+    Store(tmp_path / "serve.sqlite", Config.parse(TEXT), "topic a").close()
+    with pytest.raises(StoreError, match="filled again"):
+        Store(tmp_path / "serve.sqlite", Config.parse(TEXT), "topic b")
+
+
+def test_a_guarantee_follows_what_else_is_published(tmp_path):
+    publish(tmp_path / "sealed", minutes=3, partitions=1)
+    with serving(tmp_path) as (service, client):
+        first = client.get("/v1/sketches/minutes/profile", params=params(0))
+        etag = first.headers["etag"]
+        # a reset counts the hour again: the first minute is part of it
+        again = publish(tmp_path / "again", minutes=3, partitions=1)
+        entry = next(one for one in again.publisher.log if one.sketch == "hours")
+        part = read(entry.body)
+        renewed = replace(part, origin=replace(part.origin, revision=1))
+        service.store.take(Batch([replace(entry, revision=1, body=renewed.to_bytes())]))
+        service.follower.step()
+        now = client.get("/v1/sketches/minutes/profile", params=params(0), headers={"If-None-Match": etag})
+        assert now.status_code == 200
+        assert now.json()["guarantee"] != first.json()["guarantee"]
+        assert now.json()["distinct"] == first.json()["distinct"]
+
+
+def test_windows_that_come_while_it_runs_are_answered(tmp_path):
+    driver = publish(tmp_path / "sealed", minutes=2, partitions=1)
+    with serving(tmp_path) as (service, client):
+        before = len(service.store.windows("minutes"))
+        for minute in range(3):
+            send(driver, 5, EPOCH + 3 * HOUR + minute * MINUTE)
+        driver.run()
+        close_windows(driver, EPOCH + 4 * HOUR)
+        driver.run()
+        driver.snapshot()
+        write(driver, tmp_path / "sealed")
+        service.follower.step()
+        assert len(service.store.windows("minutes")) > before
+        given = {"from": iso(EPOCH + 3 * HOUR), "to": iso(EPOCH + 3 * HOUR + MINUTE)}
+        assert client.get("/v1/sketches/minutes/profile", params=given).json()["complete"] is True
