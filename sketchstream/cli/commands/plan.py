@@ -25,6 +25,7 @@ SMALLEST: Final = 1024
 OF_KINDS: Final = {
     "gaussian": "sketchstream.cli.commands.calibrate",
     "projection": "sketchstream.cli.commands.plan_projection",
+    "workload": "sketchstream.cli.commands.plan_workload",
 }
 """Kinds with options of their own, and the modules whose `command` answers."""
 
@@ -106,7 +107,8 @@ def command(
     deviation). Nothing is drawn and no data are read.
 
     With --kind gaussian: the noise for an epsilon and a delta, as `sketchstream calibrate` finds it. With --kind
-    projection: the best number of columns, and whether to project at all.
+    projection: the best number of columns, and whether to project at all. With --kind workload: the errors of every
+    set of queries, with every mechanism.
 
     \b
     Examples:
@@ -114,6 +116,7 @@ def command(
       sketchstream plan --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
       sketchstream plan --kind gaussian --epsilon 1 --delta 1e-6 --sensitivity 2
       sketchstream plan --kind projection --rows 105 --features 441 --epsilon 1 --delta 1e-6 --squared-distance 1e6
+      sketchstream plan --kind workload --workload prefix:512 --epsilon 1 --delta 1e-6
     """
     from sketchstream.config.schema import StoreTable
     from sketchstream.kinds.profile import planner

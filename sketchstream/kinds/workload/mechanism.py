@@ -155,6 +155,47 @@ def choose(
     Raises:
         SpecError: a mechanism that does not exist, or does not apply.
     """
+    tried = candidates(
+        workload,
+        mechanism,
+        epsilon,
+        delta,
+        weight=weight,
+        objective=objective,
+        row_weights=row_weights,
+        tolerance=tolerance,
+    )
+    best = min(tried, key=lambda one: one.error)
+    first = tried[0]
+    return first if first.mechanism == "gaussian" and first.error <= TIE * best.error else best
+
+
+def candidates(
+    workload: Workload,
+    mechanism: Mechanism,
+    epsilon: Fraction,
+    delta: Fraction,
+    *,
+    weight: int = 1,
+    objective: str = "total",
+    row_weights: Floats | None = None,
+    tolerance: float = TOLERANCE,
+) -> list[Candidate]:
+    """Every mechanism and strategy that may be the best, with its predicted error.
+
+    Args:
+        workload: the queries.
+        mechanism: which, or "auto".
+        epsilon: privacy of a layer.
+        delta: privacy of a layer.
+        weight: the unit's weight, W.
+        objective: "total" or "max".
+        row_weights: (d,) importance of each query.
+        tolerance: of the optimiser.
+
+    Raises:
+        SpecError: a mechanism that does not exist, or does not apply.
+    """
     if mechanism not in MECHANISMS:
         msg = f"mechanism must be one of {', '.join(MECHANISMS)}, found {mechanism!r:.40}"
         raise SpecError(msg)
@@ -165,11 +206,11 @@ def choose(
         reduced = reduce(workload)
         shape = paper_shape(reduced) if mechanism == "paper" else plain_shape(reduced)
         made = from_shape(workload, shape)
-        return Candidate(mechanism, made, _gaussian_error(shape.upper, epsilon, delta, weight))
-    candidates: list[Candidate] = []
+        return [Candidate(mechanism, made, _gaussian_error(shape.upper, epsilon, delta, weight))]
+    tried: list[Candidate] = []
     if mechanism == "laplace":
         rank = reduce(workload).rank
-        candidates += laplace_candidates(workload, rank, epsilon, weight, objective, row_weights)
+        tried += laplace_candidates(workload, rank, epsilon, weight, objective, row_weights)
     if mechanism in ("auto", "gaussian", "l2ball"):
         shape = optimise(workload, objective=objective, row_weights=row_weights, tolerance=tolerance)
         rank = shape.reduced.rank
@@ -179,18 +220,16 @@ def choose(
         made = from_shape(workload, shape, objective=objective, row_weights=row_weights)
         if mechanism != "l2ball" and delta > 0:
             error = _gaussian_error(shape.upper, epsilon, delta, weight)
-            candidates.insert(0, Candidate("gaussian", made, error))
+            tried.insert(0, Candidate("gaussian", made, error))
         if mechanism == "auto":
-            candidates += laplace_candidates(workload, rank, epsilon, weight, objective, row_weights)
+            tried += laplace_candidates(workload, rank, epsilon, weight, objective, row_weights)
         if mechanism != "gaussian" and rank <= BALL_RANK:
             error = (rank + 1) * shape.upper * weight * weight / float(epsilon) ** 2
-            candidates.append(Candidate("l2ball", made, error))
-    if not candidates:
+            tried.append(Candidate("l2ball", made, error))
+    if not tried:
         msg = f"Laplace noise needs a workload of at most {MAX_RANK} cells, found {workload.size}; use 'gaussian'"
         raise SpecError(msg)
-    best = min(candidates, key=lambda one: one.error)
-    first = candidates[0]
-    return first if first.mechanism == "gaussian" and first.error <= TIE * best.error else best
+    return tried
 
 
 def laplace_candidates(

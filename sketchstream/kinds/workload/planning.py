@@ -7,6 +7,7 @@ Source: docs/theory/workload.md, sections 6 and 8.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,9 @@ import numpy as np
 
 from sketchstream.kinds.workload.answers import break_even
 from sketchstream.kinds.workload.factors import Floats
+from sketchstream.kinds.workload.mechanism import Mechanism, candidates
 from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.strategy import Strategy
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +58,105 @@ class Forecast:
         }
 
 
-def forecast(spec: WorkloadSpec, *, merged: int = 1) -> Forecast:
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A spec beside what else was tried, each with its forecast.
+
+    Args:
+        spec: the chosen one.
+        chosen: its forecast.
+        tried: (spec, forecast) of every candidate, the chosen one among them, best first.
+    """
+
+    spec: WorkloadSpec
+    chosen: Forecast
+    tried: tuple[tuple[WorkloadSpec, Forecast], ...]
+
+    def tables(self) -> list[dict[str, Any]]:
+        """The expected standard errors of each set of queries."""
+        cells = None if self.spec.universe is None else self.spec.universe.cells
+        out = []
+        for table in self.spec.workload.tables(cells):
+            part = self.chosen.stderr[table.offset : table.offset + table.count]
+            asked = " x ".join(
+                axis.column if axis.queries == "identity" else f"{axis.queries}:{axis.column}" for axis in table.axes
+            )
+            out.append(
+                {
+                    "queries": asked or "total",
+                    "answers": table.count,
+                    "rmse": math.sqrt(float(np.mean(part**2))),
+                    "smallest": float(part.min()),
+                    "largest": float(part.max()),
+                }
+            )
+        return out
+
+    def mechanisms(self) -> list[dict[str, Any]]:
+        """What was tried: mechanism, what the counters count, their number, errors."""
+        return [
+            {
+                "mechanism": spec.mechanism,
+                "strategy": spec.strategy.form,
+                "counters": found.counters,
+                "rmse": found.rmse,
+                "worst": found.worst,
+                "chosen": spec is self.spec,
+            }
+            for spec, found in self.tried
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "workload": {"cells": self.spec.workload.size, "queries": self.spec.workload.count},
+            "mechanism": self.spec.mechanism,
+            **self.chosen.to_dict(),
+            "certified_gap": self.gap,
+            "tables": self.tables(),
+            "tried": self.mechanisms(),
+        }
+
+    @property
+    def gap(self) -> float | None:
+        """Most by which the objective may exceed that of the best Gaussian noise; None for pure noise."""
+        strategy = self.spec.strategy
+        return strategy.upper / strategy.lower - 1 if not self.spec.pure and strategy.lower else None
+
+
+def plan(wanted: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts: int = 1) -> Plan:
+    """The chosen mechanism beside all others.
+
+    Args:
+        wanted: the spec with this mechanism and strategy; ("auto", None) gives the chosen one.
+        parts: number of published states that are added up, such as those of partitions.
+    """
+    spec = wanted("auto", None)
+    weights = None if spec.row_weights is None else np.array(spec.row_weights)
+    tried = candidates(
+        spec.workload,
+        "auto",
+        spec.epsilon,
+        spec.delta,
+        weight=spec.weight,
+        objective=spec.objective,
+        row_weights=weights,
+    )
+    ours = spec.mechanism, spec.strategy.form
+    others = [wanted(one.mechanism, one.strategy) for one in tried if (one.mechanism, one.strategy.form) != ours]
+    found = [(one, forecast(one, parts=parts)) for one in (spec, *others)]
+    return Plan(spec, found[0][1], tuple(sorted(found, key=lambda pair: pair[1].rmse)))
+
+
+def forecast(spec: WorkloadSpec, *, merged: int = 1, parts: int = 1) -> Forecast:
     """Expected errors of what `seal` publishes.
 
     Args:
         spec: of the sketch.
         merged: number of sketches that are merged before, each with its own layer.
+        parts: number of published states that are added up, such as those of partitions.
     """
-    laws = [spec.layer()] * merged + ([spec.fresh()] if spec.intrusion else [])
+    laws = ([spec.layer()] * merged + ([spec.fresh()] if spec.intrusion else [])) * parts
     variance = sum(law.variance for law in laws)
     stderr = np.sqrt(variance * spec.variances)
     unit = variance / spec.strategy.sensitivity2

@@ -16,6 +16,7 @@ from typing import Literal
 
 from sketchstream.errors import ConfigError, FormatError, SpecError
 from sketchstream.kinds.tables import Around, Number, SketchTable, Table
+from sketchstream.kinds.workload.mechanism import Mechanism
 from sketchstream.kinds.workload.queries import Workload, read_queries
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategy import Strategy
@@ -114,11 +115,27 @@ class WorkloadTable(SketchTable):
                 msg = "strategy needs mechanism beside it, as `sketchstream plan --kind workload` prints it"
                 raise ConfigError(msg)
             strategy = read_strategy(around.folder / self.strategy.expanduser(), workload)
+        return self.spec_with(workload, universe, self.mechanism, strategy)
+
+    def spec_with(
+        self, workload: Workload, universe: Universe | None, mechanism: Mechanism, strategy: Strategy | None
+    ) -> WorkloadSpec:
+        """The spec with a mechanism and a strategy.
+
+        Args:
+            workload: what is asked.
+            universe: the columns, if there are any.
+            mechanism: in place of the block's.
+            strategy: one for it; None: computed.
+
+        Raises:
+            SpecError: a sketch that cannot be.
+        """
         return WorkloadSpec(
             workload,
             self.epsilon,
             self.delta,
-            self.mechanism,
+            mechanism,
             unit=self.unit,
             max_weight=self.max_weight,
             max_total=self.max_total,

@@ -1,0 +1,202 @@
+"""`sketchstream plan --kind workload`: expected errors of every set of queries, and the strategy file of a sketch.
+
+In: queries and privacy, or a `[[sketch]]` of a configuration. Out: expected errors. Touches: with --write a strategy
+file; no data and no sketch are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from sketchstream.cli import options, show
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.workload.mechanism import Mechanism
+    from sketchstream.kinds.workload.planning import Plan
+    from sketchstream.kinds.workload.spec import WorkloadSpec
+    from sketchstream.kinds.workload.strategy import Strategy
+    from sketchstream.kinds.workload.table import WorkloadTable
+
+ERRORS: Final = ("queries", "answers", "rmse", "smallest", "largest")
+TRIED: Final = ("mechanism", "strategy", "counters", "rmse", "worst", "")
+
+
+@click.command(short_help="Say what errors each set of queries will have, with every mechanism.")
+@click.option("--workload", help='What is asked: "prefix:512", "ranges:64", "marginals:8:1,2", a .npy or .npz file.')
+@click.option("--epsilon", help='Privacy of the state: "1", "0.1", "1/2".')
+@click.option("--delta", default="0", show_default=True, help='Its delta, such as "1e-6"; 0: pure noise.')
+@click.option(
+    "--unit", type=click.Choice(["event", "item"]), default="event", show_default=True, help="Protected unit."
+)
+@click.option("--max-weight", type=click.IntRange(min=1), default=1, show_default=True, help="Largest absolute weight.")
+@click.option("--max-total", type=click.IntRange(min=1), help="Unit item, a promise: most of one item's weights.")
+@click.option("--n-bound", type=click.IntRange(min=1), help="Most individuals, if it is known.")
+@click.option(
+    "--objective",
+    type=click.Choice(["total", "max"]),
+    default="total",
+    show_default=True,
+    help="What is smallest: all squared errors, or the largest.",
+)
+@click.option("--epsilon-publish", help="Privacy of the publication.  [default: --epsilon]")
+@click.option("--delta-publish", help="Its delta.  [default: --delta]")
+@click.option("--intrusion/--no-intrusion", default=True, show_default=True, help="Fresh noise at the seal.")
+@click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are merged.")
+@options.config(required=False)
+@click.option("--sketch", help="With -c: name of the sketch.  [default: the only one of this kind]")
+@click.option("--write", is_flag=True, help="With -c: write the strategy file that all workers share.")
+@options.result_format()
+def command(
+    workload: str | None,
+    epsilon: str | None,
+    parts: int,
+    config_file: Path | None,
+    sketch: str | None,
+    write: bool,
+    form: show.Format,
+    **promise: Any,
+) -> None:
+    r"""Say what error every set of queries will have, and compare the mechanisms.
+
+    Errors are standard errors of what is published, fresh noise included. With -c the sketch is that of a
+    configuration, and --write computes its strategy once for all workers.
+
+    \b
+    Examples:
+      sketchstream plan --kind workload --workload prefix:512 --epsilon 1 --delta 1e-6
+      sketchstream plan --kind workload -c sketchstream.toml --sketch tables --write
+    """
+    from sketchstream.errors import ConfigError
+    from sketchstream.kinds.workload import planning
+
+    if (workload is None) == (config_file is None) or (workload is not None and epsilon is None):
+        msg = "give either --workload with --epsilon, or -c"
+        raise ConfigError(msg)
+    block, folder = None, Path()
+    if config_file is not None:
+        block, folder = _block(config_file, sketch)
+        wanted = _of_block(block, folder)
+    else:
+        if write or sketch:
+            msg = "--sketch and --write belong to -c"
+            raise ConfigError(msg)
+        wanted = _of_options(workload, epsilon, promise)
+    found = planning.plan(wanted, parts=parts)
+    if form == "json":
+        click.echo(show.as_json(found.to_dict()))
+    elif form == "csv":
+        rows = found.tables()
+        click.echo(show.as_csv(list(rows[0]), [list(row.values()) for row in rows]))
+    else:
+        _print(found, parts)
+    if write:
+        assert block is not None
+        _write(found.spec, block, folder)
+
+
+def _of_options(workload: Any, epsilon: Any, promise: Mapping[str, Any]) -> Callable[..., WorkloadSpec]:
+    """The spec of the options, with any mechanism."""
+    from sketchstream.kinds.workload import Workload, WorkloadSpec
+
+    asked = Workload.named(workload)
+    delta = promise["delta"]
+    rest = {name: value for name, value in promise.items() if name != "delta"}
+
+    def wanted(mechanism: Mechanism, strategy: Strategy | None) -> WorkloadSpec:
+        return WorkloadSpec(asked, epsilon, delta, mechanism, strategy=strategy, **rest)
+
+    return wanted
+
+
+def _of_block(block: WorkloadTable, folder: Path) -> Callable[..., WorkloadSpec]:
+    """The spec of a block, with any mechanism that it allows."""
+    asked, universe = block.asked(folder)
+
+    def wanted(mechanism: Mechanism, strategy: Strategy | None) -> WorkloadSpec:
+        return block.spec_with(asked, universe, mechanism if strategy is not None else block.mechanism, strategy)
+
+    return wanted
+
+
+def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
+    """The block of a configuration file that is meant, and the file's folder.
+
+    Raises:
+        ConfigError: no such block, or one with mistakes.
+    """
+    import tomllib
+
+    from sketchstream.errors import ConfigError
+    from sketchstream.kinds.tables import read_block
+
+    try:
+        blocks = tomllib.loads(config_file.read_text()).get("sketch", [])
+    except OSError as error:
+        msg = f"cannot read {config_file}: {error.strerror}"
+        raise ConfigError(msg) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        msg = f"{config_file} is not valid TOML: {error}"
+        raise ConfigError(msg) from None
+    ours = [one for one in blocks if isinstance(one, dict) and one.get("kind") == "workload"]
+    meant = [one for one in ours if name is None or one.get("name") == name]
+    if len(meant) != 1:
+        known = ", ".join(str(one.get("name")) for one in ours) or "none"
+        msg = f"--sketch must name one [[sketch]] of kind 'workload'; there are: {known:.200}"
+        raise ConfigError(msg)
+    try:
+        table: Any = read_block(meant[0])
+    except ValueError:
+        msg = f"the block has mistakes: `sketchstream validate -c {config_file}` tells them"
+        raise ConfigError(msg) from None
+    return table, config_file.resolve().parent
+
+
+def _write(spec: WorkloadSpec, block: WorkloadTable, folder: Path) -> None:
+    """The strategy file, and the keys that name it."""
+    from sketchstream.errors import ConfigError
+    from sketchstream.files import write_durably
+
+    name = block.strategy or Path(f"{block.name}.strategy")
+    path = folder / name.expanduser()
+    if path.exists():
+        msg = (
+            f"{path} exists: windows that were begun with it cannot go on with another one; remove it, or leave --write"
+        )
+        raise ConfigError(msg)
+    write_durably(path, spec.strategy.to_bytes())
+    click.echo(f'\nwrote {path}; give it to every worker, and set in [[sketch]] "{block.name}":')
+    click.echo(f'  mechanism = "{spec.mechanism}"\n  strategy = "{name}"')
+
+
+def _print(found: Plan, parts: int) -> None:
+    """Both tables, and what follows from them."""
+    spec = found.spec
+    click.echo(
+        f"{spec.workload.count:,} queries over {spec.workload.size:,} cells; {found.chosen.layers} layers of "
+        f"{spec.mechanism} noise in {found.chosen.counters:,} counters" + (f", {parts} partitions" if parts > 1 else "")
+    )
+    click.echo("\nexpected standard errors")
+    show.table(ERRORS, [[_short(row[name]) for name in ERRORS] for row in found.tables()])
+    click.echo("\nmechanisms")
+    rows = [
+        [*(_short(row[name]) for name in TRIED[:-1]), "chosen" if row["chosen"] else ""] for row in found.mechanisms()
+    ]
+    show.table(TRIED, rows)
+    click.echo()
+    if found.gap is not None:
+        what = "total" if spec.objective == "total" else "largest"
+        click.echo(f"The {what} squared error is at most {found.gap:.2%} above that of any unbiased Gaussian noise.")
+    if found.chosen.break_even >= 2:
+        few = f"{found.chosen.break_even:,.0f}"
+        click.echo(f"With fewer than {few} individuals, `estimate --method cap` is sure to be more exact.")
+
+
+def _short(value: object) -> str:
+    """Errors with four digits, numbers with their thousands apart."""
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
