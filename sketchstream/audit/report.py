@@ -31,7 +31,11 @@ from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 
 Progress = Callable[[str, int, int], None]
 """(what is done now, steps done, steps in all)."""
-OF_KINDS = {"projection": "sketchstream.audit.projections", "workload": "sketchstream.audit.workloads"}
+OF_KINDS = {
+    "gaussian": "sketchstream.audit.gaussians",
+    "projection": "sketchstream.audit.projections",
+    "workload": "sketchstream.audit.workloads",
+}
 """Modules whose `checks(quick)` yield what is tried of sketches of one kind: a name and a check each."""
 EXACT = "a claim below a loss, by 1e-9"
 

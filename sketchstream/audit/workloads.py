@@ -110,7 +110,7 @@ def _reach(spec: WorkloadSpec, power: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _variance(epsilon: Fraction, delta: Fraction) -> float:
+def variance_of_unit(epsilon: Fraction, delta: Fraction) -> float:
     """Variance of Gaussian noise for sensitivity 1, from the divergence of two normal laws."""
     from scipy.special import log_ndtr
 
@@ -138,7 +138,7 @@ def _judge(spec: WorkloadSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) 
     if spec.mechanism == "laplace":
         return judge(drawn.ravel(), laws.DiscreteLaplace(epsilon / _reach(spec, 1)))
     if spec.mechanism == "gaussian":
-        found = Fraction(_variance(epsilon, delta) * _reach(spec, 2) + EXCESS)
+        found = Fraction(variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS)
         return judge(drawn.ravel(), laws.DiscreteGaussian(found))
     return _judge_ball(float(epsilon) / math.sqrt(_reach(spec, 2)), drawn)
 
@@ -236,7 +236,7 @@ def _answers(spec: WorkloadSpec, queries: Floats) -> Outcome:
         : 1 + spec.intrusion
     ]:
         if spec.mechanism == "gaussian":
-            noise += _variance(epsilon, delta) * _reach(spec, 2) + EXCESS
+            noise += variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS
         elif spec.mechanism == "laplace":
             ratio = math.exp(-float(epsilon) / _reach(spec, 1))
             noise += 2 * ratio / (1 - ratio) ** 2
@@ -270,9 +270,9 @@ def _ledger(spec: WorkloadSpec) -> Outcome:
         # a fresh layer over noise that is as good: the smaller one pays for what nobody saw before
         passed = epsilon <= float(min(spec.epsilon, spec.epsilon_publish)) * (1 + 1e-12)
         return passed, claim, f"{len(entries)} entries, epsilon {epsilon:.8f}", power
-    sigma2 = [_variance(spec.epsilon, spec.delta) * _reach(spec, 2) + EXCESS]
+    sigma2 = [variance_of_unit(spec.epsilon, spec.delta) * _reach(spec, 2) + EXCESS]
     if spec.intrusion:
-        sigma2.append(_variance(spec.epsilon_publish, spec.delta_publish) * _reach(spec, 2) + EXCESS)
+        sigma2.append(variance_of_unit(spec.epsilon_publish, spec.delta_publish) * _reach(spec, 2) + EXCESS)
     mu2 = _reach(spec, 2) / sum(sigma2)
     passed = abs(float(loss.mu2) / mu2 - 1) < 1e-6
     return passed, claim, f"{len(entries)} entries, mu {math.sqrt(loss.mu2):.8f}, wanted {math.sqrt(mu2):.8f}", power
@@ -306,6 +306,6 @@ def _plainest(spec: WorkloadSpec, trials: int) -> Outcome:
     spread = math.sqrt((quiet.var() + active.var()) / 2)
     mu = float(active.mean() - quiet.mean()) / spread
     error = math.sqrt((4 + mu**2 / 2) / trials)
-    claim = math.sqrt(_reach(spec, 2) / (_variance(spec.epsilon, spec.delta) * _reach(spec, 2) + EXCESS))
+    claim = math.sqrt(_reach(spec, 2) / (variance_of_unit(spec.epsilon, spec.delta) * _reach(spec, 2) + EXCESS))
     passed = abs(mu - claim) <= ERRORS * error
     return passed, f"mu {claim:.3f}", f"{mu:.3f} +- {error:.3f}, {trials} trials", f"mu wrong by {ERRORS * error:.2f}"

@@ -1,0 +1,245 @@
+"""The audit of sketches of kind `gaussian`: noise, weights, answers, ledgers, and the unit that is easiest to see.
+
+In: specs of both units. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the sketches it makes.
+Source: Balle & Wang 2018 (the divergence of two normal laws); docs/theory/gaussian.md, sections 3 to 6.
+
+Nothing here calls what a sketch calls inside. Sensitivities are sums of Python integers, sigma comes from the
+divergence of two normal laws, weights are fractions. The noise is wide against the lattice, so that the little that
+calibration adds for integers lies below what is told apart here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.audit.sketches import Outcome, judge
+from sketchstream.audit.workloads import variance_of_unit
+from sketchstream.kinds.gaussian.spec import GaussianSpec
+from sketchstream.noise import laws
+from sketchstream.privacy.history import LayerEntry, View
+from sketchstream.spec import ClosedDomain
+
+Ints = npt.NDArray[np.int64]
+
+SLOTS: Final = 6_000
+ERRORS: Final = 6.5
+"""Standard errors by which a measured number may miss its claim."""
+LOOK: Final = (Fraction(1, 3), Fraction(1, 10**7))
+
+
+@lru_cache(maxsize=1)
+def specs() -> dict[str, GaussianSpec]:
+    """Both units, with and without a total, fresh and bare publications, one slot and several."""
+    more: dict[str, dict[str, Any]] = {
+        "event": {"max_weight": 5, "fraction_bits": 3},
+        "event, bare state": {"max_weight": 40, "intrusion": False, "epsilon_publish": None},
+        "event, no total": {"max_weight": "2.5", "fraction_bits": 4, "total_share": "0"},
+        "item, one slot": {"unit": "item", "max_total": 30},
+        "item, several slots": {"unit": "item", "max_total": 20, "max_per_slot": 5, "fraction_bits": 3},
+    }
+    return {
+        name: GaussianSpec("1", "1e-6", domain=ClosedDomain(size=SLOTS), **{"epsilon_publish": "3/4", **given})
+        for name, given in more.items()
+    }
+
+
+def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+    """Name and check of everything that is tried.
+
+    Args:
+        quick: fewer samples.
+    """
+    rounds = 1 if quick else 30
+    for name, spec in specs().items():
+        yield f"create, {name}", lambda spec=spec: _create(spec, rounds)  # type: ignore[misc]
+        yield f"seal, {name}", lambda spec=spec: _seal(spec, rounds)  # type: ignore[misc]
+        yield f"release, {name}", lambda spec=spec: _release(spec, rounds)  # type: ignore[misc]
+        yield f"weights, {name}", lambda spec=spec: _weights(spec)  # type: ignore[misc]
+        yield f"answers, {name}", lambda spec=spec: _answers(spec)  # type: ignore[misc]
+        yield f"ledger, {name}", lambda spec=spec: _ledger(spec)  # type: ignore[misc]
+        yield f"plainest unit, {name}", lambda spec=spec: _plainest(spec, 4 * rounds)  # type: ignore[misc]
+    yield "merge", _merge
+
+
+# What must come out, from the fields of a spec.
+
+
+def _shift(spec: GaussianSpec) -> list[int]:
+    """The longest shift of one unit, in lattice units."""
+    step = 1 << spec.fraction_bits
+    if spec.unit == "event":
+        assert spec.max_weight is not None
+        return [math.floor(spec.max_weight * step)]
+    assert spec.max_total is not None
+    total = math.floor(spec.max_total * step)
+    most = total if spec.max_per_slot is None else min(total, math.floor(spec.max_per_slot * step))
+    return [most] * (total // most) + ([total % most] if total % most else [])
+
+
+def _reach(spec: GaussianSpec) -> int:
+    """Its squared length."""
+    return sum(one * one for one in _shift(spec))
+
+
+def _sigma2(spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> float:
+    """Variance of a slot's noise: the total beside the slots takes its share of mu^2."""
+    return variance_of_unit(epsilon, delta) * _reach(spec) / float(1 - spec.total_share)
+
+
+def _judge(spec: GaussianSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
+    """Layers of noise against the law that an epsilon and a delta ask for.
+
+    Args:
+        spec: of the sketches.
+        epsilon: of each layer.
+        delta: of each layer.
+        drawn: (n, slots) the noise of n layers.
+    """
+    if len(drawn) > 1 and bool((drawn[1:] == drawn[:-1]).all(axis=1).any()):
+        return False, "drawn afresh each time", "two layers of one noise", "one repetition"
+    return judge(drawn.ravel(), laws.DiscreteGaussian(Fraction(_sigma2(spec, epsilon, delta))))
+
+
+# Checks.
+
+
+def _sketch(spec: GaussianSpec) -> Any:
+    """A new sketch."""
+    from sketchstream.sketch import Sketch
+
+    return Sketch.create(spec)
+
+
+def _state(sketch: Any) -> Ints:
+    """The counters in an open sketch's own bytes."""
+    from sketchstream import wire
+
+    return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
+
+
+def _create(spec: GaussianSpec, rounds: int) -> Outcome:
+    """What created sketches hold."""
+    states = [_state(_sketch(spec)) for _ in range(rounds)]
+    return _judge(spec, spec.epsilon, spec.delta, np.stack(states))
+
+
+def _seal(spec: GaussianSpec, rounds: int) -> Outcome:
+    """What a seal adds to the state."""
+    moved = []
+    for _ in range(rounds if spec.intrusion else 1):
+        sketch = _sketch(spec)
+        before = _state(sketch)
+        moved.append(sketch.seal().state - before)
+    if spec.intrusion:
+        return _judge(spec, spec.epsilon_publish, spec.delta_publish, np.stack(moved))
+    same = not moved[0].any()
+    return same, "the state as it was", "the same" if same else "CHANGED", "one counter"
+
+
+def _release(spec: GaussianSpec, rounds: int) -> Outcome:
+    """Releases of one sketch: noise of their law, another one each time."""
+    sketch = _sketch(spec)
+    exact = _state(sketch)
+    return _judge(spec, *LOOK, np.stack([sketch.release(*LOOK).noised - exact for _ in range(rounds + 1)]))
+
+
+def _weights(spec: GaussianSpec) -> Outcome:
+    """An event adds its weight, cut to the lattice, to its item's slot; what is outside the bounds adds nothing."""
+    rng = np.random.default_rng(7)
+    sketch = _sketch(spec)
+    most, step = Fraction(spec.max_weight or spec.max_total or 1), 1 << spec.fraction_bits
+    wrong = 0
+    for _ in range(3):
+        items = rng.integers(-1, SLOTS + 1, 400)
+        weights = [Fraction(int(one), 7 * step) * most for one in rng.integers(-9 * step, 9 * step, 400)]
+        wanted = np.zeros(SLOTS, np.int64)
+        for item, weight in zip(items.tolist(), weights, strict=True):
+            if 0 <= item < SLOTS and abs(weight) <= most:
+                wanted[item] += math.trunc(weight * step)
+        before = _state(sketch)
+        sketch.update(items, weights, invalid="noop")
+        wrong += not np.array_equal(_state(sketch) - before, wanted)
+    found = "so it was" if not wrong else f"WRONG in {wrong} of 3 batches"
+    return not wrong, "the weight on the lattice; no-ops outside", found, "one counter, in any of 3 batches"
+
+
+def _answers(spec: GaussianSpec) -> Outcome:
+    """The published counts in user units, and a standard error that holds all layers."""
+    sketch = _sketch(spec)
+    sketch.update(np.arange(SLOTS))
+    sealed = sketch.seal()
+    found = sealed.estimate(method="raw")
+    step = 1 << spec.fraction_bits
+    asked = [(spec.epsilon, spec.delta), *([(spec.epsilon_publish, spec.delta_publish)] if spec.intrusion else [])]
+    noise = sum(_sigma2(spec, *one) for one in asked)
+    off = float(np.abs(found.values - sealed.state / step).max())
+    wide = abs(float(found.stderr) / (math.sqrt(noise) / step) - 1)
+    passed = off < 1e-9 and wide < 0.01
+    return passed, "the counts, and their errors", f"off by {off:.1g}, errors by {wide:.2%}", "errors wrong by 1%"
+
+
+def _ledger(spec: GaussianSpec) -> Outcome:
+    """The ledger of a sketch and of what left it: entries, and a loss that is the promised one."""
+    sketch = _sketch(spec)
+    sketch.release(*LOOK)
+    sealed = sketch.seal()
+    wanted = ["layer", "release", *(["layer"] if spec.intrusion else []), "publication"]
+    entries = [
+        "layer" if isinstance(entry, LayerEntry) else entry.kind
+        for entry in sealed.ledger.history.entries
+        if not (isinstance(entry, View) and entry.kind == "copy")
+    ]
+    claim, power = "every layer and view; mu^2 of all noise together", "one entry; mu wrong by 1%"
+    if entries != wanted:
+        return False, claim, f"{', '.join(entries)}; wanted {', '.join(wanted)}", power
+    costs = [1 / variance_of_unit(spec.epsilon, spec.delta)]
+    if spec.intrusion:
+        costs.append(1 / variance_of_unit(spec.epsilon_publish, spec.delta_publish))
+    mu2 = 1 / sum(1 / cost for cost in costs)
+    mu = math.sqrt(_sketch(spec).ledger.loss().mu2)
+    passed = abs(mu / math.sqrt(mu2) - 1) < 0.01
+    return passed, claim, f"{len(entries)} entries, mu {mu:.5f}, wanted {math.sqrt(mu2):.5f}", power
+
+
+def _merge() -> Outcome:
+    """Merged states are the sum of their parts, with all layers."""
+    from sketchstream.sketch import merge
+
+    spec = specs()["event"]
+    parts = [_sketch(spec).seal() for _ in range(3)]
+    merged: Any = merge(parts)
+    same = np.array_equal(merged.state, sum(part.state for part in parts)) and len(merged.layers) == 6
+    return bool(same), "the sum, with all layers", "the sum" if same else "WRONG", "one counter, one layer"
+
+
+def _plainest(spec: GaussianSpec, rounds: int) -> Outcome:
+    """What an observer of the open state can tell about the unit that moves it farthest: mu.
+
+    The noise of slots is independent: a sketch holds as many trials as shifts fit into its slots side by side. In
+    half of the sketches every trial has its unit, and the observer projects the state on its shift.
+    """
+    shift = np.array(_shift(spec))
+    trials = SLOTS // len(shift)
+    items = np.arange(trials * len(shift))
+    weights = [Fraction(int(one), 1 << spec.fraction_bits) for one in np.tile(shift, trials)]
+    direction = shift / np.linalg.norm(shift)
+    seen: list[list[Any]] = [[], []]
+    for number in range(2 * rounds):
+        sketch = _sketch(spec)
+        if number % 2:
+            sketch.update(items, weights)
+        seen[number % 2].append(_state(sketch)[: items.size].reshape(trials, len(shift)) @ direction)
+    quiet, active = (np.concatenate(one) for one in seen)
+    mu = float(active.mean() - quiet.mean()) / math.sqrt((quiet.var() + active.var()) / 2)
+    n = quiet.size + active.size
+    error = math.sqrt((4 + mu**2 / 2) / n)
+    claim = math.sqrt(_reach(spec) / _sigma2(spec, spec.epsilon, spec.delta))
+    passed = abs(mu - claim) <= ERRORS * error
+    return passed, f"mu {claim:.4f}", f"{mu:.4f} +- {error:.4f}, {n} trials", f"mu wrong by {ERRORS * error:.3f}"
