@@ -23,7 +23,7 @@ SMALLEST: Final = 1024
 
 
 OF_KINDS: Final = {
-    "gaussian": "sketchstream.cli.commands.calibrate",
+    "gaussian": "sketchstream.cli.commands.plan_gaussian",
     "projection": "sketchstream.cli.commands.plan_projection",
     "workload": "sketchstream.cli.commands.plan_workload",
 }
@@ -40,9 +40,10 @@ class PlanOfKind(click.Command):
         for kind, home in OF_KINDS.items():
             rest = _without_kind(args, kind)
             if rest is not None:
-                return options.with_examples(import_module(home).command).make_context(
-                    f"plan --kind {kind}", rest, parent, **extra
-                )
+                whole = any(one.partition("=")[0] in ("--size", "--help") for one in rest)
+                noise_alone = kind == "gaussian" and not whole
+                found = import_module("sketchstream.cli.commands.calibrate" if noise_alone else home).command
+                return options.with_examples(found).make_context(f"plan --kind {kind}", rest, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
 
@@ -106,7 +107,8 @@ def command(
     With --target: the smallest number of slots, or the smallest epsilon, that reaches a relative error (one standard
     deviation). Nothing is drawn and no data are read.
 
-    With --kind gaussian: the noise for an epsilon and a delta, as `sketchstream calibrate` finds it. With --kind
+    With --kind gaussian and --size: the error of counts by every method; without --size the noise for an epsilon and a
+    delta, as `sketchstream calibrate` finds it. With --kind
     projection: the best number of columns, and whether to project at all. With --kind workload: the errors of every
     set of queries, with every mechanism.
 
@@ -115,6 +117,7 @@ def command(
       sketchstream plan --epsilon 1 --open --slots 1048576 --items 1000000
       sketchstream plan --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
       sketchstream plan --kind gaussian --epsilon 1 --delta 1e-6 --sensitivity 2
+      sketchstream plan --kind gaussian --size 4000 --epsilon 1 --delta 1e-6 --items 3000 --mean 80
       sketchstream plan --kind projection --rows 105 --features 441 --epsilon 1 --delta 1e-6 --squared-distance 1e6
       sketchstream plan --kind workload --workload prefix:512 --epsilon 1 --delta 1e-6
     """

@@ -1,0 +1,144 @@
+"""`sketchstream plan --kind gaussian` of a whole sketch: the expected error of every method of `estimate`.
+
+In: what the sketch shall be, and how many items are expected to have which counts. Out: expected errors. Touches:
+nothing; no data and no sketch are read.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import click
+
+from sketchstream.cli import options, show
+
+COLUMNS: Final = ("method", "error of a count", "of all", "")
+
+
+@click.command(short_help="Say what error the counts of a sketch of kind gaussian will have, by every method.")
+@click.option("--size", type=click.IntRange(min=1), required=True, help="Items of the closed domain.")
+@click.option("--epsilon", required=True, help='Privacy of the state: "1", "0.1", "1/2".')
+@click.option("--delta", required=True, help='Its delta, such as "1e-6".')
+@click.option("--items", type=click.IntRange(min=0), required=True, help="Items expected to occur in one window.")
+@click.option("--mean", type=click.FloatRange(min=0, min_open=True), default=3.0, show_default=True,
+              help="Expected mean count of an item that occurs.")  # fmt: skip
+@click.option(
+    "--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True, help="Of the counts."
+)
+@click.option("--exponent", type=float, default=2.0, show_default=True, help="With --law zipf.")
+@click.option(
+    "--unit", type=click.Choice(["event", "item"]), default="event", show_default=True, help="Protected unit."
+)
+@click.option("--max-weight", help="Largest absolute weight of one event.  [default: 1]")
+@click.option("--max-total", help="Unit item, a promise: the absolute weights of one item add up to at most this.")
+@click.option("--max-per-slot", help="Unit item: the same promise for each slot.")
+@click.option("--fraction-bits", type=click.IntRange(0, 40), default=0, show_default=True,
+              help="Weights are multiples of 2 to the minus this.")  # fmt: skip
+@click.option("--total-share", help="Share of the noise that the total gets.  [default: as in a configuration]")
+@click.option("--epsilon-publish", help="Privacy of the publication.  [default: --epsilon]")
+@click.option("--delta-publish", help="Its delta.  [default: --delta]")
+@click.option("--intrusion/--no-intrusion", default=True, show_default=True, help="Fresh noise at the seal.")
+@click.option("--windows", type=click.IntRange(min=1), default=1, show_default=True, help="Windows that are merged.")
+@options.result_format()
+def command(
+    size: int,
+    epsilon: str,
+    delta: str,
+    items: int,
+    mean: float,
+    law: str,
+    exponent: float,
+    windows: int,
+    form: show.Format,
+    **promise: Any,
+) -> None:
+    r"""Say what error counts will have: that of one published count, and of all counts by every method.
+
+    The expected sum of squared errors is computed for the law of true counts that is said here, before anything is
+    created; items that do not occur have the count 0. For the noise alone: `sketchstream calibrate`.
+
+    \b
+    Examples:
+      sketchstream plan --kind gaussian --size 4000 --epsilon 1 --delta 1e-6 --items 3000 --mean 80
+      sketchstream plan --kind gaussian --size 4000 --epsilon 1/2 --delta 1e-6 --items 400 --law zipf --format json
+    """
+    found = expected(size, items, mean, law, exponent, windows, {"epsilon": epsilon, "delta": delta, **promise})
+    if form == "json":
+        click.echo(show.as_json(found))
+        return
+    rows = [(name, one["rmse"], one["relative"]) for name, one in found["methods"].items()]
+    if form == "csv":
+        click.echo(show.as_csv(("method", "rmse", "relative"), rows))
+        return
+    click.echo(
+        f"epsilon {found['epsilon']}, delta {found['delta']:g}, unit {found['unit']}, {size:,} slots, {items:,} items "
+        f"with counts of mean {found['mean']:.4g}\n"
+    )
+    best = min(rows, key=lambda row: row[1])[0]
+    shown = [
+        (name, f"{rmse:,.4g}", "-" if math.isnan(relative) else f"{relative:.2%}", "best" if name == best else "")
+        for name, rmse, relative in rows
+    ]
+    show.table(COLUMNS, shown)
+    click.echo(
+        f"\nOne published count has a standard error of {found['stderr']:,.4g}; the sum of n counts sqrt(n) times "
+        "that. 'of all': the root of the sum of squared errors, over that of the true counts."
+    )
+
+
+def expected(
+    size: int, items: int, mean: float, law: str, exponent: float, windows: int, given: dict[str, Any]
+) -> dict[str, Any]:
+    """Expected errors as plain data.
+
+    Args:
+        size: slots.
+        items: that occur, in each of the windows.
+        mean: of their counts, under the geometric law.
+        law: "geometric" or "zipf".
+        exponent: of the Zipf law.
+        windows: that are merged.
+        given: of the spec; None: not said.
+
+    Raises:
+        ConfigError: more items than slots.
+        SpecError: a sketch that cannot be.
+    """
+    from sketchstream.errors import ConfigError
+    from sketchstream.kinds.gaussian.expected import expected_errors
+    from sketchstream.kinds.gaussian.spec import GaussianSpec
+    from sketchstream.kinds.gaussian.table import TOTAL_SHARE
+    from sketchstream.kinds.profile.planner.expectation import count_law
+    from sketchstream.spec import ClosedDomain
+
+    if items > size:
+        msg = f"--items must be at most --size = {size}, found {items}"
+        raise ConfigError(msg)
+    told = {name: value for name, value in given.items() if value is not None}
+    told.setdefault("total_share", TOTAL_SHARE if told["unit"] == "event" else "0")
+    spec = GaussianSpec(domain=ClosedDomain(size=size), **told)
+    scale = 1 << spec.fraction_bits
+    shares = count_law(law, mean, exponent)
+    # the quantiles of the law, one for each item that occurs: an expected sample of it
+    places = (shares.cumsum() / shares.sum()).searchsorted([(rank + 0.5) / max(items, 1) for rank in range(items)])
+    counts = [0.0] * (size - items) + [float(place + 1) * windows * scale for place in places.tolist()]
+    variance = windows * float(sum(spec.published_variances))
+    errors = expected_errors(counts, variance)
+    square = sum(one * one for one in counts)
+    return {
+        "epsilon": str(spec.epsilon),
+        "delta": float(spec.delta),
+        "unit": spec.unit,
+        "slots": size,
+        "items": items,
+        "mean": sum(counts) / (max(items, 1) * scale),
+        "stderr": math.sqrt(variance) / scale,
+        "methods": {
+            name: {
+                "rmse": math.sqrt(error / size) / scale,
+                "relative": math.sqrt(error / square) if square else math.nan,
+            }
+            for name, error in errors.items()
+        },
+    }
