@@ -270,8 +270,9 @@ def find(counters: Iterable[Counter], name: str) -> Counter | None:
 
 def summed(parts: Sequence[Sequence[Counter]]) -> tuple[Counter, ...]:
     """Sums of the counters that all the sketches have."""
-    names = [one.name for one in parts[0] if all(find(part, one.name) is not None for part in parts)]
-    return tuple(Counter.sum([one for part in parts for one in part if one.name == name]) for name in names)
+    named = [{one.name: one for one in part} for part in parts]
+    names = [one.name for one in parts[0] if all(one.name in part for part in named)]
+    return tuple(Counter.sum([part[name] for part in named]) for name in names)
 
 
 def _wrapped(value: int) -> int:

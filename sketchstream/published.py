@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
-from sketchstream.components import Counter, find, read_counters, summed
+from sketchstream.components import Counter, read_counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError
 from sketchstream.kinds.profile.spec import Publish
 from sketchstream.spec import whole
@@ -227,6 +227,11 @@ class _Published:
         found: Profile = self.kind.profile(self._whole(), method=method, max_count=max_count, norm=norm, beta=beta)
         return found
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups, of which each has answers of its own; empty where there are none."""
+        return self.kind.groups(self.spec)
+
     def estimate(self, method: str = "auto", **options: Any) -> Any:
         """Estimates with standard errors and intervals, for the kinds that provide them.
 
@@ -302,6 +307,19 @@ class Release(_Published):
     def digest(self) -> bytes:
         """Digest of the published numbers; seeds deterministic post-processing."""
         return hashlib.blake2b(self.noised.tobytes() + self.seal_id, digest_size=16).digest()
+
+    def group(self, name: str) -> Release:
+        """What was published of one group, for sketches with groups.
+
+        Args:
+            name: of the group.
+
+        Raises:
+            EstimateError: there are no groups, or none of that name.
+        """
+        found = self.kind.group(self, name)
+        assert isinstance(found, Release)
+        return found
 
     def guarantee(self) -> Any:
         """The privacy guarantee, in words and numbers."""
@@ -398,6 +416,19 @@ class SealedState(_Published):
         """The laws of its layers."""
         return canonical_law(self.layers)
 
+    def group(self, name: str) -> SealedState:
+        """What was published of one group, for sketches with groups.
+
+        Args:
+            name: of the group.
+
+        Raises:
+            EstimateError: there are no groups, or none of that name.
+        """
+        found = self.kind.group(self, name)
+        assert isinstance(found, SealedState)
+        return found
+
     def guarantee(self) -> Any:
         """The privacy guarantee, in words and numbers."""
         return self.kind.guarantee(self.spec, self.ledger)
@@ -487,6 +518,10 @@ class Stack(_Published):
         from sketchstream import cards
 
         return cards.stack(self)
+
+    def group(self, name: str) -> Stack:
+        """The parts of one group; see `Release.group`."""
+        return Stack(tuple(part.group(name) for part in self.parts))
 
     def to_bytes(self) -> bytes:
         """The parts' bytes in one envelope."""
@@ -632,8 +667,9 @@ def require_accounted(
     noted = [(entry.law, entry.cost, entry.lineage) for entry in ledger.layers]
     drawn = [entry.cost for entry in ledger.layers] + ([] if cost is None else [cost])
     wrong = held != noted or any(law != kind.law(spec) for law, _, _ in held)
+    named = {counter.name: counter for counter in counters}
     for component in kind.components(spec)[1:]:
-        counter = find(counters, component.name)
+        counter = named.get(component.name)
         if counter is not None and component.own is None:
             wrong |= [draw.parameter for draw in counter.noise] != [component.parameter(one) for one in drawn]
         elif counter is not None:

@@ -343,11 +343,13 @@ class Sketch:
         index = _index(self.spec, self.key, keep, self.origin)
         state = np.zeros(index.slots, self.spec.dtype)
         fresh = np.ones(index.slots, np.bool_)
+        blocks = self.kind.blocks(self.spec)
+        there, here, new = (one.reshape(blocks, -1) for one in (old, state, fresh))
         for items in closed_items(self.spec.domain):
             before, after = self._index.locate(items), index.locate(items)
             both = (before >= 0) & (after >= 0)
-            state[after[both]] = old[before[both]]
-            fresh[after[both]] = False
+            here[:, after[both]] = there[:, before[both]]
+            new[:, after[both]] = False
         if fresh.any():
             added = np.zeros(int(np.count_nonzero(fresh)), self.spec.dtype)
             for layer in self.layers:

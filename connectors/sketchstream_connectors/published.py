@@ -113,6 +113,7 @@ def windows(
     *,
     since: Time | None = None,
     until: Time | None = None,
+    group: str | None = None,
 ) -> Windows:
     """What the workers of a configuration have published: one object a window, ascending.
 
@@ -121,12 +122,14 @@ def windows(
         sketch: name of the sketch; may be left out where the configuration has one only.
         since: windows that start at or after this time: RFC 3339 text, or a datetime with a timezone.
         until: windows that end at or before this time.
+        group: of a sketch with groups, the one to ask for; None: choose it later, `Window.of_group`.
 
     Raises:
+        EstimateError: there is no such group.
         ConfigError: the configuration, the sketch's name or a time cannot be used.
         StoreError, BrokerError: what was published cannot be read.
     """
     from sketchstream.config.loader import Config
 
     with open_published(Config.load(Path(config))) as published:
-        return history(published, sketch, since, until)
+        return history(published, sketch, since, until, group)

@@ -5,7 +5,7 @@ In: answers. Out: tables, JSON (one object a line), CSV. Touches: standard outpu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -48,20 +48,19 @@ def print_one(answer: Answer, form: show.Format) -> None:
 def print_windows(
     published: PublishedWindows,
     name: str,
-    since: int | None,
-    until: int | None,
+    windows: Iterable[SealedWindow],
     reconstruct: Callable[[Published], Profile],
     form: show.Format,
     page: WindowsReport | None = None,
 ) -> None:
-    """One result for each window, ascending; JSON and CSV as they come, a table at the end; each is told to `page`.
+    """One result for each window, as they come; JSON and CSV at once, a table at the end; each is told to `page`.
 
     A window without an answer, such as one whose partitions were counted under different sketches, says why.
     """
     rows = []
     unanswered = 0
     with progress.Progress(f"reconstructing {name}") as bar:
-        for number, window in enumerate(published.every(name, since, until)):
+        for number, window in enumerate(windows):
             try:
                 answer = published.answer(window, reconstruct)
             except (EstimateError, MergeError) as error:  # the others have their answers all the same
@@ -71,7 +70,7 @@ def print_windows(
                 elif form == "csv":
                     click.echo(f"sketchstream: window {window.fields()['window_start']}: {error}", err=True)
                 else:
-                    rows.append((str(window.fields()["window_start"]), f"no answer: {error}", *("-" for _ in SUMMARY)))
+                    rows.append((*_front(window), f"no answer: {error}", *("-" for _ in SUMMARY)))
                 continue
             if page is not None:
                 page.add(window, answer)
@@ -85,7 +84,8 @@ def print_windows(
     if unanswered and form != "csv":
         click.echo(f"sketchstream: {unanswered} windows have no answer: their rows say why", err=True)
     if form == "table":
-        columns = ("window", "partitions", *(name.replace("at_least.", "at least ") for name in SUMMARY))
+        group = ("group",) if any(len(row) > 2 + len(SUMMARY) for row in rows) else ()
+        columns = ("window", *group, "partitions", *(name.replace("at_least.", "at least ") for name in SUMMARY))
         show.table(columns, rows, f"sketch {name}: estimate [95% interval]")
 
 
@@ -93,9 +93,21 @@ def _print_csv(answer: Answer, *, header: bool) -> None:
     """A window's answer with its start and completeness in front of every line."""
     names, *lines = answer.to_csv().rstrip("\n").split("\n")
     if header:
-        click.echo(f"window_start,complete,{names}")
+        click.echo(f"window_start,complete,{'group,' if 'group' in answer.facts else ''}{names}")
     front = f"{answer.facts['window_start']},{str(answer.facts['complete']).lower()}"
+    if "group" in answer.facts:
+        front += f",{_csv_cell(str(answer.facts['group']))}"
     click.echo("\n".join(f"{front},{line}" for line in lines))
+
+
+def _csv_cell(text: str) -> str:
+    """A text as one cell."""
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text
+
+
+def _front(window: SealedWindow) -> tuple[str, ...]:
+    """What names a window in the table of many."""
+    return (str(window.fields()["window_start"]), *(() if window.group is None else (window.group,)))
 
 
 def _row(answer: Answer, window: SealedWindow) -> tuple[str, ...]:
@@ -109,4 +121,4 @@ def _row(answer: Answer, window: SealedWindow) -> tuple[str, ...]:
         one = answer.profile.interval(name)
         ends = f" [{show.number(one.low)}, {show.number(one.high)}]" if answer.intervals else ""
         cells.append(f"{show.number(one.value)}{ends}")
-    return str(answer.facts["window_start"]), window.describe(), *cells
+    return *_front(window), window.describe(), *cells

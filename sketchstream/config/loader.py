@@ -9,6 +9,7 @@ Every mistake is one line of a ConfigError that names the key, what was expected
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from collections import Counter
@@ -73,8 +74,6 @@ class Config:
         Raises:
             ConfigError: the file cannot be read, or anything in it cannot be used.
         """
-        import os
-
         where = Path(path)
         try:
             text = where.read_text(encoding="utf-8")
@@ -300,13 +299,22 @@ class Config:
         window = sum(self._window_bytes(plan, partitions) for plan in self.sketches)
         return spell_snapshots(window, partitions, self.store.snapshot_every, self.store.snapshot_rate)
 
-    def check_memory(self, partitions: int, of: int | None = None) -> str:
-        """One line that says what open windows need; ConfigError when it is above `worker.memory_limit`."""
+    def check_memory(self, partitions: int, of: int | None = None, *, here: bool = False) -> str:
+        """One line that says what open windows need; ConfigError when it is above `worker.memory_limit`.
+
+        Args:
+            partitions: of one worker.
+            of: of the input; default: the worker has all of them.
+            here: they are to be open on this machine: without a limit, its own memory is one.
+        """
         needed, limit = self.memory_bytes(partitions, of), self.worker.memory_limit
+        name = "worker.memory_limit"
+        if limit is None and here:
+            name, limit = "this machine's memory", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         text = f"open windows of {partitions} partitions need up to {spell_bytes(needed)}"
         if limit is not None and needed > limit:
             msg = (
-                f"{text}, more than worker.memory_limit = {spell_bytes(limit)}: use fewer slots, a shorter "
+                f"{text}, more than {name} = {spell_bytes(limit)}: use fewer slots or groups, a shorter "
                 "input.lateness, longer windows, or fewer of them that overlap"
             )
             raise ConfigError(msg)

@@ -41,6 +41,15 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
             domain = _domain(block.domain, given.item_type, folder)
         except (ConfigError, SpecError) as error:
             mistakes.append(str(error))
+    try:
+        block = block.with_lists(
+            {
+                key: tuple(str(one) for one in read_items(folder / path.expanduser(), what=key))
+                for key, path in block.lists().items()
+            }
+        )
+    except ConfigError as error:
+        mistakes.append(str(error))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NoPrivacyWarning)
         try:
@@ -127,12 +136,13 @@ def _domain(table: DomainTable, item_type: str, folder: Path) -> ClosedDomain | 
     return ClosedDomain(items=items, sample_rate=table.sample_rate)
 
 
-def read_items(path: Path, item_type: str = "text") -> list[Item]:
-    """The items of a closed domain: text, one a line, duplicates and empty lines refused.
+def read_items(path: Path, item_type: str = "text", what: str = "domain.items_file") -> list[Item]:
+    """The items of a closed domain, or groups: text, one a line, duplicates and empty lines refused.
 
     Args:
         path: UTF-8 text (any bytes without line breaks for item_type "bytes").
         item_type: "text", "int" or "bytes": what items of the stream are.
+        what: key of the configuration that names the file.
 
     Raises:
         ConfigError: the file cannot be read, or a line is not an item; names the line's number, never its contents.
@@ -140,19 +150,19 @@ def read_items(path: Path, item_type: str = "text") -> list[Item]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        msg = f"cannot read domain.items_file {path}: {error.strerror}"
+        msg = f"cannot read {what} {path}: {error.strerror}"
         raise ConfigError(msg) from None
     lines = data.replace(b"\r\n", b"\n").split(b"\n")
     if lines and lines[-1] == b"":
         lines.pop()
     if not lines:
-        msg = f"domain.items_file {path} is empty"
+        msg = f"{what} {path} is empty"
         raise ConfigError(msg)
     seen: dict[bytes, int] = {}
     items: list[Item] = []
     for number, line in enumerate(lines, 1):
         if not line:
-            msg = f"line {number} of domain.items_file {path} is empty"
+            msg = f"line {number} of {what} {path} is empty"
             raise ConfigError(msg)
         try:
             item: Item = line if item_type == "bytes" else line.decode("utf-8")
@@ -162,11 +172,11 @@ def read_items(path: Path, item_type: str = "text") -> list[Item]:
                 item = int(line)
         except ValueError:
             wanted = "a whole number" if item_type == "int" else "UTF-8 text"
-            msg = f"line {number} of domain.items_file {path} is not {wanted}"
+            msg = f"line {number} of {what} {path} is not {wanted}"
             raise ConfigError(msg) from None
         same = str(item).encode() if item_type == "int" else line
         if same in seen:
-            msg = f"line {number} of domain.items_file {path} repeats line {seen[same]}"
+            msg = f"line {number} of {what} {path} repeats line {seen[same]}"
             raise ConfigError(msg)
         seen[same] = number
         items.append(item)

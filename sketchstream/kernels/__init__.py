@@ -3,7 +3,16 @@
 In: plain arrays and numbers, checked by the callers. Out: arrays filled in place. Touches: nothing else.
 """
 
-from sketchstream.kernels.addition import BLOCK, ERROR, NOOP, SKIP, update_ints, update_located, update_spans
+from sketchstream.kernels.addition import (
+    BLOCK,
+    ERROR,
+    NOOP,
+    SKIP,
+    add_to_groups,
+    update_ints,
+    update_located,
+    update_spans,
+)
 from sketchstream.kernels.door import kernel
 from sketchstream.kernels.packing import check_spans, read_packed
 from sketchstream.kernels.routing import (
@@ -37,6 +46,7 @@ __all__ = [
     "SKIP",
     "UNSAMPLED",
     "Route",
+    "add_to_groups",
     "check_spans",
     "check_utf8",
     "count_before",

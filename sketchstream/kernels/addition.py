@@ -707,3 +707,52 @@ def update_spans(
     slots[:] = 0
     scratch[:] = 0
     return good
+
+
+@kernel
+def add_to_groups(
+    state: Any,
+    found: U64,
+    codes: Any,
+    size: Any,
+    weights: Any,
+    scratch: Any,
+    max_weight: Any,
+    modulus: Any,
+    totals: I64,
+    counts: I64,
+) -> None:
+    """Add n located events to the slots of their groups, and to the counters of the groups; invalid ones are left out.
+
+    Args:
+        state: (groups x size,) slots of the first group, then of the second, and so on.
+        found: (n,) slots in the domain, NOWHERE or UNSAMPLED; overwritten.
+        codes: (n,) int32 positions of groups, -1 for none.
+        size: slots of one group.
+        weights: (n,), or (0,) for ones.
+        scratch: room for as many weights.
+        max_weight: events of a larger absolute weight do not count; 0: any weight is valid.
+        modulus: of the counters, or 0.
+        totals: (groups,) or (0,): sums of the weights of events with a slot; wrapping.
+        counts: (groups,) or (0,): numbers of events whose item is in the domain, sampled or not.
+    """
+    kept: Any = 0
+    many = len(weights) > 0
+    for i in range(len(found)):
+        code: Any = np.int64(codes[i])
+        slot = found[i]
+        inside = code >= 0 and slot < size
+        weight = np.int64(1)
+        valid = True
+        if many:
+            weight = np.int64(weights[i])
+            valid = max_weight == 0 or -max_weight <= weight <= max_weight
+            scratch[kept] = weights[i]
+        found[kept] = slot + np.uint64(code) * size
+        kept += inside and valid
+        if inside and valid and len(totals) > 0:
+            totals[code] += weight
+        if code >= 0 and valid and len(counts) > 0 and (inside or slot == UNSAMPLED):
+            counts[code] += 1
+    part = scratch[:kept] if many else weights[:]
+    _add(state, found[:kept], part, modulus, 1)

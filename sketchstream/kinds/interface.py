@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from sketchstream.privacy.guarantee import Context
     from sketchstream.privacy.history import Gap, LayerEntry, Loss
     from sketchstream.privacy.sketch_history import Promise
-    from sketchstream.published import Origin, Published
+    from sketchstream.published import Origin, Published, Release, SealedState
     from sketchstream.spec import Domain, Epsilon, Item
 
 State = npt.NDArray[Any]
@@ -385,6 +385,30 @@ class Kind(ABC, Generic[S]):
         from sketchstream.domains import Index
 
         return Index.build(spec.domain, key if spec.needs_key else None, keep)
+
+    def blocks(self, spec: S) -> int:
+        """How often a state has the slots of the domain, one block after the other: once for each group."""
+        del spec
+        return 1
+
+    def groups(self, spec: S) -> tuple[str, ...]:
+        """Names of the groups, of which each has answers of its own; none by default."""
+        del spec
+        return ()
+
+    def group(self, part: Release | SealedState, name: str) -> Release | SealedState:
+        """What was published of one group.
+
+        Args:
+            part: what was published.
+            name: of the group.
+
+        Raises:
+            EstimateError: there are no groups, or none of that name.
+        """
+        del part, name
+        msg = f"sketches of kind {self.name!r} have no groups"
+        raise EstimateError(msg)
 
     def index_at(self, spec: S, key: Key | None, keep: Mask | None, origin: Origin) -> Places:
         """Where items go in a sketch of this origin; kinds for which the origin matters override it.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
@@ -28,7 +28,14 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
+def _digits(value: object) -> object:
+    """A whole number stands for its digits, as items of text do."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 Number = Annotated[str, BeforeValidator(_text)]
+Value = Annotated[str, BeforeValidator(_digits)]
+"""A value of a field: a text, or a whole number."""
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -90,9 +97,22 @@ class SketchTable(Table):
     domain: DomainTable | None = None
     quality: QualityTable | None = None
 
+    def lists(self) -> Mapping[str, Path]:
+        """Keys of the block whose list lies in a file, beside that of its domain."""
+        return {}
+
+    def with_lists(self, lists: Mapping[str, tuple[str, ...]]) -> Self:
+        """This block with the lists that were read from those files."""
+        return self.model_copy(update=dict(lists))
+
     def fields(self) -> Mapping[str, str]:
         """Role -> field of the records, for the roles that the kind needs beside item, weight and time."""
         return {}
+
+    @property
+    def counts_some(self) -> bool:
+        """Whether only some of the records admitted are meant to count, so that no loss can be judged from them."""
+        return False
 
     @property
     def needs_item(self) -> bool:
@@ -142,7 +162,7 @@ class SketchTable(Table):
         from sketchstream.errors import SpecError
 
         if given is None:
-            return "0" if around.packed or self.unit == "item" else EPSILON_RECORDS
+            return "0" if around.packed or self.unit == "item" or self.counts_some else EPSILON_RECORDS
         if around.packed and given != "0":
             msg = "epsilon_records needs records of one event each; leave it out where records are packed"
             raise SpecError(msg)

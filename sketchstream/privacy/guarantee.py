@@ -18,6 +18,7 @@ from sketchstream.privacy.zcdp import DELTA, to_approximate
 from sketchstream.spec import NO_PRIVACY
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.profile.groups import Groups
     from sketchstream.kinds.profile.spec import ProfileSpec
 
 DAY_MS = 86_400_000
@@ -217,7 +218,7 @@ class Guarantee(PrintedStatement):
             protects=_protects(spec, ledger),
             seen=_seen(spec, published, looked, own + others, kept, rho, around),
             lost=tuple(not_protected(spec, ledger, around, states=states, bare=states and looked == math.inf)),
-            assumes=assumptions(spec, around),
+            assumes=(*assumptions(spec, around), *_assumed_of_groups(spec)),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -356,6 +357,11 @@ def _protects(spec: ProfileSpec, ledger: Ledger) -> tuple[str, ...]:
             "everything that one item did in this sketch (one name, one window, one partition), "
             "with any number, weights and signs of events"
         )
+    if spec.groups is not None and spec.unit == "event":
+        unit += "; an event is in one group: to change its group is two events"
+    if spec.groups is not None and spec.unit == "item":
+        unit += f", in all of its {len(spec.groups):,} groups" if spec.groups.of_one_item > 1 else ""
+        unit += _promised_groups(spec.groups)
     parts = len(ledger.history.parts)
     merged = (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
     return (
@@ -366,6 +372,37 @@ def _protects(spec: ProfileSpec, ledger: Ledger) -> tuple[str, ...]:
         "else, or to flip the sign of a weight: twice every number below",
         *merged,
     )
+
+
+def _promised_groups(groups: Groups) -> str:
+    """What a source promises of the groups of an item, and what each relation costs."""
+    if groups.of_item:
+        return "; its group follows from the item, as its source promises: it pays for one group"
+    number, replaced = groups.of_one_item, groups.of_one_replaced
+    text = f"; it pays for {number:,} of them" if number > 1 else "; it pays for one group"
+    if groups.max_groups is not None:
+        text += ", which its source promises to be the most that it has events in (max_groups)"
+    if replaced > number:
+        text += (
+            f"; against other payloads of the same item, in {replaced:,} groups: {replaced}/{number} of every number"
+        )
+    return text
+
+
+def _assumed_of_groups(spec: ProfileSpec) -> tuple[str, ...]:
+    """What the numbers rest on where a source promises something of an item's groups."""
+    groups = spec.groups
+    if groups is None:
+        return ()
+    lines = ["the list of groups was not chosen from the data"]
+    if groups.of_item:
+        lines.append("the group of an item never changes, as its source promises: nothing checks that")
+    elif groups.max_groups is not None:
+        lines.append(
+            f"an item has events in at most {groups.max_groups:,} groups of one window, as its source promises: "
+            "nothing checks that"
+        )
+    return tuple(lines)
 
 
 def _seen(

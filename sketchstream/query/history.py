@@ -99,9 +99,29 @@ class Window:
 
         return pages.numbers(self.profile, names)
 
+    @property
+    def group(self) -> str | None:
+        """The group that it answers for; None where its sketch has none, or none was chosen."""
+        return self._found.group
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups of its sketch."""
+        return self._found.groups
+
+    def of_group(self, name: str) -> Window:
+        """The same window, as far as one of its groups goes.
+
+        Raises:
+            EstimateError: it has no groups, or none of that name.
+        """
+        return Window(self._published, self._found.of_group(name))
+
     def __repr__(self) -> str:
         """Public parameters only."""
-        return f"<Window of {self._found.sketch}, {self.start.isoformat()} to {self.end.isoformat()}, {self.status}>"
+        group = "" if self.group is None else f" group {self.group}"
+        span = f"{self.start.isoformat()} to {self.end.isoformat()}"
+        return f"<Window of {self._found.sketch}{group}, {span}, {self.status}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: the profile's card."""
@@ -196,7 +216,11 @@ class Windows(Sequence[Window]):
 
 
 def history(
-    published: PublishedWindows, sketch: str | None = None, since: Time | None = None, until: Time | None = None
+    published: PublishedWindows,
+    sketch: str | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    group: str | None = None,
 ) -> Windows:
     """The windows of one sketch, ascending.
 
@@ -205,14 +229,17 @@ def history(
         sketch: name of the sketch; may be left out where the configuration has one only.
         since: windows that start at or after this time: RFC 3339 text, or a datetime with a timezone.
         until: windows that end at or before this time.
+        group: of a sketch with groups, the one to ask for; None: choose it later, `Window.of_group`.
 
     Raises:
+        EstimateError: there is no such group.
         ConfigError: the sketch's name or a time cannot be used.
         StoreError, BrokerError: what was published cannot be read.
     """
     first, last = _moment(since, "since"), _moment(until, "until")
     plan = published.plan(sketch)
-    return Windows(plan.name, [Window(published, one) for one in published.every(plan.name, first, last)])
+    windows = [Window(published, one) for one in published.every(plan.name, first, last)]
+    return Windows(plan.name, windows if group is None else [one.of_group(group) for one in windows])
 
 
 def _moment(given: Time | None, name: str) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from sketchstream.errors import DataLossError, FormatError, MergeError
@@ -40,6 +40,7 @@ class SealedWindow:
         parts: the sealed sketches, by partition.
         deleted: what some partition published may have been deleted since; it is among the missing ones.
         rule: when a loss of records is spoken of.
+        group: of sketches with groups, the one that answers are asked of; see `each_group`.
     """
 
     sketch: str
@@ -54,6 +55,45 @@ class SealedWindow:
     parts: tuple[Release | SealedState, ...] = field(repr=False)
     deleted: bool = False
     rule: Rule = DEFAULT
+    group: str | None = None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of its groups; empty where it has none."""
+        return self.parts[0].groups
+
+    def of_group(self, name: str) -> SealedWindow:
+        """The same window, as far as one of its groups goes.
+
+        Args:
+            name: of the group.
+
+        Raises:
+            EstimateError: it has no groups, or none of that name.
+        """
+        self.parts[0].group(name)
+        return replace(self, group=name)
+
+    def each_group(self) -> Iterator[SealedWindow]:
+        """The window of each of its groups; itself where it has none, or where one is chosen."""
+        if self.group is not None or not self.groups:
+            yield self
+        else:
+            yield from (replace(self, group=name) for name in self.groups)
+
+    @cached_property
+    def answering(self) -> tuple[Release | SealedState, ...]:
+        """The parts that answers are made of: those of the group, where one is chosen.
+
+        Raises:
+            MergeError: its partitions were counted with different groups.
+        """
+        if self.group is None:
+            return self.parts
+        if len({part.groups for part in self.parts}) > 1:
+            msg = "the partitions of this window were counted with different lists of groups"
+            raise MergeError(msg, ["groups"])
+        return tuple(part.group(self.group) for part in self.parts)
 
     @property
     def whole(self) -> bool:
@@ -82,12 +122,13 @@ class SealedWindow:
         Partitions that had no record made no sketch; negative where every partition has all slots (an unchecked
         partitioner) and an item is counted in one of them only.
         """
-        domain = self.parts[0].spec.domain
-        if self.parts[0].kind.answer != "profile":
+        parts = self.answering
+        domain = parts[0].spec.domain
+        if parts[0].kind.answer != "profile":
             return 0
         if not isinstance(domain, ClosedDomain) or domain.sample_rate is not None:
             return 0
-        return (domain.size or 0) - sum(part.slots for part in self.parts)
+        return (domain.size or 0) - sum(part.slots for part in parts)
 
     def result(self, *, partitioned: bool = True) -> Published:
         """The window as one published object.
@@ -100,14 +141,15 @@ class SealedWindow:
         """
         from sketchstream.sketch import merge
 
-        apart = partitioned and self.parts[0].kind.partitions == "stack"
-        if not apart or (self.repartitioned and isinstance(self.parts[0], SealedState)):
-            states = [part for part in self.parts if isinstance(part, SealedState)]
-            if len(states) != len(self.parts):
+        parts = self.answering
+        apart = partitioned and parts[0].kind.partitions == "stack"
+        if not apart or (self.repartitioned and isinstance(parts[0], SealedState)):
+            states = [part for part in parts if isinstance(part, SealedState)]
+            if len(states) != len(parts):
                 msg = "histograms cannot be merged: input.partitioned_by = 'none' needs publish = 'state'"
                 raise MergeError(msg, ["publish"])
             return merge(states) if len({state.slots for state in states}) == 1 else stack(states)
-        return stack(self.parts) if len(self.parts) > 1 else self.parts[0]
+        return stack(parts) if len(parts) > 1 else parts[0]
 
     def fields(self) -> dict[str, object]:
         """What `profile -c` prints before the profile itself."""
@@ -119,6 +161,8 @@ class SealedWindow:
             "partitions": {"published": self.published, "of": self.of, "missing": list(self.missing)},
             "revision": self.revision,
         }
+        if self.group is not None:
+            out["group"] = self.group
         if self.partial:
             out["partial"] = True
         if self.diverged:

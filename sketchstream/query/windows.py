@@ -252,7 +252,7 @@ class PublishedWindows:
         from sketchstream.published import SealedState, stack
         from sketchstream.sketch import merge
 
-        groups: dict[int, list[SealedState]] = {}
+        places: dict[int, list[SealedState]] = {}
         for before, after in pairwise(sorted(window.window for window in windows)):
             if after[0] < before[1]:
                 msg = (
@@ -261,7 +261,7 @@ class PublishedWindows:
                 )
                 raise MergeError(msg)
         for window in windows:
-            for number, part in enumerate(window.parts):
+            for number, part in enumerate(window.answering):
                 if not isinstance(part, SealedState):
                     msg = (
                         "--merge adds up states; these are histograms: give a longer window a sketch of its own, or "
@@ -269,14 +269,14 @@ class PublishedWindows:
                     )
                     raise MergeError(msg)
                 at = part.origin.partition if part.origin.partition is not None else number
-                groups.setdefault(at if self.config.input.partitioned_by != "none" else 0, []).append(part)
-        if not groups:
+                places.setdefault(at if self.config.input.partitioned_by != "none" else 0, []).append(part)
+        if not places:
             msg = "no window is published in that range"
             raise StoreError(msg)
-        sums = [merge(parts) for _, parts in sorted(groups.items())]
+        sums = [merge(parts) for _, parts in sorted(places.items())]
         factor = max(
             profiles.gain(total) / profiles.gain(parts[0])
-            for total, (_, parts) in zip(sums, sorted(groups.items()), strict=True)
+            for total, (_, parts) in zip(sums, sorted(places.items()), strict=True)
         )
         return (sums[0] if len(sums) == 1 else stack(sums)), factor
 

@@ -126,7 +126,7 @@ _OPEN: dict[str, Check] = {
     "partitions_open": _whole(1, 1 << 32),
     "partitions": _counts,
     "partitioner": _text,
-    "counters": _list_of(_COUNTER, 1, 16),
+    "counters": _list_of(_COUNTER, 1),
 }
 _SEALED: dict[str, Check] = {
     **_OPEN,
@@ -157,6 +157,7 @@ FIELDS_OF_2 = frozenset({"partitions", "counters"})
 SPEC_FIELDS_OF_2 = frozenset({"total_share", "counted", "max_total", "epsilon_records"})
 """Names that version 1 of the format does not have, in a header and in its spec."""
 FIELDS_OF_3 = frozenset({"partitioner"})
+SPEC_FIELDS_OF_3 = frozenset({"groups", "where"})
 """Names that versions 1 and 2 do not have."""
 KIND_OF_1_AND_2 = "profile"
 """The only kind of sketch that versions 1 and 2 know."""
@@ -167,7 +168,8 @@ def version(header: Mapping[str, Any]) -> int:
     """The oldest format version that has all fields of a header: what older releases can read, they may read."""
     spec = header.get("spec")
     other = isinstance(spec, Mapping) and spec.get("kind", KIND_OF_1_AND_2) != KIND_OF_1_AND_2
-    if other or not FIELDS_OF_3.isdisjoint(header):
+    grouped = isinstance(spec, Mapping) and not SPEC_FIELDS_OF_3.isdisjoint(spec)
+    if other or grouped or not FIELDS_OF_3.isdisjoint(header):
         return 3
     newer = isinstance(spec, Mapping) and not SPEC_FIELDS_OF_2.isdisjoint(spec)
     return 2 if newer or not FIELDS_OF_2.isdisjoint(header) else 1

@@ -199,3 +199,97 @@ def test_records_that_came_too_late_are_spoken_of(run: Run, tmp_path: Path) -> N
     assert int(said[2]) < int(said[1]) < int(said[3])
     assert abs(int(said[1]) - 400) < 320  # ten standard deviations
     assert "too late" not in result.out
+
+
+GROUPED = CONFIG + (
+    '[[sketch]]\nname = "reach"\nwindow = "1h"\nepsilon = "30"\nmax_count = 20\ndomain = { size = 60 }\n'
+    'group_by = "campaign"\ngroups = "campaigns.txt"\nwhere = { country = ["DE", "AT"] }\n'
+)
+
+
+@pytest.fixture
+def grouped(run: Run, tmp_path: Path) -> Path:
+    """Hour h: h + 1 items of campaign a in DE, one of b, c in AT; others that do not count."""
+    records = [
+        {"ts": START + hour * HOUR + number, "user": user, "campaign": campaign, "country": country}
+        for hour in range(2)
+        for number, (user, campaign, country) in enumerate(
+            [
+                *((user, "a", "DE") for user in range(hour + 1)),
+                (50, "b, c", "AT"),
+                (51, "a", "FR"),
+                (52, "z", "DE"),
+                (53, "a", None),
+            ]
+        )
+    ]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (tmp_path / "campaigns.txt").write_text("a\nb, c\n")
+    (tmp_path / "c.toml").write_text(GROUPED)
+    result = run("worker", "-c", "c.toml")
+    assert result.code == 0, result.err
+    return tmp_path / "c.toml"
+
+
+def test_answers_come_by_group(run: Run, grouped: Path) -> None:
+    lines = run("profile", "-c", "c.toml", "--all", "--by", "group", "--format", "json").out.splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [(one["window_start"][11:13], one["group"], round(one["distinct"]["value"])) for one in found] == [
+        ("00", "a", 1),
+        ("00", "b, c", 1),
+        ("01", "a", 2),
+        ("01", "b, c", 1),
+    ]
+    assert "an event is in one group" in found[0]["guarantee"]["protects"][0]
+    assert found[0]["guarantee"]["published"] == "30"
+    assert "quality" not in found[0], "not all records are meant to count"
+    one = run("profile", "-c", "c.toml", "--all", "--group", "a", "--format", "csv").out.splitlines()
+    assert one[0].startswith("window_start,complete,group,")
+    assert one[1].startswith("2013-01-01T00:00:00Z,true,a,")
+    text = run("profile", "-c", "c.toml", "--from", "2013-01-01T01:00Z", "--by", "group").out
+    assert re.search(r"2013-01-01T01:00:00Z +b, c +complete +1", text)
+    assert '"b, c"' in run("profile", "-c", "c.toml", "--all", "--by", "group", "--format", "csv").out
+    alone = run("profile", "-c", "c.toml", "--to", "2013-01-01T01:00Z", "--group", "b, c", "--format", "json")
+    assert json.loads(alone.out)["group"] == "b, c"
+    file = next((grouped.parent / "sealed").rglob("*.sealed"))
+    assert json.loads(run("profile", str(file), "--group", "a", "--format", "json").out)["group"] == "a"
+    assert "b, c" in run("inspect", str(file)).out
+    assert "2, 60 slots each" in ss.load(file)._repr_html_()
+
+
+def test_groups_in_python(grouped: Path) -> None:
+    found = ss.windows(grouped, group="a")
+    assert [round(one.profile.distinct.value) for one in found] == [1, 2]
+    assert found[0].groups == ("a", "b, c")
+    assert found[0].group == "a"
+    assert "Window of reach group a" in repr(found[0])
+    whole = ss.windows(grouped)
+    assert [round(whole[1].of_group(name).profile.distinct.value) for name in whole[1].groups] == [2, 1]
+    assert isinstance(whole[0].published, ss.Release)
+    with pytest.raises(ss.EstimateError, match="no group 'd'"):
+        ss.windows(grouped, group="d")
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "code"),
+    [
+        (["--all"], "sketch reach has 2 groups: choose one with --group NAME, or ask for all: --by group", 2),
+        (["--all", "--group", "x"], "there is no group 'x' among the 2 groups", 2),
+        (["--group", "a", "--by", "group"], "exclude each other", 2),
+        (["--by", "group", "--html", "x.html"], "show one group", 2),
+    ],
+)
+def test_questions_about_groups_that_have_no_answer(
+    run: Run, grouped: Path, options: list[str], words: str, code: int
+) -> None:
+    result = run("profile", "-c", str(grouped), *options)
+    assert words in result.err
+    assert result.code == code
+
+
+def test_groups_are_validated_before_the_first_record(run: Run, grouped: Path) -> None:
+    config = grouped.read_text().replace('"campaign"', '"campagn"')
+    (grouped.parent / "typo.toml").write_text(config)
+    result = run("validate", "-c", "typo.toml")
+    assert "'campagn' (group of sketch \"reach\")" in result.err
+    assert "did you mean 'campaign'?" in result.err

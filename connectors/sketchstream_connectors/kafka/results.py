@@ -31,7 +31,8 @@ EVERY_S = 5.0
 
 def result_key(window: SealedWindow) -> str:
     """What names one result."""
-    return f"{window.sketch}/{window.revision}/{window.window[0]}"
+    group = "" if window.group is None else f"/{window.group}"
+    return f"{window.sketch}/{window.revision}/{window.window[0]}{group}"
 
 
 class KafkaResults:
@@ -87,7 +88,7 @@ class KafkaResults:
         done = self._done
         n = 0
         for plan in self._config.sketches:
-            for window in self._unsettled(published.reader, plan.name):
+            for window in self._answerable(published.reader, plan.name):
                 key = result_key(window)
                 if not window.whole or key in done or self._stopped.is_set():
                     continue
@@ -104,6 +105,10 @@ class KafkaResults:
                 n += 1
                 log.info("event=result sketch=%s window_start=%d", plan.name, window.window[0])
         return n
+
+    def _answerable(self, reader: SealedReader, sketch: str) -> Iterator[SealedWindow]:
+        """Unsettled windows, each once for each of its groups."""
+        return (one for window in self._unsettled(reader, sketch) for one in window.each_group())
 
     def _unsettled(self, reader: SealedReader, sketch: str) -> Iterator[SealedWindow]:
         """Windows of which more may come, and those that were settled since the last look.

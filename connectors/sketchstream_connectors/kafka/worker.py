@@ -235,7 +235,7 @@ def open_worker(
     warm_up(config, rules)
     ports = open_ports(config)
     try:
-        config.check_memory(1, of=ports.source.partition_count())
+        config.check_memory(1, of=ports.source.partition_count(), here=True)
     except ConfigError:
         for port in (ports.source, ports.store, ports.publisher):
             port.close()

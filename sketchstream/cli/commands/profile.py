@@ -8,7 +8,8 @@ directory.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published
     from sketchstream.query.answers import Answer
+    from sketchstream.query.sealed import SealedWindow
 
 METHODS: Final = ("likelihood", "circulant", "inverse", "monotone")
 NORMS: Final = {"1": 1, "2": 2, "inf": math.inf}
@@ -52,6 +54,8 @@ class Method:
 @click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time (RFC 3339).")
 @click.option("--all", "every", is_flag=True, help="With -c: every window, one result each.")
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together; published states only.")
+@click.option("--group", metavar="NAME", help="Of a sketch with groups: the one to show.")
+@click.option("--by", type=click.Choice(("group",)), help="Of a sketch with groups: all of them, one result each.")
 @click.option("--method", type=click.Choice(METHODS), default="likelihood", show_default=True, help="Estimator.")
 @click.option("--norm", type=click.Choice(list(NORMS)), help="With --method circulant: norm of the correction.")
 @click.option("--beta", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True,
@@ -68,6 +72,8 @@ def command(
     to: str | None,
     every: bool,
     merge: bool,
+    group: str | None,
+    by: str | None,
     method: str,
     norm: str | None,
     beta: float,
@@ -87,7 +93,10 @@ def command(
       sketchstream profile s.sealed --html report.html
       sketchstream profile -c sketchstream.toml --sketch hourly --all --format json
       sketchstream profile -c sketchstream.toml --sketch hourly --all --html report.html
+      sketchstream profile -c sketchstream.toml --sketch reach --group spring-sale
+      sketchstream profile -c sketchstream.toml --sketch reach --all --by group --format csv
     """
+    from sketchstream import kinds
     from sketchstream.cli import results, sketches
     from sketchstream.errors import ConfigError
     from sketchstream.query.answers import Answer, of_file
@@ -103,14 +112,25 @@ def command(
         if sketch or from_ or to or every or merge:
             msg = "--sketch, --from, --to, --all and --merge belong to -c"
             raise ConfigError(msg)
+        if by:
+            msg = "--by group belongs to -c; choose a group of a file with --group"
+            raise ConfigError(msg)
         published = sketches.read_published(file, "profile")
+        published = published if group is None else published.group(group)
         answer = of_file(published, how.apply(published))
+        answer = answer if group is None else replace(answer, facts={**answer.facts, "group": group})
         present(answer, plot, html, file.name)
         results.print_one(answer, form)
         return
     assert config_file is not None
     if every and merge:
         msg = "--all and --merge exclude each other: one result for each window, or one for all"
+        raise ConfigError(msg)
+    if group is not None and by:
+        msg = "--group and --by group exclude each other: one group, or one result for each"
+        raise ConfigError(msg)
+    if by and (plot is not None or html is not None or merge):
+        msg = "--plot, --html and --merge show one group: choose it with --group"
         raise ConfigError(msg)
     if every and plot is not None:
         msg = "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html"
@@ -122,25 +142,40 @@ def command(
     since, until = to_ms(from_, "--from"), to_ms(to, "--to")
     with open_published(clusters.load(config_file)) as published_windows:
         plan = published_windows.plan(sketch)
-        if every:
+        if group is None and not by and (number := len(kinds.of(plan.spec).groups(plan.spec))):
+            msg = f"sketch {plan.name} has {number:,} groups: choose one with --group NAME, or ask for all: --by group"
+            raise ConfigError(msg)
+        if every or by:
             from sketchstream.cli.windows_report import WindowsReport
 
             page = None if html is None else WindowsReport(plan.name, plan.calendar.timezone)
-            results.print_windows(published_windows, plan.name, since, until, how.apply, form, page)
+            found = published_windows.every(plan.name, since, until)
+            found = found if every else iter((published_windows.one(plan.name, since, until),))
+            results.print_windows(published_windows, plan.name, chosen(found, group), how.apply, form, page)
             show.remarks(published_windows, plan.name)
             if html is not None and page is not None:
                 _write(html, page.page())
             return
         if merge:
-            found = list(published_windows.every(plan.name, since, until))
-            merged, factor = published_windows.merged(found)
-            click.echo(f"sketchstream: {len(found)} windows merged, error times up to {factor:.3g}", err=True)
-            answer = Answer(how.apply(merged), {"windows": len(found), "error_factor": round(factor, 4)})
+            some = list(chosen(published_windows.every(plan.name, since, until), group))
+            merged, factor = published_windows.merged(some)
+            click.echo(f"sketchstream: {len(some)} windows merged, error times up to {factor:.3g}", err=True)
+            answer = Answer(how.apply(merged), {"windows": len(some), "error_factor": round(factor, 4)})
         else:
-            answer = published_windows.answer(published_windows.one(plan.name, since, until), how.apply)
+            (one,) = chosen([published_windows.one(plan.name, since, until)], group)
+            answer = published_windows.answer(one, how.apply)
         show.remarks(published_windows, plan.name, still_open=since is None and until is None)
     present(answer, plot, html, plan.name)
     results.print_one(answer, form)
+
+
+def chosen(windows: Iterable[SealedWindow], group: str | None) -> Iterator[SealedWindow]:
+    """Windows as they are asked for: of one group, of each of their groups, or whole where there are none."""
+    for window in windows:
+        if group is None:
+            yield from window.each_group()
+        else:
+            yield window.of_group(group)
 
 
 def present(answer: Answer, plot: Path | None, html: Path | None, source: str) -> None:

@@ -53,7 +53,7 @@ def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str) -> 
     logging.getLogger("kafka").setLevel(logging.WARNING if log_level == "debug" else logging.CRITICAL)
     config = clusters.load(config_file)
     if not config.from_kafka:
-        config.check_memory(partitions=1)
+        config.check_memory(partitions=1, here=True)
     run(config, fail_fast=fail_fast, leave=leave)
 
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.components import TOTAL, Component, find, summed
-from sketchstream.errors import FormatError
-from sketchstream.kinds.interface import AnyLedger, Kind, Progress, State
+from sketchstream.domains import Index
+from sketchstream.errors import EstimateError, FormatError, ItemError
+from sketchstream.items import Items, Pairs
+from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
 from sketchstream.kinds.profile import mechanism
+from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add, batch_of, one_group
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.guarantee import Context, Guarantee
 from sketchstream.privacy.history import LayerEntry
@@ -27,8 +31,8 @@ from sketchstream.spec import Epsilon, Item, OpenDomain, exact_epsilon, whole
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
-    from sketchstream.domains import Index
-    from sketchstream.items import Items
+    from sketchstream.columns import Choices
+    from sketchstream.hashing import Key
     from sketchstream.kinds.profile.estimate import About
     from sketchstream.kinds.profile.estimate.observed import Observed
     from sketchstream.published import Published, Release, SealedState, Stack
@@ -73,6 +77,9 @@ class ProfileKind(Kind[ProfileSpec]):
         ]
         if spec.modulus is not None:
             rows.append(("modulus", str(spec.modulus)))
+        if spec.groups is not None:
+            rows.append(("groups", f"{spec.group_count:,}, {slots // spec.group_count:,} slots each"))
+        rows += [(f"only where {name} is", ", ".join(values)) for name, values in spec.where]
         return rows
 
     # What its noise costs.
@@ -82,8 +89,8 @@ class ProfileKind(Kind[ProfileSpec]):
         return mechanism.LAWS[spec.unit]
 
     def creation_cost(self, spec: ProfileSpec) -> Fraction:
-        """Its epsilon."""
-        return spec.epsilon
+        """Its epsilon, in each group that the unit may be in."""
+        return spec.epsilon * spec.group_losses
 
     def asked_cost(self, spec: ProfileSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
         """The epsilon that was asked for."""
@@ -105,7 +112,7 @@ class ProfileKind(Kind[ProfileSpec]):
 
     def promise(self, spec: ProfileSpec) -> Promise:
         """A histogram, or the state."""
-        return Promise.of(spec.publish, spec.epsilon_publish, spec.intrusion)
+        return Promise.of(spec.publish, spec.epsilon_publish * spec.group_losses, spec.intrusion)
 
     def ledger(
         self, spec: ProfileSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
@@ -113,7 +120,7 @@ class ProfileKind(Kind[ProfileSpec]):
         """A ledger of pure epsilon."""
         self.refuse_delta(delta)
         budget = None if epsilon is None else exact_epsilon(epsilon, "max_epsilon")
-        first = self.entry(spec, lineage, spec.epsilon)
+        first = self.entry(spec, lineage, self.creation_cost(spec))
         return Ledger.create(spec.unit, spec.max_weight, first, self.promise(spec), budget)
 
     def entry(self, spec: ProfileSpec, lineage: bytes, cost: Fraction) -> LayerEntry:
@@ -147,6 +154,50 @@ class ProfileKind(Kind[ProfileSpec]):
 
     # What it does.
 
+    def index(self, spec: ProfileSpec, key: Key | None, keep: Mask | None) -> Index | GroupIndex:
+        """Where items go in each group."""
+        inner = Index.build(spec.domain, key if spec.needs_key else None, keep)
+        return inner if spec.groups is None else GroupIndex(inner, spec.group_count)
+
+    def slots(self, spec: ProfileSpec) -> int:
+        """Those of the domain, for each group."""
+        return super().slots(spec) * spec.group_count
+
+    def blocks(self, spec: ProfileSpec) -> int:
+        """One for each group."""
+        return spec.group_count
+
+    def groups(self, spec: ProfileSpec) -> tuple[str, ...]:
+        """Names of the groups."""
+        return () if spec.groups is None else spec.groups.all
+
+    def group(self, part: Release | SealedState, name: str) -> Release | SealedState:
+        """The sketch of one group."""
+        return one_group(part, name)
+
+    def items(self, source: object) -> Items | Pairs | Grouped:
+        """Items; with groups pairs of (group, item)."""
+        if isinstance(source, list) and source and isinstance(source[0], tuple):
+            return Pairs.of(source)
+        return source if isinstance(source, (Grouped, Pairs)) else Items.of(source)
+
+    def roles(self, spec: ProfileSpec) -> tuple[str, ...]:
+        """The group, and the fields that decide whether a record counts."""
+        return (*(("group",) if spec.groups is not None else ()), *(f"where.{name}" for name, _ in spec.where))
+
+    def events(self, spec: ProfileSpec, given: Given) -> Events:
+        """Items, with the group of each; records that `where` leaves out are no events."""
+        found = super().events(spec, given)
+        if spec.groups is None and not spec.where:
+            return found
+        good = np.ones(len(given.items), np.bool_) if found.good is None else found.good
+        for name, choices in _filters(spec.where):
+            good &= given.columns[f"where.{name}"].codes(choices) >= 0
+        if spec.groups is None:
+            return Events(found.items, found.weights, good)
+        codes = spec.groups.codes(given.columns["group"])
+        return Events(Grouped(codes, found.items), found.weights, good & (codes >= 0))
+
     def draw(self, spec: ProfileSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Discrete Laplace noise, or randomized response."""
         if progress is None:
@@ -157,9 +208,9 @@ class ProfileKind(Kind[ProfileSpec]):
     def update(
         self,
         spec: ProfileSpec,
-        index: Index,
+        index: Any,
         state: State,
-        items: Items,
+        items: Any,
         weights: object,
         *,
         counters: npt.NDArray[np.int64],
@@ -167,6 +218,12 @@ class ProfileKind(Kind[ProfileSpec]):
         invalid: Invalid,
     ) -> None:
         """Add each weight to the slot of its item, wrapping, or modulo p."""
+        if (spec.groups is None) != isinstance(items, Items):
+            msg = "a sketch with groups takes Pairs(groups, items), one without takes items"
+            raise ItemError(msg)
+        if spec.groups is not None:
+            add(spec, index, state, batch_of(spec.groups, items), weights, counters, invalid)
+            return
         index.apply(
             state,
             items,
@@ -200,7 +257,7 @@ class ProfileKind(Kind[ProfileSpec]):
     # What it publishes.
 
     def view(self, spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
-        """(levels, B) noisy histogram of the counters."""
+        """(groups x levels, B) noisy histogram of the counters."""
         return mechanism.noised_counts(spec, state, cost)
 
     def view_header(self, spec: ProfileSpec) -> dict[str, Any]:
@@ -212,14 +269,15 @@ class ProfileKind(Kind[ProfileSpec]):
         if header["form"] != spec.form or header["edges_version"] != EDGES_VERSION:
             msg = "the histogram's edges follow a rule that this version does not know"
             raise FormatError(msg)
-        if body.dtype != np.int64 or body.shape != (spec.levels, spec.edges.size):
-            msg = f"expected {spec.levels} x {spec.edges.size} counts, found another shape"
+        rows = spec.group_count * spec.levels
+        if body.dtype != np.int64 or body.shape != (rows, spec.edges.size):
+            msg = f"expected {rows} x {spec.edges.size} counts, found another shape"
             raise FormatError(msg)
 
     def require_state(self, spec: ProfileSpec, slots: int, body: npt.NDArray[Any]) -> None:
-        """As many slots in each level."""
+        """As many slots in each level of each group."""
         super().require_state(spec, slots, body)
-        if body.size % spec.levels:
+        if body.size % (spec.group_count * spec.levels):
             msg = "the counters do not have the type or number that their header says"
             raise FormatError(msg)
 
@@ -229,6 +287,10 @@ class ProfileKind(Kind[ProfileSpec]):
         """See `sketchstream.published.Release.profile`."""
         from sketchstream.kinds.profile import estimate
 
+        if published.spec.groups is not None:
+            number = published.spec.group_count
+            msg = f"this sketch has {number:,} groups, each with a profile of its own: choose one with .group(NAME)"
+            raise EstimateError(msg)
         limit = published.spec.max_count
         wanted = options.pop("max_count", None)
         return estimate.reconstruct(
@@ -307,6 +369,14 @@ def _added(
     noised = parts[0].noised if len(parts) == 1 else np.sum([part.noised for part in parts], axis=0)
     slots = sum(part.slots for part in parts)
     return mechanism.observed_release(spec, law, slots, noised, cost, parts=len(parts), digest=digest)
+
+
+@lru_cache(maxsize=64)
+def _filters(where: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[tuple[str, Choices], ...]:
+    """The lists of a filter, prepared once."""
+    from sketchstream.columns import Choices
+
+    return tuple((name, Choices(values)) for name, values in where)
 
 
 KIND: Final = ProfileKind()

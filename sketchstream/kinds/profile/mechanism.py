@@ -8,6 +8,7 @@ cumulative form: docs/theory/privacy.md.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +35,23 @@ def components(spec: ProfileSpec) -> tuple[Component, ...]:
 
     The total moves by at most `max_weight` with an event; with an item by 2 `max_total`, for its payloads may be
     replaced by others of the same item. The number of records admitted is a function of envelopes: it costs nothing.
+    With groups each has counters of its own, and a cost is that of all the groups that the unit may be in.
     """
-    slots = Component("slots", spec.slots_share, spec.max_weight, LAWS[spec.unit])
+    slots = slots_component(spec)
     total = spec.total_share / 2 if spec.counted else spec.total_share
     weight = spec.max_weight if spec.max_total is None else 2 * spec.max_total
-    counters = [Component(TOTAL, total, weight)] if total else []
+    counters = [Component(TOTAL, total, weight * spec.group_losses)] if total else []
     counters += [Component(COUNTED, total)] if spec.counted else []
+    if spec.groups is not None:
+        number = range(spec.group_count)
+        return slots, *(replace(one, name=f"{one.name}.{at}") for one in counters for at in number)
     counters += [Component(ADMITTED, Fraction(0), own=spec.epsilon_records)] if spec.epsilon_records else []
     return slots, *counters
+
+
+def slots_component(spec: ProfileSpec) -> Component:
+    """The slots."""
+    return Component("slots", spec.slots_share, spec.max_weight * spec.group_losses, LAWS[spec.unit])
 
 
 def effective_epsilon(spec: ProfileSpec, epsilon: Fraction) -> Fraction:
@@ -49,12 +59,12 @@ def effective_epsilon(spec: ProfileSpec, epsilon: Fraction) -> Fraction:
 
     (Unit "item": not divided, any weight costs the same.)
     """
-    return components(spec)[0].parameter(epsilon)
+    return slots_component(spec).parameter(epsilon)
 
 
 def promised_epsilon(spec: ProfileSpec, effective: Fraction) -> Fraction:
     """The epsilon of the whole sketch for which the slots' noise has this parameter."""
-    return effective * spec.max_weight / spec.slots_share
+    return effective * spec.max_weight * spec.group_losses / spec.slots_share
 
 
 def add_noise(
@@ -84,12 +94,12 @@ def add_noise(
 
 
 def exact_counts(spec: ProfileSpec, state: State) -> npt.NDArray[np.int64]:
-    """(levels, B) histogram of the counters at the spec's edges, without noise. A secret: nothing but `noised_counts`
-    and the audit may use it.
+    """(groups x levels, B) histogram of the counters at the spec's edges, without noise. A secret: nothing but
+    `noised_counts` and the audit may use it.
     """  # noqa: D205
     from sketchstream import kernels
 
-    levels = state.reshape(spec.levels, -1)
+    levels = state.reshape(spec.group_count * spec.levels, -1)
     return np.stack(
         [
             kernels.release_counts(level, spec.edges, spec.form, spec.modulus or 0, 64 if state.itemsize == 8 else 32)
@@ -99,11 +109,11 @@ def exact_counts(spec: ProfileSpec, state: State) -> npt.NDArray[np.int64]:
 
 
 def noised_counts(spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArray[np.int64]:
-    """(levels, B) histogram of the counters with fresh exact noise on every entry, empty ones included.
+    """(groups x levels, B) histogram of the counters with fresh exact noise on every entry, empty ones included.
 
     One event moves one counter across at most one threshold (cumulative: sensitivity 1) or out of one bin into
-    another (bins: sensitivity 2, any weight, both units); a counter lies in one level. The histogram gets the slots'
-    share of the cost.
+    another (bins: sensitivity 2, any weight, both units); a counter lies in one level of one group. The histogram gets
+    the slots' share of the cost, and each group its share of that.
     """
     counts = exact_counts(spec, state)
     add_view_noise(spec, counts, cost)
@@ -120,7 +130,7 @@ def add_view_noise(spec: ProfileSpec, counts: npt.NDArray[np.int64], cost: Fract
     """
     from sketchstream import noise
 
-    share = cost * spec.slots_share
+    share = cost * spec.slots_share / spec.group_losses
     noise.discrete_laplace(counts, share if spec.form == "cumulative" else share / 2)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgpack
 import numpy as np
@@ -35,6 +35,9 @@ from sketchstream.spec import (
     exact_share,
     whole,
 )
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.profile.groups import Groups
 
 Publish = Literal["histogram", "state"]
 Form = Literal["cumulative", "bins"]
@@ -84,6 +87,9 @@ class ProfileSpec:
             up to at most this in absolute value. Without it an item may be all of the stream, and no total exists.
         epsilon_records: for unit "event": noise of the number of records admitted (`Sketch.admit`), from which the
             share of records that were counted is judged; 0 (default) keeps no such number.
+        groups: one histogram, total and number of events for each of these; an event names its group. `epsilon` and
+            `epsilon_publish` are those of each group: an event pays them once, an item in each group that it may be in.
+        where: field of a record -> the values with which it counts, for workers; part of what the sketch means.
 
     Raises:
         SpecError: for anything that cannot be.
@@ -108,6 +114,8 @@ class ProfileSpec:
     counted: bool
     max_total: int | None
     epsilon_records: Fraction
+    groups: Groups | None
+    where: tuple[tuple[str, tuple[str, ...]], ...]
 
     kind = "profile"
 
@@ -128,6 +136,8 @@ class ProfileSpec:
         counted: bool | None = None,
         max_total: int | None = None,
         epsilon_records: Epsilon = 0,
+        groups: Groups | None = None,
+        where: Mapping[str, Sequence[str | int]] | None = None,
     ) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
@@ -187,10 +197,35 @@ class ProfileSpec:
             raise SpecError(msg)
         put("intrusion", intrusion)
         put("max_total", None if max_total is None else whole(max_total, "max_total", 1, (1 << 30) - 1))
+        self._put_groups(groups, where or {})
         self._put_counters(total_share, counted, epsilon_records)
         if max(self.epsilon, self.epsilon_publish) > NO_PRIVACY:
             text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
             warnings.warn(text, NoPrivacyWarning, stacklevel=2)
+
+    def _put_groups(self, groups: object, where: Mapping[str, Sequence[str | int]]) -> None:
+        """Check and set which records count, and in which group."""
+        from sketchstream.kinds.profile.groups import Groups
+
+        if groups is not None and not isinstance(groups, Groups):  # for callers without a type checker
+            msg = f"groups must be Groups([...]), found {type(groups).__name__}"
+            raise SpecError(msg)
+        if groups is not None and self.unit == "event" and (groups.max_groups is not None or groups.of_item):
+            msg = "max_groups and group_of_item belong to unit = 'item'; an event has one group"
+            raise SpecError(msg)
+        object.__setattr__(self, "groups", groups)
+        filters = []
+        for name, values in sorted(where.items()):
+            if isinstance(values, str) or not all(isinstance(one, str) or type(one) is int for one in values):
+                msg = f"where.{name:.60} must be a list of texts or whole numbers"
+                raise SpecError(msg)
+            listed = tuple(str(one) for one in values)
+            if not listed or len(set(listed)) < len(listed):
+                wrong = "an empty list" if not listed else "a value twice"
+                msg = f"where.{name:.60} must name at least one value, each once; found {wrong}"
+                raise SpecError(msg)
+            filters.append((name, listed))
+        object.__setattr__(self, "where", tuple(filters))
 
     def _put_counters(self, total_share: Epsilon | None, counted: bool | None, epsilon_records: Epsilon) -> None:
         """Check and set what is kept beside the slots."""
@@ -222,6 +257,9 @@ class ProfileSpec:
         if records and self.unit == "item":
             msg = "epsilon_records belongs to unit = 'event': with unit = 'item' a number of records would show an item"
             raise SpecError(msg)
+        if records and (self.groups is not None or self.where):
+            msg = "epsilon_records does not go with groups or where: not all records admitted are meant to count"
+            raise SpecError(msg)
         object.__setattr__(self, "epsilon_records", records)
 
     @property
@@ -233,6 +271,16 @@ class ProfileSpec:
     def slots_share(self) -> Fraction:
         """Share of every layer and view that the slots get."""
         return 1 - self.total_share
+
+    @property
+    def group_count(self) -> int:
+        """How many groups a state has; 1 where there are none."""
+        return 1 if self.groups is None else len(self.groups)
+
+    @property
+    def group_losses(self) -> int:
+        """How many groups' losses the protected unit pays: an event has one group, an item may lie in several."""
+        return 1 if self.groups is None or self.unit == "event" else self.groups.of_one_item
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -305,6 +353,10 @@ class ProfileSpec:
             out["max_total"] = self.max_total
         if self.epsilon_records:
             out["epsilon_records"] = str(self.epsilon_records)
+        if self.groups is not None:
+            out["groups"] = self.groups.to_dict()
+        if self.where:
+            out["where"] = {name: list(values) for name, values in self.where}
         return out
 
     @classmethod
@@ -314,6 +366,8 @@ class ProfileSpec:
         The items of a listed domain are not in the dictionary: pass them, or get a spec that can read what was
         published but cannot be updated (`DomainOutline`).
         """
+        from sketchstream.kinds.profile.groups import Groups
+
         fields = {"total_share": 0, "counted": False, **data}
         kind = fields.pop("kind", None)
         if kind != cls.kind:
@@ -342,7 +396,8 @@ class ProfileSpec:
             else:
                 msg = f"domain must be 'open' or 'closed', found {shape!r:.40}"
                 raise SpecError(msg)
-            return cls(domain=made, **fields)
+            groups = fields.pop("groups", None)
+            return cls(domain=made, groups=None if groups is None else Groups(**groups), **fields)
         except TypeError:
             msg = "spec has fields that this version does not know"
             raise SpecError(msg) from None

@@ -5,11 +5,14 @@ In: plain data of a block. Out: a `ProfileSpec`. Touches: nothing. Imported only
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Literal
 
+from sketchstream.errors import SpecError
+from sketchstream.kinds.profile.groups import MOST_GROUPS, Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.kinds.tables import Around, DomainTable, Number, SketchTable
+from sketchstream.kinds.tables import Around, DomainTable, Number, SketchTable, Value
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 
@@ -29,10 +32,38 @@ class ProfileTable(SketchTable):
     counted: bool | None = None
     max_total: int | None = None
     epsilon_records: Number | None = None
+    group_by: str | None = None
+    groups: tuple[Value, ...] | Path | None = None
+    other_group: bool = False
+    max_groups: int | None = None
+    group_of_item: bool = False
+    where: dict[str, Value | tuple[Value, ...]] | None = None
+
+    def lists(self) -> Mapping[str, Path]:
+        """The file of the groups, if they lie in one."""
+        return {"groups": self.groups} if isinstance(self.groups, Path) else {}
+
+    def fields(self) -> Mapping[str, str]:
+        """The group's field, and those of the filter."""
+        group = {} if self.group_by is None else {"group": self.group_by}
+        return group | {f"where.{name}": name for name in sorted(self.where or {})}
+
+    @property
+    def counts_some(self) -> bool:
+        """Whether there are groups or filters."""
+        return self.group_by is not None or self.where is not None
 
     def check(self, around: Around) -> Iterator[str]:
         """A sketch against how the topic is partitioned."""
         yield from super().check(around)
+        if (self.group_by is None) != (self.groups is None):
+            missing = "group_by" if self.group_by is None else "groups"
+            given = "groups" if self.group_by is None else "group_by"
+            yield f"{given} needs {missing}: the field of the group, and the declared list of groups (or its file)"
+        if self.group_by is None and (self.other_group or self.max_groups is not None or self.group_of_item):
+            yield "other_group, max_groups and group_of_item belong to group_by"
+        if self.where is not None and not self.where:
+            yield "where must name at least one field, found an empty table"
         if around.partitioned_by == "none" and self.unit == "event" and self.publish != "state":
             yield (
                 "input.partitioned_by = 'none' needs publish = 'state' (with intrusion = true or false): partitions "
@@ -56,7 +87,23 @@ class ProfileTable(SketchTable):
             counted=self._counted(around),
             max_total=self.max_total,
             epsilon_records=self.records_noise(self.epsilon_records, around),
+            groups=self._groups(domain),
+            where={name: one if isinstance(one, tuple) else (one,) for name, one in (self.where or {}).items()},
         )
+
+    def _groups(self, domain: ClosedDomain | OpenDomain | None) -> Groups | None:
+        """The groups, their file having been read."""
+        if self.group_by is None or self.groups is None or isinstance(self.groups, Path):
+            return None
+        number = len(self.groups) + self.other_group
+        if domain is not None and number > MOST_GROUPS:
+            slots, each = domain.size or 0, 2 if self.unit == "item" else self.bits // 8
+            msg = (
+                f"groups has {number:,} groups, at most {MOST_GROUPS:,} are possible: with {slots:,} slots each they "
+                f"would need {number * slots * each / 2**30:.1f} GiB in every open window of every partition"
+            )
+            raise SpecError(msg)
+        return Groups(self.groups, self.other_group, self.max_groups, self.group_of_item)
 
     def _counted(self, around: Around) -> bool | None:
         """Whether events are counted apart from their weights: by default where records carry weights."""

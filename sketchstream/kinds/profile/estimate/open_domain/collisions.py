@@ -325,7 +325,7 @@ def alike(parts: Sequence[Observed]) -> list[list[int]]:
     found = []
     for part in parts:
         try:
-            curve = read_part(part, SHORT).curve
+            curve = read_part(part, SHORT if part.modulus is None else min(SHORT, part.modulus - 1)).curve
             found.append((curve.value, (curve.ends(1.0)[1] - curve.ends(1.0)[0]) / 2.0))
         except EstimateError:
             found.append((math.inf, 0.0))

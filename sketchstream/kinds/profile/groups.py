@@ -1,0 +1,343 @@
+"""Groups of a profile sketch: one histogram for each of a declared list of groups, in one state.
+
+In: a list of groups, events with their group. Out: where an event goes, batches with groups, the published sketch of
+one group. Touches: the states it is given.
+Source: docs/theory/privacy.md, section 5 (groups).
+
+A state with groups is that of the first group, then that of the second, and so on, each with the slots of the domain.
+So all groups exist as soon as the sketch does, and are snapshotted, sealed and published together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
+from sketchstream.items import Items, Pairs, as_weights
+from sketchstream.privacy.history import Entry, History, LayerEntry, View
+from sketchstream.spec import whole
+
+if TYPE_CHECKING:
+    from sketchstream.batch import Invalid
+    from sketchstream.columns import Choices, Column
+    from sketchstream.domains import Index
+    from sketchstream.kinds.profile.spec import ProfileSpec
+    from sketchstream.published import Release, SealedState
+
+OTHER = "other"
+"""Name of the group of records whose group is not in the list, where there is one."""
+MOST_GROUPS = 10_000
+_STEP = 1 << 14
+"""Events that are located at a time."""
+Codes = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A declared list of groups. It is public, and must not be chosen from the data.
+
+    Args:
+        names: of the groups; text, an integer stands for its digits.
+        other: whether values outside of the list are a group of their own, named "other"; else they are no-ops.
+        max_groups: unit "item": a promise of the source, that one item has events in at most so many groups of one
+            window. None: in any number of them.
+        of_item: unit "item": a promise of the source, that the group is a function of the item.
+
+    Raises:
+        SpecError: no group, one twice, too many, or promises that contradict each other.
+    """
+
+    names: tuple[str, ...]
+    other: bool = False
+    max_groups: int | None = None
+    of_item: bool = False
+
+    def __init__(
+        self, names: Sequence[str | int], other: bool = False, max_groups: int | None = None, of_item: bool = False
+    ) -> None:
+        if isinstance(names, str) or not all(isinstance(one, str) or type(one) is int for one in names):
+            msg = "groups must be a list of texts or whole numbers"
+            raise SpecError(msg)
+        listed = tuple(str(one) for one in names)
+        if not listed:
+            msg = "groups must name at least one group, found an empty list"
+            raise SpecError(msg)
+        twice = sorted({one for one in listed if listed.count(one) > 1}) if len(set(listed)) < len(listed) else []
+        if twice:
+            msg = f"groups names {twice[0]!r:.60} twice"
+            raise SpecError(msg)
+        if len(listed) > MOST_GROUPS:
+            msg = f"groups may name at most {MOST_GROUPS:,} groups, found {len(listed):,}"
+            raise SpecError(msg)
+        if other and OTHER in listed:
+            msg = f"groups names {OTHER!r}, which other_group = true makes of all values that are not listed"
+            raise SpecError(msg)
+        if of_item and max_groups is not None:
+            msg = "max_groups and group_of_item exclude each other: a group that follows from the item is one group"
+            raise SpecError(msg)
+        object.__setattr__(self, "names", listed)
+        object.__setattr__(self, "other", bool(other))
+        most = None if max_groups is None else whole(max_groups, "max_groups", 1, len(listed) + bool(other))
+        object.__setattr__(self, "max_groups", most)
+        object.__setattr__(self, "of_item", bool(of_item))
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Names of all groups, in the order of the state."""
+        return (*self.names, OTHER) if self.other else self.names
+
+    def __len__(self) -> int:
+        return len(self.names) + self.other
+
+    @property
+    def of_one_item(self) -> int:
+        """In how many groups an item may lie."""
+        return 1 if self.of_item else min(len(self), self.max_groups or len(self))
+
+    @property
+    def of_one_replaced(self) -> int:
+        """In how many groups an item may lie in two worlds together, where its payloads are others in the second."""
+        return 1 if self.of_item else min(len(self), 2 * self.of_one_item)
+
+    @cached_property
+    def _choices(self) -> Choices:
+        from sketchstream.columns import Choices
+
+        return Choices(self.names)
+
+    def codes(self, column: Column) -> Codes:
+        """(n,) position of each record's group; -1 where it has none."""
+        items, valid = column.items("text")
+        return self._found(items, valid)
+
+    def locate(self, names: Items) -> Codes:
+        """(n,) position of each of these groups; -1 for those that are none."""
+        return self._found(names, np.ones(len(names), np.bool_))
+
+    def _found(self, names: Items, valid: npt.NDArray[np.bool_]) -> Codes:
+        places = self._choices.locate(names)
+        if self.other:
+            places = np.where(places < 0, len(self.names), places)
+        return np.where(valid, places, -1).astype(np.int32)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, canonical."""
+        out: dict[str, Any] = {"names": list(self.names)}
+        if self.other:
+            out["other"] = True
+        if self.max_groups is not None:
+            out["max_groups"] = self.max_groups
+        if self.of_item:
+            out["of_item"] = True
+        return out
+
+
+class Grouped:
+    """A batch of events, each with the position of its group.
+
+    Args:
+        codes: (n,) int32; -1: no group, a no-op.
+        items: n items.
+    """
+
+    __slots__ = ("codes", "items")
+
+    def __init__(self, codes: Codes, items: Items) -> None:
+        self.codes = codes
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def take(self, chosen: Any) -> Grouped:
+        """Select events by a mask or an array of positions."""
+        return Grouped(self.codes[chosen], self.items.take(chosen))
+
+
+@dataclass(frozen=True, eq=False)
+class GroupIndex:
+    """Finds the slot of an item in each group.
+
+    Args:
+        inner: of the domain.
+        groups: how many there are.
+    """
+
+    inner: Index
+    groups: int
+
+    @property
+    def slots(self) -> int:
+        """Counters of all groups."""
+        return self.groups * self.inner.slots
+
+    def locate(self, items: Items) -> npt.NDArray[np.int64]:
+        """(n,) slot of each item in the first group; see `Index.locate`."""
+        return self.inner.locate(items)
+
+
+def batch_of(groups: Groups, source: Grouped | Pairs) -> Grouped:
+    """A batch with positions of groups, of one with their names."""
+    return source if isinstance(source, Grouped) else Grouped(groups.locate(source.rows), source.items)
+
+
+def add(
+    spec: ProfileSpec,
+    index: GroupIndex,
+    state: npt.NDArray[Any],
+    batch: Grouped,
+    weights: object,
+    counters: npt.NDArray[np.int64],
+    invalid: Invalid,
+) -> None:
+    """Add each weight to the slot of its item in its group, and to the counters of that group.
+
+    Args:
+        spec: of the sketch.
+        index: of its items.
+        state: (slots,) changed in place.
+        batch: n events.
+        weights: (n,) integers, or None for ones.
+        counters: (groups,) totals, then (groups,) numbers of events where they are kept, changed in place.
+        invalid: as of `Kind.update`.
+
+    Raises:
+        DomainError, WeightError, ItemError: nothing was applied.
+    """
+    from sketchstream import kernels
+    from sketchstream.batch import locate
+
+    if invalid not in ("error", "skip", "noop"):
+        msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
+        raise ItemError(msg)
+    numbers = as_weights(weights, len(batch), alone=invalid == "noop")
+    limit = 0 if spec.modulus is not None or len(numbers) == 0 else spec.max_weight
+    if invalid != "noop":
+        _require_valid(index, batch, numbers, limit, items=invalid == "error")
+    route = index.inner._routes[batch.items.kind]
+    size, n = np.uint64(index.inner.slots), index.groups
+    room = np.empty(min(len(batch), _STEP), np.uint64)
+    spare = np.empty(min(len(numbers), _STEP), numbers.dtype)
+    none = np.zeros(0, np.int64)
+    totals, counts = (counters[:n], counters[n : 2 * n]) if counters.size else (none, none)
+    try:
+        for position, piece in batch.items.pieces():
+            for first in range(0, len(piece), _STEP):
+                part = piece.cut(first, first + _STEP)
+                found = room[: len(part)]
+                here = slice(position + first, position + first + len(part))
+                some = numbers[here]
+                locate(part, route, found)
+                kernels.add_to_groups(
+                    state, found, batch.codes[here], size, some, spare, limit, spec.modulus or 0, totals, counts
+                )
+    finally:
+        room[:] = 0
+        spare[:] = 0
+
+
+def _require_valid(index: GroupIndex, batch: Grouped, weights: Any, limit: int, *, items: bool) -> None:
+    """Refuse a batch with invalid weights, or (with `items`) with items or groups that are not declared."""
+    if items:
+        wrong = (batch.codes < 0) | (index.locate(batch.items) == -1)
+        if wrong.any():
+            msg = f"the item or group at position {int(np.argmax(wrong))} is not declared; nothing was applied"
+            raise DomainError(msg)
+    if limit and len(weights):
+        wrong = (weights > limit) | (weights < -limit)
+        if wrong.any():
+            msg = (
+                f"the weight at position {int(np.argmax(wrong))} is not within -{limit}..{limit} (max_weight); "
+                "nothing was applied"
+            )
+            raise WeightError(msg)
+
+
+def counter_name(name: str, group: int) -> str:
+    """Name of a counter of one group."""
+    return f"{name}.{group}"
+
+
+def position(spec: ProfileSpec, name: str) -> int:
+    """Position of a group.
+
+    Raises:
+        EstimateError: there are no groups, or none of that name.
+    """
+    if spec.groups is None:
+        msg = "this sketch has no groups: it was made without group_by"
+        raise EstimateError(msg)
+    if name not in spec.groups.all:
+        import difflib
+
+        near = difflib.get_close_matches(name, spec.groups.all, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        msg = f"there is no group {name!r:.60} among the {len(spec.groups)} groups of this sketch{hint}"
+        raise EstimateError(msg)
+    return spec.groups.all.index(name)
+
+
+def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
+    """The sketch of one group, as if it had been published alone: its ledger is that of an item of this group.
+
+    Args:
+        part: with groups.
+        name: of the group.
+
+    Raises:
+        EstimateError: there are no groups, or none of that name.
+    """
+    from sketchstream.kinds.profile.spec import ProfileSpec
+
+    spec: ProfileSpec = part.spec
+    at = position(spec, name)
+    assert spec.groups is not None
+    n, times = len(spec.groups), spec.group_losses
+    fields = {key: value for key, value in spec.to_dict().items() if key not in ("groups", "kind", "domain")}
+    alone = ProfileSpec(domain=spec.domain, **{"total_share": 0, "counted": False, **fields})
+    names = {counter_name(one, at): one for one in ("total", "counted")}
+    counters = tuple(replace(one, name=names[one.name]) for one in part.counters if one.name in names)
+    ledger: Any = part.ledger
+    changed: dict[str, Any] = {
+        "spec": alone,
+        "layers": tuple(replace(one, lineage=_derived(one.lineage, at)) for one in part.layers),
+        "seal_id": _derived(part.seal_id, at),
+        "ledger": replace(ledger, history=_history(ledger.history, times, at), budget=None),
+        "counters": counters,
+    }
+    published: Any = part
+    if hasattr(published, "noised"):
+        rows = published.noised.reshape(n, -1, published.noised.shape[-1])[at]
+        changed |= {"noised": rows, "slots": part.slots // n, "cost": published.cost / times}
+    else:
+        changed["state"] = published.state.reshape(n, -1)[at]
+    return replace(part, **changed)
+
+
+def _derived(name: bytes, group: int) -> bytes:
+    """The name of the part of a noise, or of a publication, that belongs to one group."""
+    return hashlib.blake2b(name + group.to_bytes(4, "little"), digest_size=16, person=b"sketch-group").digest()
+
+
+def _history(history: History, times: int, group: int) -> History:
+    """A history of all groups as that of one: its noise is its own, and its share of every cost."""
+    return History(
+        tuple(_entry(one, times, group) for one in history.entries),
+        tuple(_history(part, times, group) for part in history.parts),
+        history.seal,
+    )
+
+
+def _entry(entry: Entry, times: int, group: int) -> Entry:
+    if isinstance(entry, LayerEntry):
+        return replace(entry, cost=entry.cost / times, lineage=_derived(entry.lineage, group))
+    cost: Fraction | None = entry.cost
+    return View(entry.kind, None if cost is None else cost / times)
