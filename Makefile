@@ -1,6 +1,7 @@
 # Every task of the project, from a fresh clone. `make help` lists them.
 #
-# Needs: Python 3.11 or newer (with venv), make; a Java 17 JDK or newer and Maven for the tests against a real broker.
+# Needs: Python 3.11 or newer (with venv), make; a Java 17 JDK or newer and Maven for the tests against a real broker;
+# Chromium for those of pages.
 # Everything is kept inside this folder: .venv (packages), .cache (compiled kernels, broker jars and data).
 
 SHELL := /bin/bash
@@ -21,7 +22,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 # Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint types kafka jars browser bench faults audit mutants docs format clean
+.PHONY: help setup demo test test-fast lint types kafka jars chromium browser bench faults audit mutants docs format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -44,10 +45,10 @@ $(BENCH_READY): $(READY)
 demo: setup  ## the main job on real data: 336,776 flights, no broker, results in demo-output/
 	@$(BIN)/sketchstream demo
 
-test: setup jars lint types  ## everything CI runs: lint, types, contracts, the whole suite with a real broker
+test: setup jars chromium lint types  ## everything CI runs: lint, types, contracts, the whole suite with a real broker
 	@trap 'exit 130' INT; alone=passed brokers=passed; \
-	$(BIN)/python -m pytest $(SPREAD) -m 'not slow and not browser and not kafka' || alone=FAILED; \
-	$(BIN)/python -m pytest -m 'kafka and not slow and not browser' || brokers=FAILED; \
+	$(BIN)/python -m pytest $(SPREAD) -m 'not slow and not kafka' || alone=FAILED; \
+	$(BIN)/python -m pytest -m 'kafka and not slow' || brokers=FAILED; \
 	echo "tests without a broker: $$alone; tests with brokers: $$brokers"; \
 	[ "$$alone $$brokers" = 'passed passed' ]
 
@@ -69,11 +70,13 @@ jars: setup  ## Apache Kafka's own jars, through Maven, into .cache/kafka
 kafka: setup jars  ## a broker for development on a free loopback port (NODES=3 for a cluster); Ctrl-C ends it
 	@$(BIN)/python -m sketchstream_connectors.kafka.devbroker --nodes $(or $(NODES),1)
 
-browser: setup  ## reports in a real Chromium, installed with apt where it is missing (not part of `make test`)
+chromium:  ## Chromium for the tests of pages, with apt where it is missing
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "chromium not found: install it (Debian: apt-get install chromium) and run this again" >&2; exit 1; }; \
 	  echo "installing chromium"; apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
-	@$(BIN)/python -m pytest -q -m browser tests/cli/test_browser.py
+
+browser: setup chromium  ## reports and the service's page in a real Chromium (part of `make test`)
+	@$(BIN)/python -m pytest -q -m browser tests/cli/test_browser.py tests/serve/test_browser_page.py
 
 bench: $(BENCH_READY) jars  ## every benchmark, each with named peers in the same run (QUICK=1 for short ones)
 	@for script in $$(grep -l -e --quick bench/*.py); do echo "== $$script"; $(BIN)/python $$script $(if $(QUICK),--quick); done

@@ -1,6 +1,6 @@
 """Reports in a real browser: they fit narrow and wide screens, can be read in light and dark, and load nothing.
 
-In: Chromium, which `make browser` brings. Out: verdicts. Touches: temporary folders.
+In: Chromium, which `make chromium` brings. Out: verdicts. Touches: temporary folders.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.browsers import chromium
 from helpers.commands import Run
 from sketchstream.report import POLICY
 
@@ -76,13 +76,6 @@ addEventListener("load", () => {
 });
 </script>
 """
-
-
-def chromium() -> str:
-    """The browser; a test that needs it never passes without it."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert found, "no chromium: run these tests by `make browser`"
-    return found
 
 
 @pytest.fixture

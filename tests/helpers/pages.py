@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import httpx
 import orjson
@@ -69,6 +70,13 @@ def settle(service: Service) -> None:
     while service.store.pending():
         assert time.monotonic() < until, "reconstruction hangs"
         time.sleep(0.05)
+
+
+def ends(answer: dict[str, Any]) -> set[float | None]:
+    """Every value and every end of an interval in a profile's JSON."""
+    found = [one for family in ("at_least", "exactly", "quantiles") for one in answer[family].values()]
+    found += [one for one in answer.values() if isinstance(one, dict) and one.keys() == {"value", "low", "high"}]
+    return {end for one in found for end in one.values()}
 
 
 class Parsed(HTMLParser):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
-from helpers.pages import Parsed, mixed, settle
+from helpers.pages import Parsed, ends, mixed, settle
 from helpers.serving import MINUTE, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.query import words
@@ -98,19 +98,24 @@ def test_numbers_of_a_series_are_those_of_the_api_exactly(site):
 def test_numbers_of_a_window_are_those_of_the_api_exactly(site):
     _, _, client = site
     given = {"from": iso(EPOCH + 2 * MINUTE), "to": iso(EPOCH + 3 * MINUTE)}
-    answer = client.get("/v1/sketches/minutes/profile", params=given).json()
+    earlier = {"from": iso(EPOCH + MINUTE), "to": iso(EPOCH + 2 * MINUTE)}
+    answer, before = (client.get("/v1/sketches/minutes/profile", params=one).json() for one in (given, earlier))
+    against = {f"against_{name}": value for name, value in earlier.items()}
+    changes = [
+        client.get("/v1/sketches/minutes/difference", params=given | against | {"metric": metric}).json()["difference"]
+        for metric in ("distinct", "exactly.1", "at_least.2", "at_least.10", "total", "mean")
+    ]
+    changed = {end for one in changes for end in one.values()}
     page = Parsed(client.get(window(2)).text)
-    estimates = [one for family in ("at_least", "exactly", "quantiles") for one in answer[family].values()]
-    estimates += [one for one in answer.values() if isinstance(one, dict) and one.keys() == {"value", "low", "high"}]
-    known = {end for one in estimates for end in one.values()}
-    assert len(page.values) > 60
-    assert set(page.values) <= known
+    assert len(page.values) > 80
+    assert set(page.values) <= ends(answer) | ends(before) | changed
+    assert changed <= set(page.values)
     for k in ("1", "2", "3"):
         assert {*answer["at_least"][k].values(), *answer["exactly"][k].values()} <= set(page.values)
     counts = client.get("/v1/sketches/counts/estimate", params=given).json()
     page = Parsed(client.get(window(2, "counts")).text)
     assert page.values == [
-        number for value, ends in zip(counts["raw"], counts["intervals"], strict=True) for number in (value, *ends)
+        number for value, two in zip(counts["raw"], counts["intervals"], strict=True) for number in (value, *two)
     ]
 
 
@@ -133,12 +138,12 @@ def test_charts_say_the_numbers_of_their_tables(site):
 def test_states_are_shown_in_words(site):
     _, _, client = site
     page = Parsed(client.get("/sketches/minutes").text).said
-    assert "4 of 6 windows shown are complete, 1 are not, 1 have no answer." in page
+    assert "4 of 6 windows shown are complete, 1 is not complete, 1 has no answer." in page
     incident = Parsed(client.get(window(0)).text)
     assert "Nothing of this window is shown" in incident.said
     assert incident.values == []
     listed = Parsed(client.get("/incidents").text)
-    assert "1 incidents" in listed.said
+    assert "1 incident. Two" in listed.said
     assert window(0) in listed.links
     unfinished = Parsed(client.get(window(5)).text).said
     assert "2 of 3 partitions" in unfinished

@@ -92,7 +92,10 @@ def _gaussian(answer: Mapping[str, Any]) -> list[Picture]:
     names = [f"item {at}" for at in range(len(answer["raw"]))] if found is None else [_name(one) for one in found]
     low, high = np.array(answer["intervals"], np.float64).T
     picture = _listed("counts", "Published counts", names, answer["raw"], low, high, ("item", "count"))
-    note = "In the order of the domain; each interval holds by itself. For the largest ones ask for `top`."
+    note = (
+        "In the order of the domain; each interval holds by itself. The API's parameter top gives the largest ones, "
+        "with intervals that hold together."
+    )
     return [replace(picture, note=f"{note} {picture.note}".strip())]
 
 

@@ -8,12 +8,15 @@ Everything that a page shows is in its address. Numbers are those of the service
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
+import orjson
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -43,6 +46,8 @@ SHOWN: Final = 400
 """Most windows of one page of a sketch; the newest ones, unless the address says otherwise."""
 REFRESH_S: Final = 3
 """A page that waits for numbers looks again so often."""
+COMPARED: Final = ("distinct", "exactly.1", "at_least.2", "at_least.10", "total", "mean")
+"""Numbers of a window that are compared with those of the window before."""
 KINDS: Final = {
     "profile": "Counts how many items (users, devices) occurred how often",
     "gaussian": "Counts the events of each item of a list",
@@ -78,6 +83,33 @@ def _refusal(status: int, title: str, error: Exception) -> Response:
     return rendering.html("text.html", status, title=title, lead=[f"{text[:1].upper()}{text[1:]}."], sections=[])
 
 
+class Drawn:
+    """The pictures drawn last: drawing takes a tenth of a second, and they change with their numbers only.
+
+    Args:
+        most: kept.
+    """
+
+    def __init__(self, most: int = 200) -> None:
+        self._most = most
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, name: Hashable | None, draw: Callable[[], Any]) -> Any:
+        """What has been drawn under a name, or is drawn now; without a name nothing is kept."""
+        with self._lock:
+            if name is not None and name in self._kept:
+                self._kept.move_to_end(name)
+                return self._kept[name]
+        found = draw()
+        if name is not None:
+            with self._lock:
+                self._kept[name] = found
+                while len(self._kept) > self._most:
+                    self._kept.popitem(last=False)
+        return found
+
+
 class Views:
     """The pages.
 
@@ -87,6 +119,7 @@ class Views:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._drawn = Drawn()
 
     # ------------------------------------------------------------------ pages
 
@@ -98,8 +131,8 @@ class Views:
             name, counts = one["name"], one["counts"]
             plan = self._plan(name)
             what, promise = _about(plan)
-            parts = [f"{counts['windows']:,} windows are published"]
-            parts += [f"{counts[key]:,} {text}" for key, text in _COUNTED if counts.get(key)]
+            parts = [_number(counts["windows"], "window is published", "windows are published")]
+            parts += [_number(counts[key], one, more) for key, one, more in _COUNTED if counts.get(key)]
             found.append(
                 {
                     "name": name,
@@ -177,7 +210,7 @@ class Views:
             "here_href": href(stored.window),
             "before": _link(before, zone, href),
             "after": _link(after, zone, href),
-            "status": _status(described),
+            "status": "" if state == "incident" else _status(described),
             "state": state if failure is None or state == "incident" else "failed",
             "failure": failure,
             "waiting": "",
@@ -201,14 +234,14 @@ class Views:
             where = {"from": iso(stored.window[0]), "to": iso(stored.window[1])}
             shown = [
                 one.at(f"{_sketch_address(name)}/window/{one.name}.svg?{_query(where)}")
-                for one in pictures.pictures(data)
+                for one in self._pictures(stored, data)
             ]
             known = not profile or data["distinct"]["low"] is not None
             values |= {
                 "headline": pages.headline(data) if profile else "",
                 "intervals": _intervals(data) if known else words.NO_INTERVALS,
                 "pictures": shown,
-                "tables": pictures.tables(data),
+                "tables": [*pictures.tables(data), *self._differences(answer, before, zone)],
                 "guarantee": words.statement(data["guarantee"]),
                 "links": _window_links(name, data, where),
                 "lines": _window_lines(name, profile, where, request, self._service),
@@ -222,7 +255,7 @@ class Views:
         answer, failure = self._answer(stored)
         if answer is None:
             raise NotFoundError(failure or "the numbers of this window are being reconstructed: ask again")
-        for one in pictures.pictures(answer.to_dict()):
+        for one in self._pictures(stored, answer.to_dict()):
             if one.name == request.path_params["picture"] and one.chart is not None:
                 return _svg(one.chart)
         msg = "this window has no such picture"
@@ -283,8 +316,8 @@ class Views:
         lead = "No incident: everything that was published could be read, and no noise was published twice."
         if rows:
             lead = (
-                f"{len(rows)} incidents. Two publications of one noise, or a body that cannot be read, are shown as "
-                "one incident and never averaged; the windows concerned show no numbers."
+                f"{_number(len(rows), 'incident', 'incidents')}. Two publications of one noise, or a body that cannot "
+                "be read, are shown as one incident and never averaged; the windows concerned show no numbers."
             )
         return rendering.html(
             "incidents.html",
@@ -345,6 +378,12 @@ class Views:
             return None, str(error)
         return found, None
 
+    def _pictures(self, stored: StoredWindow, data: Mapping[str, Any]) -> list[pictures.Picture]:
+        """The pictures of a window's usual answer."""
+        name = self._service.etag(stored, Question(), "page")
+        found: list[pictures.Picture] = self._drawn.get(name, lambda: pictures.pictures(data))
+        return found
+
     def _latest(self, name: str, plan: SketchPlan | None) -> dict[str, str] | None:
         """The newest window whose numbers are there, in a line."""
         zone = "UTC" if plan is None else plan.calendar.timezone
@@ -356,6 +395,26 @@ class Views:
                 label = f"The newest window, {words.window_label(*stored.window, zone)}"
                 return {"href": self._href(name)(stored.window), "label": label, "headline": headline}
         return None
+
+    def _differences(self, answer: WindowAnswer, before: StoredWindow | None, zone: str) -> list[report.Table]:
+        """What has changed since the window before, each number with the interval of the difference."""
+        earlier = None if before is None else self._answer(before)[0]
+        if before is None or earlier is None:
+            return []
+        rows = []
+        for metric in COMPARED:
+            try:
+                found = self._service.difference(answer, earlier, metric)
+            except EstimateError:  # this number is not one of both windows
+                continue
+            change = found["difference"]
+            rows.append(
+                (series.metric_words(metric), *(pages.value(found[one]) for one in ("window", "against")),
+                 pages.value(change), pages.interval(change))
+            )  # fmt: skip
+        label = words.window_label(*before.window, zone)
+        columns = ("number", "this window", "the one before", "difference", "95% interval of it")
+        return [report.Table(f"Compared with {label}", columns, rows)] if rows else []
 
     def _neighbours(self, stored: StoredWindow) -> tuple[StoredWindow | None, StoredWindow | None]:
         """The windows before and after one."""
@@ -385,7 +444,8 @@ class Views:
         if not spans:
             return out
         points = found["points"]
-        picture = series.picture(points, spans, metric, zone, order, self._href(name))
+        key = orjson.dumps([name, metric, order, zone, points])
+        picture = self._drawn.get(key, lambda: series.picture(points, spans, metric, zone, order, self._href(name)))
         where = {"metric": metric, "from": iso(spans[0][0]), "to": iso(spans[-1][1])}
         out |= {
             "series": picture.at(f"{_sketch_address(name)}/series.svg?{_query(where)}"),
@@ -421,8 +481,8 @@ class Views:
 
 
 _COUNTED: Final = (
-    ("pending", "of them are being reconstructed"),
-    ("incidents", "have an incident"),
+    ("pending", "of them is being reconstructed", "of them are being reconstructed"),
+    ("incidents", "has an incident", "have an incident"),
 )
 _LEDGER: Final = (
     ("unit", "what is protected, and what the losses are those of"),
@@ -547,11 +607,19 @@ def _completeness(described: Sequence[Mapping[str, Any]]) -> str:
     """How many windows are complete, in a sentence."""
     found = [calendar.state(one) for one in described]
     done = sum(state in ("complete", "pending") for state in found)
-    text = f"{done:,} of {len(found):,} windows shown are complete"
-    open_ = found.count("incomplete")
-    more = f", {open_:,} are not" if open_ else ""
-    bad = found.count("incident")
-    return f"{text}{more}{f', {bad:,} have no answer' if bad else ''}."
+    text = f"{done:,} of {_number(len(found), 'window', 'windows')} shown {'is' if done == 1 else 'are'} complete"
+    for state, one, more in (
+        ("incomplete", "is not complete", "are not complete"),
+        ("incident", "has no answer", "have no answer"),
+    ):
+        if state in found:
+            text += f", {_number(found.count(state), one, more)}"
+    return f"{text}."
+
+
+def _number(count: int, one: str, more: str) -> str:
+    """A number with the words that go with it."""
+    return f"{count:,} {one if count == 1 else more}"
 
 
 def _around(

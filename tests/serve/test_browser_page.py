@@ -1,0 +1,238 @@
+"""The service's page in a real browser: sizes, light and dark, keyboard, pointer, without JavaScript, other hosts.
+
+In: Chromium, which `make chromium` brings; the demo's output, and a site with every state. Out: verdicts.
+Touches: temporary folders.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers import browsers, pages
+from helpers.commands import Run
+from helpers.serving import MINUTE
+from helpers.streams import EPOCH
+from sketchstream.charts import said, shown
+from sketchstream.stream.windows import iso
+
+pytestmark = pytest.mark.browser
+
+JULY = "/sketches/aircraft/window?from=2013-07-01T04:00:00Z&to=2013-08-01T04:00:00Z"
+ONCE = "/sketches/aircraft?metric=exactly.1"
+LOOKS = [(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark"), (3840, "light")]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with browsers.started() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    with pages.demo(tmp_path_factory.mktemp("demo")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    with pages.mixed(tmp_path_factory.mktemp("mixed")) as found:
+        yield found
+
+
+def base(site):
+    return str(site[2].base_url).rstrip("/")
+
+
+def minute(number, sketch="minutes"):
+    return f"/sketches/{sketch}/window?from={iso(EPOCH + number * MINUTE)}&to={iso(EPOCH + (number + 1) * MINUTE)}"
+
+
+def seen(page):
+    """A screenshot as an (height, width, 3) array."""
+    return np.asarray(Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB"))
+
+
+def look(visit, address, dark):
+    """Open a page and judge it as it is shown."""
+    page = visit.open(address)
+    assert visit.overflow() == 0, f"{address} scrolls sideways"
+    assert visit.violations() == [], address
+    picture = seen(page)
+    paper = picture[-1, -1].tolist()
+    assert paper == ([20, 24, 29] if dark else [255, 255, 255]), address
+    assert (np.abs(picture.astype(int) - paper).sum(axis=2) > 60).mean() > 0.005, f"{address} is nearly empty"
+    letters = page.evaluate(
+        "Math.min(...[...document.querySelectorAll('svg text')].map((one) => one.getBoundingClientRect())"
+        ".filter((box) => box.width > 0).map((box) => Math.min(box.height, 99)), 99)"
+    )
+    assert letters >= 5, f"{address}: letters of charts can be read"
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_pages_fit_can_be_read_and_ask_nobody_else(browser, demo, width, scheme):
+    with browsers.visit(browser, base(demo), width, scheme) as visit:
+        for address in ("/", ONCE, JULY, "/ledger"):
+            look(visit, address, scheme == "dark")
+        assert visit.strangers() == []
+        assert visit.complaints == [], "the policy refused something, or the script failed"
+        assert len(visit.asked) >= 8
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
+def test_every_state_fits_and_can_be_read(browser, mixed, width, scheme):
+    with browsers.visit(browser, base(mixed), width, scheme) as visit:
+        for address in (
+            "/sketches/minutes", "/sketches/counts", minute(0), minute(2), minute(2, "counts"), "/incidents", "/help",
+            "/sketches/minutes?from=1999-01-01&to=1999-01-02",
+        ):  # fmt: skip
+            look(visit, address, scheme == "dark")
+        assert visit.complaints == []
+        visit.open("/sketches/nothing")
+        assert visit.violations() == []
+        assert visit.strangers() == []
+
+
+def test_the_judges_find_what_is_wrong(browser, demo):
+    with browsers.visit(browser, base(demo), 360) as visit:
+        page = visit.open(JULY)
+        page.evaluate("document.querySelector('svg').removeAttribute('aria-label')")
+        page.evaluate("document.querySelector('h1').style.color = '#ccc'")
+        page.evaluate(
+            "document.querySelector('main').append(Object.assign(new Image(), {src: 'http://127.0.0.1:9/x'}))"
+        )
+        page.evaluate("document.querySelector('.lead').style.width = '900px'; 0")
+        page.evaluate("document.querySelector('.lead').style.maxWidth = 'none'; 0")
+        page.wait_for_timeout(200)
+        rules = " ".join(visit.violations())
+        assert "color-contrast" in rules
+        assert "svg-img-alt" in rules
+        assert visit.overflow() > 0
+        assert any("Content Security Policy" in one for one in visit.complaints)
+
+
+def largest(folder, run: Run):
+    """The month with the most aircraft seen once, with its interval, as the command line has it."""
+    result = run("profile", "-c", folder / "sketchstream.toml", "--sketch", "aircraft", "--all", "--format", "json")
+    assert result.code == 0
+    rows = [json.loads(line) for line in result.out.splitlines()]
+    assert len(rows) == 12
+    return max(rows, key=lambda row: row["exactly"]["1"]["value"]), rows
+
+
+def focus(page, selector, most=40):
+    """Press Tab until an element has the focus."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"document.activeElement.matches({selector!r})"):
+            return
+    pytest.fail(f"{selector} is not reached by Tab")
+
+
+def test_a_new_user_finds_the_month_with_the_most_aircraft_seen_once_by_keyboard(browser, demo, run):
+    best, rows = largest(demo[0], run)
+    once = best["exactly"]["1"]
+    began = time.monotonic()
+    with browsers.visit(browser, base(demo)) as visit:
+        page = visit.open("/")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        page.keyboard.press("Enter")
+        focus(page, "h2 a")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/sketches/aircraft")
+        focus(page, "select[name=metric]")
+        page.keyboard.type("items seen only once")
+        focus(page, "button")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**metric=exactly.1**")
+        told = page.inner_text("#largest")
+        month = f"{np.datetime64(best['window_start'][:19]).item():%B %Y}"
+        assert told.startswith(
+            f"Most items seen only once: {month}, {shown(once['value'])} "
+            f"(95% interval {shown(once['low'])} to {shown(once['high'])})."
+        )
+        # the chart reads out the same, month by month
+        focus(page, ".wide input[type=range]")
+        for number, row in enumerate(rows):
+            one = row["exactly"]["1"]
+            name = row["window_start"][:7]
+            expected = f"{name}: {said(one['value'], one['low'], one['high'])}"
+            assert page.inner_text(".wide output") == expected
+            assert page.get_attribute(".wide input", "aria-valuetext") == expected
+            if number < len(rows) - 1:
+                page.keyboard.press("ArrowRight")
+        assert page.url == f"{base(demo)}/sketches/aircraft?metric=exactly.1&from=&to=&order=time", "a link has it all"
+        assert visit.complaints == []
+    assert time.monotonic() - began < 600
+
+
+def test_the_pointer_reads_the_same_numbers(browser, demo, run):
+    _, rows = largest(demo[0], run)
+    with browsers.visit(browser, base(demo)) as visit:
+        page = visit.open(ONCE)
+        points = json.loads(page.get_attribute(".wide .chart", "data-points") or "[]")
+        box = page.locator(".wide svg").bounding_box()
+        assert box is not None
+        for number in (0, 5, 11):
+            x, y, _ = points[number]
+            page.mouse.move(box["x"] + x * box["width"] + 3, box["y"] + y * box["height"] + 40)
+            one = rows[number]["exactly"]["1"]
+            assert page.inner_text(".wide output").endswith(said(one["value"], one["low"], one["high"]))
+        # the mark stands on the dot that matplotlib drew
+        mark = page.locator(".mark").bounding_box()
+        assert mark is not None
+        assert mark["x"] + mark["width"] / 2 == pytest.approx(box["x"] + points[11][0] * box["width"], abs=2)
+
+
+def test_every_number_of_the_page_is_the_command_lines(browser, demo, run):
+    _, rows = largest(demo[0], run)
+    july = rows[6]
+    api = demo[2].get("/v1/sketches/aircraft/profile", params={"from": july["window_start"], "to": july["window_end"]})
+    assert api.json() == july
+    with browsers.visit(browser, base(demo)) as visit:
+        page = visit.open(ONCE)
+        values = page.evaluate("[...document.querySelectorAll('table data')].map((one) => Number(one.value))")
+        assert values == [row["exactly"]["1"][end] for row in rows for end in ("value", "low", "high")]
+        page.click("text=July 2013")
+        assert page.url.replace("%3A", ":") == base(demo) + JULY
+        values = page.evaluate("[...document.querySelectorAll('.picture data')].map((one) => Number(one.value))")
+        assert len(values) > 50
+        assert set(values) <= pages.ends(july)
+
+
+def test_it_can_be_read_without_javascript(browser, demo):
+    with browsers.visit(browser, base(demo), java_script_enabled=False) as visit:
+        page = visit.open(ONCE)
+        assert page.locator("table tbody tr").count() >= 12
+        assert page.locator(".wide svg").is_visible()
+        assert page.locator("input[type=range]").count() == 0
+        page.select_option("select[name=metric]", "at_least.10")
+        page.click("button")
+        assert "items seen 10 times or more" in page.inner_text("#largest")
+        page.click("text=July 2013")
+        assert page.locator(".picture svg").count() == 2
+        assert page.locator("table").count() == 4
+
+
+def test_a_page_that_waits_for_numbers_shows_them_by_itself(browser, tmp_path):
+    with pages.mixed(tmp_path) as site, browsers.visit(browser, base(site)) as visit:
+        page = visit.open(minute(5))
+        assert "being reconstructed" in page.inner_text("main")
+        page.wait_for_selector(".picture svg", timeout=60_000)
+        assert "2 of 3 partitions" in page.inner_text("main")
+
+
+def test_printed_pages_leave_the_controls_out(browser, demo):
+    with browsers.visit(browser, base(demo)) as visit:
+        page = visit.open(ONCE)
+        page.emulate_media(media="print")
+        assert not page.locator("form").is_visible()
+        assert not page.locator(".wide input").is_visible()
+        assert page.locator("table").first.is_visible()
