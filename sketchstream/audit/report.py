@@ -35,6 +35,7 @@ OF_KINDS = {
     "gaussian": "sketchstream.audit.gaussians",
     "projection": "sketchstream.audit.projections",
     "workload": "sketchstream.audit.workloads",
+    "convolution": "sketchstream.audit.convolutions",
 }
 """Modules whose `checks(quick)` yield what is tried of sketches of one kind: a name and a check each."""
 EXACT = "a claim below a loss, by 1e-9"

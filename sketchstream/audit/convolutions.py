@@ -1,0 +1,238 @@
+"""The audit of kind `convolution`: laws of what `create`, `release` and `seal` give out, and how far a unit moves words.
+
+In: specs of every noise and layout. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the
+sketches it makes.
+Source: docs/theory/convolution.md, sections 2, 4, 6 and 7.
+
+Nothing here calls what a sketch calls inside. Eigenvalues come from a transform of the filter as it is written, scales
+from epsilon and delta by the formula, losses from the bytes of two sketches that were fed neighbouring streams.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.audit.sketches import Outcome, judge
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
+from sketchstream.noise import laws
+from sketchstream.spec import exact_epsilon
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+FLOOR: Final = 1 / 64
+LOOK: Final = ("1/3", "1e-7")
+FAR: Final = 6.1
+"""Standard errors, which luck exceeds less than once in 10^9 checks."""
+SLACK: Final = 0.002
+"""Relative error of a variance that rounded spectra may have."""
+LOSS_SLACK: Final = 1e-6
+"""Relative error of a loss: columns and variances are rounded."""
+
+
+def specs() -> dict[str, ConvolutionSpec]:
+    """Every noise and layout, both units, a table."""
+    gaussian: dict[str, Any] = {"epsilon": "1", "delta": "1e-6", "epsilon_publish": "3/4", "noise": "gaussian"}
+    pure: dict[str, Any] = {"epsilon": "1", "epsilon_publish": "3/4"}
+    table = {"late": (0, 1), "day": tuple(range(31)), "hour": tuple(range(24))}
+    return {
+        "gaussian, fourier": ConvolutionSpec("window:24", 744, **gaussian),
+        "gaussian, time": ConvolutionSpec("sum", 500, layout="time", **gaussian),
+        "gaussian, weights to 5": ConvolutionSpec("sum", 500, max_weight=5, **gaussian),
+        "gaussian, item": ConvolutionSpec("window:24", 744, layout="time", unit="item", max_total=9, **gaussian),
+        "gaussian, marginals": ConvolutionSpec(["marginal:day,hour", "marginal:late"], columns=table, **gaussian),
+        "pure, fourier": ConvolutionSpec("window:24", 744, noise="laplace_pure", **pure),
+        "counts": ConvolutionSpec("window:24", 744, noise="counts", max_weight=2, **pure),
+    }
+
+
+def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+    """Name and check of everything that is tried, for each spec.
+
+    Args:
+        quick: fewer samples.
+    """
+    states = 20 if quick else 300
+    for name, spec in specs().items():
+        for verb, check in (("create", _create), ("release", _release), ("seal", _seal)):
+            yield f"{verb}, {name}", lambda spec=spec, check=check: check(spec, states)  # type: ignore[misc]
+        yield f"neighbours, {name}", lambda spec=spec: _neighbours(spec)  # type: ignore[misc]
+
+
+# What must come out, from the fields of a spec.
+
+
+def _strength(epsilon: float, delta: float) -> float:
+    """mu: the shift of a unit normal law that is (epsilon, delta)-private, by bisection."""
+
+    def spent(mu: float) -> float:
+        below = math.erfc((epsilon / mu - mu / 2) / math.sqrt(2)) / 2
+        above = math.erfc((epsilon / mu + mu / 2) / math.sqrt(2)) / 2
+        return below - math.exp(epsilon) * above
+
+    low, high = 1e-6, 20.0
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if spent(middle) <= delta else (low, middle)
+    return low
+
+
+def _magnitudes(spec: ConvolutionSpec) -> Floats:
+    """(M,) |eigenvalue| by character; of several filters the root of the sum of squares."""
+    total = np.zeros(spec.group.shape)
+    for one in spec.filters:
+        padded = np.zeros(spec.transform_length)
+        padded[: len(one)] = one.coefficients
+        total = total + np.abs(np.fft.fftn(padded.reshape(spec.group.shape))) ** 2
+    found: Floats = np.sqrt(total).reshape(-1)
+    return np.where(found > 1e-9 * found.max(), found, 0.0)
+
+
+def _scales2(spec: ConvolutionSpec, epsilon: float, delta: float) -> Floats:
+    """(M,) variance (Gaussian) or squared scale (Laplace) of each real Fourier coordinate, in counts."""
+    magnitude, size = _magnitudes(spec), spec.transform_length
+    if spec.noise == "laplace_pure":
+        weight = np.where(magnitude > 0, magnitude, 1.0) ** (-2 / 3)
+        phase = 2 * np.pi * np.outer(np.arange(spec.length), np.arange(1, (size + 1) // 2)) / size
+        every = magnitude ** (2 / 3)
+        worst = (np.abs(np.cos(phase)) + np.abs(np.sin(phase))) @ every[1 : (size + 1) // 2] * math.sqrt(2 / size)
+        worst = worst + (every[0] + (every[size // 2] if size % 2 == 0 else 0.0)) / math.sqrt(size)
+        return (weight * float(worst.max()) * spec.bound / epsilon) ** 2
+    held = np.ones(size, np.bool_) if spec.layout == "time" else magnitude > 0
+    share = (1 - FLOOR) * magnitude / magnitude.sum() + FLOOR / int(held.sum())
+    out: Floats = np.where(held, spec.bound**2 / (size * _strength(epsilon, delta) ** 2 * share), np.inf)
+    return out
+
+
+def _standard(spec: ConvolutionSpec, drawn: Ints, scale: Floats) -> Floats:
+    """Noise in units of the scale that it must have, (M,) by character."""
+    words = drawn / spec.grid_scale
+    if spec.layout == "time":
+        found = np.fft.fftn(words.reshape(spec.group.shape), norm="ortho").reshape(-1)
+        half = np.arange(1, (len(found) + 1) // 2)
+        pair = math.sqrt(2) * found[half] / scale[half]
+        return np.concatenate([[found[0].real / scale[0]], pair.real, pair.imag])
+    held: Floats = spec.coordinates.spread(scale).astype(np.float64)
+    out: Floats = words / held
+    return out
+
+
+def _number(text: str) -> float:
+    """The number that "3/4" is."""
+    above, _, below = text.partition("/")
+    return float(above) / float(below or 1)
+
+
+def _judge_standard(values: Floats, *, gaussian: bool) -> Outcome:
+    """Standardised samples against the unit normal or unit Laplace law: mean, variance, and how many lie far out."""
+    n = values.size
+    variance, fourth = (1.0, 3.0) if gaussian else (2.0, 24.0)
+    spread = float(np.mean(values**2)) / variance
+    errors = {
+        "mean": abs(float(values.mean())) / math.sqrt(variance / n),
+        "variance": max(0.0, abs(spread - 1) - SLACK) / math.sqrt((fourth / variance**2 - 1) / n),
+    }
+    for far in (1.0, 2.0, 3.0):
+        share = math.erfc(far / math.sqrt(2)) if gaussian else math.exp(-far)
+        found = float(np.mean(np.abs(values) > far))
+        errors[f"beyond {far:g}"] = max(0.0, abs(found - share) - SLACK * share * far) / math.sqrt(share / n)
+    worst = max(errors, key=errors.__getitem__)
+    power = f"scales wrong by {(SLACK + 2 * FAR * math.sqrt((fourth / variance**2 - 1) / n)) / 2:.1%}"
+    found_text = f"variance {spread:.4f} of the claimed one; {worst} off by {errors[worst]:.1f} errors, n = {n:,}"
+    return errors[worst] < FAR, "the law of every coordinate", found_text, power
+
+
+def _judged(spec: ConvolutionSpec, drawn: list[Ints], epsilon: str, delta: str) -> Outcome:
+    """Layers of noise against their law."""
+    if spec.noise == "counts":
+        return judge(np.concatenate(drawn), laws.DiscreteLaplace(exact_epsilon(epsilon) / spec.bound))
+    scale = np.sqrt(_scales2(spec, _number(epsilon), float(delta)))
+    values = np.concatenate([_standard(spec, one, scale) for one in drawn])
+    return _judge_standard(values, gaussian=spec.noise == "gaussian")
+
+
+# Checks.
+
+
+def _sketch(spec: ConvolutionSpec) -> Any:
+    """A new sketch."""
+    from sketchstream.sketch import Sketch
+
+    return Sketch.create(spec)
+
+
+def _state(data: bytes) -> Ints:
+    """The words in an open sketch's own bytes."""
+    from sketchstream import wire
+
+    return np.array(wire.unpack(data)[1], dtype=np.int64)
+
+
+def _create(spec: ConvolutionSpec, states: int) -> Outcome:
+    """What created sketches hold."""
+    drawn = [_state(_sketch(spec).to_bytes()) for _ in range(states)]
+    return _judged(spec, drawn, str(spec.epsilon), str(float(spec.delta)))
+
+
+def _release(spec: ConvolutionSpec, states: int) -> Outcome:
+    """What releases of one sketch add, drawn afresh each time."""
+    sketch = _sketch(spec)
+    before = _state(sketch.to_bytes())
+    asked = LOOK if spec.noise == "gaussian" else LOOK[:1]
+    drawn = [sketch.release(*asked).noised - before for _ in range(min(states, 100))]
+    if any(np.array_equal(one, other) for one, other in pairwise(drawn)):
+        return False, "drawn afresh each time", "two releases with one noise", "one repetition"
+    return _judged(spec, drawn, *LOOK)
+
+
+def _seal(spec: ConvolutionSpec, states: int) -> Outcome:
+    """What a seal adds to the state that it publishes."""
+    drawn = []
+    for _ in range(states):
+        sketch = _sketch(spec)
+        before = _state(sketch.to_bytes())
+        drawn.append(sketch.seal().state - before)
+    return _judged(spec, drawn, str(spec.epsilon_publish), str(float(spec.delta_publish)))
+
+
+def _neighbours(spec: ConvolutionSpec) -> Outcome:
+    """What one unit changes in the bytes, in the measure of the claim; the worst of several units."""
+    from sketchstream.sketch import Sketch
+
+    items = np.arange(3000) ** 2 % spec.length
+    empty = _sketch(spec).to_bytes()
+    worst = 0.0
+    units = [[(0, spec.bound)], [(spec.length // 2, -spec.bound)], [(spec.length - 1, spec.bound)]]
+    if spec.unit == "item":
+        units.append([(0, spec.bound - spec.bound // 2), (spec.length - 1, -(spec.bound // 2))])
+    for unit in units:
+        with_unit, without = Sketch.from_bytes(empty), Sketch.from_bytes(empty)
+        for sketch in (with_unit, without):
+            sketch.update(items)
+        with_unit.update([position for position, _ in unit], [weight for _, weight in unit])
+        without.update([spec.length, 0], [1, spec.bound + 1], invalid="noop")  # no events
+        worst = max(worst, _loss(spec, _state(with_unit.to_bytes()) - _state(without.to_bytes())))
+    claim = _strength(float(spec.epsilon), float(spec.delta)) ** 2 if spec.noise == "gaussian" else float(spec.epsilon)
+    measure = "mu^2" if spec.noise == "gaussian" else "epsilon"
+    most = claim * (1 + (LOSS_SLACK if spec.noise == "counts" else SLACK))
+    power = f"{measure} above the claim by {most / claim - 1:.2g} of it, of one of these units"
+    return worst <= most, f"{measure} {claim:.6g}", f"{worst:.6g}, of {len(units)} units", power
+
+
+def _loss(spec: ConvolutionSpec, moved: Ints) -> float:
+    """The loss of two states that differ so, under the noise that the promise asks for."""
+    if spec.noise == "counts":
+        return float(np.abs(moved).sum()) * float(spec.epsilon) / spec.bound
+    scale = np.sqrt(_scales2(spec, float(spec.epsilon), float(spec.delta)))
+    distances = _standard(spec, moved, scale)
+    if spec.layout == "time" and spec.transform_length % 2 == 0:  # the coordinate that `_standard` leaves out
+        signs = np.where(np.arange(spec.transform_length) % 2, -1.0, 1.0)
+        last = float(moved @ signs) / math.sqrt(spec.transform_length) / spec.grid_scale
+        distances = np.append(distances, last / scale[spec.transform_length // 2])
+    return float(np.abs(distances).sum() if spec.noise == "laplace_pure" else (distances**2).sum())

@@ -1,0 +1,119 @@
+"""Broken builds of kind `convolution` against the command: `sketchstream verify --only CHECK` must end with code 1.
+
+In: the product with one promise broken. Out: verdicts. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sketchstream.cli.app import run
+from sketchstream.kinds.convolution import kind, synthesis, update
+from sketchstream.kinds.convolution.kind import ConvolutionKind
+from sketchstream.kinds.convolution.mechanism import Shape
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
+
+Patch = pytest.MonkeyPatch
+pytestmark = pytest.mark.statistics
+
+
+def verify(capsys: pytest.CaptureFixture[str], *only: str) -> tuple[int, list[dict[str, Any]]]:
+    """Exit code of the command, and its findings."""
+    capsys.readouterr()
+    code = run(["verify", "--quick", "--format", "json", *(word for one in only for word in ("--only", one))])
+    return code, json.loads(capsys.readouterr().out)["findings"]
+
+
+# The mutants: each breaks one promise and nothing else.
+
+
+def noise_of_the_wrong_scale(patch: Patch) -> None:
+    honest: Any = ConvolutionSpec.scale_budget
+    patch.setattr(ConvolutionSpec, "scale_budget", lambda self, layer: honest(self, layer) * 1.4)
+
+
+def noise_of_the_wrong_shape(patch: Patch) -> None:
+    """Spread evenly over the coefficients."""
+    honest: Any = Shape.quantized
+
+    def even(self: Shape) -> Shape:
+        share = np.count_nonzero(self.kept) / self.kept.size
+        return replace(honest(self), relative=np.where(self.kept, share, 0.0))
+
+    patch.setattr(Shape, "quantized", even)
+
+
+def correlated_noise_that_is_weaker(patch: Patch) -> None:
+    honest: Any = synthesis.add_correlated
+
+    def add(spec: Any, view: Any, law: Any, entropy: Any = None) -> None:
+        fresh = np.zeros_like(view)
+        honest(spec, fresh, law, entropy)
+        view += fresh * 9 // 10
+
+    patch.setattr(synthesis, "add_correlated", add)
+
+
+def columns_that_are_too_long(patch: Patch) -> None:
+    honest: Any = update.columns
+    patch.setattr(update, "columns", lambda *given: honest(*given) * 51 // 50)
+
+
+def a_bound_that_is_not_checked(patch: Patch) -> None:
+    honest: Any = update.Updater._checked
+
+    def checked(self: Any, items: Any, weights: Any, *rest: Any) -> Any:
+        places, _ = honest(self, items, None, *rest)
+        return places, np.ones(len(items), np.int64) if weights is None else np.array(weights, np.int64)
+
+    patch.setattr(update.Updater, "_checked", checked)
+
+
+def a_seal_without_fresh_noise(patch: Patch) -> None:
+    patch.setattr(ConvolutionKind, "with_noise", lambda self, spec, state, cost: state.copy())
+
+
+def noise_on_counts_that_forgets_the_largest_weight(patch: Patch) -> None:
+    honest: Any = kind.add_noise
+
+    def add(spec: Any, state: Any, layer: Any = None, entropy: Any = None) -> None:
+        if spec.noise == "counts":
+            layer = spec.layer_of(layer.loss * spec.bound)
+        honest(spec, state, layer, entropy)
+
+    patch.setattr(kind, "add_noise", add)
+
+
+MUTANTS: dict[Callable[[Patch], None], str] = {
+    noise_of_the_wrong_scale: "convolution: create, gaussian, fourier",
+    noise_of_the_wrong_shape: "convolution: create, gaussian, fourier",
+    correlated_noise_that_is_weaker: "convolution: create, gaussian, time",
+    columns_that_are_too_long: "convolution: neighbours, gaussian, fourier",
+    a_bound_that_is_not_checked: "convolution: neighbours, gaussian, time",
+    a_seal_without_fresh_noise: "convolution: seal, gaussian, item",
+    noise_on_counts_that_forgets_the_largest_weight: "convolution: create, counts",
+}
+"""Each broken build and the check that must refuse it."""
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_the_command_refuses_a_broken_build(
+    mutant: Callable[[Patch], None], monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mutant(monkeypatch)
+    code, found = verify(capsys, MUTANTS[mutant])
+    assert code == 1
+    assert any(not finding["passed"] for finding in found)
+
+
+def test_the_command_passes_the_product(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = verify(capsys, "convolution: ")
+    assert code == 0, [finding for finding in found if not finding["passed"]]
+    assert {f"{one['section']}: {one['name']}" for one in found} >= set(MUTANTS.values())
+    assert all(finding["power"] for finding in found)
