@@ -1,4 +1,4 @@
-"""The audit of kind `convolution`: laws of what `create`, `release` and `seal` give out, and how far a unit moves words.
+"""The audit of kind `convolution`: laws of what `create`, `release` and `seal` give out, and how far a unit reaches.
 
 In: specs of every noise and layout. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the
 sketches it makes.

@@ -256,6 +256,8 @@ class Kind(ABC, Generic[S]):
     `estimate` takes `kept`, a mask of them for each part."""
     by_window: ClassVar[bool] = False
     """Whether what an event means depends on the window: `events` is then asked for each window of a chunk."""
+    continues: ClassVar[bool] = False
+    """Whether answers reach back into the window before: `estimate` then takes `before`, what was published of it."""
     table: ClassVar[str] = ""
     """Module of its `[[sketch]]` in configuration files, whose `TABLE` is the model; empty: it cannot be configured."""
     measure: ClassVar[str] = "epsilon"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
@@ -64,15 +64,27 @@ class QualityTable(Table):
     incomplete_alarm: Share = 1e-5
 
 
+class Windows(Protocol):
+    """What a sketch's table may ask of its windows."""
+
+    def positions(self, step: str) -> tuple[int, int]:
+        """Milliseconds of one position of a series, and positions of the longest window.
+
+        Raises:
+            ConfigError: no such step.
+        """
+
+
 @dataclass(frozen=True)
 class Around:
-    """What a sketch's table must know of the file's input.
+    """What a sketch's table must know of the file's input and of its windows.
 
     Args:
         partitioned_by: "item", "none", or None for files.
         unchecked: whether the topic's partitioner is not checked.
         weights: whether records carry weights.
         packed: whether a record holds any number of events.
+        windows: of the block; None where they are wrong, and the rest is to be checked all the same.
         folder: of the file, from which its paths begin.
     """
 
@@ -80,6 +92,7 @@ class Around:
     unchecked: bool
     weights: bool
     packed: bool
+    windows: Windows | None = None
     folder: Path = Path()
 
 

@@ -169,7 +169,7 @@ def rows_named(texts: Iterable[str], listed: Sequence[Any] | None) -> list[Any]:
 
 @dataclass(frozen=True)
 class EstimateAnswer:
-    """Estimates with what is known of where they come from: what the command line and services give out.
+    """Estimates with what is known of where they come from: what all who answer give out.
 
     Args:
         answers: of any kind of sketch.
@@ -188,6 +188,20 @@ class EstimateAnswer:
         found: dict[str, Any] = self.answers.to_dict() if self.selected is None else {"answers": list(self.selected)}
         return found
 
+    def named(self, names: Sequence[Any]) -> dict[Any, Any]:
+        """Numbers by name: "sum", of all items, or the count of an item of that name.
+
+        Raises:
+            EstimateError: the kind has no such numbers.
+        """
+        ask = {name: getattr(self.answers, "sum" if name == "sum" else "count", None) for name in names}
+        for name, method in ask.items():
+            if method is None:
+                kind = self.answers.spec.kind
+                msg = f"kind {kind!r} has no number {name!r:.40} to give: ask the window's .estimate for its answers"
+                raise EstimateError(msg)
+        return {name: method() if name == "sum" else method(name) for name, method in ask.items()}  # type: ignore[misc]
+
     def rows(self) -> list[Mapping[str, Any]]:
         """The answers as rows of a table; not all need have all columns."""
         return list(self.answers.rows() if self.selected is None else self.selected)
@@ -197,18 +211,22 @@ class EstimateAnswer:
         return {**self.facts, **self.numbers(), "guarantee": self.guarantee}
 
     def to_json(self) -> str:
-        """One line of JSON: what `estimate --format json` prints."""
+        """One line of JSON: what `estimate --format json` prints and the results topic holds."""
         return as_json(self.to_dict())
 
     def to_csv(self) -> str:
         """RFC 4180 text with a header line."""
-        rows = self.rows()
-        columns = list(dict.fromkeys(name for row in rows for name in row))
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([_cell(row.get(name)) for name in columns] for row in rows)
-        return out.getvalue()
+        return as_csv(self.rows())
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """RFC 4180 text of rows, under a header line of all their columns."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(row.get(name)) for name in columns] for row in rows)
+    return out.getvalue()
 
 
 def as_json(value: object) -> str:

@@ -18,19 +18,22 @@ import numpy.typing as npt
 from sketchstream import report
 from sketchstream.cards import drawn
 from sketchstream.errors import MissingExtraError
+from sketchstream.query.answers import Answer
 from sketchstream.query.windows import to_ms
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-    from sketchstream.kinds.profile.estimate.result import Estimate, Profile
+    from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published
-    from sketchstream.query.answers import Answer
+    from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.sealed import SealedWindow
     from sketchstream.query.windows import PublishedWindows
 
 NUMBERS: Final = ("distinct", "at_least.2", "at_least.10", "total", "mean", "entropy")
 """Numbers of a table of windows, unless others are asked for."""
+SUM: Final = ("sum",)
+"""The same for kinds that give estimates."""
 Time = str | datetime
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -76,28 +79,52 @@ class Window:
         return self._published.result(self._found)
 
     @cached_property
-    def answer(self) -> Answer:
-        """What `sketchstream profile -c` and the results topic give out of this window."""
-        return self._published.answer(self._found)
+    def answer(self) -> Answer | EstimateAnswer:
+        """What `sketchstream profile -c`, `estimate -c` and the results topic give out of this window."""
+        return self._published.given_out(self._found)
 
     @property
     def profile(self) -> Profile:
         """The profile by the default method; its guarantee knows the deployment.
 
         For another method: `published.profile(method=...)`.
+
+        Raises:
+            EstimateError: the sketch is of a kind that gives estimates.
         """
-        return self.answer.profile
+        answer = self.answer
+        return answer.profile if isinstance(answer, Answer) else self.published.profile()
+
+    @property
+    def estimate(self) -> Any:
+        """The answers by the default method, for kinds that give estimates; items by name where they are listed.
+
+        For another method: `published.estimate(method=...)`.
+
+        Raises:
+            EstimateError: the sketch has a profile.
+        """
+        answer = self.answer
+        return self.published.estimate() if isinstance(answer, Answer) else answer.answers
 
     @property
     def intervals(self) -> bool:
-        """Whether intervals hold: not where partitions were added inside the window."""
-        return not self._found.repartitioned
+        """Whether intervals hold: those of profiles do not where partitions were added inside the window."""
+        return not (self._found.repartitioned and isinstance(self.answer, Answer))
 
-    def numbers(self, names: Sequence[str] = NUMBERS) -> dict[str, Estimate | None]:
-        """Numbers by name; None for a k+ number beyond what the profile resolves."""
+    def numbers(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Numbers by name, with intervals; None for a k+ number beyond what the profile resolves.
+
+        Args:
+            names: of a profile: "distinct", "at_least.5", ...; of estimates: "sum", or an item. Default: `NUMBERS`, or
+                the sum.
+        """
         from sketchstream.kinds.profile.show import pages
 
-        return pages.numbers(self.profile, names)
+        answer = self.answer
+        if isinstance(answer, Answer):
+            return dict(pages.numbers(answer.profile, NUMBERS if names is None else names))
+        return answer.named(SUM if names is None else names)
 
     @property
     def group(self) -> str | None:
@@ -124,8 +151,11 @@ class Window:
         return f"<Window of {self._found.sketch}{group}, {span}, {self.status}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the profile's card."""
-        return self.profile._repr_html_()
+        """For notebooks: the card of the profile or of the estimates, or what there is to ask."""
+        shown = self.profile if isinstance(self.answer, Answer) else self.estimate
+        if hasattr(shown, "_repr_html_"):
+            return str(shown._repr_html_())
+        return report.card(repr(self)[1:-1], note=str(shown))
 
     def _when(self, end: int) -> datetime:
         zone = ZoneInfo(self._published.config.plan(self._found.sketch).calendar.timezone)
@@ -158,12 +188,13 @@ class Windows(Sequence[Window]):
             return f"<Windows of {self.sketch}: none published>"
         return f"<Windows of {self.sketch}: {len(self)}, {self[0].start.isoformat()} to {self[-1].end.isoformat()}>"
 
-    def columns(self, numbers: Sequence[str] = NUMBERS) -> Columns:
+    def columns(self, numbers: Sequence[str] | None = None) -> Columns:
         """One row for each window: start, end, completeness, and each number with its interval.
 
         Args:
-            numbers: "distinct", "at_least.5", "mean", "quantile.0.9", ...; a dot becomes an underscore in the names of
-                columns. Numbers that a window does not resolve, and intervals that do not hold, are not-a-number.
+            numbers: "distinct", "at_least.5", "mean", "quantile.0.9", ... of profiles; "sum" and items of estimates. A
+                dot becomes an underscore in the names of columns. Numbers that a window does not resolve, and intervals
+                that do not hold, are not-a-number.
         """
         out: Columns = {
             "window_start": _times(one.start for one in self),
@@ -171,7 +202,7 @@ class Windows(Sequence[Window]):
             "complete": np.array([one.complete for one in self], np.bool_),
         }
         rows = [one.numbers(numbers) for one in self]
-        for name in numbers:
+        for name in dict.fromkeys(name for row in rows for name in row):
             column = name.replace(".", "_")
             found = [row[name] for row in rows]
             out[column] = _floats(None if one is None else one.value for one in found)
@@ -180,7 +211,7 @@ class Windows(Sequence[Window]):
             out[f"{column}_high"] = _floats(None if one is None else one.high for one in ends)
         return out
 
-    def to_pandas(self, numbers: Sequence[str] = NUMBERS) -> pd.DataFrame:
+    def to_pandas(self, numbers: Sequence[str] | None = None) -> pd.DataFrame:
         """`columns` as a pandas DataFrame, times in UTC.
 
         Raises:
@@ -198,6 +229,8 @@ class Windows(Sequence[Window]):
 
     def _repr_html_(self) -> str:
         """For notebooks: the trend, and a table of all windows."""
+        if self._found and not isinstance(self[-1].answer, Answer):
+            return self._table_of_sums()
         from sketchstream.charts import shown
         from sketchstream.kinds.profile.show import pages
 
@@ -213,6 +246,17 @@ class Windows(Sequence[Window]):
         charts = drawn(lambda: [pages.trend(rows, labels, draw)]) if rows else []
         note = self[-1].profile.guarantee["seen"][0] if rows and self[-1].profile.guarantee else ""
         return report.card(repr(self)[1:-1], tables=[table], charts=charts, note=note)
+
+    def _table_of_sums(self) -> str:
+        """For notebooks: the sum of each window, and the newest window's answers."""
+        labels = start_labels([one.start for one in self])
+        cells = []
+        for label, window in zip(labels, self, strict=True):
+            sums = window.numbers() if hasattr(window.estimate, "sum") else {}
+            shown = [f"{one.value:.6g} [{one.low:.6g}, {one.high:.6g}]" for one in sums.values()]
+            cells.append((label, *(shown or ["-"]), window.status))
+        table = report.Table("Estimates [95% intervals]", ("window", *SUM, "status"), cells)
+        return report.card(repr(self)[1:-1], tables=[table]) + self[-1]._repr_html_()
 
 
 def history(

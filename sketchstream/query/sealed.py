@@ -143,6 +143,8 @@ class SealedWindow:
 
         parts = self.answering
         apart = partitioned and parts[0].kind.partitions == "stack"
+        if apart and parts[0].kind.slots_are_items:  # which slot is whose differs from part to part
+            return stack(parts) if len(parts) > 1 else parts[0]
         if not apart or (self.repartitioned and isinstance(parts[0], SealedState)):
             states = [part for part in parts if isinstance(part, SealedState)]
             if len(states) != len(parts):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sketchstream.privacy.deployment import Deployment, Record
     from sketchstream.privacy.guarantee import Beside
     from sketchstream.published import Published, SealedState
+    from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.late import LateRecords
     from sketchstream.query.sealed import SealedReader, SealedWindow, Span
     from sketchstream.stream.interfaces import SealedSource
@@ -158,6 +159,18 @@ class PublishedWindows:
         """A window as one published object: partitions of a keyed input stacked, others merged."""
         return window.result(partitioned=self.config.input.partitioned_by != "none")
 
+    def before(self, window: SealedWindow) -> SealedWindow | None:
+        """The window that ends where this one begins, for answers that reach back into it.
+
+        None where it is not published whole, or is of another spec.
+        """
+        start, end = window.window
+        for one in self.every(window.sketch, start - 2 * (end - start), start):
+            if one.window[1] == start:
+                same = one.parts[0].spec.fingerprint == window.parts[0].spec.fingerprint
+                return one if one.whole and same else None
+        return None
+
     def answer(
         self, window: SealedWindow, reconstruct: Callable[[Published], Profile] = profiles.reconstruct
     ) -> Answer:
@@ -179,6 +192,35 @@ class PublishedWindows:
             result = profiles.with_known_zeros(result, window.known_zeros)
         result.guarantee = self.guarantee(window)
         return Answer(result, window.fields(), intervals=not window.repartitioned)
+
+    def estimates(
+        self, window: SealedWindow, method: str = "auto", names: Mapping[str, Any] | None = None
+    ) -> EstimateAnswer:
+        """The estimates for a window, the same for everybody who asks: as `answer`, for kinds that give them.
+
+        Args:
+            window: the window.
+            method: of the kind.
+            names: further options; the lists of the configured domain need not be among them.
+
+        Raises:
+            EstimateError, MergeError: this window has no answer; others may have theirs.
+        """
+        from sketchstream.query.estimates import EstimateAnswer, estimate, known_names
+
+        published = self.result(window)
+        known = known_names(self.config.plan(window.sketch), published)
+        facts = window.fields()
+        former = self.before(window) if published.kind.continues else None
+        if former is not None:
+            known["before"] = self.result(former)
+            facts["joined"] = iso(former.window[0])
+        answers = estimate(published, method, {**known, **(names or {})})
+        return EstimateAnswer(answers, facts, self.guarantee(window))
+
+    def given_out(self, window: SealedWindow) -> Answer | EstimateAnswer:
+        """What the results topic and notebooks give out of a window: its profile, or its estimates."""
+        return self.answer(window) if window.parts[0].kind.answer == "profile" else self.estimates(window)
 
     def guarantee(self, window: SealedWindow) -> dict[str, Any]:
         """What is guaranteed to whom a window speaks of, as plain data."""
@@ -243,8 +285,10 @@ class PublishedWindows:
             for (name, _, _), records in sorted(groups.items())
         )
 
-    def merged(self, windows: Sequence[SealedWindow]) -> tuple[Published, float]:
+    def merged(self, windows: Sequence[SealedWindow]) -> tuple[Published, float | None]:
         """All these windows as one published object, and how far its error can grow against one window's.
+
+        The factor is None for kinds that give estimates: each of those has its own standard error.
 
         Raises:
             MergeError: histograms were published, or nothing.
@@ -274,6 +318,8 @@ class PublishedWindows:
             msg = "no window is published in that range"
             raise StoreError(msg)
         sums = [merge(parts) for _, parts in sorted(places.items())]
+        if sums[0].kind.answer != "profile":
+            return (sums[0] if len(sums) == 1 else stack(sums)), None
         factor = max(
             profiles.gain(total) / profiles.gain(parts[0])
             for total, (_, parts) in zip(sums, sorted(places.items()), strict=True)

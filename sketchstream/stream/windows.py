@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ConfigError
+from sketchstream.stream.units import duration_ms
 
 Times = npt.NDArray[np.int64]
 
@@ -36,6 +37,8 @@ FIRST_YEAR, LAST_YEAR = 1900, 2200
 EARLIEST_MS = int(datetime(FIRST_YEAR, 1, 1, tzinfo=UTC).timestamp()) * 1000
 """Event times before 1900 or from 2200 on are treated as unreadable: clocks do not show them, mistakes of unit do."""
 LATEST_MS = int(datetime(LAST_YEAR, 1, 1, tzinfo=UTC).timestamp()) * 1000
+FIRST_KNOWN, LAST_KNOWN = 1970, 2037
+"""Years whose clock changes are written down; later ones follow the rules of the last."""
 _MONDAY = date(1970, 1, 5).toordinal()
 _MONDAY_MS = 4 * DAY_MS
 
@@ -160,6 +163,35 @@ class Calendar:
     def shortest_ms(self) -> int:
         """A lower bound of the length of these windows; exact where all are equally long."""
         return self.width.shortest_ms if self._fixed is None else self._fixed[1]
+
+    @cached_property
+    def longest_ms(self) -> int:
+        """Length of the longest of these windows, ms, as time zones are since 1970."""
+        if self._fixed is not None:
+            return self._fixed[1]
+        longest = int(np.diff(self._midnights(FIRST_KNOWN, LAST_KNOWN)).max())
+        if self.width.unit != "minute":
+            return longest
+        # One of the windows of an odd day takes what the day is longer, unless they restart at its midnight only.
+        return self.width.count * MINUTE_MS + (max(0, longest - DAY_MS) if self.width.count > 60 else 0)
+
+    def positions(self, step: str) -> tuple[int, int]:
+        """A series within a window: ms of one position, and positions of the longest window.
+
+        Position 0 begins with the window, and all last equally long in real time. Where a clock change gives a day 23
+        or 25 hours, it has 23 or 25 positions of an hour.
+
+        Args:
+            step: of one position, such as "1m" or "1h".
+
+        Raises:
+            ConfigError: no duration, or one that is not shorter than the windows.
+        """
+        milliseconds = duration_ms(step, "step")
+        if not 0 < milliseconds < self.width.shortest_ms:
+            msg = f"step must be above 0 and shorter than the window of {self.width}, found {step!r:.40}"
+            raise ConfigError(msg)
+        return milliseconds, -(-self.longest_ms // milliseconds)
 
     def __repr__(self) -> str:
         """Width and zone."""

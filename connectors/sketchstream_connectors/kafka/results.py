@@ -93,7 +93,7 @@ class KafkaResults:
                 if not window.whole or key in done or self._stopped.is_set():
                     continue
                 try:
-                    value = published.answer(window).to_json().encode()
+                    value = published.given_out(window).to_json().encode()
                 except (EstimateError, MergeError) as error:  # it will never be otherwise, and others come after it
                     what = (plan.name, window.window[0], type(error).__name__)
                     log.warning("event=result_impossible sketch=%s window_start=%d error=%s", *what)

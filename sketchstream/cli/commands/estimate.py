@@ -7,7 +7,8 @@ directory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,10 @@ from sketchstream.cli import options, show
 from sketchstream.cli.row_questions import RowQuestions, row_questions
 
 if TYPE_CHECKING:
-    from sketchstream.query.estimates import EstimateAnswer
+    from sketchstream.published import Published
+    from sketchstream.query.estimates import EstimateAnswer, Selection
+    from sketchstream.query.sealed import SealedWindow
+    from sketchstream.query.windows import PublishedWindows
 
 
 @click.command(short_help="Print counts, sums and other answers with intervals.")
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 @click.option("--sketch", help="With -c: name of the sketch.  [default: the only one]")
 @click.option("--from", "from_", metavar="TIME", help="With -c: windows that start at or after this time (RFC 3339).")
 @click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time (RFC 3339).")
+@click.option("--all", "every", is_flag=True, help="With -c: every window, one result each.")
+@click.option("--merge", is_flag=True, help="With -c: one result for all windows together.")
 @click.option("--method", default="auto", show_default=True, help="Estimator, of those that the kind of sketch has.")
 @click.option("--item", "items", multiple=True, help="An item's published count; may be given several times.")
 @click.option("--top", type=click.IntRange(min=1), help="The largest counts, with intervals that hold for all of them.")
@@ -49,6 +55,8 @@ def command(
     sketch: str | None,
     from_: str | None,
     to: str | None,
+    every: bool,
+    merge: bool,
     method: str,
     items: tuple[str, ...],
     top: int | None,
@@ -69,6 +77,7 @@ def command(
       sketchstream estimate s.sealed --top 10
       sketchstream estimate s.sealed --items-file planes.txt --item N14228 --sum 0:100 --format json
       sketchstream estimate -c sketchstream.toml --sketch flights --from 2013-01-01T00:00Z --to 2013-01-02T00:00Z
+      sketchstream estimate -c sketchstream.toml --sketch flights --all --top 5 --format csv
       sketchstream estimate rows.sealed --rows-file airports.txt --nearest BOS -k 3 --plot distances.png
     """
     from sketchstream.cli import sketches
@@ -84,37 +93,92 @@ def command(
     chosen = estimates.Selection(items, top, sums)
     questions.require_plausible(bool(chosen), config_file is not None)
     names: dict[str, Any] = {} if items_file is None else {"items": sketches.read_items(items_file, item_type)}
-    facts: Mapping[str, Any] = {}
     if file is not None:
-        if sketch or from_ or to:
-            msg = "--sketch, --from and --to belong to -c"
+        if sketch or from_ or to or every or merge:
+            msg = "--sketch, --from, --to, --all and --merge belong to -c"
             raise ConfigError(msg)
-        published = [sketches.read_published(file, "estimate")]
-        guarantee = published[0].guarantee().to_dict()
-    else:
-        from sketchstream.cli import clusters
-        from sketchstream.query.windows import to_ms
-        from sketchstream_connectors.published import open_published
+        published = sketches.read_published(file, "estimate")
+        answers = _ask([published], method, names, questions)
+        _give([estimates.EstimateAnswer(answers, {}, published.guarantee().to_dict())], chosen, arrow, plot, form)
+        questions.write(answers)
+        return
+    if every and (merge or plot or questions):
+        msg = "--all gives one result for each window: leave --merge, --plot and questions about rows out"
+        raise ConfigError(msg)
+    from sketchstream.cli import clusters
+    from sketchstream.query.windows import to_ms
+    from sketchstream_connectors.published import open_published
 
-        assert config_file is not None
-        with open_published(clusters.load(config_file)) as windows:
-            plan = windows.plan(sketch)
-            since, until = to_ms(from_, "--from"), to_ms(to, "--to")
-            found = list(windows.every(plan.name, since, until)) if questions.drift else []
-            found = found or [windows.one(plan.name, since, until)]
-            published = [windows.result(window) for window in found]
-            show.remarks(windows, plan.name, still_open=not (from_ or to))
-            facts, guarantee = found[0].fields(), windows.guarantee(found[0])
-            names = estimates.known_names(plan, published[0]) | names
-    names |= questions.names(published[0])
-    if questions:
-        answers = questions.answer(published, method, names)
+    assert config_file is not None
+    since, until = to_ms(from_, "--from"), to_ms(to, "--to")
+    with open_published(clusters.load(config_file)) as windows:
+        plan = windows.plan(sketch)
+        if every or merge or questions.drift:
+            found = list(windows.every(plan.name, since, until))
+        else:
+            found = [windows.one(plan.name, since, until)]
+        results = _results(windows, found, method, names, questions, merge=merge)
+        show.remarks(windows, plan.name, still_open=not (from_ or to))
+        _give(results, chosen, arrow, plot, form)
+        for one in results:
+            questions.write(one.answers)
+
+
+def _results(
+    windows: PublishedWindows,
+    found: Sequence[SealedWindow],
+    method: str,
+    names: dict[str, Any],
+    questions: RowQuestions,
+    *,
+    merge: bool,
+) -> list[EstimateAnswer]:
+    """One result for each window, or one for all."""
+    from sketchstream.query.estimates import EstimateAnswer, known_names
+
+    if not merge and not questions:
+        return [windows.estimates(window, method, names) for window in found]
+    if merge:
+        shown = [windows.merged(found)[0]]
+        facts: Mapping[str, Any] = {"windows": len(found)}
+        guarantee = shown[0].guarantee().to_dict()
     else:
-        answers = estimates.estimate(published[0], method, names)
-    rows = chosen.rows(answers, published[0].kind.name) if chosen else None
-    _write(answers, arrow, plot)
-    questions.write(answers)
-    _print(estimates.EstimateAnswer(answers, facts, guarantee, rows), form)
+        shown = [windows.result(window) for window in found]
+        facts, guarantee = found[0].fields(), windows.guarantee(found[0])
+    names = {**known_names(windows.plan(found[0].sketch), shown[0]), **names}
+    return [EstimateAnswer(_ask(shown, method, names, questions), facts, guarantee)]
+
+
+def _ask(published: Sequence[Published], method: str, names: dict[str, Any], questions: RowQuestions) -> Any:
+    """The answers of one published object, or to a question about the rows of one or more."""
+    from sketchstream.query.estimates import estimate
+
+    names = names | questions.names(published[0])
+    return questions.answer(published, method, names) if questions else estimate(published[0], method, names)
+
+
+def _give(
+    results: Sequence[EstimateAnswer],
+    chosen: Selection,
+    arrow: Path | None,
+    plot: Path | None,
+    form: show.Format,
+) -> None:
+    """Results into the files that were asked for and on standard output."""
+    _write(results, arrow, plot)
+    if chosen:
+        results = [replace(one, selected=chosen.rows(one.answers, one.answers.spec.kind)) for one in results]
+    if form == "csv" and len(results) > 1:
+        from sketchstream.query.estimates import as_csv
+
+        fronts = [{name: one.facts[name] for name in ("window_start", "complete")} for one in results]
+        rows = [{**front, **row} for front, one in zip(fronts, results, strict=True) for row in one.rows()]
+        click.echo(as_csv(rows).rstrip("\n"))
+        return
+    for number, one in enumerate(results):
+        if number and form == "table":
+            click.echo()
+        _print(one, form)
 
 
 def _print(answer: EstimateAnswer, form: show.Format) -> None:
@@ -134,7 +198,7 @@ def _print(answer: EstimateAnswer, form: show.Format) -> None:
         show.table(columns, [[row.get(name, "") for name in columns] for row in answer.selected])
 
 
-def _write(answers: Any, arrow: Path | None, plot: Path | None) -> None:
+def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | None) -> None:
     """The files that were asked for."""
     from sketchstream.cli import sketches
     from sketchstream.errors import EstimateError, MissingExtraError
@@ -147,11 +211,16 @@ def _write(answers: Any, arrow: Path | None, plot: Path | None) -> None:
             msg = "--arrow needs pyarrow: pip install 'sketchstream[parquet]'"
             raise MissingExtraError(msg) from None
         try:
-            feather.write_feather(pa.Table.from_pylist(list(answers.rows())), str(arrow), compression="uncompressed")
+            rows = [
+                {**({"window_start": one.facts["window_start"]} if len(results) > 1 else {}), **row}
+                for one in results
+                for row in one.answers.rows()
+            ]
+            feather.write_feather(pa.Table.from_pylist(rows), str(arrow), compression="uncompressed")
         except OSError as error:
             raise sketches.unreadable(arrow, error) from None
     if plot is not None:
-        draw = getattr(answers, "plot", None)
+        draw = getattr(results[0].answers, "plot", None)
         if draw is None:
             msg = "answers of this kind of sketch have no plot: leave --plot out"
             raise EstimateError(msg)

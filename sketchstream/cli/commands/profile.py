@@ -159,6 +159,7 @@ def command(
         if merge:
             some = list(chosen(published_windows.every(plan.name, since, until), group))
             merged, factor = published_windows.merged(some)
+            assert factor is not None, "a profile was asked for"
             click.echo(f"sketchstream: {len(some)} windows merged, error times up to {factor:.3g}", err=True)
             answer = Answer(how.apply(merged), {"windows": len(some), "error_factor": round(factor, 4)})
         else:

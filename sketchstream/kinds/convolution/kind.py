@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from sketchstream.components import Component
 from sketchstream.errors import FormatError, SpecError
+from sketchstream.items import Items
 from sketchstream.kinds.convolution.noise import add_noise
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.statement import statement
 from sketchstream.kinds.convolution.update import Updater
-from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
+from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
 from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.history import LayerEntry
@@ -31,7 +32,6 @@ from sketchstream.spec import Epsilon, Item, exact_epsilon, exact_rational
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
     from sketchstream.hashing import Key
-    from sketchstream.items import Items
     from sketchstream.kinds.convolution.series import Series
     from sketchstream.kinds.gaussian.guarantee import GaussianGuarantee
     from sketchstream.privacy.guarantee import Context, Guarantee
@@ -45,7 +45,11 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
     """A series or a table of counts that is read through filters known beforehand."""
 
     name = "convolution"
+    carries = ("weight",)
     partitions = "merge"
+    by_window = True
+    continues = True
+    table = "sketchstream.kinds.convolution.table"
     spec_type = ConvolutionSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ConvolutionSpec:
@@ -178,6 +182,11 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
             "affordable": None if limit is None else f"mu^2 {float(ledger.affordable()):.4g}",
         }
 
+    def planned_epsilon(self, spec: ConvolutionSpec) -> float:
+        """At the spec's delta; a pure loss has none."""
+        loss: Any = self.planned_loss(spec)
+        return float(loss.epsilon(spec.delta) if spec.noise == "gaussian" else loss)
+
     def guarantee(
         self, spec: ConvolutionSpec, ledger: AnyLedger, context: Context | None = None
     ) -> GaussianGuarantee | Guarantee:
@@ -202,6 +211,30 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
             msg = "keep is for kinds whose slots belong to items; every part of kind 'convolution' has all positions"
             raise SpecError(msg)
         return Updater(spec)
+
+    def roles(self, spec: ConvolutionSpec) -> tuple[str, ...]:
+        """Its columns, or the position, unless that is the event time."""
+        if spec.columns is not None:
+            return tuple(spec.columns.values)
+        return () if spec.step_ms is not None else ("position",)
+
+    def events(self, spec: ConvolutionSpec, given: Given) -> Events:
+        """Positions: of the event time in its window, of a field, or the cell that the columns name."""
+        common = super().events(spec, given)
+        good: Mask = np.ones(len(given.times), np.bool_)
+        if spec.columns is not None:
+            positions, good = _cells(spec, given)
+        elif spec.step_ms is not None:
+            if given.window is None:
+                msg = "positions that are times need a window: events of a series come from a stream, or as positions"
+                raise SpecError(msg)
+            start, end = given.window
+            positions = (np.clip(given.times, start, end) - start) // spec.step_ms
+        else:
+            positions, good = given.columns["position"].integers()
+        if common.good is not None:
+            good &= common.good
+        return Events(Items.of(positions), common.weights, good)
 
     def draw(self, spec: ConvolutionSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Noise of the filters' shape."""
@@ -245,6 +278,17 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         from sketchstream.kinds.convolution.series import estimate
 
         return estimate(published, **options)
+
+
+def _cells(spec: ConvolutionSpec, given: Given) -> tuple[npt.NDArray[np.int64], Mask]:
+    """(n,) cell of each record; (n,) whether all of its columns have a declared value."""
+    place: npt.NDArray[np.int64] = np.zeros(len(given.times), np.int64)
+    good = np.ones(len(place), np.bool_)
+    for name, choices in spec.choices.items():
+        codes = given.columns[name].codes(choices)
+        good &= codes >= 0
+        place = place * len(choices) + codes
+    return np.where(good, place, -1), good
 
 
 def shift(spec: ConvolutionSpec) -> UnitShift:

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, cast
 import msgpack
 import numpy as np
 
+from sketchstream.columns import Choices
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.accounting import mu_of, require_delta, zcdp_budget
 from sketchstream.kinds.convolution.filters import LONGEST, Columns, Filter, kernel_of, parse_filter
@@ -425,6 +426,11 @@ class ConvolutionSpec:
     def domain(self) -> ClosedDomain:
         """The positions, 0 to length - 1."""
         return ClosedDomain(size=self.length)
+
+    @cached_property
+    def choices(self) -> dict[str, Choices]:
+        """The declared values of each column, as records of a stream spell them: numbers by their digits."""
+        return {} if self.columns is None else {n: Choices(one) for n, one in self.columns.values.items()}
 
     @property
     def needs_key(self) -> bool:

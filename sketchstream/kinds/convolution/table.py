@@ -1,0 +1,109 @@
+"""`[[sketch]]` of kind `convolution`.
+
+In: plain data of a block. Out: a `ConvolutionSpec`. Touches: the file that a .npy kernel names. Imported only when a
+configuration is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
+from sketchstream.kinds.tables import Around, Number, SketchTable
+from sketchstream.spec import ClosedDomain, OpenDomain
+
+
+class ConvolutionTable(SketchTable):
+    """One `[[sketch]]` of kind "convolution"."""
+
+    kind: Literal["convolution"] = "convolution"
+    kernel: str | tuple[str, ...] | tuple[float, ...]
+    step: str | None = None
+    position: str | None = None
+    length: int | None = None
+    columns: dict[str, tuple[int | str, ...]] | None = None
+    delta: Number = "0"
+    noise: Literal["auto", "gaussian", "laplace_pure", "counts"] = "auto"
+    layout: Literal["fourier", "time"] | None = None
+    floor: Number = "1/64"
+    max_weight: int | None = None
+    max_total: int | None = None
+    capacity: int = 1 << 31
+    intrusion: bool = True
+    epsilon_publish: Number | None = None
+    delta_publish: Number | None = None
+
+    def fields(self) -> Mapping[str, str]:
+        """The field of the position, or one for each column, which has its name."""
+        found = {} if self.position is None else {"position": self.position}
+        return found | {name: name for name in self.columns or ()}
+
+    @property
+    def needs_item(self) -> bool:
+        """False: events are about positions."""
+        return False
+
+    def check(self, around: Around) -> Iterator[str]:
+        """Mistakes that show in the block alone.
+
+        An item may lie in several partitions: the promise of `max_total` is about all of them together.
+        """
+        del around
+        if self.step is not None and (self.windows is not None or self.every is not None):
+            yield "step needs one window: give each length a [[sketch]] of its own, and moving sums a kernel window:W"
+        if self.domain is not None:
+            yield "domain belongs to kinds that count items: leave it out"
+
+    def _axis(self, around: Around) -> dict[str, Any]:
+        """What a position is.
+
+        Raises:
+            SpecError, ConfigError: it is not said, or said twice.
+        """
+        said = [name for name in ("step", "position", "columns") if getattr(self, name) is not None]
+        if len(said) != 1:
+            found = ", ".join(said) or "none"
+            msg = (
+                'exactly one of step = "1h" (positions from event times), position = "FIELD" (from a field) and '
+                f"columns = {{...}} (cells) says where an event counts, found {found}"
+            )
+            raise SpecError(msg)
+        if (self.length is not None) != (self.position is not None):
+            msg = "length and position belong together: a step and columns say themselves how many positions there are"
+            raise SpecError(msg)
+        if self.step is not None:
+            if around.windows is None:
+                msg = "step needs a window"
+                raise SpecError(msg)
+            step_ms, length = around.windows.positions(self.step)
+            return {"length": length, "step_ms": step_ms}
+        return {"length": self.length, "columns": self.columns}
+
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> ConvolutionSpec:
+        """See `ConvolutionSpec`; layout "time" is the default for series, whose updates are then quick."""
+        del domain
+        kernel: Any = list(self.kernel) if isinstance(self.kernel, tuple) else self.kernel
+        if isinstance(kernel, str) and kernel.endswith(".npy"):
+            kernel = str(around.folder / kernel)
+        pure = self.columns is not None or self.delta == "0"
+        return ConvolutionSpec(
+            kernel,
+            **self._axis(around),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            noise=self.noise,
+            layout=self.layout or ("fourier" if pure else "time"),
+            floor=self.floor,
+            unit=self.unit,
+            max_weight=self.max_weight,
+            max_total=self.max_total,
+            capacity=self.capacity,
+            intrusion=self.intrusion,
+            epsilon_publish=self.epsilon_publish,
+            delta_publish=self.delta_publish,
+        )
+
+
+TABLE = ConvolutionTable
