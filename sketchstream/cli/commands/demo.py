@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -70,6 +71,9 @@ domain = {{ slots = 8192, levels = 2 }}""",
 """The sketch of each unit."""
 EPSILON: Final = {"item": "4", "event": "1"}
 """Default epsilon of the state."""
+CHAPTERS: Final = ("sketchstream.cli.demo_tables",)
+"""Modules that show another kind of sketch on the same stream: `run(folder, flights)` gives lines for people, `FOLDERS`
+are those that it makes."""
 
 
 @click.command(short_help="The main job on real data: aircraft seen in the 336,776 flights from New York in 2013.")
@@ -127,7 +131,11 @@ def command(output: Path, unit: Unit, epsilon: str | None, epsilon_publish: str,
             bar.reach(60 + 2 * len(rows), f"reconstructing {month.name}")
         bar.reach(84, "drawing")
         demo_report.write(folder, rows, dials, (folder / MARK).read_text())
-    _print(rows, folder, dials, time.monotonic() - began, form)
+        chapters: list[list[str]] = []
+        for number, name in enumerate(CHAPTERS if form == "table" else ()):
+            bar.reach(88 + 12 * number / len(CHAPTERS), f"chapter {number + 1}")
+            chapters.append(import_module(name).run(folder, flights))
+    _print(rows, folder, dials, time.monotonic() - began, form, chapters)
 
 
 def _fresh(folder: Path) -> Path:
@@ -138,7 +146,7 @@ def _fresh(folder: Path) -> Path:
         msg = f"{folder} exists and was not made by the demo: give another -o"
         raise StoreError(msg)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("state", "sealed"):
+    for name in ("state", "sealed", *(name for chapter in CHAPTERS for name in import_module(chapter).FOLDERS)):
         if (folder / name).exists():
             shutil.rmtree(folder / name)
     (folder / "key").unlink(missing_ok=True)
@@ -168,8 +176,15 @@ def _profiles(configuration: Path) -> Iterator[Profile]:
             yield published.answer(window).profile
 
 
-def _print(rows: Sequence[Row], folder: Path, dials: Dials, seconds: float, form: show.Format) -> None:
-    """The tables, and what they mean."""
+def _print(
+    rows: Sequence[Row],
+    folder: Path,
+    dials: Dials,
+    seconds: float,
+    form: show.Format,
+    chapters: Sequence[Sequence[str]],
+) -> None:
+    """The tables, and what they mean; then the chapters."""
     from sketchstream.cli import demo_report
 
     columns = ("month", "at_least", "true", "value", "low", "high")
@@ -187,6 +202,8 @@ def _print(rows: Sequence[Row], folder: Path, dials: Dials, seconds: float, form
     click.echo(demo_report.coverage(rows) + "\n")
     for sentence in dials.sentences():
         click.echo(sentence)
+    for lines in chapters:
+        click.echo("\n" + "\n".join(lines))
     flights = sum(row.month.flights for row in rows)
     click.echo(
         f"\n{flights:,} flights in {seconds:.1f} s, everything included. "

@@ -85,6 +85,11 @@ class Candidate:
     error: float
 
 
+REMEMBERED: Final = 8
+"""Choices that are remembered: a configuration that is read again must not search again."""
+_CHOSEN: dict[tuple[object, ...], Candidate] = {}
+
+
 def layer_law(
     mechanism: Mechanism, strategy: Strategy, epsilon: Fraction, delta: Fraction, weight: int, *, looks: int = 2
 ) -> Law:
@@ -155,6 +160,10 @@ def choose(
     Raises:
         SpecError: a mechanism that does not exist, or does not apply.
     """
+    given = None if row_weights is None else row_weights.tobytes()
+    name = (workload.digest, mechanism, epsilon, delta, weight, objective, given, tolerance)
+    if name in _CHOSEN:
+        return _CHOSEN[name]
     tried = candidates(
         workload,
         mechanism,
@@ -167,7 +176,10 @@ def choose(
     )
     best = min(tried, key=lambda one: one.error)
     first = tried[0]
-    return first if first.mechanism == "gaussian" and first.error <= TIE * best.error else best
+    chosen = first if first.mechanism == "gaussian" and first.error <= TIE * best.error else best
+    while len(_CHOSEN) >= REMEMBERED:
+        del _CHOSEN[next(iter(_CHOSEN))]
+    return _CHOSEN.setdefault(name, chosen)
 
 
 def candidates(

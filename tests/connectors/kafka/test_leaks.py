@@ -8,34 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 
-from helpers.kafka.app import AT_ONCE, MINUTE, App
+from helpers.kafka.app import AT_ONCE, MINUTE, App, everything
 
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
 MARK = "marked-5f1d-item"
 TIMES = 73_331
-
-
-def everything(app: App, topic: str) -> list[bytes]:
-    """Keys, values and headers of every record that a topic still holds, aborted ones included."""
-    consumer = KafkaConsumer(
-        bootstrap_servers=app.bootstrap, isolation_level="read_uncommitted", enable_auto_commit=False
-    )
-    try:
-        partitions = [TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or ()]
-        consumer.assign(partitions)
-        consumer.seek_to_beginning()
-        ends = consumer.end_offsets(partitions)
-        found: list[bytes] = []
-        while any(consumer.position(tp) < ends[tp] for tp in partitions):
-            for records in consumer.poll(1000).values():
-                for record in records:
-                    headers = b"".join(name.encode() + (value or b"") for name, value in record.headers)
-                    found.append((record.key or b"") + (record.value or b"") + headers)
-        return found
-    finally:
-        consumer.close()
 
 
 def test_neither_topics_nor_logs_nor_offsets_hold_an_item_or_its_count(kafka: str, tmp_path: Path) -> None:

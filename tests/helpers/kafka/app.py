@@ -433,3 +433,26 @@ class Load:
     def flush(self) -> None:
         assert self._producer.flush(120) == 0
         assert self._failed == 0
+
+
+def everything(app: App, topic: str) -> list[bytes]:
+    """Keys, values and headers of every record that a topic still holds, aborted ones included."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=app.bootstrap, isolation_level="read_uncommitted", enable_auto_commit=False
+    )
+    try:
+        partitions = [TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or ()]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        ends = consumer.end_offsets(partitions)
+        found: list[bytes] = []
+        while any(consumer.position(tp) < ends[tp] for tp in partitions):
+            for records in consumer.poll(1000).values():
+                for record in records:
+                    headers = b"".join(name.encode() + (value or b"") for name, value in record.headers)
+                    found.append((record.key or b"") + (record.value or b"") + headers)
+        return found
+    finally:
+        consumer.close()
