@@ -406,8 +406,20 @@ class Load:
             self._places[item] = (self._murmur2(key) & 0x7FFFFFFF) % self._app.partitions
         return self._places[item]
 
-    def send(self, item: object, ts: int, *, partition: int | None = None, count: bool = True) -> None:
-        value = b'{"u":%s,"ts":%d}' % (json.dumps(item).encode(), ts)
+    def send(
+        self, item: object, ts: int, *, partition: int | None = None, count: bool | int = True, weight: str = ""
+    ) -> None:
+        """Send one event.
+
+        Args:
+            item: of the event.
+            ts: its time, ms.
+            partition: where to; None: where the item belongs.
+            count: what it adds to the truth.
+            weight: text of a number, of the field `w`; empty: there is none.
+        """
+        field = f',"w":{weight}' if weight else ""
+        value = b'{"u":%s,"ts":%d%s}' % (json.dumps(item).encode(), ts, field.encode())
         place = self.place(item) if partition is None else partition
         while True:
             try:
@@ -419,7 +431,7 @@ class Load:
                 self._producer.poll(0.1)
         self._producer.poll(0)
         if count:
-            self._app.truth[ts - ts % MINUTE][item] += 1
+            self._app.truth[ts - ts % MINUTE][item] += int(count)
 
     def _delivered(self, error: object, _message: object) -> None:
         self._failed += error is not None
