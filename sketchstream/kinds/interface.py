@@ -108,7 +108,7 @@ class Places(Protocol):
         """(n,) slot of each item; -1 outside the domain, -2 inside but not sampled."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Given:
     """What a decoder found in the records of a chunk: u events.
 
@@ -141,7 +141,7 @@ class Given:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Events:
     """What `Sketch.update` gets of a chunk: u events.
 

@@ -230,6 +230,104 @@ def test_nothing_that_a_worker_shows_or_stores_holds_the_mark(caplog: pytest.Log
     assert MARK not in json.dumps(counters)
 
 
+FIELDS = """
+[kafka]
+bootstrap.servers = "x:1"
+group.id = "leaks"
+[input]
+topic = "t"
+item = "user"
+item_type = "int"
+weight = "n"
+partitioned_by = "none"
+lateness = "5m"
+quorum = 1
+[[sketch]]
+name = "sums"
+kind = "gaussian"
+window = "1h"
+epsilon = 1
+delta = "1e-6"
+fraction_bits = 6
+max_weight = 3
+domain = { size = 50 }
+[[sketch]]
+name = "tables"
+kind = "workload"
+window = "1h"
+epsilon = 1
+delta = "1e-6"
+mechanism = "laplace"
+workload = ["marginals:1"]
+[[sketch.columns]]
+name = "who"
+field = "person.name"
+values = ["someone", "other"]
+[[sketch.columns]]
+name = "mood"
+values = ["good", "bad"]
+"""
+SECRET_WEIGHT = "0.79197919791979197919"
+
+
+def test_no_field_or_decimal_weight_is_shown_stored_or_told(caplog: pytest.LogCaptureFixture) -> None:
+    driver = Driver(FIELDS, partitions=2, now=START, key=ss.Key(bytes(16)))
+    marks = (MARK, SECRET_WEIGHT, SECRET_WEIGHT[:12], "person.name")
+    with caplog.at_level(logging.DEBUG):
+        for turn in range(UNUSUAL):
+            value = f'{{"user":7,"n":{SECRET_WEIGHT},"person":{{"name":"{MARK}"}},"mood":"good"}}'.encode()
+            driver.send(value, timestamp=START + turn, partition=0)
+        for name, weight in (
+            (f'["{MARK}"]', "1"),
+            (f'"{MARK}{MARK}"', f'"{SECRET_WEIGHT}"'),
+            ("null", "1e999"),
+            ("7", "null"),
+        ):
+            value = f'{{"user":8,"n":{weight},"person":{{"name":{name}}}}}'.encode()
+            driver.send(value, timestamp=START + 60_000, partition=0)
+        driver.snapshot()
+        stored = [repr(snapshot) for snapshot in driver.snapshots.snapshots.values()]
+        stored += [json.dumps(one.manifest, default=repr) for one in driver.snapshots.snapshots.values()]
+        shown = [repr(driver.worker), str(driver.worker.progress()), driver.worker.progress().line()]
+        shown += [repr(slot) for slot in driver.worker._partitions.values()] + [repr(driver.worker.gauges())]
+        counters = {name: n for name, n in driver.worker.metrics.counters.items() if name not in PAYLOAD}
+        driver.kill()
+        driver.advance(hours=3)
+    assert len(driver.publisher.log) >= 2
+    for text in [*shown, *stored, json.dumps(counters), repr(driver.publisher.frontiers()), caplog.text]:
+        assert not [mark for mark in marks if mark in text], text[:400]
+    for entry in driver.publisher.log:
+        for mark in marks:
+            assert mark.encode() not in entry.body
+        assert MARK not in repr(entry) + entry.key
+    for sent in driver.sink.sent:
+        assert not [mark for mark in marks if mark in repr(sent)]
+
+
+def test_columns_and_what_is_made_of_them_show_no_value() -> None:
+    from helpers.records import records_of
+    from sketchstream.columns import Choices
+    from sketchstream.kinds.interface import Events, Given
+    from sketchstream.lattice import Units
+    from sketchstream_connectors.decode.fields import Decoder
+
+    decoder = Decoder(item="u", weight="n", columns=("who",), decimals=True)
+    decoded = decoder.decode(records_of([f'{{"u":"{MARK}","n":{SECRET_WEIGHT},"who":"{MARK}"}}'.encode()] * 3))
+    given = Given(decoded.items, decoded.weights, decoded.weight, decoded.times, decoded.columns)
+    units = Units(np.array([UNUSUAL]), 3)
+    for one in (
+        decoded,
+        decoded.weight,
+        decoded.columns["who"],
+        given,
+        Choices([MARK]),
+        units,
+        Events(given.items, units),
+    ):
+        assert not holds(repr(one)), type(one)
+        assert SECRET_WEIGHT[:8] not in repr(one)
+
+
 def test_metrics_hold_no_payload_counter_when_diagnostics_are_off() -> None:
     from prometheus_client import CollectorRegistry, generate_latest
 
