@@ -131,22 +131,40 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
-def test_blocks_of_the_tutorial_run_in_order(run: Run, tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "tutorial.md").read_text()
+def run_blocks(run: Run, folder: Path, name: str) -> dict[str, Any]:
+    """Run the blocks of a document in order; returns the names that its Python has then."""
+    text = (ROOT / "docs" / name).read_text()
     found = re.findall(r"^```(python|bash|toml)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert [language for language, _ in found].count("python") >= 4
+    assert [language for language, _ in found].count("python") >= 3
     names: dict[str, Any] = {}
     for language, block in found:
         if language == "python":
-            exec(compile(block, "tutorial.md", "exec"), names)
+            exec(compile(block, name, "exec"), names)
         elif language == "toml":
-            (tmp_path / "sketchstream.toml").write_text(block)
+            (folder / "sketchstream.toml").write_text(block)
         else:
             for line in block.splitlines():
                 words = shlex.split(line, comments=True)
                 assert words[0] == "sketchstream", line
                 result = run(*words[1:])
                 assert result.code == 0, (line, result.err)
+    return names
+
+
+@pytest.mark.statistics
+def test_blocks_of_the_page_on_counts_run_in_order(run: Run, tmp_path: Path) -> None:
+    names = run_blocks(run, tmp_path, "counts.md")
+    assert (tmp_path / "year.png").exists()
+    july = names["flights"].months()[6]
+    assert abs(names["july"].sum().value - july.counts.sum()) < 6 * names["july"].sum().stderr
+    assert len(names["table"]["sum"]) == 12
+    found = run("estimate", "hours.sealed", "--items-file", "aircraft.txt", "--item", "N14228", "--format", "csv").out
+    value = float(found.splitlines()[1].split(",")[1])
+    assert abs(value - 8.75) < 6 * 20 * 9  # two layers for weights up to 20
+
+
+def test_blocks_of_the_tutorial_run_in_order(run: Run, tmp_path: Path) -> None:
+    names = run_blocks(run, tmp_path, "tutorial.md")
     assert (tmp_path / "profile.png").exists()
     assert "Window by window" in (tmp_path / "report.html").read_text()
     assert 0.85 * 50_000 < names["profile"].distinct.value < 1.15 * 50_000
