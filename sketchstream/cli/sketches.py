@@ -174,7 +174,7 @@ def remove(path: Path) -> None:
 
 def read_items(path: Path, item_type: str) -> list[Item]:
     """The items of a closed domain: one a line; duplicates and empty lines are refused."""
-    from sketchstream.config import plans
+    from sketchstream import item_lists
 
     read_bytes(path)
-    return plans.read_items(path, item_type)
+    return item_lists.read_items(path, item_type)

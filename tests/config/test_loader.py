@@ -9,8 +9,8 @@ import pytest
 
 from helpers.configurations import HOURLY_TOPIC
 from sketchstream.config.loader import Config
-from sketchstream.config.plans import read_items
 from sketchstream.errors import ConfigError
+from sketchstream.item_lists import read_items
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 from sketchstream.stream.quorum import Quorum
 from sketchstream.stream.units import duration_ms, size_bytes

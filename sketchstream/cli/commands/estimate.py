@@ -113,9 +113,8 @@ def command(
     since, until = to_ms(from_, "--from"), to_ms(to, "--to")
     with open_published(clusters.load(config_file)) as windows:
         plan = windows.plan(sketch)
-        if every or merge or questions.drift:
-            found = list(windows.every(plan.name, since, until))
-        else:
+        found = list(windows.every(plan.name, since, until)) if every or merge or questions.drift else []
+        if not found and not (every or merge):
             found = [windows.one(plan.name, since, until)]
         results = _results(windows, found, method, names, questions, merge=merge)
         show.remarks(windows, plan.name, still_open=not (from_ or to))

@@ -7,10 +7,11 @@ is given, and entropy through `mechanism`.
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +19,14 @@ import numpy.typing as npt
 from sketchstream.components import DISCRETE_GAUSSIAN, Component
 from sketchstream.errors import DomainError, EstimateError, FormatError, ItemError, MergeError, SpecError, WeightError
 from sketchstream.items import Pairs, as_weights
-from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
+from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
 from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.secret import SecretLedger, SecretShift
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.history import LayerEntry
 from sketchstream.privacy.sketch_history import Promise, show
-from sketchstream.spec import Epsilon, Item, exact_epsilon, exact_rational
+from sketchstream.spec import ClosedDomain, Epsilon, Item, exact_epsilon, exact_rational
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
@@ -48,6 +49,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
     name = "projection"
     carries = ("row", "item", "weight")
     partitions = "merge"
+    table = "sketchstream.kinds.projection.table"
     spec_type = ProjectionSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProjectionSpec:
@@ -150,6 +152,10 @@ class ProjectionKind(Kind[ProjectionSpec]):
         loss = ledger.loss()
         return getattr(loss, "mean", loss.mu2)
 
+    def planned_epsilon(self, spec: ProjectionSpec) -> float:
+        """Epsilon at the spec's delta."""
+        return self.ledger(spec, b"").loss().at(spec.delta).epsilon
+
     def losses(self, ledger: AnyLedger) -> dict[str, Any]:
         """Losses at the delta of the budget, or at 1e-6."""
         assert isinstance(ledger, GaussianLedger)
@@ -194,6 +200,16 @@ class ProjectionKind(Kind[ProjectionSpec]):
     def items(self, source: object) -> Pairs:
         """Pairs of a user and a feature."""
         return Pairs.of(source)
+
+    def events(self, spec: ProjectionSpec, given: Given) -> Events:
+        """Pairs of the record's row and its item; a record without a row is no event."""
+        found = super().events(spec, given)
+        rows, good = given.columns["row"].items(_type_of(spec.users))
+        return Events(Pairs(rows, found.items), found.weights, good if found.good is None else good & found.good)
+
+    def most_weight(self, spec: ProjectionSpec) -> int | None:
+        """Of the bound of events or, for items, of the smallest promise."""
+        return math.floor(spec.lattice.max_weight)
 
     def draw(self, spec: ProjectionSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Discrete Gaussian noise in every cell."""
@@ -320,6 +336,12 @@ class ProjectionKind(Kind[ProjectionSpec]):
                 raise EstimateError(msg)
             matrix = matrix_of(spec, key, secret_scope(parts[0].origin))
         return Projection(spec, self.add(spec, shown).reshape(spec.shape), variance, matrix)
+
+
+def _type_of(domain: ClosedDomain) -> Literal["text", "int", "bytes"]:
+    """How a record spells what is in a domain: ids are integers."""
+    first = 0 if domain.items is None else domain.items[0]
+    return "int" if isinstance(first, int) else "text" if isinstance(first, str) else "bytes"
 
 
 def _lattice_weights(

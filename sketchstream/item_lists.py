@@ -1,0 +1,59 @@
+"""Files with the items of a closed domain, one a line.
+
+In: a path. Out: a list of items. Touches: that file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sketchstream.errors import ConfigError
+from sketchstream.spec import Item
+
+
+def read_items(path: Path, item_type: str = "text", what: str = "domain.items_file") -> list[Item]:
+    """The items of a closed domain, rows or groups: text, one a line, duplicates and empty lines refused.
+
+    Args:
+        path: UTF-8 text (any bytes without line breaks for item_type "bytes").
+        item_type: "text", "int" or "bytes": what items of the stream are.
+        what: key of the configuration that names the file.
+
+    Raises:
+        ConfigError: the file cannot be read, or a line is not an item; names the line's number, never its contents.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        msg = f"cannot read {what} {path}: {error.strerror}"
+        raise ConfigError(msg) from None
+    lines = data.replace(b"\r\n", b"\n").split(b"\n")
+    if lines and lines[-1] == b"":
+        lines.pop()
+    if not lines:
+        msg = f"{what} {path} is empty"
+        raise ConfigError(msg)
+    seen: dict[bytes, int] = {}
+    items: list[Item] = []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            msg = f"line {number} of {what} {path} is empty"
+            raise ConfigError(msg)
+        try:
+            item: Item = line if item_type == "bytes" else line.decode("utf-8")
+            if item_type == "int":
+                if not re.fullmatch(rb"-?\d{1,19}", line):
+                    raise ValueError
+                item = int(line)
+        except ValueError:
+            wanted = "a whole number" if item_type == "int" else "UTF-8 text"
+            msg = f"line {number} of {what} {path} is not {wanted}"
+            raise ConfigError(msg) from None
+        same = str(item).encode() if item_type == "int" else line
+        if same in seen:
+            msg = f"line {number} of {what} {path} repeats line {seen[same]}"
+            raise ConfigError(msg)
+        seen[same] = number
+        items.append(item)
+    return items

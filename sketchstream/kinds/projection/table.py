@@ -1,0 +1,112 @@
+"""`[[sketch]]` of kind `projection`.
+
+In: plain data of a block, the list of rows that it names. Out: a `ProjectionSpec`. Touches: that list. Imported only
+when a configuration is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from sketchstream.errors import ConfigError, SpecError
+from sketchstream.item_lists import read_items
+from sketchstream.kinds.projection.matrix import Family
+from sketchstream.kinds.projection.spec import CAPACITY, MatrixSeed, ProjectionSpec
+from sketchstream.kinds.tables import Around, DomainTable, Number, SketchTable, Table
+from sketchstream.spec import ClosedDomain, OpenDomain
+
+ONE: Final = "takes exactly one of size (ids 0..size-1) or items_file (a list)"
+
+
+class RowsTable(Table):
+    """`rows`: how many there are, or which."""
+
+    size: int | None = None
+    items_file: Path | None = None
+    item_type: Literal["text", "int", "bytes"] = "text"
+
+    def to_domain(self, folder: Path) -> ClosedDomain:
+        """The rows.
+
+        Args:
+            folder: of the configuration.
+
+        Raises:
+            ConfigError, SpecError: these are no rows.
+        """
+        if (self.size is None) == (self.items_file is None):
+            msg = f"rows {ONE}"
+            raise ConfigError(msg)
+        if self.items_file is None:
+            return ClosedDomain(size=self.size)
+        path = folder / self.items_file.expanduser()
+        return ClosedDomain(items=read_items(path, self.item_type, "rows.items_file"))
+
+
+class ProjectionTable(SketchTable):
+    """One `[[sketch]]` of kind "projection"; items are the features."""
+
+    kind: Literal["projection"] = "projection"
+    row: str
+    rows: RowsTable
+    domain: DomainTable
+    k: int
+    delta: Number
+    epsilon_publish: Number | None = None
+    delta_publish: Number | None = None
+    intrusion: bool = True
+    max_weight: Number | None = None
+    max_total: Number | None = None
+    max_norm: Number | None = None
+    max_features: int | None = None
+    matrix: Family = "gaussian"
+    matrix_seed: MatrixSeed = "public"
+    seed: str | None = None
+    fraction_bits: int = 0
+    capacity: int = CAPACITY
+
+    def fields(self) -> Mapping[str, str]:
+        """The field that holds the row."""
+        return {"row": self.row}
+
+    def check(self, around: Around) -> Iterator[str]:
+        """Mistakes that show against the input.
+
+        A row may be in several partitions, whatever the unit: a promise bounds its absolute weights over all of them,
+        and the squares of what it adds to each are at most the square of their sum.
+        """
+        if not self.row:
+            yield 'row must name the field of a record that holds the row, for example row = "user_id"'
+        if around.packed:
+            yield "kind 'projection' needs records of one event each, with a field for the row"
+
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> ProjectionSpec:
+        """See `ProjectionSpec`."""
+        if isinstance(domain, OpenDomain):
+            msg = f"kind 'projection' needs a closed domain of features: domain {ONE}"
+            raise SpecError(msg)
+        return ProjectionSpec(
+            self.rows.to_domain(around.folder),
+            domain or ClosedDomain(size=1),
+            self.k,
+            self.epsilon,
+            self.delta,
+            self.unit,
+            max_weight=self.max_weight,
+            max_total=self.max_total,
+            max_norm=self.max_norm,
+            max_features=self.max_features,
+            matrix=self.matrix,
+            matrix_seed=self.matrix_seed,
+            seed=self.seed,
+            fraction_bits=self.fraction_bits,
+            capacity=self.capacity,
+            epsilon_publish=self.epsilon_publish,
+            delta_publish=self.delta_publish,
+            intrusion=self.intrusion,
+        )
+
+
+TABLE = ProjectionTable
