@@ -53,8 +53,10 @@ class Access:
     def find(self, authorization: str | None) -> Token | None:
         """The token of an Authorization header; None if it is none of ours."""
         scheme, _, given = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer":
-            return None
+        return self.match(given) if scheme.lower() == "bearer" else None
+
+    def match(self, given: str) -> Token | None:
+        """The token that somebody gave; None if it is none of ours."""
         digest = hashlib.sha256(given.strip().encode("latin-1", "replace")).digest()
         found = None
         for token in self.tokens:  # all of them, whichever it is

@@ -12,11 +12,14 @@ import logging
 import time
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse, Response
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.serve import api, page, problems
@@ -35,14 +38,16 @@ UNKNOWN_HOST: Final = (
 BAD: Final = 400
 """Status codes from here on are refusals."""
 OPEN: Final = frozenset({"/healthz", "/readyz"})
-"""Paths that need no token: they say nothing of any sketch."""
+"""Paths that need no token, by whatever name the service is called: they say nothing of any sketch."""
+ENTRANCE: Final = ("/login", "/static/")
+"""Where a visitor without a token gets in: the form for one, and what that page looks like."""
 HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "private, no-cache",
-    "Vary": "Accept-Encoding, Authorization",
+    "Vary": "Accept-Encoding, Authorization, Cookie",
 }
 """Of every response, unless it says otherwise."""
 
@@ -61,9 +66,10 @@ def create(service: Service, access: Access | None = None) -> Starlette:
         HTTPException: problems.explain_http,
         Exception: problems.explain,
     }
+    access = Access() if access is None else access
     app = Starlette(
-        routes=[*api.routes(service), *page.routes(service)],
-        middleware=[Middleware(Guard, access=Access() if access is None else access)],
+        routes=[*api.routes(service), *page.routes(service, access)],
+        middleware=[Middleware(Guard, access=access)],
         exception_handlers=handlers,
     )
     app.state.service = service
@@ -123,16 +129,29 @@ class Guard:
                 await problems.problem(421, "Misdirected request", UNKNOWN_HOST)(scope, receive, send)
                 return
             if self._access.tokens:
-                token = self._access.find(headers.get("authorization"))
-                if token is None:
-                    text = "send the header `Authorization: Bearer TOKEN`"
-                    await problems.problem(401, "A token is needed", text, {"WWW-Authenticate": "Bearer"})(
-                        scope, receive, send
-                    )
+                token = self._access.find(headers.get("authorization")) or self._access.match(_cookie(headers))
+                if token is not None:
+                    seen["who"] = token.name
+                    scope["state"]["allowed"] = token.sketches
+                elif not scope["path"].startswith(ENTRANCE):
+                    await _refuse(scope, headers)(scope, receive, send)
                     return
-                seen["who"] = token.name
-                scope["state"]["allowed"] = token.sketches
         await self._app(scope, receive, send)
+
+
+def _cookie(headers: Headers) -> str:
+    """The token of somebody who has signed in with a browser; empty without one."""
+    return cookie_parser(headers.get("cookie", "")).get(page.COOKIE, "")
+
+
+def _refuse(scope: Scope, headers: Headers) -> Response:
+    """What somebody without a token gets: browsers the form for one."""
+    if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
+        query = scope["query_string"].decode("latin-1")
+        wanted = scope["path"] + (f"?{query}" if query else "")
+        return RedirectResponse(f"/login?{urlencode({'next': wanted})}", 303)
+    text = "send the header `Authorization: Bearer TOKEN`, or sign in at /login with a browser"
+    return problems.problem(401, "A token is needed", text, {"WWW-Authenticate": "Bearer"})
 
 
 def _quoted(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from datetime import UTC, datetime
@@ -224,20 +225,63 @@ def test_pictures_are_files_of_their_own(site):
     assert client.get("/static/none.css").status_code == 404
 
 
-def test_tokens_hide_the_sketches_of_others(tmp_path):
-    import hashlib
+TOKEN = "a-token-of-many-letters"
 
-    publish(tmp_path / "sealed")
-    token = "a-token-of-many-letters"
-    access = Access((Token("ada", hashlib.sha256(token.encode()).digest(), frozenset({"hours"})),), None)
-    with serving(tmp_path, access=access) as (_, client):
-        assert client.get("/").status_code == 401
-        headers = {"Authorization": f"Bearer {token}"}
-        home = client.get("/", headers=headers)
-        assert "hours" in home.text
-        assert "minutes" not in home.text.replace("60 minutes", "")
-        assert client.get("/sketches/minutes", headers=headers).status_code == 404
-        assert "minutes" not in Parsed(client.get("/ledger", headers=headers).text).said
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("guarded")
+    publish(folder / "sealed")
+    access = Access((Token("ada", hashlib.sha256(TOKEN.encode()).digest(), frozenset({"hours"})),), None)
+    with serving(folder, access=access, processes=0) as (_, client):
+        yield client
+
+
+def test_tokens_hide_the_sketches_of_others(guarded):
+    assert guarded.get("/").status_code == 401
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    home = Parsed(guarded.get("/", headers=headers).text)
+    assert "/sketches/hours" in home.links
+    assert "/sketches/minutes" not in home.links
+    assert guarded.get("/sketches/minutes", headers=headers).status_code == 404
+    assert "minutes" not in Parsed(guarded.get("/ledger", headers=headers).text).said
+
+
+def test_a_browser_signs_in_with_a_form_and_a_cookie_keeps_the_token(guarded):
+    html = {"Accept": "text/html"}
+    sent = guarded.get("/sketches/hours?metric=mean", headers=html)
+    assert sent.status_code == 303
+    assert sent.headers["Location"] == "/login?next=%2Fsketches%2Fhours%3Fmetric%3Dmean"
+    form = guarded.get(sent.headers["Location"], headers=html)
+    assert form.status_code == 200
+    assert 'value="/sketches/hours?metric=mean"' in form.text
+    wrong = guarded.post("/login", data={"token": "not-a-token-of-theirs", "next": "/"})
+    assert wrong.status_code == 401
+    assert "Set-Cookie" not in wrong.headers
+    assert "not-a-token-of-theirs" not in wrong.text
+    right = guarded.post("/login", data={"token": TOKEN, "next": "/sketches/hours?metric=mean"})
+    assert (right.status_code, right.headers["Location"]) == (303, "/sketches/hours?metric=mean")
+    kept = right.headers["Set-Cookie"]
+    assert "HttpOnly" in kept
+    assert "samesite=strict" in kept.lower()
+    guarded.cookies.clear()
+    cookie = {"Cookie": kept.split(";")[0]}
+    assert guarded.get("/sketches/hours", headers=cookie).status_code == 200
+    assert guarded.get("/v1/sketches/hours", headers=cookie).status_code == 200
+    assert guarded.get("/sketches/minutes", headers=cookie).status_code == 404
+    assert "You are signed in" in guarded.get("/login", headers=cookie).text
+    left = guarded.post("/login/leave", headers=cookie)
+    assert 'sketchstream_token=""' in left.headers["Set-Cookie"]
+    guarded.cookies.clear()
+    assert guarded.get("/static/nothing", headers=html).status_code == 404, "what the form looks like is open"
+
+
+@pytest.mark.parametrize("wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "", "/a\nb"])
+def test_signing_in_leads_nowhere_else(guarded, wanted):
+    found = guarded.post("/login", data={"token": TOKEN, "next": wanted})
+    guarded.cookies.clear()
+    assert found.headers["Location"] == "/"
+    assert guarded.post("/login", content=b"x" * 20_000).status_code == 413
 
 
 def test_the_ledger_is_the_command_lines(site):

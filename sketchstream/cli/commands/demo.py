@@ -30,6 +30,7 @@ SKETCH: Final = "aircraft"
 MARK: Final = "sketchstream.toml"
 CONFIGURATION: Final = """# Written by `sketchstream demo`. Ask again, without any key:
 #   sketchstream profile -c {mark} --sketch {sketch} --all --format json
+#   sketchstream serve -c {mark}
 [input]
 file = "flights.jsonl"
 item = "tailnum"
@@ -150,6 +151,8 @@ def _fresh(folder: Path) -> Path:
         if (folder / name).exists():
             shutil.rmtree(folder / name)
     (folder / "key").unlink(missing_ok=True)
+    for path in folder.glob("serve.sqlite*"):  # of the windows that were published before
+        path.unlink()
     return folder
 
 
@@ -207,5 +210,6 @@ def _print(
     flights = sum(row.month.flights for row in rows)
     click.echo(
         f"\n{flights:,} flights in {seconds:.1f} s, everything included. "
-        f"See {folder / 'profile.png'} and {folder / 'report.html'}."
+        f"See {folder / 'profile.png'} and {folder / 'report.html'}, or open a page with all of it:\n"
+        f"  sketchstream serve -c {folder / MARK}"
     )

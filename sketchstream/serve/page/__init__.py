@@ -5,25 +5,32 @@ In: a `Service`. Out: routes. Touches: its own templates and static files, readi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
+    from sketchstream.serve.access import Access
     from sketchstream.serve.service import Service
 
 
-def routes(service: Service) -> list[BaseRoute]:
+COOKIE: Final = "sketchstream_token"
+"""Holds the token of somebody who has signed in with a browser."""
+
+
+def routes(service: Service, access: Access) -> list[BaseRoute]:
     """The routes of the page.
 
     Args:
         service: answers.
+        access: who may ask.
     """
     from starlette.routing import Route
 
+    from sketchstream.serve.page.entrance import Entrance
     from sketchstream.serve.page.views import Views
 
-    views = Views(service)
+    views, entrance = Views(service), Entrance(access)
     one = "/sketches/{name}"
     return [
         Route("/", views.sketches),
@@ -34,5 +41,8 @@ def routes(service: Service) -> list[BaseRoute]:
         Route("/ledger", views.ledger),
         Route("/incidents", views.incidents),
         Route("/help", views.help),
+        Route("/login", entrance.form),
+        Route("/login", entrance.enter, methods=["POST"]),
+        Route("/login/leave", entrance.leave, methods=["POST"]),
         Route("/static/{asset}", views.asset),
     ]

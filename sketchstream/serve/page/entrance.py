@@ -1,0 +1,77 @@
+"""Signing in with a browser: a form takes a token, and a cookie keeps it.
+
+In: a token in a form. Out: a cookie that scripts cannot read and other sites cannot send. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs
+
+from starlette.responses import RedirectResponse, Response
+
+from sketchstream.serve.page import COOKIE, rendering
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from sketchstream.serve.access import Access
+
+LARGEST: Final = 16_384
+"""Bytes of a form."""
+
+
+class Entrance:
+    """The pages around signing in.
+
+    Args:
+        access: who may ask.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def form(self, request: Request) -> Response:
+        """The form for a token, or what there is to say without one."""
+        return self._page(request, request.query_params.get("next", "/"))
+
+    async def enter(self, request: Request) -> Response:
+        """Take a token."""
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > LARGEST:
+                return self._page(request, "/", 413, "The form is too large.")
+        given = parse_qs(body.decode("ascii", "replace"))
+        token, wanted = given.get("token", [""])[0].strip(), _inside(given.get("next", ["/"])[0])
+        if self._access.match(token) is None:
+            return self._page(request, wanted, 401, "This token is not known here. Ask the operator for one.")
+        answer = RedirectResponse(wanted, 303)
+        secure = request.url.scheme == "https"
+        answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure, path="/")
+        return answer
+
+    async def leave(self, request: Request) -> Response:
+        """Forget the token."""
+        del request
+        answer = RedirectResponse("/login", 303)
+        answer.delete_cookie(COOKIE, httponly=True, samesite="strict", path="/")
+        return answer
+
+    def _page(self, request: Request, wanted: str, status: int = 200, alarm: str = "") -> Response:
+        """The form."""
+        return rendering.html(
+            "login.html",
+            status,
+            title="Sign in",
+            needed=bool(self._access.tokens),
+            inside=self._access.match(request.cookies.get(COOKIE, "")) is not None,
+            wanted=_inside(wanted),
+            alarm=alarm,
+        )
+
+
+def _inside(address: str) -> str:
+    """An address of this service; the first page in place of one that leads elsewhere."""
+    good = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
+    return address if good else "/"
