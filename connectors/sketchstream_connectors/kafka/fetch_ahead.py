@@ -1,21 +1,59 @@
-"""Sends the next fetch request while the records of the last response are decoded.
+"""Sends the next fetch request before the records of the last response are read and decoded.
 
 In: a fetcher of the client. Out: what its `fetch_records` returns. Touches: the fetcher's requests and the data that it
 has buffered.
 
-The stock client sends a request only after a drain that found nothing, so request, wait, decoding and updates run one
-after the other. Its wait makes two calls to its own thread, each of which costs a millisecond on a busy machine. It can
-also lose a wake-up: if a response arrives after the drain but before the client removes finished futures, the client
-reports that no request is in flight, and its caller sleeps for `retry_backoff_ms`.
+The stock client sends a request only after a drain that found nothing, so request, wait, checksums, decoding and
+updates run one after the other. Its wait makes two calls to its own thread, each of which costs a millisecond on a busy
+machine. It can also lose a wake-up: if a response arrives after the drain but before the client removes finished
+futures, the client reports that no request is in flight, and its caller sleeps for `retry_backoff_ms`.
+
+Here the heads of a response's batches say where the next request begins, so it is sent before anything else is done.
+What it brings waits until the response before it is drained: a broker has at most two responses in memory. If a batch
+turns out to be broken, or the caller seeks, the positions do not match, and the client drops what was asked for too far
+ahead.
 """
 
 from __future__ import annotations
 
+import collections
 import threading
 from typing import Any
 
 from sketchstream_connectors.decode import pools
 from sketchstream_connectors.decode.pools import Pool
+from sketchstream_connectors.kafka.record_batch import end_of
+
+
+class _Instead:
+    """An object with some of its attributes replaced, for methods of its class.
+
+    Args:
+        original: has all other attributes.
+        others: those that are replaced.
+    """
+
+    def __init__(self, original: Any, **others: Any) -> None:
+        self.__dict__.update(others, _original=original)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+class _Positions:
+    """The client's states of partitions, some of them at other positions.
+
+    Args:
+        states: of all assigned partitions.
+        ahead: the other positions.
+    """
+
+    def __init__(self, states: Any, ahead: dict[Any, Any]) -> None:
+        self._states, self._ahead = states, ahead
+
+    def __getitem__(self, partition: Any) -> Any:
+        state, ahead = self._states[partition], self._ahead.get(partition)
+        return state if ahead is None else _Instead(state, position=ahead)
 
 
 class FetchAhead:
@@ -30,10 +68,27 @@ class FetchAhead:
         self._fetcher = fetcher
         self._pool = pool
         self._client_waits = fetcher.fetch_records
+        self._client_drains = fetcher.fetched_records
         self._client_clears = fetcher._clear_pending_fetch_request
+        self._client_chooses = fetcher._fetchable_partitions
         self._answered = threading.Event()
+        self._arrived: collections.deque[Any] = collections.deque()
+        self._asked_ahead = False
+        self._receiving = _Instead(fetcher, _completed_fetches=self._arrived)
+        fetcher._handle_fetch_response = self._receive
+        fetcher._fetchable_partitions = self._fetchable
         fetcher._clear_pending_fetch_request = self._clear
+        fetcher.fetched_records = self._drain
         fetcher.fetch_records = self.fetch_records
+
+    def _receive(self, *response: Any) -> None:
+        """The client takes a response in, but lays it aside."""
+        type(self._fetcher)._handle_fetch_response(self._receiving, *response)
+
+    def _fetchable(self) -> list[Any]:
+        """Partitions that can be asked for and of which nothing is buffered or laid aside."""
+        buffered = {completed.topic_partition for completed in self._arrived.copy()}
+        return [partition for partition in self._client_chooses() if partition not in buffered]
 
     def _clear(self, node: int, answer: object) -> None:
         """The last thing that the client does when a fetch has ended: what it brought is there to be drained."""
@@ -47,6 +102,7 @@ class FetchAhead:
         fetcher = self._fetcher
         self._pool.rest()
         pools.rest()
+        self._asked_ahead = False
         self._answered.clear()  # before the drain: an answer that comes after it ends the wait
         records, more = fetcher.fetched_records(max_records, update_offsets=update_offsets)
         idle = False
@@ -56,13 +112,71 @@ class FetchAhead:
                 records, _ = fetcher.fetched_records(max_records, update_offsets=update_offsets)
             else:
                 records, idle = self._client_waits(max_records, update_offsets=update_offsets, timeout_ms=timeout_ms)
-            if idle and fetcher._completed_fetches:  # it came while the client tidied up
+            if idle and (fetcher._completed_fetches or self._arrived):  # it came while the client tidied up
                 records, _ = fetcher.fetched_records(max_records, update_offsets=update_offsets)
                 idle = False
         self._let_go()
-        if records and not fetcher._completed_fetches and not fetcher._next_partition_records:
+        if records and not (self._asked_ahead or self._arrived or self._buffers):
             fetcher._manager.call_soon(fetcher._send_fetches_async)
         return records, idle
+
+    @property
+    def _buffers(self) -> bool:
+        """Whether the client has something to drain."""
+        return bool(self._fetcher._completed_fetches or self._fetcher._next_partition_records)
+
+    def _drain(self, max_records: int | None = None, update_offsets: bool = True) -> tuple[dict[Any, list[Any]], bool]:
+        """As the client's `fetched_records`: responses that were laid aside follow when all before them are drained."""
+        while True:
+            if self._arrived and not self._buffers:
+                while self._arrived:
+                    self._fetcher._completed_fetches.append(self._arrived.popleft())
+                self._ask_ahead()
+            records, more = self._client_drains(max_records, update_offsets=update_offsets)
+            if records or more or not self._arrived:
+                return records, more
+
+    def _ask_ahead(self) -> None:
+        """Send the requests that follow the buffered responses, if all of these are sound as far as their heads say."""
+        from kafka.structs import OffsetAndMetadata
+
+        fetcher = self._fetcher
+        states = fetcher._subscriptions.assignment
+        ahead: dict[Any, Any] = {}
+        for completed in fetcher._completed_fetches:
+            partition, answer = completed.topic_partition, completed.partition_data
+            state = states.get(partition)
+            if (
+                partition in ahead
+                or state is None
+                or state.position is None
+                or state.position.offset != completed.fetched_offset
+                or answer.error_code
+                or answer.diverging_epoch is not None
+                or answer.preferred_read_replica >= 0
+                or not answer.records
+            ):
+                return
+            end = end_of(answer.records, completed.fetched_offset)
+            if end is None:
+                return
+            ahead[partition] = OffsetAndMetadata(end[0], "", end[1])
+        self._asked_ahead = True
+        self._fetcher._manager.call_soon(self._send_ahead, ahead)
+
+    async def _send_ahead(self, ahead: dict[Any, Any]) -> None:
+        """As the client's `_send_fetches_async`, with some partitions at later positions."""
+        fetcher, kind = self._fetcher, type(self._fetcher)
+        subscriptions = fetcher._subscriptions
+        others = set(fetcher._fetchable_partitions())
+        partitions = [one for one in subscriptions.fetchable_partitions() if one in ahead or one in others]
+        creating = _Instead(
+            fetcher,
+            _fetchable_partitions=lambda: partitions,
+            _subscriptions=_Instead(subscriptions, assignment=_Positions(subscriptions.assignment, ahead)),
+        )
+        sending = _Instead(fetcher, _create_fetch_requests=lambda: kind._create_fetch_requests(creating))
+        await kind._send_fetches_async(sending)
 
     def _all_asked(self) -> bool:
         """Whether every partition that can be fetched is being fetched, so that there is nothing to do but wait."""

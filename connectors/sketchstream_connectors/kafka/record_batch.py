@@ -65,6 +65,26 @@ def read_batches(
     return _Reader(data, from_position, check_crc, aborted).read(chunk_bytes)
 
 
+def end_of(data: Buffer, from_position: int) -> tuple[int, int] | None:
+    """Where reading continues after sound batches, from their heads alone; nothing else is checked.
+
+    Args:
+        data: as of `read_batches`.
+        from_position: as of `read_batches`.
+
+    Returns:
+        The position behind the last whole batch, and its leader epoch; None where the heads do not say: there is no
+        whole batch, one is of an older format, or one is broken.
+    """
+    array = np.frombuffer(data, dtype=np.uint8)
+    table = np.zeros((kernels.count_batches(array), kernels.COLUMNS), dtype=np.int64)
+    if kernels.read_heads(array, table) < len(table) or not len(table) or (table[:, kernels.MAGIC] != 2).any():
+        return None
+    last = table[-1]
+    end = int(last[kernels.BASE_OFFSET] + last[kernels.LAST_DELTA] + 1)
+    return max(from_position, end), int(last[kernels.LEADER_EPOCH])
+
+
 class _Reader:
     """One pass over the batches of one fetch response."""
 

@@ -22,7 +22,14 @@ from hypothesis import strategies as st
 from kafka import KafkaConsumer
 from kafka.consumer.fetcher import CompletedFetch, Fetcher
 from kafka.consumer.subscription_state import SubscriptionState
-from kafka.errors import CorrelationIdError, InvalidReceiveError, KafkaConnectionError, KafkaProtocolError
+from kafka.errors import (
+    CorrelationIdError,
+    CorruptRecordError,
+    InvalidReceiveError,
+    KafkaConnectionError,
+    KafkaProtocolError,
+)
+from kafka.future import Future
 from kafka.net.transport import KafkaTCPTransport
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.frame import KafkaBytes
@@ -466,28 +473,66 @@ class Ahead:
             _conns={},
             run=lambda task: task(),
             call_soon=self._soon,
+            send=self._send,
+            connection_delay=lambda _node: 0,
         )
-        self.fetcher: Any = Fetcher(SimpleNamespace(_manager=self.manager), self.subscription)
+        self.manager.cluster.leader_epoch_for_partition = lambda _partition: None
+        self.requests: list[tuple[list[int], dict[int, tuple[int, int]]]] = []
+        client = SimpleNamespace(_manager=self.manager, throttle_delay=lambda _node: 0)
+        self.fetcher: Any = Fetcher(client, self.subscription, enable_incremental_fetch_sessions=False)
         consumer = SimpleNamespace(_fetcher=self.fetcher, _manager=self.manager)
         self.fetcher.send_fetches = lambda: self.sent.append(0)
         assert fetch_patch.attach(consumer, "raw") == "raw"
         for partition in self.partitions:
             self.subscription.seek(partition, 0)
 
-    def _soon(self, task: Any) -> None:
-        assert task == self.fetcher._send_fetches_async
-        self.sent.append(1)
+    def _soon(self, task: Any, *arguments: Any) -> None:
+        if not arguments:
+            assert task == self.fetcher._send_fetches_async
+            self.sent.append(1)
+            return
+        with pytest.raises(StopIteration):  # nothing in it waits
+            task(*arguments).send(None)
+
+    def _send(self, request: Any, node_id: int) -> Future:
+        """Positions at that time, and offsets and epochs that the request has."""
+        assert node_id == 1
+        asked = {
+            part.partition: (part.fetch_offset, part.last_fetched_epoch)
+            for topic in request.topics
+            for part in topic.partitions
+        }
+        self.requests.append((self.positions, asked))
+        return Future()
+
+    @property
+    def positions(self) -> list[int]:
+        """The client's."""
+        return [self.subscription.assignment[partition].position.offset for partition in self.partitions]
+
+    def answer(self, *positions: int, **changed: Any) -> None:
+        """A response of the broker with one entry for each of the first partitions, taken in by the client."""
+        entries = [self.entry(at, partition_index=p, **changed) for p, at in enumerate(positions)]
+        response = SimpleNamespace(API_VERSION=4, responses=[SimpleNamespace(topic="t", partitions=entries)])
+        offsets = dict(zip(self.partitions, positions, strict=False))
+        self.fetcher._handle_fetch_response(1, offsets, 0.0, response)
+        self.fetcher._clear_pending_fetch_request(1, None)
+
+    def entry(self, position: int, **changed: Any) -> SimpleNamespace:
+        """What a response has of one partition."""
+        sound = {
+            "error_code": 0,
+            "high_watermark": self.log.end,
+            "records": memoryview(self.log.fetch(position, 1 << 20)),
+            "aborted_transactions": None,
+            "diverging_epoch": None,
+            "preferred_read_replica": -1,
+        }
+        return SimpleNamespace(**{**sound, **changed})
 
     def respond(self, partition: int = 0, position: int = 0) -> None:
         """An answer of the broker."""
-        entry = SimpleNamespace(
-            error_code=0,
-            high_watermark=self.log.end,
-            records=memoryview(self.log.fetch(position, 1)),
-            aborted_transactions=None,
-            diverging_epoch=None,
-            preferred_read_replica=-1,
-        )
+        entry = self.entry(position, records=memoryview(self.log.fetch(position, 1)))
         self.fetcher._completed_fetches.append(CompletedFetch(self.partitions[partition], position, 12, entry, None))
 
 
@@ -497,6 +542,80 @@ def test_the_next_fetch_is_sent_before_records_are_handed_over() -> None:
     records, idle = ahead.fetcher.fetch_records(10)
     assert ([len(chunks) for chunks in records.values()], idle) == ([1], False)
     assert ahead.sent == [1]
+
+
+def test_the_next_fetch_is_sent_before_a_response_is_read() -> None:
+    ahead = Ahead(partitions=3)
+    for partition in ahead.partitions:
+        ahead.subscription.seek(partition, 1)
+    ahead.answer(1, 1)
+    records, idle = ahead.fetcher.fetch_records(10, timeout_ms=0)
+    assert ([[len(chunk) for chunk in chunks] for chunks in records.values()], idle) == ([[2], [2]], False)
+    epoch = 2  # of the last batch
+    assert ahead.requests == [([1, 1, 1], {0: (3, epoch), 1: (3, epoch), 2: (1, -1)})]
+    assert (ahead.positions, ahead.sent) == ([3, 3, 1], [])
+    assert ahead.fetcher._nodes_with_pending_fetch_requests == {1}
+
+
+def test_what_was_asked_ahead_waits_until_the_response_before_it_is_drained() -> None:
+    ahead = Ahead(partitions=2)
+    whole = memoryview(ahead.log.data)
+    ahead.answer(0, 0, records=whole[: len(whole) // 3])
+    first = ahead.fetcher.fetch_records(1, timeout_ms=0)[0]
+    assert ahead.requests == [([0, 0], {0: (1, 0), 1: (1, 0)})]
+    ahead.answer(1, 1)
+    assert ahead.fetcher._fetchable_partitions() == []
+    second = ahead.fetcher.fetch_records(10, timeout_ms=0)[0]
+    assert [list(found) for found in (first, second)] == [[ahead.partitions[0]], [ahead.partitions[1]]]
+    assert (len(ahead.requests), ahead.sent, ahead.positions) == (1, [], [1, 1])
+    third = ahead.fetcher.fetch_records(10, timeout_ms=0)[0]
+    assert {p: [len(c) for c in chunks] for p, chunks in third.items()} == {p: [2] for p in ahead.partitions}
+    assert (len(ahead.requests), ahead.positions) == (2, [3, 3])
+
+
+def test_what_was_asked_beyond_a_broken_batch_is_dropped() -> None:
+    ahead = Ahead()
+    data = bytearray(ahead.log.data)
+    data[-1] ^= 1  # of the last record of three batches
+    ahead.answer(0, records=memoryview(data))
+    (chunk,) = ahead.fetcher.fetch_records(10, timeout_ms=0)[0][ahead.partitions[0]]
+    assert (len(chunk), ahead.positions) == (2, [2])
+    assert ahead.requests == [([0], {0: (3, 2)})]
+    ahead.answer(3)
+    assert ahead.fetcher.fetched_records(10)[0] == {}
+    ahead.answer(2, records=memoryview(data)[2 * len(data) // 3 :])
+    with pytest.raises(CorruptRecordError):
+        ahead.fetcher.fetch_records(10, timeout_ms=0)
+    assert ahead.positions == [2]
+    ahead.answer(2)
+    (chunk,) = ahead.fetcher.fetch_records(10, timeout_ms=0)[0][ahead.partitions[0]]
+    assert (chunk.from_position, ahead.positions) == (2, [3])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"error_code": 6, "current_leader": None},
+        {"records": memoryview(b"")},
+        {"diverging_epoch": SimpleNamespace(epoch=1, end_offset=-1)},
+        {"preferred_read_replica": 2},
+    ],
+)
+def test_nothing_is_asked_ahead_of_a_response_that_may_not_be_followed(changed: dict[str, Any]) -> None:
+    ahead = Ahead(partitions=2)
+    ahead.manager.cluster.request_update = lambda: None
+    ahead.manager.cluster.is_replica_node = lambda *_: True
+    ahead.answer(0, 0, **changed)
+    ahead.fetcher.fetch_records(10, timeout_ms=0)
+    assert ahead.requests == []
+
+
+def test_nothing_is_asked_ahead_of_a_response_for_another_position() -> None:
+    ahead = Ahead()
+    ahead.answer(0)
+    ahead.subscription.seek(ahead.partitions[0], 2)
+    assert ahead.fetcher.fetch_records(10, timeout_ms=0)[0] == {}
+    assert ahead.requests == []
 
 
 def test_nothing_is_sent_while_something_is_buffered() -> None:

@@ -36,7 +36,7 @@ from helpers.kafka.batches import (
 from sketchstream.errors import CorruptRecordError
 from sketchstream_connectors.decode.records import Records, from_client_records, join
 from sketchstream_connectors.kafka import compression
-from sketchstream_connectors.kafka.record_batch import parse_batches, read_batches
+from sketchstream_connectors.kafka.record_batch import end_of, parse_batches, read_batches
 
 PARTITION = TopicPartition("t", 0)
 
@@ -102,6 +102,24 @@ def test_compiled_reader_equals_the_stock_parser_on_random_logs(log: Log, data: 
     assert found.next_position == max(next_position, position)
     assert found.leader_epoch == epoch
     assert not found.buffer.flags.writeable
+
+
+@given(logs(), st.data())
+def test_the_heads_alone_say_where_reading_continues(log: Log, data: st.DataObject) -> None:
+    position = data.draw(st.integers(log.batches[0][0] if log.batches else log.end, log.end))
+    held = log.fetch(position, data.draw(st.integers(1, len(log.data) + 1)))
+    aborted = [(entry.producer_id, entry.first_offset) for entry in log.aborted]
+    read = parse_batches(held, position, aborted=aborted)
+    old = any(batch[16] < 2 for base, _, batch in log.batches if batch in held)
+    assert end_of(held, position) == (None if not held or old else (read.next_position, read.leader_epoch))
+
+
+def test_heads_that_do_not_say_where_reading_continues() -> None:
+    data = bytearray(marker(1, True).encode(0))
+    assert end_of(data, 0) == (1, parse_batches(data, 0).leader_epoch)
+    assert end_of(data[:-1], 0) is None
+    data[16] = 3
+    assert end_of(data, 0) is None
 
 
 @given(logs(), st.integers(1, 400), st.booleans())
