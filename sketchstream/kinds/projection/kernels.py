@@ -36,8 +36,12 @@ AHEAD = 6
 """Events between the prefetch of a row and its update."""
 SHORT = 1 << 31
 """Absolute weights below this take the short product."""
-NEAR = 1 << 20
+NEAR = 1 << 16
 """Entries of a matrix that stays in a core's own cache: to prefetch its rows would only cost time."""
+SHARED = 1 << 20
+"""The same of the cache that cores share, where the state is in memory and takes all the prefetching there is."""
+CACHED = 1 << 19
+"""Counters of a state that stays in that cache."""
 LINE = 8
 """64-bit words of a cache line."""
 
@@ -148,20 +152,27 @@ def _add_scaled(typingctx: Any, cells: Any, to: Any, weight: Any, entries: Any, 
     return types.void(cells, to, types.int32, entries, at), codegen
 
 
+def _ask_for(to_write: int, context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Code of a prefetch of one cache line."""
+    byte = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+    ask = _get_or_insert(builder.module, kind, "llvm.prefetch.p0")
+    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    place = builder.bitcast(builder.gep(data, [args[1]]), byte)
+    builder.call(ask, [place, _I32(to_write), _I32(3), _I32(1)])  # keep in all caches; data
+    return context.get_dummy_value()
+
+
 @_intrinsic
 def _prefetch(typingctx: Any, array: Any, position: Any) -> Any:
-    """Ask for the cache line of array[position], to be written."""
+    """Ask for the cache line of array[position], to be written. A position outside the array does no harm."""
+    return types.void(array, position), lambda *given: _ask_for(1, *given)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
-        ask = _get_or_insert(builder.module, kind, "llvm.prefetch.p0")
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        place = builder.bitcast(builder.gep(data, [args[1]]), byte)
-        builder.call(ask, [place, _I32(1), _I32(3), _I32(1)])  # to write; keep in all caches; data
-        return context.get_dummy_value()
 
-    return types.void(array, position), codegen
+@_intrinsic
+def _prefetch_to_read(typingctx: Any, array: Any, position: Any) -> Any:
+    """Ask for the cache line of array[position], to be read. A position outside the array does no harm."""
+    return types.void(array, position), lambda *given: _ask_for(0, *given)
 
 
 @kernel
@@ -262,29 +273,37 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
         done: (1,) int64, to which the number of events that went by is added.
     """
     rows, features, weights, places = events
-    n, d, most = limits[0], limits[1], limits[2]
+    # Compared without signs, what is below 0 is large. |weight| <= most is 0 <= weight + most <= 2 most, modulo 2^64.
+    n, d, most = np.uint64(limits[0]), np.uint64(limits[1]), limits[2]
+    twice = np.uint64(2 * most)
     count = len(rows)
     width = state.shape[1]
     flat, entries = state.reshape(-1), matrix.reshape(-1)
-    far = len(entries) > NEAR
+    far = len(entries) > (NEAR if len(flat) <= CACHED else SHARED)
     for i in range(count):
         coming = i + AHEAD
-        if coming < count and 0 <= rows[coming] < n and 0 <= features[coming] < d:
+        if coming < count:
             start = rows[coming] * width
             for c in range(0, width, LINE):
                 _prefetch(flat, start + c)
             if far:
                 start = places[coming] * width
                 for c in range(0, width, 4 * LINE):
-                    _prefetch(entries, start + c)
-        if 0 <= rows[i] < n and 0 <= features[i] < d and -most <= weights[i] <= most:
+                    _prefetch_to_read(entries, start + c)
+        if np.uint64(rows[i]) < n and np.uint64(features[i]) < d and np.uint64(weights[i] + most) <= twice:
             weight = weights[i]
             target, source = rows[i] * width, places[i] * width
             first = 0
             if -SHORT <= weight < SHORT:
-                first = width // LANES * LANES
-                for c in range(0, first, LANES):
-                    _add_scaled(flat, target + c, np.int32(weight), entries, source + c)
+                short = np.int32(weight)
+                first, wide = width // LANES * LANES, width // (4 * LANES) * (4 * LANES)
+                for c in range(0, wide, 4 * LANES):
+                    _add_scaled(flat, target + c, short, entries, source + c)
+                    _add_scaled(flat, target + c + LANES, short, entries, source + c + LANES)
+                    _add_scaled(flat, target + c + 2 * LANES, short, entries, source + c + 2 * LANES)
+                    _add_scaled(flat, target + c + 3 * LANES, short, entries, source + c + 3 * LANES)
+                for c in range(wide, first, LANES):
+                    _add_scaled(flat, target + c, short, entries, source + c)
             for c in range(first, width):
                 flat[target + c] += weight * entries[source + c]
     done[0] += count

@@ -47,6 +47,8 @@ def events(seed: int, spec: ProjectionSpec, size: int) -> tuple[np.ndarray, np.n
     features = random.integers(-1, spec.features.size + 1, size)
     weights = random.integers(-most - 1, most + 2, size)
     weights[::2] %= min(most, 1000) + 1
+    for column in (rows, features, weights):
+        column[random.integers(0, size, 4)] = (-(2**63), 2**63 - 1, -(2**62), 2**62)
     return rows, features, weights
 
 
