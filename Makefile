@@ -82,11 +82,11 @@ bench: $(BENCH_READY) jars  ## every benchmark, each with named peers in the sam
 	@for script in $$(grep -l -e --quick bench/*.py); do echo "== $$script"; $(BIN)/python $$script $(if $(QUICK),--quick); done
 
 faults: setup jars  ## long fault schedules on real brokers (not part of `make test`)
-	@$(BIN)/python -m pytest -m slow tests/connectors tests/stream
+	@$(BIN)/python -m pytest -m slow tests/connectors tests/stream tests/serve
 
 audit: setup  ## the privacy audit with a million samples, and the slow statistics (not part of `make test`)
 	@$(BIN)/sketchstream verify
-	@$(BIN)/python -m pytest -m slow --ignore=tests/connectors --ignore=tests/stream tests
+	@$(BIN)/python -m pytest -m slow --ignore=tests/connectors --ignore=tests/stream --ignore=tests/serve tests
 
 mutants: setup  ## every check of whole sketches against every broken build (not part of `make test`)
 	@$(BIN)/python -m pytest -q -m slow tests/audit/test_verify.py

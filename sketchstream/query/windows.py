@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.late import LateRecords
     from sketchstream.query.sealed import SealedReader, SealedWindow, Span
-    from sketchstream.stream.interfaces import SealedSource
+    from sketchstream.stream.interfaces import SealedEntry, SealedSource
     from sketchstream.stream.plans import SketchPlan
 
 
@@ -92,12 +92,14 @@ class PublishedWindows:
         reader: of its sealed sketches, under its rule of quality.
         source: the same sealed sketches as they lie, for the ledger.
         around: what is known beside them.
+        overlapping: what was published of windows that overlap one; None: found by reading a stretch of time.
     """
 
     config: Config
     reader: SealedReader
     source: SealedSource
     around: Surroundings = field(default_factory=Unknown)
+    overlapping: Callable[[Span], Iterable[SealedEntry]] | None = None
     _stretch: _Stretch = field(default_factory=_Stretch, repr=False, compare=False)
 
     def anew(self) -> PublishedWindows:
@@ -239,6 +241,8 @@ class PublishedWindows:
 
         Only that stretch of time is read, and when more windows are asked for, that of some windows more.
         """
+        if self.overlapping is not None:
+            return self._deployment(self.overlapping(window.window)).records
         known, (start, end) = self._stretch, window.window
         if known.start <= start and end <= known.end:
             return known.records
@@ -328,16 +332,18 @@ class PublishedWindows:
 
     def deployment(self, since: int | None = None, until: int | None = None) -> Deployment:
         """Everything that was published, of every revision, for the ledger."""
-        from sketchstream.privacy.deployment import Deployment
-        from sketchstream.published import Release, SealedState, read
         from sketchstream.stream.interfaces import SealedEntry
 
+        return self._deployment(one for one in self.source.read(None, since, until) if isinstance(one, SealedEntry))
+
+    def _deployment(self, entries: Iterable[SealedEntry]) -> Deployment:
+        """The ledger of some publications."""
+        from sketchstream.privacy.deployment import Deployment
+        from sketchstream.published import Release, SealedState, read
+
         limit = self.config.privacy.max_epsilon
-        parts = [
-            part
-            for entry in self.source.read(None, since, until)
-            if isinstance(entry, SealedEntry) and isinstance(part := read(entry.body), (Release, SealedState))
-        ]
+        found = (read(entry.body) for entry in entries)
+        parts = [part for part in found if isinstance(part, (Release, SealedState))]
         keyed = self.config.checked or not self.config.from_kafka
         most = None if limit is None else Fraction(limit)
         return Deployment.of(parts, keyed=keyed, limit=most, budget=self.config.budget)

@@ -25,7 +25,7 @@ from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.serve.database import open_database
 from sketchstream.serve.questions import Question, compute
-from sketchstream.serve.store import Computed, StoreSource
+from sketchstream.serve.store import Computed, StoreSource, longest_windows
 
 
 def send(pipe: BinaryIO, value: Mapping[str, Any]) -> None:
@@ -81,7 +81,14 @@ def published_in(connection: sqlite3.Connection, config: Any) -> PublishedWindow
         config: of the deployment.
     """
     source = StoreSource(connection)
-    return PublishedWindows(config, SealedReader(source, config.quality_rule), source, StoredSurroundings(connection))
+    longest = longest_windows(config)
+    return PublishedWindows(
+        config,
+        SealedReader(source, config.quality_rule),
+        source,
+        StoredSurroundings(connection),
+        overlapping=lambda window: source.overlapping(window, longest),
+    )
 
 
 def answer(windows: PublishedWindows, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -158,6 +158,23 @@ class StoreSource:
             for start, stop, revision, partition, seal_id, body in found:
                 yield SealedEntry(name, revision, (start, stop), partition, seal_id, body)
 
+    def overlapping(self, window: Span, longest: Mapping[str, int]) -> Iterator[SealedEntry]:
+        """Entries of all sketches whose windows have any part of [start, end) of this one.
+
+        Args:
+            window: [start, end), ms.
+            longest: by sketch, at least the length of its windows, ms; of others nothing is known.
+        """
+        start, stop = window
+        for name in self.sketches():
+            found = self._connection.execute(
+                "SELECT b.start, b.stop, b.revision, b.partition, b.seal_id, b.body FROM bodies b"
+                " JOIN sketches s ON s.id = b.sketch WHERE s.name = ? AND b.start > ? AND b.start < ? AND b.stop > ?",
+                (name, start - longest.get(name, LATEST), stop, start),
+            )
+            for first, last, revision, partition, seal_id, body in found:
+                yield SealedEntry(name, revision, (first, last), partition, seal_id, body)
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
@@ -295,8 +312,7 @@ class Store:
 
     def _longest(self, name: str) -> int:
         """At least the length of any window of a sketch, ms."""
-        known = {plan.name: 2 * plan.shortest_ms for plan in self.config.sketches}
-        return known.get(name, LATEST)
+        return longest_windows(self.config).get(name, LATEST)
 
     def _note_noises(self, execute: Any, sketch: int, start: int, digest: bytes, body: bytes, key: str) -> None:
         """Remember what noise a body shows; report it where another body shows the same."""
@@ -693,6 +709,11 @@ class Store:
         with self._lock:
             for connection in [*self._closed, self._write]:
                 connection.close()
+
+
+def longest_windows(config: Config) -> dict[str, int]:
+    """By sketch, at least the length of any of its windows, ms."""
+    return {plan.name: 2 * plan.shortest_ms for plan in config.sketches}
 
 
 def _anew(execute: Any, sketch: int) -> None:

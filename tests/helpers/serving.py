@@ -7,14 +7,12 @@ free port.
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
 from helpers.streams import EPOCH
 from helpers.workers import TEXT as EXACT
@@ -24,6 +22,7 @@ from sketchstream.serve.access import Access
 from sketchstream.serve.app import create
 from sketchstream.serve.follower import Follower
 from sketchstream.serve.pool import Pool
+from sketchstream.serve.server import Server, listening, url
 from sketchstream.serve.service import Service
 from sketchstream.serve.store import Store
 from sketchstream.testing.driver import Driver
@@ -35,13 +34,15 @@ MINUTE = 60_000
 HOUR = 60 * MINUTE
 
 
-def publish(folder: Path, text: str = TEXT, minutes: int = 6, partitions: int = 3) -> Driver:
-    """Some minutes of events, sealed into a folder."""
+def publish(
+    folder: Path, text: str = TEXT, minutes: int = 6, partitions: int = 3, items: Sequence[Any] = tuple(range(12))
+) -> Driver:
+    """Some minutes of events of some items, sealed into a folder."""
     driver = Driver(Config.parse(text), partitions=partitions, now=EPOCH)
     for minute in range(minutes):
-        for item in range(12):
-            for _ in range(1 + item % 3):
-                send(driver, item, EPOCH + minute * MINUTE + 1000 * item)
+        for number, item in enumerate(items):
+            for _ in range(1 + number % 3):
+                send(driver, item, EPOCH + minute * MINUTE + 1000 * number)
     driver.run()
     close_windows(driver, EPOCH + 2 * HOUR)
     driver.run()
@@ -61,16 +62,14 @@ def write(driver: Driver, folder: Path) -> None:
 @contextlib.contextmanager
 def running(app: Any) -> Iterator[str]:
     """An application on a free port; its URL."""
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none", http="h11")
-    )
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    server = Server(app)
+    with listening(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            yield url(listener).rstrip("/")
         finally:
-            server.should_exit = True
+            server.finish()
             thread.join()
 
 

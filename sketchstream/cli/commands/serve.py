@@ -16,7 +16,6 @@ import click
 from sketchstream.cli import options
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterator
 
     from sketchstream.config.loader import Config
@@ -70,18 +69,18 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
         host: in place of that of `serve.address`.
         database: in place of `serve.database`.
     """
-    import uvicorn
-
+    from sketchstream.cli.commands.worker import stopping
     from sketchstream.serve.app import create
     from sketchstream.serve.follower import Follower
     from sketchstream.serve.pool import Pool
+    from sketchstream.serve.server import Server, listening, url
     from sketchstream.serve.service import Service
     from sketchstream.serve.settings import ServeSettings
     from sketchstream.serve.store import Store
 
     settings = ServeSettings.of(config, port=port, host=host, database=database)
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(_listen(settings.address))
+        listener = stack.enter_context(listening(settings.address))
         feed, around = stack.enter_context(_published(config))
         store = Store(settings.database, config, feed.identity, settings.retention_ms)
         stack.callback(store.close)
@@ -89,47 +88,12 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
         stack.callback(pool.close)
         follower = Follower(store, feed, pool, around, settings.refresh_s)
         stack.callback(follower.close)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                create(Service(store, pool, follower), settings.access),
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                date_header=True,
-                lifespan="off",
-                ws="none",
-                loop="asyncio",
-                http="h11",
-                limit_concurrency=512,
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=10,
-            )
-        )
-        follower.start()
-        pool.start()
-        where = listener.getsockname()
-        shown = f"[{where[0]}]" if ":" in where[0] else where[0]
-        click.echo(f"sketchstream: serving http://{shown}:{where[1]}/ (Ctrl-C ends it)", err=True)
-        server.run(sockets=[listener])
-
-
-@contextlib.contextmanager
-def _listen(address: tuple[str, int]) -> Iterator[socket.socket]:
-    """A socket that listens."""
-    import socket
-
-    from sketchstream.errors import ConfigError
-
-    try:
-        found = socket.create_server(
-            address, family=socket.AF_INET6 if ":" in address[0] else socket.AF_INET, backlog=1024
-        )
-    except OSError as error:
-        where = f"{address[0]}:{address[1]}"
-        msg = f"cannot listen on {where}: {error.strerror}; choose another one with --port or serve.address"
-        raise ConfigError(msg) from None
-    with found:
-        yield found
+        server = Server(create(Service(store, pool, follower), settings.access))
+        with stopping(server.finish):
+            follower.start()
+            pool.start()
+            click.echo(f"sketchstream: serving {url(listener)} (Ctrl-C ends it)", err=True)
+            server.run(sockets=[listener])
 
 
 @contextlib.contextmanager

@@ -77,7 +77,7 @@ def run(
     with progress.Progress("starting") as bar:
         status = watch or (lambda now: bar.reach(now.records, now.line()))
         worker = _worker(config, fail_fast, status)
-        with _stopping(worker), _metrics(config, worker):
+        with stopping(worker.stop), _metrics(config, worker):
             worker.run(leave=leave)
     log = logging.getLogger("sketchstream.worker")
     log.info("event=ended %s, %s", worker.progress().line(), account.counts(worker.metrics))
@@ -106,12 +106,16 @@ def _worker(config: Config, fail_fast: bool, status: Callable[[Progress], None])
 
 
 @contextlib.contextmanager
-def _stopping(worker: Worker) -> Iterator[None]:
-    """SIGINT and SIGTERM ask the worker to finish; a second one ends it at once."""
+def stopping(finish: Callable[[], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM ask the process to finish; a second one ends it at once.
+
+    Args:
+        finish: called by the first one.
+    """
 
     def stop(number: int, _frame: object) -> None:
         signal.signal(number, before[number])
-        worker.stop()
+        finish()
 
     before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
