@@ -44,6 +44,7 @@ CREATE TABLE IF NOT EXISTS windows (
     PRIMARY KEY (sketch, start, stop)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS windows_new ON windows (sketch, start, stop) WHERE state = 'new';
 CREATE INDEX IF NOT EXISTS windows_missing ON windows (sketch, stop) WHERE state = 'missing';
+CREATE INDEX IF NOT EXISTS windows_counts ON windows (sketch, state, todo);
 CREATE INDEX IF NOT EXISTS windows_todo ON windows (stop) WHERE todo > 0;
 CREATE TABLE IF NOT EXISTS answers (
     input BLOB PRIMARY KEY, sketch INTEGER NOT NULL, stop INTEGER NOT NULL, usual INTEGER NOT NULL,

@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 LIMIT: Final = 1000
 """Most windows of one response."""
+LATELY_S: Final = 0.5
+"""How old counts of windows and settled frontiers may be that lists show."""
 SERIES_LIMIT: Final = 10_000
 """Most windows of one series."""
 VERSION: Final = version("sketchstream")
@@ -90,6 +94,7 @@ class Service:
 
     def __init__(self, store: Store, pool: Pool, follower: Follower) -> None:
         self.store, self.pool, self.follower = store, pool, follower
+        self._known: dict[str, tuple[float, Any]] = {}
 
     @property
     def config(self) -> Config:
@@ -121,27 +126,26 @@ class Service:
 
     def sketches(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
         """All sketches, each as `sketch` describes it."""
-        counts = self.store.counts()
+        counts = self._lately("counts", self.store.counts)
         return {"sketches": [self.sketch(name, counts) for name in self.names(allowed)]}
 
     def sketch(self, name: str, counts: Mapping[str, Mapping[str, int]] | None = None) -> dict[str, Any]:
         """One sketch: what it is, what it guarantees, how many windows are stored, how far it is published."""
-        counts = self.store.counts() if counts is None else counts
+        counts = self._lately("counts", self.store.counts) if counts is None else counts
         plan = next((plan for plan in self.config.sketches if plan.name == name), None)
         out: dict[str, Any] = {"name": name, "configured": plan is not None}
         if plan is not None:
             kind = kinds.of(plan.spec)
-            statement = kind.guarantee(plan.spec, kinds.planned(plan.spec))
             out |= {
                 "kind": kind.name,
                 "answer": kind.answer,
                 "unit": plan.spec.unit,
                 "window": plan.window,
                 "timezone": plan.calendar.timezone,
-                "summary": statement.summary,
+                "summary": self._summaries[name],
             }
         ends = self._ends(name)
-        settled = published_in(self.store.connection(), self.config).reader.settled(name)
+        settled = self._settled(name)
         none = {"windows": 0, "settled": 0, "pending": 0, "incidents": 0}
         out |= {
             "counts": dict(counts.get(name, none)),
@@ -150,6 +154,32 @@ class Service:
             "published_through": None if settled is None else iso(settled[1]),
         }
         return out
+
+    @cached_property
+    def _summaries(self) -> dict[str, str]:
+        """By sketch of the configuration, its guarantee in one sentence."""
+        return {
+            plan.name: kinds.of(plan.spec).guarantee(plan.spec, kinds.planned(plan.spec)).summary
+            for plan in self.config.sketches
+        }
+
+    def _settled(self, name: str) -> tuple[int, int] | None:
+        """Newest revision, and until when all of its partitions have published, as far as they are stored."""
+
+        def read() -> tuple[int, int] | None:
+            return published_in(self.store.connection(), self.config).reader.settled(name)
+
+        found: tuple[int, int] | None = self._lately(f"settled {name}", read)
+        return found
+
+    def _lately(self, name: str, read: Callable[[], Any]) -> Any:
+        """What was read of the store at most `LATELY_S` ago."""
+        now = time.monotonic()
+        known = self._known.get(name)
+        if known is None or now - known[0] > LATELY_S:
+            known = (now, read())
+            self._known[name] = known
+        return known[1]
 
     def _ends(self, name: str) -> Span | None:
         """Start of the first window and end of the last one."""
@@ -450,7 +480,7 @@ class Service:
     def behind_seconds(self, name: str) -> float | None:
         """How far the windows that are stored end before the newest published frontier; None: nothing is published."""
         newest = self.follower.frontiers.get(name)
-        settled = published_in(self.store.connection(), self.config).reader.settled(name)
+        settled = self._settled(name)
         if newest is None or settled is None:
             return None
         return max(0.0, (newest - settled[1]) / 1000)

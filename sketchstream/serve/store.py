@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from sketchstream.errors import DataLossError, FormatError, StoreError
-from sketchstream.published import Release, SealedState, read
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
 from sketchstream.serve.database import FORMAT, open_database
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.window_ranges import Mark
+from sketchstream.wire import noise_names
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -205,6 +205,7 @@ class Store:
         self._names: dict[int, str] = {}
         self._reader = SealedReader(StoreSource(self._write), config.quality_rule)
         self._version = version("sketchstream")
+        self._longest_windows = longest_windows(config)
         self._prepare(feed)
 
     # ------------------------------------------------------------------ writing
@@ -258,8 +259,13 @@ class Store:
         """
         new = 0
         with self._transaction() as execute:
+            spans = set()
             for entry in batch.entries:
-                new += self._take_entry(execute, entry)
+                if self._take_entry(execute, entry):
+                    new += 1
+                    spans.add(entry.window)
+            for span in spans:
+                self._doubt_guarantees(execute, span)
             for frontier in batch.frontiers:
                 self._take_frontier(execute, frontier)
             for one in batch.deleted:
@@ -294,13 +300,6 @@ class Store:
             " ON CONFLICT DO UPDATE SET state = excluded.state, todo = 0, version = version + 1",
             (sketch, start, stop, NEW),
         )
-        # what is guaranteed to whom a window speaks of depends on what else was published of its time
-        for other, name in self._names.items():
-            execute(
-                "UPDATE windows SET guarantee = NULL, version = version + 1, todo = max(todo, ?)"
-                " WHERE sketch = ? AND start > ? AND start < ? AND stop > ? AND state = ? AND failure IS NULL",
-                (GUARANTEE, other, start - self._longest(name), stop, start, SETTLED),
-            )
         self._note_noises(execute, sketch, start, digest, body, entry.key)
         (same,) = execute(
             "SELECT count(*) FROM bodies WHERE sketch = ? AND start = ? AND revision = ? AND partition = ?",
@@ -310,14 +309,23 @@ class Store:
             self._report(execute, sketch, start, published_twice(entry.key))
         return 1
 
+    def _doubt_guarantees(self, execute: Any, span: Span) -> None:
+        """What is guaranteed to whom a window speaks of depends on what else was published of its time."""
+        for sketch, name in self._names.items():
+            execute(
+                "UPDATE windows SET guarantee = NULL, version = version + 1, todo = max(todo, ?)"
+                " WHERE sketch = ? AND start > ? AND start < ? AND stop > ? AND state = ? AND failure IS NULL",
+                (GUARANTEE, sketch, span[0] - self._longest(name), span[1], span[0], SETTLED),
+            )
+
     def _longest(self, name: str) -> int:
         """At least the length of any window of a sketch, ms."""
-        return longest_windows(self.config).get(name, LATEST)
+        return self._longest_windows.get(name, LATEST)
 
     def _note_noises(self, execute: Any, sketch: int, start: int, digest: bytes, body: bytes, key: str) -> None:
         """Remember what noise a body shows; report it where another body shows the same."""
         try:
-            names = _noises(body)
+            names = noise_names(body)
         except FormatError:
             return  # the reader refuses the window
         for name in names:
@@ -563,7 +571,7 @@ class Store:
 
     def _forget_noises(self, execute: Any, body: bytes) -> None:
         try:
-            names = _noises(body)
+            names = noise_names(body)
         except FormatError:
             return
         for name in names:
@@ -690,9 +698,10 @@ class Store:
 
     def counts(self) -> dict[str, dict[str, int]]:
         """By sketch: numbers of windows, of those that are settled, and of those with something left to compute."""
+        # a covering index: the rows themselves hold texts
         rows = self.connection().execute(
             "SELECT sketch, count(*), sum(state = 'settled'), sum(todo > 0), sum(state = 'incident') FROM windows"
-            " GROUP BY sketch"
+            " INDEXED BY windows_counts GROUP BY sketch"
         )
         names = ("windows", "settled", "pending", "incidents")
         return {self._names[row[0]]: dict(zip(names, row[1:], strict=True)) for row in rows.fetchall()}
@@ -722,19 +731,6 @@ def _anew(execute: Any, sketch: int) -> None:
         "UPDATE windows SET state = ?, todo = 0, version = version + 1 WHERE sketch = ? AND state IN (?, ?)",
         (NEW, sketch, MISSING, SETTLED),
     )
-
-
-def _noises(body: bytes) -> set[bytes]:
-    """Names of the noise that a body shows, and of the publication.
-
-    Raises:
-        FormatError: it is not one sealed sketch.
-    """
-    part = read(body)
-    if not isinstance(part, (Release, SealedState)):
-        msg = "this is not one sealed sketch"
-        raise FormatError(msg)
-    return {part.seal_id, *(layer.lineage for layer in part.layers)}
 
 
 def _read_frontier(sketch: str, value: str) -> Frontier:

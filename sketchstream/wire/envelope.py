@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgpack
 import numpy as np
 import numpy.typing as npt
 
@@ -200,6 +201,26 @@ def kind_of(data: bytes | bytearray | memoryview) -> str | None:
         return None
     kind: str = heading.read(bytes(view[_PREFIX.size : _PREFIX.size + head]))["kind"]
     return kind
+
+
+def noise_names(data: bytes) -> set[bytes]:
+    """Names of the noise that published bytes claim to show, and of the publication; nothing of them is verified.
+
+    Raises:
+        FormatError: the header cannot be read, or is not that of a release or a sealed state.
+    """
+    view = _viewed(data)
+    try:
+        head = _PREFIX.unpack(view[: _PREFIX.size])[-4]
+        header = msgpack.unpackb(view[_PREFIX.size : _PREFIX.size + head], raw=False)
+        found = {header["seal_id"], *(layer["lineage"] for layer in header["layers"])}
+    except Exception as error:  # msgpack's errors share no base class below this one
+        msg = "the header is not readable"
+        raise FormatError(msg) from error
+    if not all(isinstance(name, bytes) for name in found):
+        msg = "the header is not that of a release or a sealed state"
+        raise FormatError(msg)
+    return found
 
 
 def _viewed(data: object) -> memoryview:
