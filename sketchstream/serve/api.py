@@ -111,11 +111,11 @@ class Api:
 
     async def profile(self, request: Request) -> Response:
         """The profile of one window."""
-        given = _parameters(request, "from", "to", "method", "max_count", "norm", "format")
+        given = _parameters(request, "from", "to", "group", "method", "max_count", "norm", "format")
         norm = _choice(given, "norm", ("", *NORMS)) or None
         count = _whole(given, "max_count", 0, 0, 10_000_000) if "max_count" in given else None
         method = _choice(given, "method", ("", *METHODS))
-        question = Question("" if method == METHODS[0] else method, count, norm)
+        question = Question("" if method == METHODS[0] else method, count, norm, group=given.get("group"))
         return await self._answer(request, given, question, "profile")
 
     async def estimate(self, request: Request) -> Response:
@@ -161,6 +161,7 @@ class Api:
         name, form = self._name(request), _format(given)
         since, until = _range(given)
         self._require_kind(name, kind)
+        self._service.require_group(name, question.group)
         stored = self._service.one(name, since, until)
         etag = self._service.etag(stored, question, form)
         headers = {} if etag is None else {"ETag": etag}
@@ -213,17 +214,18 @@ class Api:
 
     async def series(self, request: Request) -> Response:
         """A number by window."""
-        given = _parameters(request, "from", "to", "metric", "format")
+        given = _parameters(request, "from", "to", "group", "metric", "format")
         name, (since, until) = self._name(request), _range(given)
         metric = given.get("metric", "distinct")
-        found = await run_in_threadpool(self._service.series, name, metric, since, until)
+        found = await run_in_threadpool(self._service.series, name, metric, since, until, given.get("group"))
         return _respond(request, found, lambda: found["points"], _format(given))
 
     async def difference(self, request: Request) -> Response:
         """A number of one window minus that of another."""
-        given = _parameters(request, "from", "to", "against_from", "against_to", "metric")
+        given = _parameters(request, "from", "to", "against_from", "against_to", "group", "metric")
         name, metric = self._name(request), given.get("metric", "distinct")
         check_metric(metric)
+        self._service.require_group(name, given.get("group"))
         for needed in ("from", "to", "against_from", "against_to"):
             if needed not in given:
                 msg = "a difference needs from and to of a window, and against_from and against_to of the other one"
@@ -233,7 +235,8 @@ class Api:
         if first.window == second.window:
             msg = "the two windows are one and the same: choose another one with against_from and against_to"
             raise ConfigError(msg)
-        answers = [await self._answered(one, Question()) for one in (first, second)]
+        question = Question(group=given.get("group"))
+        answers = [await self._answered(one, question) for one in (first, second)]
         return _respond(request, self._service.difference(answers[0], answers[1], metric))
 
     # ------------------------------------------------------------------ the deployment

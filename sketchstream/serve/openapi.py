@@ -66,7 +66,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "published_through": {"type": ["string", "null"]},
         },
         dict.fromkeys(("kind", "unit", "window", "timezone", "summary"), TEXT)
-        | {"answer": {"enum": ["profile", "estimate"]}},
+        | {"answer": {"enum": ["profile", "estimate"]}, "groups": _list(TEXT)},
     ),
     "Sketches": _object({"sketches": _list(_ref("Sketch"))}),
     "Window": _object({**FACTS, "status": TEXT, "answer": {"enum": list(ANSWERS)}}, {"failure": TEXT}, closed=False),
@@ -229,6 +229,7 @@ def _query(name: str, schema: Schema, text: str, *, needed: bool = False, many: 
 FROM: Final = _query("from", TIME, "Windows that start at or after this time, RFC 3339 with an offset.")
 TO: Final = _query("to", TIME, "Windows that end at or before this time.")
 FORMAT: Final = _query("format", {"enum": ["json", "csv", "arrow"], "default": "json"}, "What to answer in.")
+GROUP: Final = _query("group", {"type": "string", "example": "spring"}, "Of a sketch with groups: the one to show.")
 METRIC: Final = _query(
     "metric",
     {"type": "string", "pattern": r"^[a-z][a-z_]{0,30}(\.[0-9]{1,8})?$", "default": "distinct", "example": "exactly.1"},
@@ -324,6 +325,7 @@ def document() -> dict[str, Any]:
                 "The profile of one window: what `sketchstream profile -c --format json` prints.",
                 "Profile",
                 *span,
+                GROUP,
                 _query("method", {"enum": list(METHODS)}, "Estimator."),
                 _query("max_count", {"type": "integer", "minimum": 0, "maximum": 10_000_000}, "Largest count."),
                 _query("norm", {"enum": list(NORMS)}, "With method=circulant: norm of the correction."),
@@ -351,10 +353,10 @@ def document() -> dict[str, Any]:
             },
         },
         f"{one}/series": {
-            "get": _get("A number by window, as far as it is computed.", "Series", *span, METRIC, table=True)
+            "get": _get("A number by window, as far as it is computed.", "Series", *span, GROUP, METRIC, table=True)
         },
         f"{one}/difference": {
-            "get": _get("A number of one window minus that of another.", "Difference", *needed, *against, METRIC)
+            "get": _get("A number of one window minus that of another.", "Difference", *needed, *against, GROUP, METRIC)
         },
         "/v1/ledger": {"get": _get("What an event, or an item, can have lost so far.", "Ledger", named=False)},
         "/v1/incidents": {"get": _get("Publications of which nothing is shown.", "Incidents", named=False, table=True)},

@@ -56,6 +56,7 @@ class Question:
         distance: estimates of rows: pairs of rows.
         nearest: estimates of rows: rows whose nearest rows are asked for.
         count: how many each.
+        group: of a sketch with groups, the one that is asked.
     """
 
     method: str = ""
@@ -67,6 +68,7 @@ class Question:
     distance: tuple[tuple[str, str], ...] = ()
     nearest: tuple[str, ...] = ()
     count: int | None = None
+    group: str | None = None
 
     @property
     def text(self) -> str:
@@ -105,6 +107,8 @@ def compute(windows: PublishedWindows, window: SealedWindow, question: Question)
     Raises:
         EstimateError, MergeError, ConfigError, DomainError, SpecError: it has no answer to this question.
     """
+    if question.group is not None:
+        window = window.of_group(question.group)
     kind = window.parts[0].kind
     if kind.answer == "profile":
         return _profile(windows, window, question)
@@ -125,7 +129,7 @@ def _profile(windows: PublishedWindows, window: SealedWindow, question: Question
         )
 
     found = windows.answer(window, reconstruct)
-    bare = Answer(found.profile, {}, found.intervals)
+    bare = Answer(found.profile, {} if window.group is None else {"group": window.group}, found.intervals)
     numbers = bare.to_dict()
     guarantee = numbers.pop("guarantee", None)
     dumped = orjson.dumps(numbers, default=str, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from sketchstream import kinds
-from sketchstream.errors import ConfigError, DataLossError, EstimateError, StoreError
+from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
 from sketchstream.privacy.deployment import Deployment
 from sketchstream.query.windows import to_ms
 from sketchstream.serve.questions import FAMILIES, Point, Question, point
 from sketchstream.serve.reconstruct import published_in
-from sketchstream.serve.store import INCIDENT, MISSING, NEW, Computed, Store, StoredWindow
+from sketchstream.serve.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow
 from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ LIMIT: Final = 1000
 """Most windows of one response."""
 LATELY_S: Final = 0.5
 """How old counts of windows and settled frontiers may be that lists show."""
+AT_ONCE: Final = 16
+"""Answers of a group that one call of `series` has computed."""
 SERIES_LIMIT: Final = 10_000
 """Most windows of one series."""
 VERSION: Final = version("sketchstream")
@@ -144,6 +146,8 @@ class Service:
                 "timezone": plan.calendar.timezone,
                 "summary": self._summaries[name],
             }
+            if self.groups(name):
+                out["groups"] = list(self.groups(name))
         ends = self._ends(name)
         settled = self._settled(name)
         none = {"windows": 0, "settled": 0, "pending": 0, "incidents": 0}
@@ -162,6 +166,25 @@ class Service:
             plan.name: kinds.of(plan.spec).guarantee(plan.spec, kinds.planned(plan.spec)).summary
             for plan in self.config.sketches
         }
+
+    def groups(self, name: str) -> tuple[str, ...]:
+        """Names of the groups of a sketch, each of which has answers of its own; empty where it has none."""
+        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        return () if plan is None else kinds.of(plan.spec).groups(plan.spec)
+
+    def require_group(self, name: str, group: str | None) -> None:
+        """Refuse a question without a group to a sketch with groups, and with one to others.
+
+        Raises:
+            ConfigError: says what to do.
+        """
+        groups = self.groups(name)
+        if group is None and groups:
+            msg = f"sketch {name} has {len(groups):,} groups: choose one with group=; /v1/sketches/{name} lists them"
+            raise ConfigError(msg)
+        if group is not None and group not in groups:
+            msg = f"sketch {name} has no such group: " + ("its groups are in /v1/sketches" if groups else "it has none")
+            raise ConfigError(msg)
 
     def _settled(self, name: str) -> tuple[int, int] | None:
         """Newest revision, and until when all of its partitions have published, as far as they are stored."""
@@ -240,7 +263,7 @@ class Service:
             return "incident"
         if stored.failure is not None:
             return "none"
-        if stored.state == MISSING:
+        if stored.state == MISSING or (stored.state == SETTLED and self.groups(stored.sketch)):
             ready = stored.guarantee is not None and self.store.numbers(stored) is not None
             return "ready" if ready else "on_request"
         return "pending" if stored.todo or stored.state == NEW else "ready"
@@ -333,7 +356,14 @@ class Service:
 
     # ------------------------------------------------------------------ several windows
 
-    def series(self, name: str, metric: str, since: int | None = None, until: int | None = None) -> dict[str, Any]:
+    def series(
+        self,
+        name: str,
+        metric: str,
+        since: int | None = None,
+        until: int | None = None,
+        group: str | None = None,
+    ) -> dict[str, Any]:
         """A number by window, with its interval, as far as it is computed.
 
         Args:
@@ -341,6 +371,7 @@ class Service:
             metric: such as "distinct", "at_least.10", "exactly.1", "mean", "quantile.0.9".
             since: windows that start at or after this time, ms.
             until: windows that end at or before this time, ms.
+            group: of a sketch with groups. Its answers are computed when they are asked for: some at each call.
 
         Returns:
             `points`, ascending, each with window_start, window_end, complete, value, low, high, and `answer` as of
@@ -351,19 +382,26 @@ class Service:
             EstimateError: no answer that is there has this number.
         """
         check_metric(metric)
+        self.require_group(name, group)
+        question = Question(group=group)
         found = self.store.windows(name, since, until, limit=SERIES_LIMIT + 1)
         if len(found) > SERIES_LIMIT:
             msg = f"the range holds more than {SERIES_LIMIT} windows: narrow it with from and to"
             raise ConfigError(msg)
-        known = self.store.points(name, metric, since, until)
+        known = {} if group is not None else self.store.points(name, metric, since, until)
+        if group is not None:
+            self._have_computed(found, question)
         points: list[dict[str, Any]] = []
         pending = there = 0
         names: list[str] = []
         for stored in found:
             state = self.answer_state(stored)
+            if group is not None and state == "on_request":
+                there_now = self.store.numbers(stored, question.text) is not None
+                state = "ready" if there_now else "pending" if stored.state == SETTLED else state
             ends = known.get(stored.window)
             if state == "ready" and ends is None:
-                numbers = orjson.loads(self.store.numbers(stored) or b"{}")
+                numbers = orjson.loads(self.store.numbers(stored, question.text) or b"{}")
                 ends = point(numbers, metric)
                 names = names or number_names(numbers)
             pending += state == "pending"
@@ -380,6 +418,20 @@ class Service:
             "pending_seconds": self.pending_seconds(pending),
             "points": points,
         }
+
+    def _have_computed(self, windows: Sequence[StoredWindow], question: Question) -> None:
+        """Have the newest settled windows without an answer to a question computed, a few at a time."""
+        asked = 0
+        for stored in reversed(windows):
+            if stored.state != SETTLED or self.store.numbers(stored, question.text) is not None:
+                continue
+            try:
+                self.pool.ask(stored, question)
+            except BusyError:
+                return
+            asked += 1
+            if asked == AT_ONCE:
+                return
 
     def difference(self, first: WindowAnswer, second: WindowAnswer, metric: str) -> dict[str, Any]:
         """A number of one window minus that of another, with an interval.

@@ -434,6 +434,8 @@ class Store:
         failure = row[2] if same else None
         guarantee = row[1] if same else None
         todo = NUMBERS if answered is None else GUARANTEE if guarantee is None else NOTHING
+        if window.groups:  # each has answers of its own, which are computed when somebody asks
+            todo = NOTHING
         execute(
             "UPDATE windows SET version = version + 1, state = ?, todo = ?, input = ?, facts = ?, status = ?,"
             " guarantee = ?, failure = ? WHERE sketch = ? AND start = ? AND stop = ?",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 
 import orjson
 import pytest
 
-from helpers.serving import MINUTE, publish, serving
+from helpers.serving import MINUTE, TEXT, publish, serving, write
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream.windows import iso
+from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.sealed import DirectorySealed
 
 
@@ -183,3 +185,36 @@ def test_what_cannot_be_answered_says_why(site, path, code):
     assert found.status_code == code
     assert found.json()["status"] == code
     assert found.json()["detail"]
+
+
+def test_a_group_has_answers_of_its_own(tmp_path):
+    (tmp_path / "groups").write_text("spring\nautumn\n")
+    text = TEXT.replace('name = "minutes"', f'name = "minutes"\ngroup_by = "c"\ngroups = "{tmp_path / "groups"}"')
+    driver = Driver(Config.parse(text), partitions=1, now=EPOCH)
+    for item in range(20):
+        driver.send({"u": item, "t": EPOCH + item, "c": "spring" if item % 3 else "autumn"}, timestamp=EPOCH + item)
+    driver.run()
+    driver.send({"u": 1, "t": EPOCH + 90 * MINUTE, "c": "spring"}, timestamp=EPOCH + 90 * MINUTE)
+    driver.run()
+    driver.snapshot()
+    write(driver, tmp_path / "sealed")
+    with serving(tmp_path, text) as (_, client):
+        assert client.get("/v1/sketches/minutes").json()["groups"] == ["spring", "autumn"]
+        assert client.get("/v1/sketches/minutes/windows").json()["windows"][0]["answer"] == "on_request"
+        assert client.get("/v1/sketches/minutes/profile", params=span(0)).status_code == 400
+        assert client.get("/v1/sketches/hours/series", params={"group": "spring"}).status_code == 400
+        direct = read_directly(tmp_path)
+        window = direct.one("minutes", EPOCH, EPOCH + MINUTE)
+        for group in ("spring", "autumn"):
+            given = {**span(0), "group": group}
+            found = client.get("/v1/sketches/minutes/profile", params=given)
+            assert found.json() == json.loads(direct.answer(window.of_group(group)).to_json())
+            assert (
+                client.get("/v1/sketches/minutes/profile", params={**span(0), "group": group}).content == found.content
+            )
+        for _ in range(200):
+            series = client.get("/v1/sketches/minutes/series", params={"group": "autumn"}).json()
+            if not series["pending"]:
+                break
+            time.sleep(0.05)
+        assert series["points"][0]["value"] == found.json()["distinct"]["value"]
