@@ -81,9 +81,20 @@ def _profile(answer: Mapping[str, Any]) -> list[Picture]:
     """The k+ curve and the numbers of small counts."""
     reach, exact = pages.curves(answer)
     return [
+        *_groups(answer.get("groups") or {}),
         Picture("reach", "At least k times (k+ reach)", pages.reach_chart(reach), pages.reach_table(answer)),
         Picture("exact", "Exactly k times (the profile)", pages.exact_chart(exact), pages.exact_table(answer)),
     ]
+
+
+def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[Picture]:
+    """The distinct items of each group."""
+    if not groups:
+        return []
+    value, low, high = pages.ends([one["distinct"] for one in groups.values()])
+    found = _listed("groups", "Distinct items by group", list(groups), value, low, high, ("group", "distinct items"))
+    note = "An item can be in several groups: groups do not add up."
+    return [replace(found, note=f"{note} {found.note}".strip())]
 
 
 def _gaussian(answer: Mapping[str, Any]) -> list[Picture]:

@@ -8,6 +8,7 @@ Everything that a page shows is in its address. Numbers are those of the service
 from __future__ import annotations
 
 import functools
+import shlex
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -23,6 +24,7 @@ from starlette.responses import Response
 
 from sketchstream import charts, kinds, report
 from sketchstream.errors import (
+    BusyError,
     ConfigError,
     DataLossError,
     EstimateError,
@@ -46,6 +48,10 @@ SHOWN: Final = 400
 """Most windows of one page of a sketch; the newest ones, unless the address says otherwise."""
 REFRESH_S: Final = 3
 """A page that waits for numbers looks again so often."""
+SIDE_BY_SIDE: Final = 40
+"""Most groups of a window that stand side by side."""
+AT_ONCE: Final = 8
+"""Answers of groups that one look at a window has computed."""
 COMPARED: Final = ("distinct", "exactly.1", "at_least.2", "at_least.10", "total", "mean")
 """Numbers of a window that are compared with those of the window before."""
 KINDS: Final = {
@@ -169,6 +175,8 @@ class Views:
             "until": given.get("to", ""),
             "series": None,
             "metrics": (),
+            "groups": (),
+            "group": None,
             "notices": self._notices(request),
         }
         exact: dict[str, str] = {}
@@ -177,8 +185,9 @@ class Views:
         if plan is not None and kinds.of(plan.spec).answer == "profile":
             values |= self._series(name, zone, stored, given)
             values["notices"] += values.pop("waiting")
-            links = _series_links(name, values["metric"], exact)
-            lines = _series_lines(name, values["metric"], exact, request, self._service)
+            chosen = {"group": values["group"]} if values["group"] else {}
+            links = _series_links(name, values["metric"], exact | chosen)
+            lines = _series_lines(name, values["metric"], exact | chosen, request, self._service)
         else:
             links, lines = [("Windows as CSV", _api(name, "windows", exact | {"format": "csv"}))], []
         return rendering.html(
@@ -200,9 +209,10 @@ class Views:
         name, plan, stored = self._chosen(request)
         zone = "UTC" if plan is None else plan.calendar.timezone
         described = self._service.describe(stored)
-        answer, failure = self._answer(stored)
+        group = self._group(name, request.query_params)
+        answer, failure = self._answer(stored, group)
         state = "ready" if answer is not None else "incident" if described["answer"] == "incident" else "pending"
-        href = self._href(name)
+        href = self._href(name, group)
         before, after = self._neighbours(stored)
         values: dict[str, Any] = {
             "title": f"{name}, {words.window_label(*stored.window, zone)}",
@@ -218,6 +228,10 @@ class Views:
             "intervals": "",
             "pictures": [],
             "tables": [],
+            "groups": self._service.groups(name),
+            "group": group,
+            "action": f"{_sketch_address(name)}/window",
+            "where": {"from": iso(stored.window[0]), "to": iso(stored.window[1])},
             "guarantee": [],
             "links": [],
             "lines": [],
@@ -231,17 +245,22 @@ class Views:
         if answer is not None:
             data = answer.to_dict()
             profile = "fractions" in data
-            where = {"from": iso(stored.window[0]), "to": iso(stored.window[1])}
+            if group is not None:
+                data["groups"], missing = self._beside(stored)
+                if missing:
+                    wait = f"{_number(missing, 'group is', 'groups are')} being reconstructed."
+                    values["notices"] += [f"{wait} They are not in the comparison of groups yet."]
+            where = {"from": iso(stored.window[0]), "to": iso(stored.window[1])} | ({"group": group} if group else {})
             shown = [
                 one.at(f"{_sketch_address(name)}/window/{one.name}.svg?{_query(where)}")
-                for one in self._pictures(stored, data)
+                for one in self._pictures(stored, data, group)
             ]
             known = not profile or data["distinct"]["low"] is not None
             values |= {
                 "headline": pages.headline(data) if profile else "",
                 "intervals": _intervals(data) if known else words.NO_INTERVALS,
                 "pictures": shown,
-                "tables": [*pictures.tables(data), *self._differences(answer, before, zone)],
+                "tables": [*pictures.tables(data), *self._differences(answer, before, zone, group)],
                 "guarantee": words.statement(data["guarantee"]),
                 "links": _window_links(name, data, where),
                 "lines": _window_lines(name, profile, where, request, self._service),
@@ -251,11 +270,15 @@ class Views:
     @guarded
     def window_picture(self, request: Request) -> Response:
         """A chart of a window, alone."""
-        _, _, stored = self._chosen(request)
-        answer, failure = self._answer(stored)
+        name, _, stored = self._chosen(request)
+        group = self._group(name, request.query_params)
+        answer, failure = self._answer(stored, group)
         if answer is None:
             raise NotFoundError(failure or "the numbers of this window are being reconstructed: ask again")
-        for one in self._pictures(stored, answer.to_dict()):
+        data = answer.to_dict()
+        if request.path_params["picture"] == "groups":
+            data["groups"] = self._beside(stored)[0]
+        for one in self._pictures(stored, data, group):
             if one.name == request.path_params["picture"] and one.chart is not None:
                 return _svg(one.chart)
         msg = "this window has no such picture"
@@ -353,11 +376,30 @@ class Views:
         """The sketch in the configuration; None for one that has left it."""
         return next((plan for plan in self._service.config.sketches if plan.name == name), None)
 
-    def _href(self, name: str) -> Callable[[Span], str]:
-        """Addresses of windows."""
+    def _group(self, name: str, given: Mapping[str, str]) -> str | None:
+        """The group that is asked for, the first one unless another is chosen; None where the sketch has none."""
+        groups = self._service.groups(name)
+        group = given.get("group") or (groups[0] if groups else None)
+        self._service.require_group(name, group)
+        return group
+
+    def _beside(self, stored: StoredWindow) -> tuple[dict[str, Any], int]:
+        """The numbers of all groups of a window as far as they are there, and how many are not; some are computed."""
+        found, missing = {}, 0
+        for group in self._service.groups(stored.sketch)[:SIDE_BY_SIDE]:
+            answer, _ = self._answer(stored, group, ask=missing < AT_ONCE)
+            if answer is None:
+                missing += 1
+            else:
+                found[group] = answer.to_dict()
+        return found, missing
+
+    def _href(self, name: str, group: str | None = None) -> Callable[[Span], str]:
+        """Addresses of windows, of one of their groups where one is chosen."""
 
         def address(window: Span) -> str:
-            where = _query({"from": iso(window[0]), "to": iso(window[1])})
+            chosen = {"group": group} if group else {}
+            where = _query({"from": iso(window[0]), "to": iso(window[1])} | chosen)
             return f"{_sketch_address(name)}/window?{where}"
 
         return address
@@ -368,19 +410,25 @@ class Views:
         window = self._service.one(name, read_time(given.get("from"), "from"), read_time(given.get("to"), "to"))
         return name, self._plan(name), window
 
-    def _answer(self, stored: StoredWindow) -> tuple[WindowAnswer | None, str | None]:
-        """The usual answer of a window, or why there is none; neither while it is computed."""
+    def _answer(
+        self, stored: StoredWindow, group: str | None = None, *, ask: bool = True
+    ) -> tuple[WindowAnswer | None, str | None]:
+        """The usual answer of a window, or of one of its groups, or why there is none; neither while it is computed."""
+        question = Question(group=group)
         try:
-            found = self._service.ready(stored, Question())
-            if found is None and self._service.answer_state(stored) == "on_request":
-                self._service.ask(stored, Question())
+            found = self._service.ready(stored, question)
+            if found is None and ask and self._service.answer_state(stored) == "on_request":
+                self._service.ask(stored, question)
+        except BusyError:  # it is asked for again when the page is looked at again
+            return None, None
         except (DataLossError, EstimateError) as error:
             return None, str(error)
         return found, None
 
-    def _pictures(self, stored: StoredWindow, data: Mapping[str, Any]) -> list[pictures.Picture]:
-        """The pictures of a window's usual answer."""
-        name = self._service.etag(stored, Question(), "page")
+    def _pictures(self, stored: StoredWindow, data: Mapping[str, Any], group: str | None) -> list[pictures.Picture]:
+        """The pictures of a window's usual answer, or of one of its groups."""
+        etag = self._service.etag(stored, Question(group=group), "page")
+        name = None if etag is None else (etag, tuple(data.get("groups") or ()))
         found: list[pictures.Picture] = self._drawn.get(name, lambda: pictures.pictures(data))
         return found
 
@@ -396,9 +444,11 @@ class Views:
                 return {"href": self._href(name)(stored.window), "label": label, "headline": headline}
         return None
 
-    def _differences(self, answer: WindowAnswer, before: StoredWindow | None, zone: str) -> list[report.Table]:
+    def _differences(
+        self, answer: WindowAnswer, before: StoredWindow | None, zone: str, group: str | None
+    ) -> list[report.Table]:
         """What has changed since the window before, each number with the interval of the difference."""
-        earlier = None if before is None else self._answer(before)[0]
+        earlier = None if before is None else self._answer(before, group)[0]
         if before is None or earlier is None:
             return []
         rows = []
@@ -440,13 +490,19 @@ class Views:
             "waiting": [],
         }
         spans = [one.window for one in stored]
-        found = self._service.series(name, metric, *((spans[0][0], max(end for _, end in spans)) if spans else (0, 0)))
+        group = self._group(name, given)
+        out |= {"groups": self._service.groups(name), "group": group}
+        found = self._service.series(
+            name, metric, *((spans[0][0], max(end for _, end in spans)) if spans else (0, 0)), group
+        )
         if not spans:
             return out
         points = found["points"]
-        key = orjson.dumps([name, metric, order, zone, points])
-        picture = self._drawn.get(key, lambda: series.picture(points, spans, metric, zone, order, self._href(name)))
+        key = orjson.dumps([name, group, metric, order, zone, points])
+        href = self._href(name, group)
+        picture = self._drawn.get(key, lambda: series.picture(points, spans, metric, zone, order, href))
         where = {"metric": metric, "from": iso(spans[0][0]), "to": iso(spans[-1][1])}
+        where |= {"group": group} if group else {}
         out |= {
             "series": picture.at(f"{_sketch_address(name)}/series.svg?{_query(where)}"),
             "largest": series.largest(points, spans, metric, zone),
@@ -631,7 +687,7 @@ def _around(
     zone: str,
 ) -> list[tuple[str, str]]:
     """Links to the windows before and after those that are shown."""
-    kept = {key: given[key] for key in ("metric", "order") if given.get(key)}
+    kept = {key: given[key] for key in ("metric", "order", "group") if given.get(key)}
     out = []
 
     def day(at: int) -> str:
@@ -649,11 +705,12 @@ def _around(
 def _series_links(name: str, metric: str, exact: Mapping[str, str]) -> list[tuple[str, str]]:
     """Downloads of a series."""
     given = {"metric": metric, **exact}
+    times = {key: exact[key] for key in ("from", "to") if key in exact}
     return [
         ("Series as CSV", _api(name, "series", given | {"format": "csv"})),
         ("Series as JSON", _api(name, "series", given)),
         ("Series as Arrow", _api(name, "series", given | {"format": "arrow"})),
-        ("Windows as CSV", _api(name, "windows", {**exact, "format": "csv"})),
+        ("Windows as CSV", _api(name, "windows", times | {"format": "csv"})),
     ]
 
 
@@ -662,7 +719,8 @@ def _series_lines(
 ) -> list[tuple[str, str]]:
     """The same series elsewhere."""
     file = service.config.path.name
-    since = "".join(f", {key}={exact[end]!r}" for key, end in (("since", "from"), ("until", "to")) if end in exact)
+    ends = (("since", "from"), ("until", "to"), ("group", "group"))
+    since = "".join(f", {key}={exact[end]!r}" for key, end in ends if end in exact)
     return [
         ("With curl", f"curl '{_origin(request)}{_api(name, 'series', {'metric': metric, **exact})}'"),
         (
@@ -672,7 +730,7 @@ def _series_lines(
         (
             "On the command line",
             f"sketchstream profile -c {file} --sketch {name} "
-            + "".join(f"--{key} {value} " for key, value in exact.items())
+            + "".join(f"--{key} {shlex.quote(value)} " for key, value in exact.items())
             + "--all --format json",
         ),
     ]
@@ -693,10 +751,12 @@ def _window_lines(
 ) -> list[tuple[str, str]]:
     """The same answer elsewhere."""
     file, what = service.config.path.name, "profile" if profile else "estimate"
-    line = f"sketchstream {what} -c {file} --sketch {name} --from {where['from']} --to {where['to']} --format json"
+    chosen = "".join(f"--{key} {shlex.quote(value)} " for key, value in where.items())
+    line = f"sketchstream {what} -c {file} --sketch {name} {chosen}--format json"
+    group = f", group={where['group']!r}" if "group" in where else ""
     python = (
         f"import sketchstream as ss\n(window,) = ss.windows({file!r}, sketch={name!r}, since={where['from']!r}, "
-        f"until={where['to']!r})\nwindow.{'profile' if profile else 'published.estimate()'}"
+        f"until={where['to']!r}{group})\nwindow.{'profile' if profile else 'published.estimate()'}"
     )
     return [
         ("With curl", f"curl '{_origin(request)}{_api(name, what, where)}'"),

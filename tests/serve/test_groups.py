@@ -1,0 +1,90 @@
+"""Groups of a sketch over HTTP and on the page: a dimension of all views, with the numbers of the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.commands import Run
+from helpers.pages import Parsed, settle
+from helpers.serving import serving
+
+START = 1_356_998_400_000
+HOUR = 3_600_000
+ODD = 'a "b", c'
+CONFIG = """
+[input]
+file = "events.jsonl"
+item = "user"
+item_type = "int"
+time = "ts"
+lateness = "1m"
+quorum = 1
+quorum_time = "1ms"
+close_at_end = true
+[output]
+directory = "sealed"
+[[sketch]]
+name = "reach"
+window = "1h"
+epsilon = "2"
+max_count = 20
+domain = { size = 60 }
+group_by = "campaign"
+groups = ["spring", "a \\"b\\", c"]
+"""
+
+
+@pytest.fixture
+def site(run: Run, tmp_path: Path):
+    """Two hours of two campaigns, one of them with a name that has to be escaped everywhere."""
+    records = [
+        {"ts": START + hour * HOUR + user, "user": user, "campaign": campaign}
+        for hour in range(2)
+        for campaign, size in (("spring", 40), (ODD, 10))
+        for user in range(size)
+    ]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (tmp_path / "sketchstream.toml").write_text(CONFIG)
+    result = run("worker", "-c", "sketchstream.toml")
+    assert result.code == 0, result.err
+    lines = run("profile", "-c", "sketchstream.toml", "--all", "--by", "group", "--format", "json").out.splitlines()
+    with serving(tmp_path, CONFIG) as (service, client):
+        settle(service)
+        yield client, [json.loads(line) for line in lines]
+
+
+def test_groups_are_a_dimension_of_every_view(site) -> None:
+    client, printed = site
+    assert [one["group"] for one in printed] == ["spring", ODD] * 2
+    spans = [{"from": one["window_start"], "to": one["window_end"], "group": one["group"]} for one in printed]
+    first = client.get("/sketches/reach/window", params={key: spans[0][key] for key in ("from", "to")})
+    assert 'data-refresh="3"' in first.text, "computed when somebody looks"
+    for one, given in zip(printed, spans, strict=True):
+        assert client.get("/v1/sketches/reach/profile", params=given).json() == one, "the same as the command line"
+    for one, given in zip(printed, spans, strict=True):
+        page = client.get("/sketches/reach/window", params=given)
+        assert page.status_code == 200
+        assert "data-refresh" not in page.text
+        shown = Parsed(page.text)
+        for count in ("1", "2", "5"):
+            assert {*one["distinct"].values(), *one["exactly"][count].values()} <= set(shown.values)
+        for other in printed:
+            if other["window_start"] == one["window_start"]:
+                assert set(other["distinct"].values()) <= set(shown.values), "all groups stand side by side"
+        assert client.get("/sketches/reach/window/groups.svg", params=given).status_code == 200
+        assert client.get("/sketches/reach/window/reach.svg", params=given).status_code == 200
+    for group in ("spring", ODD):
+        mine = [one["exactly"]["1"] for one in printed if one["group"] == group]
+        page = Parsed(client.get("/sketches/reach", params={"metric": "exactly.1", "group": group}).text)
+        assert page.values == [one[end] for one in mine for end in ("value", "low", "high")]
+        assert any("group=" in link for link in page.links)
+    # without a group the page shows the first one
+    alone = Parsed(client.get("/sketches/reach", params={"metric": "exactly.1"}).text)
+    assert alone.values[:3] == list(printed[0]["exactly"]["1"].values())
+    unknown = {key: spans[0][key] for key in ("from", "to")} | {"group": "summer"}
+    assert client.get("/sketches/reach", params={"group": "summer"}).status_code == 400
+    assert "no such group" in Parsed(client.get("/sketches/reach/window", params=unknown).text).said
+    assert client.get("/").status_code == 200
