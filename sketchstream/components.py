@@ -128,7 +128,7 @@ class Counters:
         noise: the noise draws in each counter.
     """
 
-    __slots__ = ("components", "noise", "values")
+    __slots__ = ("_admitted", "_held", "components", "noise", "values")
 
     def __init__(
         self,
@@ -139,6 +139,8 @@ class Counters:
         self.components = components
         self.values = values
         self.noise = noise
+        self._held = sum(one.own is None for one in components)
+        self._admitted = next((at for at, one in enumerate(components) if one.name == ADMITTED), None)
 
     def __repr__(self) -> str:
         """Names only."""
@@ -191,14 +193,12 @@ class Counters:
 
     def moved(self) -> npt.NDArray[np.int64]:
         """View of the values that updates change in place: the total, then the number of events counted."""
-        held = sum(one.own is None for one in self.components)
-        return self.values[:held]
+        return self.values[: self._held]
 
     def admit(self, records: int) -> None:
         """Add to the number of records admitted, if the sketch keeps it."""
-        for at, component in enumerate(self.components):
-            if component.name == ADMITTED:
-                self.values[at] = _wrapped(int(self.values[at]) + records)
+        if self._admitted is not None:
+            self.values[self._admitted] = _wrapped(int(self.values[self._admitted]) + records)
 
     def erase(self) -> None:
         """Overwrite the values."""

@@ -24,16 +24,21 @@ from sketchstream.kernels.machine_code import (
     Between,
     Bytes,
     address,
+    byte_at,
     constant,
+    first_byte,
     get_or_insert,
     lanes_of,
     splat,
     trailing_zeros,
     typed_intrinsic,
+    word_at,
 )
 from sketchstream.kernels.siphash import Each, hash_ints, hash_spans, hashed_ints
 
 _63 = np.uint64(63)
+WORD = np.uint64(8)
+"""Bytes of a word."""
 NOWHERE = np.uint64(0xFFFFFFFFFFFFFFFF)
 """Slot of an item that the domain does not contain."""
 UNSAMPLED = np.uint64(0xFFFFFFFFFFFFFFFE)
@@ -234,6 +239,7 @@ def _look_up_spans(buffer: Bytes, starts: Any, ends: Any, route: Any, out: U64) 
     starts = starts[:n]
     ends = ends[:n]
     table = route.table
+    first, listed = first_byte(buffer), first_byte(route.buffer)
     mask = np.uint64(len(table) - 1)
     for i in range(n):
         value = out[i]
@@ -242,13 +248,16 @@ def _look_up_spans(buffer: Bytes, starts: Any, ends: Any, route: Any, out: U64) 
         while table[place, 1] != 0:
             if table[place, 0] == value:
                 position = table[place, 1] - ONE
-                start = np.uint64(starts[i])
-                length = np.uint64(ends[i]) - start
-                other = np.uint64(route.starts[position])
-                same = np.uint64(route.ends[position]) - other == length
+                here = first + np.uint64(starts[i])
+                length = np.uint64(ends[i]) - np.uint64(starts[i])
+                there = listed + np.uint64(route.starts[position])
+                same = np.uint64(route.ends[position]) - np.uint64(route.starts[position]) == length
+                while same and length >= WORD:  # from the end, where names differ most
+                    length -= WORD
+                    same = word_at(here + length) == word_at(there + length)
                 while same and length > 0:
                     length -= ONE
-                    same = buffer[start + length] == route.buffer[other + length]
+                    same = byte_at(here + length) == byte_at(there + length)
                 if same:
                     found = route.slots[position]
                     break

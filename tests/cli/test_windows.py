@@ -253,7 +253,9 @@ def test_answers_come_by_group(run: Run, grouped: Path) -> None:
     assert json.loads(alone.out)["group"] == "b, c"
     file = next((grouped.parent / "sealed").rglob("*.sealed"))
     assert json.loads(run("profile", str(file), "--group", "a", "--format", "json").out)["group"] == "a"
+    assert "file has 2 groups" in run("profile", str(file)).err.replace(file.name, "file")
     assert "b, c" in run("inspect", str(file)).out
+    assert json.loads(run("validate", "-c", "c.toml", "--format", "json").out)["sketches"][0]["groups"] == 2
     assert "2, 60 slots each" in ss.load(file)._repr_html_()
 
 

@@ -116,6 +116,9 @@ def command(
             msg = "--by group belongs to -c; choose a group of a file with --group"
             raise ConfigError(msg)
         published = sketches.read_published(file, "profile")
+        if group is None and published.groups:
+            msg = f"{file.name} has {len(published.groups):,} groups: choose one with --group NAME"
+            raise ConfigError(msg)
         published = published if group is None else published.group(group)
         answer = of_file(published, how.apply(published))
         answer = answer if group is None else replace(answer, facts={**answer.facts, "group": group})

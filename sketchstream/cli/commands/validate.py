@@ -200,6 +200,9 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     }
     if spec.kind != "profile":
         facts["kind"] = spec.kind
+    number = len(kinds.of(spec).groups(spec))
+    if number:
+        facts["groups"] = number
     if retention_ms is not None:
         facts["readers_of_the_topic"] = readers_of_the_topic(around)
     if config.input.partitioned_by == "none" and partitions is not None and spec.kind == "profile":

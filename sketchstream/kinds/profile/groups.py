@@ -120,13 +120,15 @@ class Groups:
 
     def locate(self, names: Items) -> Codes:
         """(n,) position of each of these groups; -1 for those that are none."""
-        return self._found(names, np.ones(len(names), np.bool_))
+        return self._found(names, None)
 
-    def _found(self, names: Items, valid: npt.NDArray[np.bool_]) -> Codes:
-        places = self._choices.locate(names)
+    def _found(self, names: Items, valid: npt.NDArray[np.bool_] | None) -> Codes:
+        places = self._choices.locate(names).astype(np.int32)
         if self.other:
-            places = np.where(places < 0, len(self.names), places)
-        return np.where(valid, places, -1).astype(np.int32)
+            places[places < 0] = len(self.names)
+        if valid is not None and not valid.all():
+            places[~valid] = -1
+        return places
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical."""

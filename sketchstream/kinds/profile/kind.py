@@ -190,13 +190,15 @@ class ProfileKind(Kind[ProfileSpec]):
         found = super().events(spec, given)
         if spec.groups is None and not spec.where:
             return found
-        good = np.ones(len(given.items), np.bool_) if found.good is None else found.good
+        good = np.ones(len(given.items), np.bool_) if found.good is None else found.good.copy()
         for name, choices in _filters(spec.where):
             good &= given.columns[f"where.{name}"].codes(choices) >= 0
-        if spec.groups is None:
-            return Events(found.items, found.weights, good)
-        codes = spec.groups.codes(given.columns["group"])
-        return Events(Grouped(codes, found.items), found.weights, good & (codes >= 0))
+        items = found.items
+        if spec.groups is not None:
+            codes = spec.groups.codes(given.columns["group"])
+            good &= codes >= 0
+            items = Grouped(codes, items)
+        return Events(items, found.weights, None if good.all() else good)
 
     def draw(self, spec: ProfileSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Discrete Laplace noise, or randomized response."""

@@ -100,12 +100,11 @@ def exact_counts(spec: ProfileSpec, state: State) -> npt.NDArray[np.int64]:
     from sketchstream import kernels
 
     levels = state.reshape(spec.group_count * spec.levels, -1)
-    return np.stack(
-        [
-            kernels.release_counts(level, spec.edges, spec.form, spec.modulus or 0, 64 if state.itemsize == 8 else 32)
-            for level in levels
-        ]
-    )
+    bits = 64 if state.itemsize == 8 else 32
+    counts = np.empty((len(levels), spec.edges.size), np.int64)
+    for level, row in zip(levels, counts, strict=True):
+        row[:] = kernels.release_counts(level, spec.edges, spec.form, spec.modulus or 0, bits)
+    return counts
 
 
 def noised_counts(spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArray[np.int64]:

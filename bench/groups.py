@@ -1,0 +1,164 @@
+"""What groups cost: memory of open windows, rate of updates, time to open and to seal a window.
+
+In: made-up records. Out: ratios, printed. Touches: about a gigabyte of memory without --quick.
+
+Run: python bench/groups.py [--quick] [--only memory rate life]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from sketchstream.columns import STRING, Column
+from sketchstream.hashing import Key
+from sketchstream.items import Items
+from sketchstream.kinds.profile.groups import Groups
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import OpenDomain
+from sketchstream.stream.interfaces import Chunk
+from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.plans import SketchPlan
+from sketchstream.stream.rules import Rules
+from sketchstream.stream.windows import Calendar, Width
+
+HOUR_MS = 3_600_000
+START_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
+KEY = Key(bytes(range(16)))
+GROUPS, SLOTS, WINDOWS = 1000, 1 << 14, 3
+
+
+class Batch:
+    """n text items, one a record, each with a campaign."""
+
+    def __init__(self, n: int, windows: int, seed: int, groups: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.record = None
+        self.items = Items.packed(*_texts(b"user-%011d", rng.integers(0, 10**6, n)), "str")
+        self.weights = None
+        self.weight = None
+        self.valid = np.ones(n, np.bool_)
+        self.times = START_MS + rng.integers(0, windows * HOUR_MS, n)
+        self.null = np.zeros(n, np.bool_)
+        buffer, edges = _texts(b"campaign-%07d", rng.integers(0, groups, n))
+        kinds = np.full(n, STRING, np.uint8)
+        self.columns: Mapping[str, Column] = {"campaign": Column(kinds, buffer, edges[:-1], edges[1:])}
+
+
+def _texts(form: bytes, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Texts of 16 bytes, and where they begin and end."""
+    buffer = np.frombuffer(b"".join(form % int(one) for one in numbers), np.uint8)
+    return buffer, np.arange(len(numbers) + 1, dtype=np.int64) * 16
+
+
+def rules(slots: int, groups: int, lateness_ms: int) -> Rules:
+    """One hourly sketch, with or without groups."""
+    names = [f"campaign-{number:07}" for number in range(groups)]
+    spec = ProfileSpec("1", domain=OpenDomain(slots, 8), groups=Groups(names) if groups else None)
+    fields = {"group": "campaign"} if groups else {}
+    plan = SketchPlan("hourly", spec, Calendar(Width.parse("1h")), 1, fields)
+    return Rules((plan,), KEY, lateness_ms=lateness_ms)
+
+
+def chunk(batch: Batch, begin: int) -> Chunk:
+    """The same records once more, at later offsets."""
+    n = len(batch.items)
+    return Chunk(0, begin, begin + n, np.arange(begin, begin + n), None, batch)  # type: ignore[arg-type]
+
+
+def resident_bytes(peak: bool = False) -> int:
+    """Memory of this process, now or at most."""
+    name = "VmHWM" if peak else "VmRSS"
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(name)
+
+
+def memory(groups: int, slots: int, windows: int) -> None:
+    """Memory of all open windows beside the states' own size: while they are updated, sealed, and snapshotted."""
+    batch = Batch(20_000, windows, 1, groups)
+    idle = PartitionState.fresh(rules(64, 2, windows * HOUR_MS), 0, 0, 1)
+    idle.apply(chunk(batch, 0))
+    idle.seal(everything=True)
+    idle.capture()
+    before = resident_bytes()
+    state = PartitionState.fresh(rules(slots, groups, windows * HOUR_MS), 0, 0, 1)
+    for number in range(50):
+        state.apply(chunk(batch, number * len(batch.items)))
+    states = state.state_bytes
+    updated = resident_bytes(peak=True) - before
+    state.seal(everything=True)
+    sealed = resident_bytes(peak=True) - before
+    again = PartitionState.fresh(rules(slots, groups, windows * HOUR_MS), 0, 0, 1)
+    again.apply(chunk(batch, 0))
+    snapshot = again.capture()
+    for blob in snapshot.blobs.values():
+        len(blob)
+    written = resident_bytes(peak=True) - before
+    print(
+        f"memory: {groups} groups x {slots} slots x {windows} open windows: states {states / 2**20:.0f} MiB; most "
+        f"beyond an idle partition {updated / states:.2f}x while updated, {sealed / states:.2f}x with all of them "
+        f"sealed at once, {written / states:.2f}x with a snapshot of all of them in memory"
+    )
+
+
+def rate(groups: int, slots: int, rounds: int, n: int) -> None:
+    """Records a second of processor time through a partition's state, with groups and without, in turn."""
+    batch = Batch(n, 1, 2, groups)
+    one = PartitionState.fresh(rules(slots, 0, HOUR_MS), 0, 0, 1)
+    many = PartitionState.fresh(rules(slots, groups, HOUR_MS), 0, 0, 1)
+    wide = PartitionState.fresh(rules(slots * groups, 0, HOUR_MS), 0, 0, 1)
+    took: dict[str, list[float]] = {"one": [], "groups": [], "wide": []}
+    for number in range(rounds):
+        for name, state in (("one", one), ("groups", many), ("wide", wide)):
+            began = time.process_time()
+            state.apply(chunk(batch, number * n))
+            if number:
+                took[name].append(time.process_time() - began)
+    alone, grouped, large = (n / statistics.median(took[name]) for name in ("one", "groups", "wide"))
+    print(
+        f"rate: {grouped / 1e6:.1f} M records/s in {groups} groups of {slots} slots, {alone / 1e6:.1f} in one sketch "
+        f"of as many: {grouped / alone:.2f}x; {large / 1e6:.1f} in one sketch of all slots: {grouped / large:.2f}x"
+    )
+
+
+def life(groups: int, slots: int) -> None:
+    """How long it takes to open a window, to seal it, and how large what is published is."""
+    batch = Batch(1000, 1, 3, groups)
+    state = PartitionState.fresh(rules(slots, groups, HOUR_MS), 0, 0, 1)
+    began = time.perf_counter()
+    state.apply(chunk(batch, 0))
+    opened = time.perf_counter() - began
+    began = time.perf_counter()
+    state.seal(everything=True)
+    sealed = time.perf_counter() - began
+    print(
+        f"life: a window of {groups} groups x {slots} slots opens in {opened:.2f} s, is sealed in {sealed:.2f} s, and "
+        f"publishes {state.outbox_bytes / 2**20:.1f} MiB"
+    )
+
+
+def main() -> None:
+    """Everything, or what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the groups")
+    parser.add_argument("--only", nargs="+", choices=("memory", "rate", "life"), default=("memory", "rate", "life"))
+    asked = parser.parse_args()
+    groups = GROUPS // 10 if asked.quick else GROUPS
+    only: Collection[str] = asked.only
+    if "memory" in only:  # first: peaks of memory are those of the process
+        memory(groups, SLOTS, WINDOWS)
+    if "rate" in only:
+        rate(groups, SLOTS, 5 if asked.quick else 40, 50_000)
+    if "life" in only:
+        life(groups, SLOTS)
+
+
+if __name__ == "__main__":
+    main()
