@@ -114,10 +114,15 @@ def _of_options(workload: Any, epsilon: Any, promise: Mapping[str, Any]) -> Call
 
 def _of_block(block: WorkloadTable, folder: Path) -> Callable[..., WorkloadSpec]:
     """The spec of a block, with any mechanism that it allows."""
+    from sketchstream.kinds.tables import Around
+
     asked, universe = block.asked(folder)
+    around = Around(partitioned_by=None, unchecked=False, weights=False, packed=False, folder=folder)
 
     def wanted(mechanism: Mechanism, strategy: Strategy | None) -> WorkloadSpec:
-        return block.spec_with(asked, universe, mechanism if strategy is not None else block.mechanism, strategy)
+        return block.spec_with(
+            asked, universe, mechanism if strategy is not None else block.mechanism, strategy, around
+        )
 
     return wanted
 

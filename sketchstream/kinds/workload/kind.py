@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.components import Component
+from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component
 from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.items import Ints as IntItems
 from sketchstream.items import Items, as_weights
@@ -27,7 +27,7 @@ from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.statement import WorkloadGuarantee
 from sketchstream.kinds.workload.update import check_events, check_weights, drop_events
-from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
+from sketchstream.privacy.gaussian import GaussianLoss
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.guarantee import Context
 from sketchstream.privacy.history import LayerEntry
@@ -110,6 +110,8 @@ class WorkloadKind(Kind[WorkloadSpec]):
         vars(twin).pop("fingerprint", None)
         for name in ("epsilon", "epsilon_publish", "delta", "delta_publish"):
             object.__setattr__(twin, name, Fraction(1, 2))
+        for name in ("counted_share", "epsilon_records"):
+            object.__setattr__(twin, name, Fraction(0))
         return twin
 
     def facts(self, spec: WorkloadSpec, slots: int) -> list[tuple[str, str]]:
@@ -125,6 +127,8 @@ class WorkloadKind(Kind[WorkloadSpec]):
             ("mechanism", spec.mechanism),
             ("counters", f"{slots:,}"),
         ]
+        if spec.counted:
+            rows.append(("share of the events counted", str(spec.counted_share)))
         if spec.max_total is not None:
             rows.append(("largest total weight of an item", f"{spec.max_total:,}"))
         if spec.n_bound is not None:
@@ -160,16 +164,16 @@ class WorkloadKind(Kind[WorkloadSpec]):
         return spec.cost(Law(self.law(spec), parameter, spec.length))  # type: ignore[arg-type]
 
     def components(self, spec: WorkloadSpec) -> tuple[Component, ...]:
-        """The counters of the queries, and nothing beside them."""
-        return (Component("slots", Fraction(1), law=self.law(spec)),)
+        """The counters of the queries, then the events counted and the records admitted, where they are kept."""
+        law = DISCRETE_LAPLACE if spec.pure else DISCRETE_GAUSSIAN
+        found = [Component("slots", 1 - spec.counted_share, law=self.law(spec))]
+        found += [Component(COUNTED, spec.counted_share, 1, law)] if spec.counted else []
+        found += [Component(ADMITTED, Fraction(0), own=spec.epsilon_records)] if spec.epsilon_records else []
+        return tuple(found)
 
     def promise(self, spec: WorkloadSpec) -> Promise:
         """The state, under a fresh layer or as it is."""
         return Promise.of("state", spec.cost(spec.fresh()), spec.intrusion)
-
-    def shift(self, spec: WorkloadSpec) -> UnitShift:
-        """How far a unit moves the state."""
-        return UnitShift.of(spec.strategy.sensitivity2 * spec.weight**2, spec.length)
 
     def ledger(
         self, spec: WorkloadSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
@@ -186,7 +190,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
         if budget is not None:
             allowed = max(spec.delta, spec.delta_publish) if delta is None else spec.exact_delta(delta)
             limit = ApproximateBudget(budget, allowed)
-        return GaussianLedger.create(spec.unit, first, self.promise(spec), self.shift(spec), limit)
+        return GaussianLedger.create(spec.unit, first, self.promise(spec), spec.shift, limit)
 
     def entry(self, spec: WorkloadSpec, lineage: bytes, cost: Fraction) -> LayerEntry:
         """Costs are those of the whole unit."""
@@ -194,7 +198,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
 
     def read_ledger(self, spec: WorkloadSpec, data: Mapping[str, Any]) -> Ledger | GaussianLedger:
         """A ledger of mu^2, or of pure epsilon."""
-        return Ledger.from_dict(data) if spec.pure else GaussianLedger.from_dict(data, self.shift(spec))
+        return Ledger.from_dict(data) if spec.pure else GaussianLedger.from_dict(data, spec.shift)
 
     def order(self, ledger: AnyLedger) -> Any:
         """mu^2, or epsilon."""
@@ -282,7 +286,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
         invalid: Invalid,
     ) -> None:
         """Add each event's column, times its weight, wrapping."""
-        del counters, threads
+        del threads
         given = as_weights(weights, len(items), alone=invalid == "noop")
         cells = index.locate(items)
         sizes: Ints | None = None if weights is None else given.astype(np.int64, copy=False)
@@ -293,6 +297,8 @@ class WorkloadKind(Kind[WorkloadSpec]):
         else:
             cells, sizes = drop_events(cells, sizes, spec.workload.size, spec.max_weight)
         spec.columns.add(state, cells, sizes)
+        if counters.size:
+            counters[0] += np.count_nonzero(cells >= 0)
 
     # What it publishes.
 

@@ -29,6 +29,10 @@ from sketchstream.kinds.workload.queries import Workload
 from sketchstream.kinds.workload.strategy import MOST_SPREAD, Strategy, coefficients
 from sketchstream.kinds.workload.universe import Universe
 from sketchstream.kinds.workload.update import Columns
+from sketchstream.privacy.gaussian import Part, UnitShift
+from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.history import LayerEntry
+from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import (
     NO_PRIVACY,
     ClosedDomain,
@@ -37,6 +41,7 @@ from sketchstream.spec import (
     Unit,
     exact_epsilon,
     exact_rational,
+    exact_share,
     whole,
 )
 
@@ -45,6 +50,8 @@ CAPACITY: Final = 1 << 40
 LARGE_DELTA: Final = Fraction(1, 10_000)
 SPREAD: Final = 1e6
 """Ratio of column norms above which a warning says that small queries will drown."""
+MOST_RAISED: Final = 12
+"""Steps by which noise is raised for a counter beside the queries, at most: 1/4,096 first, each twice the last."""
 
 
 class WorkloadWarning(UserWarning):
@@ -73,6 +80,10 @@ class WorkloadSpec:
             copy of the open state.
         epsilon_publish: of the fresh layer at seal (default: epsilon).
         delta_publish: of the fresh layer at seal (default: delta).
+        counted_share: unit "event": share of every layer's and every view's cost that a counter of the events counted
+            gets; 0: none is kept. Quality of a stream is judged by it.
+        epsilon_records: unit "event": epsilon of the discrete Laplace noise of the number of records admitted, which is
+            a function of envelopes and outside the ledger; 0: none is kept.
         universe: how the fields of a record become a cell, and what the cells are called; its columns have the names
             and sizes of the workload's. Without one, items are cell numbers.
         strategy: one that was made for this workload before; else it is computed here.
@@ -100,6 +111,8 @@ class WorkloadSpec:
     intrusion: bool
     epsilon_publish: Fraction
     delta_publish: Fraction
+    counted_share: Fraction
+    epsilon_records: Fraction
     universe: Universe | None
     strategy: Strategy
 
@@ -122,6 +135,8 @@ class WorkloadSpec:
         intrusion: object = True,
         epsilon_publish: Epsilon | None = None,
         delta_publish: Epsilon | None = None,
+        counted_share: Epsilon = 0,
+        epsilon_records: Epsilon = 0,
         universe: Universe | None = None,
         strategy: Strategy | None = None,
     ) -> None:
@@ -161,6 +176,12 @@ class WorkloadSpec:
             msg = f"intrusion must be True or False, found {type(intrusion).__name__}"
             raise SpecError(msg)
         put("intrusion", intrusion)
+        put("counted_share", exact_share(counted_share, "counted_share"))
+        none = not isinstance(epsilon_records, bool) and epsilon_records in (0, "0")
+        put("epsilon_records", Fraction(0) if none else exact_epsilon(epsilon_records, "epsilon_records"))
+        if unit == "item" and (self.counted_share or self.epsilon_records):
+            msg = "counted_share and epsilon_records belong to unit = 'event': numbers of events would show an item"
+            raise SpecError(msg)
         if universe is not None and tuple((one.name, one.size) for one in universe.columns) != queries.columns:
             msg = (
                 "the columns of the universe must have the names and sizes of the workload's; make the workload from "
@@ -268,7 +289,50 @@ class WorkloadSpec:
             epsilon: privacy.
             delta: privacy; not used by the pure mechanisms.
         """
-        return layer_law(self.mechanism, self.strategy, epsilon, delta, self.weight)
+        alone = layer_law(self.mechanism, self.strategy, epsilon, delta, self.weight)
+        if not self.counted_share:
+            return alone
+        if self.pure:
+            return self.law_of(epsilon)
+        return self._law_beside_counter(alone, epsilon, delta)
+
+    def _law_beside_counter(self, alone: Law, epsilon: Fraction, delta: Fraction) -> Law:
+        """The law of a layer that leaves the events counted their share.
+
+        Their noise is small, so that the integers cost more there than `layer_law` knows: the ledger's account decides.
+        """
+        known = self._laws_beside_counter
+        if (epsilon, delta) in known:
+            return known[epsilon, delta]
+        parameter = math.ceil(alone.parameter / (1 - self.counted_share))
+        step = max(parameter >> 12, 1)
+        for _ in range(MOST_RAISED):
+            law = Law(alone.name, Fraction(parameter), self.length)
+            entry = LayerEntry(b"", law.name, self.cost(law), 1)
+            if GaussianLedger.create(self.unit, entry, Promise("bare"), self.shift).loss().epsilon(delta) <= epsilon:
+                return known.setdefault((epsilon, delta), law)
+            parameter, step = parameter + step, 2 * step
+        msg = "counted_share leaves its counter too little noise for this epsilon and delta; use a smaller one, or 0"
+        raise SpecError(msg)
+
+    @cached_property
+    def _laws_beside_counter(self) -> dict[tuple[Fraction, Fraction], Law]:
+        """Laws that were found."""
+        return {}
+
+    @cached_property
+    def shift(self) -> UnitShift:
+        """How far a unit moves the counters of the queries, and that of the events counted beside them."""
+        square = self.strategy.sensitivity2 * self.weight**2
+        if not self.counted_share:
+            return UnitShift.of(square, self.length)
+        parts = Part(Fraction(square), self.length, 1 - self.counted_share), Part(Fraction(1), 1, self.counted_share)
+        return UnitShift(parts)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the events counted have a counter."""
+        return bool(self.counted_share)
 
     @cached_property
     def variances(self) -> Floats:
@@ -305,20 +369,22 @@ class WorkloadSpec:
         Args:
             law: of the layer, as `law` returned it.
         """
+        share = 1 - self.counted_share
         if law.name == "discrete-laplace":
-            return law.parameter * self.weight * self.strategy.sensitivity1
+            return law.parameter * self.weight * self.strategy.sensitivity1 / share
         square = self.strategy.sensitivity2 * self.weight**2
         if law.name == "discrete-gaussian":
-            return square / law.parameter
+            return square / (law.parameter * share)
         product = law.parameter * square
-        return Fraction(math.isqrt(product.numerator), math.isqrt(product.denominator))
+        return Fraction(math.isqrt(product.numerator), math.isqrt(product.denominator)) / share
 
     def law_of(self, cost: Fraction) -> Law:
         """The law of a layer or a view of this cost: the inverse of `cost`.
 
         Args:
-            cost: mu^2 for Gaussian noise, epsilon for pure noise.
+            cost: mu^2 for Gaussian noise, epsilon for pure noise; of the counters of the queries and all beside them.
         """
+        cost *= 1 - self.counted_share
         square = self.strategy.sensitivity2 * self.weight**2
         if self.mechanism == "laplace":
             return Law("discrete-laplace", cost / (self.weight * self.strategy.sensitivity1), self.length)
@@ -343,6 +409,10 @@ class WorkloadSpec:
             "delta_publish": str(self.delta_publish),
             "strategy": self.strategy.to_bytes(),
         }
+        if self.counted_share:
+            out["counted_share"] = str(self.counted_share)
+        if self.epsilon_records:
+            out["epsilon_records"] = str(self.epsilon_records)
         if self.max_total is not None:
             out["max_total"] = self.max_total
         if self.n_bound is not None:

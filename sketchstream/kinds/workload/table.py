@@ -23,6 +23,9 @@ from sketchstream.kinds.workload.strategy import Strategy
 from sketchstream.kinds.workload.universe import Column, Universe
 from sketchstream.spec import ClosedDomain, OpenDomain
 
+COUNTED_SHARE = "1/40"
+"""Default of `counted_share` for unit "event": what quality is judged by."""
+
 
 class ColumnTable(Table):
     """One of `columns`: the cells of one field of a record."""
@@ -62,6 +65,8 @@ class WorkloadTable(SketchTable):
     max_weight: int = 1
     max_total: int | None = None
     n_bound: int | None = None
+    counted_share: Number | None = None
+    epsilon_records: Number | None = None
 
     def fields(self) -> Mapping[str, str]:
         """The field of each column."""
@@ -115,10 +120,15 @@ class WorkloadTable(SketchTable):
                 msg = "strategy needs mechanism beside it, as `sketchstream plan --kind workload` prints it"
                 raise ConfigError(msg)
             strategy = read_strategy(around.folder / self.strategy.expanduser(), workload)
-        return self.spec_with(workload, universe, self.mechanism, strategy)
+        return self.spec_with(workload, universe, self.mechanism, strategy, around)
 
     def spec_with(
-        self, workload: Workload, universe: Universe | None, mechanism: Mechanism, strategy: Strategy | None
+        self,
+        workload: Workload,
+        universe: Universe | None,
+        mechanism: Mechanism,
+        strategy: Strategy | None,
+        around: Around,
     ) -> WorkloadSpec:
         """The spec with a mechanism and a strategy.
 
@@ -127,10 +137,14 @@ class WorkloadTable(SketchTable):
             universe: the columns, if there are any.
             mechanism: in place of the block's.
             strategy: one for it; None: computed.
+            around: the input.
 
         Raises:
             SpecError: a sketch that cannot be.
         """
+        share = self.counted_share
+        if share is None:
+            share = COUNTED_SHARE if self.unit == "event" and not around.packed else "0"
         return WorkloadSpec(
             workload,
             self.epsilon,
@@ -144,6 +158,8 @@ class WorkloadTable(SketchTable):
             intrusion=self.intrusion,
             epsilon_publish=self.epsilon_publish,
             delta_publish=self.delta_publish,
+            counted_share=share,
+            epsilon_records=self.records_noise(self.epsilon_records, around),
             universe=universe,
             strategy=strategy,
         )

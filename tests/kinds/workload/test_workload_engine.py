@@ -267,3 +267,44 @@ def test_the_kind_is_found_by_its_name() -> None:
     assert facts["table"] == "origin (3) x delay (5)"
     assert facts["largest number of individuals"] == "9"
     assert Workload.from_dict(tables().to_dict()["workload"]).digest == tables().workload.digest
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace", "l2ball"])
+@pytest.mark.parametrize(("epsilon", "delta"), [("1", "1e-6"), ("1/10", "1e-9"), ("4", "1e-3")])
+@pytest.mark.filterwarnings("ignore::sketchstream.kinds.workload.WorkloadWarning")
+def test_a_counter_of_events_takes_its_share_of_every_cost(mechanism: str, epsilon: str, delta: str) -> None:
+    alone = tables(mechanism=mechanism, epsilon=epsilon, delta=delta)
+    beside = tables(mechanism=mechanism, epsilon=epsilon, delta=delta, counted_share="1/20", epsilon_records="1/10")
+    assert ss.WorkloadSpec.from_dict(beside.to_dict()).fingerprint == beside.fingerprint != alone.fingerprint
+    ledger = ss.Sketch.create(beside).ledger
+    loss = ledger.loss(intrusion=True)
+    lost = loss if beside.pure else loss.epsilon(beside.delta)  # type: ignore[union-attr]
+    given = Fraction(epsilon)
+    assert 0.98 * given < lost <= given
+    ratio = beside.layer().parameter / alone.layer().parameter
+    if beside.pure:
+        assert ratio == Fraction(19, 20) ** (2 if mechanism == "l2ball" else 1)
+    else:  # a little more, for the integers of a counter with small noise
+        assert 20 / 19 <= ratio <= 20 / 19 * (1.005 if epsilon != "4" else 1.07)
+    assert kinds.of(beside).cost(beside, KIND.parameter(beside, Fraction(1, 7))) == Fraction(1, 7)
+
+
+def test_events_are_counted_under_the_noise_that_the_header_names() -> None:
+    spec = tables(intrusion=False, counted_share="1/4", epsilon_records="1/10")
+    counted = []
+    for _ in range(300):
+        sketch = ss.Sketch.create(spec)
+        sketch.update([0, 14, 15, 3, -1], invalid="noop")
+        sketch.update([7, 99], invalid="skip")
+        (found,) = [one for one in sketch.seal().counters if one.name == "counted"]
+        counted.append(found.value - 4)
+    (noise,) = found.noise
+    assert noise.parameter == 1 / (KIND.creation_cost(spec) / 4)
+    samples = np.array(counted)
+    assert min(check.p_value for check in battery(samples, DiscreteGaussian(noise.parameter))) > 1e-7
+    assert min(check.p_value for check in battery(samples, DiscreteGaussian(noise.parameter * 3))) < 1e-7
+    for share in ({"counted_share": "1/4"}, {"epsilon_records": "1"}):
+        with pytest.raises(SpecError, match="belong to unit = 'event'"):
+            tables(unit="item", max_total=2, **share)
+    with pytest.raises(SpecError, match="counted_share"):
+        tables(counted_share=1)

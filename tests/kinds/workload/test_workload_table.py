@@ -163,10 +163,15 @@ def events(hours: int = 2) -> list[dict[str, object]]:
     return out
 
 
-def truth_of(spec: ss.WorkloadSpec, given: list[dict[str, object]]) -> np.ndarray:
+def cells_of(spec: ss.WorkloadSpec, given: list[dict[str, object]]) -> list[int]:
     assert spec.universe is not None
-    cells = [spec.universe.locate({"origin": one["from"]["airport"], "delay": one["delay"]}) for one in given]  # type: ignore[index]
-    return spec.workload.apply(np.bincount([cell for cell in cells if cell >= 0], minlength=spec.workload.size))
+    places = [(one["from"]["airport"], one["delay"]) for one in given]  # type: ignore[index]
+    return [spec.universe.locate({"origin": place, "delay": delay}) for place, delay in places]
+
+
+def truth_of(spec: ss.WorkloadSpec, given: list[dict[str, object]]) -> np.ndarray:
+    cells = [cell for cell in cells_of(spec, given) if cell >= 0]
+    return spec.workload.apply(np.bincount(cells, minlength=spec.workload.size).astype(float))
 
 
 @pytest.mark.filterwarnings("ignore::sketchstream.NoPrivacyWarning")
@@ -186,6 +191,10 @@ def test_partitions_of_a_topic_are_added_whatever_is_killed() -> None:
     truth = truth_of(window.parts[0].spec, [one for one in given if str(one["ts"]) < "2024-01-01T01"])
     assert len(window.parts) == 3
     assert answers.layers == 6
+    share = window.quality.share
+    assert share is not None
+    inside = np.mean([cell >= 0 for cell in cells_of(window.parts[0].spec, given[:600])])
+    assert share.value == pytest.approx(inside, abs=0.15)
     assert answers.stderr.max() < 1
     assert np.abs(answers.values - truth).max() < 6 * answers.stderr.max() + 1
     assert answers.table("origin x delay").sum() == pytest.approx(truth[:4].sum(), abs=20)
