@@ -468,6 +468,74 @@ class SealedState(_Published):
 
 
 @dataclass(frozen=True, eq=False)
+class Instalment:
+    """Words of a state at positions that have closed: part of what its seal publishes, and the same there.
+
+    Args:
+        spec: specification of the sketch.
+        layers: noise layers in its state.
+        words: (n,) integers of `spec.dtype`, as `Kind.closed` gives them.
+        first: first position.
+        stop: position after the last.
+        seal_id: 16 random bytes that identify this publication.
+        origin: where the sketch belongs.
+        ledger: the sketch's history, its publication included.
+    """
+
+    spec: Any
+    layers: tuple[Layer, ...]
+    words: npt.NDArray[Any] = field(repr=False)
+    first: int
+    stop: int
+    seal_id: bytes
+    origin: Origin
+    ledger: AnyLedger = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        """The published bytes."""
+        from sketchstream import wire
+
+        header = {
+            "kind": "instalment",
+            "spec": self.spec.to_dict(),
+            "layers": [layer.to_dict() for layer in self.layers],
+            "slots": int(self.words.size),
+            "ledger": self.ledger.to_dict(),
+            **self.origin.to_dict(),
+            "first": self.first,
+            "stop": self.stop,
+            "seal_id": self.seal_id,
+        }
+        return wire.pack(header, self.words, codec=wire.HUFFMAN)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The instalment in these bytes.
+
+        Raises:
+            FormatError: they hold something else.
+        """
+        from sketchstream import wire
+
+        header, body = wire.unpack(data)
+        if header["kind"] != "instalment" or body is None:
+            msg = f"expected the bytes of closed positions, found {header['kind']!r:.40}"
+            raise FormatError(msg)
+        with well_formed():
+            spec, kind = _spec_of(header)
+            first, stop = whole(header["first"], "first", 0, 1 << 40), whole(header["stop"], "stop", 1, 1 << 40)
+            blank = kind.closed(spec, np.zeros(kind.index(spec, None, None).slots, spec.dtype), first, stop)
+            if kind.closes(spec) is None or first >= stop or (body.dtype, body.shape) != (blank.dtype, blank.shape):
+                msg = "the words are not those of the positions that their header says"
+                raise FormatError(msg)
+            layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
+            ledger = kind.read_ledger(spec, header["ledger"])
+            require_accounted(spec, layers, ledger, (), sealed=True)
+            origin = Origin.from_dict(header)
+        return cls(spec, layers, body, first, stop, _identifier(header["seal_id"]), origin, ledger)
+
+
+@dataclass(frozen=True, eq=False)
 class Stack(_Published):
     """Sketches of disjoint populations side by side, usually the partitions of one window.
 

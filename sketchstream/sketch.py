@@ -23,9 +23,10 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.components import Counters, summed
-from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError
+from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
 from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
+    Instalment,
     Layer,
     Origin,
     Release,
@@ -323,6 +324,35 @@ class Sketch:
         if not isinstance(sealed, SealedState) or sealed.state is not state:
             state.fill(0)
         return sealed
+
+    @_in_turn
+    def close_positions(self, first: int, stop: int) -> Instalment:
+        """Publish positions of a series that no later event will change; the sketch stays open.
+
+        The seal publishes the bare state, and the same words with it: both together are one view. The caller must see
+        to it that no event of these positions is counted any more, and decide that from envelopes alone.
+
+        Args:
+            first: first position.
+            stop: position after the last.
+
+        Raises:
+            SpecError: the spec publishes nothing before its seal, or has no such positions.
+        """
+        state = self._open_state("close_positions")
+        if self.kind.closes(self.spec) is None or not 0 <= first < stop <= self.spec.domain.size:
+            msg = f"only specs with publish = 'closed' publish positions when they close; found {first} to {stop}"
+            raise SpecError(msg)
+        return Instalment(
+            spec=self.spec,
+            layers=self.layers,
+            words=self.kind.closed(self.spec, state, first, stop),
+            first=first,
+            stop=stop,
+            seal_id=secrets.token_bytes(16),
+            origin=self.origin,
+            ledger=self.ledger.charge_publication().published(),
+        )
 
     @_in_turn
     def change_slots(self, keep: Keep) -> None:

@@ -553,6 +553,22 @@ class Kind(ABC, Generic[S]):
         del spec
         return {}
 
+    def closes(self, spec: S) -> int | None:
+        """Milliseconds of a position of a series that is published when it closes, before the seal; None: none is."""
+        del spec
+        return None
+
+    def closed(self, spec: S, state: State, first: int, stop: int) -> State:
+        """A copy of what is published of positions that no later event can change, for kinds that `closes`.
+
+        Args:
+            spec: of the sketch.
+            state: (slots,) integers of `spec.dtype`.
+            first: first position; at 0 with all that no event ever changes.
+            stop: position after the last.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def require_view(self, spec: S, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
         """Refuse a body that `view` of this spec does not return.

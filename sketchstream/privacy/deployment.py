@@ -38,7 +38,7 @@ from sketchstream.privacy.zcdp import DELTA
 from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:
-    from sketchstream.published import Release, SealedState
+    from sketchstream.published import Instalment, Release, SealedState
 
 _DELTA = str(DELTA)
 _NOTHING = GaussianLoss.none()
@@ -92,7 +92,7 @@ class Record:
     copies: tuple[AnyLedger, ...] = ()
 
     @classmethod
-    def of(cls, published: Release | SealedState) -> Record:
+    def of(cls, published: Release | SealedState | Instalment) -> Record:
         """The record of a published object."""
         origin = published.origin
         counts = origin.partition_counts
@@ -219,7 +219,7 @@ class Deployment:
     @classmethod
     def of(
         cls,
-        published: Iterable[Release | SealedState],
+        published: Iterable[Release | SealedState | Instalment],
         *,
         keyed: bool = True,
         limit: Fraction | None = None,

@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from sketchstream import kinds
 from sketchstream.config.context import context
 from sketchstream.errors import ConfigError, MergeError, StoreError
 from sketchstream.query import profiles
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.privacy.deployment import Deployment, Record
     from sketchstream.privacy.guarantee import Beside
-    from sketchstream.published import Published, SealedState
+    from sketchstream.published import Instalment, Published, Release, SealedState
     from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.late import LateRecords
     from sketchstream.query.sealed import SealedReader, SealedWindow, Span
@@ -220,6 +221,39 @@ class PublishedWindows:
         answers = estimate(published, method, {**known, **(names or {})})
         return EstimateAnswer(answers, facts, self.guarantee(window))
 
+    def closed(self, name: str, since: int | None = None, until: int | None = None) -> list[EstimateAnswer]:
+        """Estimates at positions that have closed in all partitions, for windows sealed or not, ascending.
+
+        Args:
+            name: of the sketch.
+            since: windows that begin then or later, ms since 1970; None: from the first.
+            until: windows that end by then; None: to the last.
+
+        Raises:
+            StoreError: no position of it has closed in all partitions.
+        """
+        from sketchstream.query.closed import closed_windows
+        from sketchstream.query.estimates import EstimateAnswer
+
+        found = []
+        for one in closed_windows(self.source, name, since, until):
+            if one.positions:
+                first = one.parts[0][0]
+                facts = {
+                    "sketch": name,
+                    "window_start": iso(one.window[0]),
+                    "window_end": iso(one.window[1]),
+                    "closed": one.positions,
+                    "complete": one.positions == first.spec.positions_of(one.window),
+                    "revision": one.revision,
+                }
+                said = kinds.of(first.spec).guarantee(first.spec, first.ledger).to_dict()
+                found.append(EstimateAnswer(one.estimate(), facts, said))
+        if not found:
+            msg = f"no position of sketch {name} has been published before its window was sealed"
+            raise StoreError(msg)
+        return found
+
     def given_out(self, window: SealedWindow) -> Answer | EstimateAnswer:
         """What the results topic and notebooks give out of a window: its profile, or its estimates."""
         return self.answer(window) if window.parts[0].kind.answer == "profile" else self.estimates(window)
@@ -334,19 +368,44 @@ class PublishedWindows:
         """Everything that was published, of every revision, for the ledger."""
         from sketchstream.stream.interfaces import SealedEntry
 
-        return self._deployment(one for one in self.source.read(None, since, until) if isinstance(one, SealedEntry))
+        entries = (one for one in self.source.read(None, since, until) if isinstance(one, SealedEntry))
+        return self._deployment(entries, since, until)
 
-    def _deployment(self, entries: Iterable[SealedEntry]) -> Deployment:
-        """The ledger of some publications."""
+    def _deployment(
+        self, entries: Iterable[SealedEntry], since: int | None = None, until: int | None = None
+    ) -> Deployment:
+        """The ledger of some publications, and of positions that were published in that time before a seal."""
         from sketchstream.privacy.deployment import Deployment
         from sketchstream.published import Release, SealedState, read
 
         limit = self.config.privacy.max_epsilon
         found = (read(entry.body) for entry in entries)
-        parts = [part for part in found if isinstance(part, (Release, SealedState))]
+        parts: list[Release | SealedState | Instalment] = [
+            part for part in found if isinstance(part, (Release, SealedState))
+        ]
+        parts += self._closed(parts, since, until)
         keyed = self.config.checked or not self.config.from_kafka
         most = None if limit is None else Fraction(limit)
         return Deployment.of(parts, keyed=keyed, limit=most, budget=self.config.budget)
+
+    def _closed(
+        self, parts: Sequence[Release | SealedState | Instalment], since: int | None, until: int | None
+    ) -> list[Instalment]:
+        """One instalment for each window and partition of which positions were published, but no seal yet."""
+        from sketchstream.published import Instalment
+
+        def place(one: Release | SealedState | Instalment) -> tuple[object, ...]:
+            return one.origin.name, one.origin.revision, one.origin.window, one.origin.partition
+
+        sealed = {place(one) for one in parts}
+        found: dict[tuple[object, ...], Instalment] = {}
+        for plan in self.config.sketches:
+            if kinds.of(plan.spec).closes(plan.spec) is not None:
+                for entry in self.source.closed(plan.name, since, until):
+                    one = Instalment.from_bytes(entry.body)
+                    if place(one) not in sealed:
+                        found[place(one)] = one
+        return list(found.values())
 
 
 def to_ms(text: str | None, option: str) -> int | None:

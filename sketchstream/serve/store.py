@@ -136,6 +136,11 @@ class StoreSource:
         )
         return [_read_frontier(name, value) for name, value in rows.fetchall()]
 
+    def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
+        """None: a store keeps windows that are sealed."""
+        del sketch, since, until
+        return iter(())
+
     def read(
         self, sketch: str | None = None, since: int | None = None, until: int | None = None
     ) -> Iterator[Frontier | SealedEntry | Deleted]:

@@ -257,7 +257,11 @@ class AssignedPartition:
         if self.refusals.n_bytes > MAX_REFUSED_BYTES:
             return "save"
         waited = now - self.saved_at
-        if self.state.to_publish and waited >= settings.publish_every_s and now >= self._publish_at:
+        if (
+            (self.state.to_publish or self.state.closes)
+            and waited >= settings.publish_every_s
+            and now >= self._publish_at
+        ):
             return "save"
         return "snapshot" if self.state.changed() and waited >= settings.snapshot_every_s else "nothing"
 

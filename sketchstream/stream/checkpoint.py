@@ -94,6 +94,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
                     "counts": list(window.counts),
                     "slots_for": list(window.slots_for),
                     "blob": window.blob,
+                    **({"closed": window.closed} if window.closed else {}),
                 }
             )
         sketches[track.name] = {
@@ -109,6 +110,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
             "retired": track.plan is None,
             **({"begins": track.begins} if track.overlapping else {}),
             "windows": windows,
+            **({} if track.closed == NO_TIME else {"closed": track.closed, "opens_from": track.opens_from}),
         }
     outbox: list[Plain] = []
     for one in state.waiting.entries:
@@ -126,6 +128,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
                 "end": entry.window[1],
                 "seal_id": entry.seal_id,
                 "blob": one.blob,
+                **({} if entry.positions is None else {"positions": list(entry.positions)}),
             }
         )
     state.waiting.capture()
@@ -229,6 +232,7 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
     track.through = _int(fields["through"])
     track.partial, track.diverged = _mark(fields, "partial"), _mark(fields, "diverged")
     track.sequence, track.announced = _int(fields["sequence"]), _int(fields["announced"])
+    track.closed, track.opens_from = _int(fields.get("closed", NO_TIME)), _int(fields.get("opens_from", NO_TIME))
     track.grown_from, track.grown_through = (
         _int(fields.get("grown_from", 0)),
         _int(fields.get("grown_through", NO_TIME)),
@@ -250,6 +254,7 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
             msg = f"partition {state.partition}: a blob of sketch {name!r} belongs to another window"
             raise DataLossError(msg)
         window = OpenWindow(start, end, sketch, counts, one["blob"], dirty=False, slots_for=slots_for)
+        window.closed = _int(one.get("closed", 0))
         state.slots.fit(window, counts)
         track.windows[start] = window
         if track.fields(sketch.spec) is None:  # records can no longer be counted in it
@@ -334,8 +339,19 @@ def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapp
         partition=state.partition,
         seal_id=bytes(fields["seal_id"]),
         body=blobs[fields["blob"]],
+        positions=_positions(fields.get("positions")),
     )
     state.waiting.entries.append(Outgoing(entry, str(fields["blob"]), saved=True))
+
+
+def _positions(value: object) -> tuple[int, int] | None:
+    """Positions of an instalment; None for a whole sketch."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 2:
+        msg = "expected two positions"
+        raise TypeError(msg)
+    return _int(value[0]), _int(value[1])
 
 
 def _begin(state: PartitionState, plan: SketchPlan) -> None:
@@ -392,6 +408,7 @@ def _frontier_fields(frontier: Frontier) -> Plain:
         **window_ranges.numbers(frontier.partial, frontier.diverged),
         **frontier.growth(),
         **frontier.lateness(),
+        **frontier.closing(),
     }
 
 

@@ -349,6 +349,7 @@ class SealedEntry:
     """One sealed sketch on its way out: the bytes of a Release or SealedState, and where they belong.
 
     Publishing it twice must give the same bytes in the same place. `window`: [start, end) in ms since 1970.
+    `positions`: [first, stop) of an instalment of closed positions; None: a whole sealed sketch.
     """
 
     sketch: str
@@ -357,16 +358,19 @@ class SealedEntry:
     partition: int
     seal_id: bytes
     body: bytes = field(repr=False)
+    positions: tuple[int, int] | None = None
 
     @property
     def key(self) -> str:
         """`sketch/revision/window start/partition`: the same for every publication of this entry."""
-        return f"{self.sketch}/{self.revision}/{self.window[0]}/{self.partition}"
+        part = "" if self.positions is None else f"/{self.positions[0]}-{self.positions[1]}"
+        return f"{self.sketch}/{self.revision}/{self.window[0]}/{self.partition}{part}"
 
 
 LATE = ("late", "late_draws")
+CLOSING = ("closed_through",)
 GROWTH = ("grown_from", "grown_through")
-"""The numbers of a frontier that are stored and published only where partitions were added."""
+"""The numbers of a frontier that are stored and published only where there are such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +391,8 @@ class Frontier:
         late: noisy number of records that came too late for a window of this sketch, since it began here; None: not
             kept. What came between two frontiers is the difference, with noise of its own.
         late_draws: draws of discrete Laplace noise in `late`, each of the sketch's `epsilon_records`.
+        closed_through: ms, of sketches that publish positions when they close; every position that ends by then is
+            published, or had no records.
     """
 
     sketch: str
@@ -401,6 +407,7 @@ class Frontier:
     grown_through: int = NO_TIME
     late: int | None = None
     late_draws: int = 0
+    closed_through: int = NO_TIME
 
     def sealed_without(self, partition: int) -> int:
         """Windows that end by then (ms) were published before the input had this partition."""
@@ -411,6 +418,10 @@ class Frontier:
     def growth(self) -> dict[str, int]:
         """The two numbers of a growth, where there was one."""
         return dict(zip(GROWTH, (self.grown_from, self.grown_through), strict=True)) if self.grown_from else {}
+
+    def closing(self) -> dict[str, int]:
+        """How far positions are closed, where they are published then."""
+        return {} if self.closed_through == NO_TIME else {"closed_through": self.closed_through}
 
     def lateness(self) -> dict[str, int]:
         """The two numbers of late records, where they are kept."""
@@ -476,6 +487,15 @@ class SealedSource(Protocol):
             sketch: its name; None: all sketches.
             since: None: from the first window.
             until: None: to the last window.
+        """
+
+    def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
+        """Instalments of closed positions, by ascending windows and positions; `read` gives none of them.
+
+        Args:
+            sketch: its name.
+            since: as of `read`.
+            until: as of `read`.
         """
 
     def sketches(self) -> Sequence[str]:

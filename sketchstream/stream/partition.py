@@ -9,7 +9,8 @@ asks the cluster and resumes it with the answer.
 Laws (tests/stream/test_partition.py):
 1. The division of a record sequence into chunks does not matter: windows get the same events, the same records are
    late.
-2. A window is opened by the envelope of an admitted record alone, whatever its payload holds.
+2. A window is opened by the envelope of an admitted record alone, whatever its payload holds; or by the watermark,
+   where positions are published when they close.
 3. A sealed window never reopens, and its open state is in no later snapshot.
 4. A restored state continues exactly like the state from which the snapshot was taken.
 """
@@ -215,7 +216,8 @@ class PartitionState:
             return
         low, high = whole.low, whole.high
         starts, ends = covering(track, whole)
-        if len(starts) == 1:
+        steps = [self._step(track, int(start)) for start in starts]
+        if len(starts) == 1 and not (steps[0] and self._closes_at(int(starts[0]), low, steps[0]) <= whole.mark):
             only = int(ends[0])
             if only + self.rules.lateness_ms > whole.mark and only > track.through and starts[0] <= low and high < only:
                 window = self._open(track, int(starts[0]), only)
@@ -228,6 +230,16 @@ class PartitionState:
         n_late = kernels.place(
             whole.times, whole.before, whole.verdict, starts, ends, self.rules.lateness_ms, track.through, places, used
         )
+        for index, step in enumerate(steps):
+            if step is not None and used[index]:  # a position that has closed takes nothing more
+                start, end = int(starts[index]), int(ends[index])
+                here = places == index
+                times = np.where(here, whole.times, start)
+                closing = np.minimum(start + ((times - start) // step + 1) * step, end) + self.rules.lateness_ms
+                here &= closing <= whole.before
+                places[here] = kernels.LATE
+                n_late += int(np.count_nonzero(here))
+                used[index] = bool((places == index).any())
         if n_late:
             outcome.late[track.name] = outcome.late.get(track.name, 0) + int(n_late)
             whole.late |= places == kernels.LATE
@@ -236,6 +248,21 @@ class PartitionState:
             window = self._open(track, int(starts[index]), int(ends[index]))
             if window is not None:
                 yield from self._take(track, window, whole, places, index, outcome)
+
+    def _step(self, track: Track, start: int) -> int | None:
+        """Length of a position, ms, of a window whose positions are published when they close."""
+        window = track.windows.get(start)
+        if window is not None:
+            spec = window.sketch.spec
+        elif track.plan is not None:
+            spec = self._spec(track.plan, start)
+        else:
+            return None
+        return kinds.of(spec).closes(spec)
+
+    def _closes_at(self, start: int, time: int, step: int) -> int:
+        """The watermark at which the position of a time closes, in a window that begins at `start`."""
+        return start + ((time - start) // step + 1) * step + self.rules.lateness_ms
 
     def _count_overlapping(self, track: Track, whole: Admitted, outcome: Outcome) -> Steps[None]:
         """The records of a chunk into overlapping windows: each record into every window that holds its time.
@@ -546,6 +573,7 @@ class PartitionState:
             msg = f"partition {self.partition}: brokers disagree on how many partitions the input has"
             raise BrokerError(msg)
         self.slots.fit(window, window.counts)
+        self._close_window(window, window.end)
         sketch = window.sketch
         if sketch.origin.partitions:
             sketch.origin = replace(sketch.origin, partitions=window.counts)
@@ -566,6 +594,80 @@ class PartitionState:
         if track.last is window:
             track.last = None
 
+    def _close(self) -> None:
+        """Positions that the watermark has passed go to the outbox, for sketches that publish them then.
+
+        The window of the first of them is opened, if no record has opened it: what is published of it now must be in
+        its final state too. This depends on envelopes alone.
+        """
+        for track in self.tracks.values():
+            found = self._reached(track)
+            if found is None:
+                continue
+            start, end, reached = found
+            if track.closed == NO_TIME:
+                track.opens_from = end
+            if reached > start and start not in track.windows and end > track.through and not track.irregular:
+                self._open(track, start, end)
+            for window in track.windows.values():
+                self._close_window(window, self._limit)
+            if reached > track.closed:
+                track.closed = reached
+                self._announce(track)
+
+    def _reached(self, track: Track) -> tuple[int, int, int] | None:
+        """The window that the watermark is in, less lateness, and how far positions are closed; None where none close.
+
+        A window that had begun before this partition did is opened by records alone: nothing of it is closed earlier.
+        """
+        limit = self._limit
+        if track.plan is None or track.overlapping or limit < EARLIEST_MS:
+            return None
+        start, end = track.plan.calendar.window(min(limit, LATEST_MS - 1))
+        step = self._step(track, start)
+        if step is None:
+            return None
+        reached = start + (limit - start) // step * step
+        if start not in track.windows and (track.closed == NO_TIME or start < track.opens_from):
+            reached = start
+        return start, end, max(track.through, reached)
+
+    def _close_window(self, window: OpenWindow, limit: int) -> None:
+        """Positions of one window that end by a time, to the outbox."""
+        sketch = window.sketch
+        step = kinds.of(sketch.spec).closes(sketch.spec)
+        if step is None:
+            return
+        passed = (limit - window.start) // step if limit < window.end else -(-(window.end - window.start) // step)
+        stop = min(passed, sketch.spec.domain.size)
+        if stop <= window.closed:
+            return
+        instalment = sketch.close_positions(window.closed, stop)
+        self.waiting.put(
+            SealedEntry(
+                sketch=sketch.origin.name,
+                revision=self.revision,
+                window=(window.start, window.end),
+                partition=self.partition,
+                seal_id=instalment.seal_id,
+                body=instalment.to_bytes(),
+                positions=(instalment.first, instalment.stop),
+            )
+        )
+        window.closed = stop
+        self._changed = True
+
+    @property
+    def _limit(self) -> int:
+        """Windows and positions that end by then take nothing more; NO_TIME before any record."""
+        return self.watermark - self.rules.lateness_ms if self.watermark != NO_TIME else NO_TIME
+
+    @property
+    def closes(self) -> bool:
+        """Whether positions have closed that were not put into the outbox."""
+        found = ((track, self._reached(track)) for track in self.tracks.values())
+        return any(one is not None and one[2] > track.closed for track, one in found)
+
     def _announce(self, track: Track) -> None:
         """A new frontier for a sketch whose sealed-through or partition count moved."""
         track.sequence += 1
@@ -584,6 +686,7 @@ class PartitionState:
                 grown_through=track.grown_through,
                 late=track.late.value if track.late.draws else None,
                 late_draws=track.late.draws,
+                closed_through=track.closed,
             )
         )
         track.late.draw()
@@ -624,6 +727,7 @@ class PartitionState:
             buffers: memory for the copies of open states; None: fresh memory.
         """
         yield from self.sealing()
+        self._close()
         if any(isinstance(window.sketch.spec.domain, ClosedDomain) for window in self._open_windows()):
             # the size of what is written then never tells that a misplaced item made us ask
             yield from self._ask_partitions()

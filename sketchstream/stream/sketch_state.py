@@ -27,6 +27,7 @@ class OpenWindow:
     Args:
         counts: partition counts that were valid since it opened, ascending.
         slots_for: closed domains: the partition counts whose items have slots.
+        closed: positions that were published when they closed.
     """
 
     start: int
@@ -36,6 +37,7 @@ class OpenWindow:
     blob: str | None = None
     dirty: bool = True
     slots_for: tuple[int, ...] = ()
+    closed: int = 0
 
     @property
     def n_bytes(self) -> int:
@@ -104,6 +106,8 @@ class Track:
         begins: overlapping windows: those of the plan that start before then (ms) are not made, because windows of a
             former plan took the records.
         late: number of late records.
+        closed: positions that end by then (ms) are published; NO_TIME: none yet, or the sketch publishes none.
+        opens_from: windows that begin then or later are opened when their first position closes, by a record or not.
     """
 
     name: str
@@ -122,6 +126,8 @@ class Track:
     overlapping: bool = False
     begins: int = NO_TIME
     late: LateCount = field(default_factory=LateCount)
+    closed: int = NO_TIME
+    opens_from: int = NO_TIME
 
     def __post_init__(self) -> None:
         self.late = LateCount.of(self.plan)

@@ -142,6 +142,7 @@ FIELDS: dict[str, dict[str, Check]] = {
     "sketch": {**_ALWAYS, **_KEYED, **_OPEN, "items": _bytes},
     "sealed-state": {**_ALWAYS, **_KEYED, **_SEALED},
     "release": {**_ALWAYS, **_KEYED, **_SEALED, **_HISTOGRAM},
+    "instalment": {**_ALWAYS, **_KEYED, **_SEALED, "first": _whole(0, 1 << 40), "stop": _whole(1, 1 << 40)},
     "stack": {**_ALWAYS, **_KEYED, "lengths": _list_of(_whole(1, 1 << 40), 1)},
 }
 """For each kind: the fields it may have, and what each must look like.

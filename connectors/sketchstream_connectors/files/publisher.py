@@ -3,6 +3,7 @@
 In: sealed entries and frontiers. Out: files that anyone may read. Touches: the folder of sealed sketches.
 
     <sketch>/r<revision>/<start>/p00000.sealed      one sealed sketch; <start> as 20130101T050000Z
+    <sketch>/r<revision>/<start>/p00000.0000000-0000024.closed      words of closed positions, first to stop
     <sketch>/r<revision>/frontier.p00000.json       how far partition 0 has published
 
 A sealed file never changes: writing the same bytes again is allowed, writing other bytes is an incident.
@@ -23,10 +24,11 @@ from pathlib import Path
 from sketchstream import files
 from sketchstream.errors import DataLossError, FormatError, StoreError
 from sketchstream.stream import window_ranges
-from sketchstream.stream.interfaces import GROWTH, LATE, Frontier, Publisher, SealedEntry
+from sketchstream.stream.interfaces import CLOSING, GROWTH, LATE, Frontier, Publisher, SealedEntry
 from sketchstream.stream.windows import iso
 
 SEALED_NAME = re.compile(r"p(\d{5,})\.sealed")
+CLOSED_NAME = re.compile(r"p(\d{5,})\.(\d{7,})-(\d{7,})\.closed")
 FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
 REVISION_NAME = re.compile(r"r(\d{1,9})")
 _FIELDS = ("partition", "partitions", "published_through", "revision", "sequence", "sketch")
@@ -43,7 +45,7 @@ def encode_frontier(frontier: Frontier) -> bytes:
     fields |= {"partial_through": frontier.partial.through} | window_ranges.set_numbers(
         frontier.partial, frontier.diverged
     )
-    fields |= frontier.growth() | frontier.lateness()
+    fields |= frontier.growth() | frontier.lateness() | frontier.closing()
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -58,7 +60,7 @@ def decode_frontier(data: bytes) -> Frontier:
         sketch = fields.pop("sketch")
         numbers = {name: fields.pop(name) for name in _FIELDS if name != "sketch"}
         marked = {name: fields.pop(name) for name in window_ranges.NAMES if name in fields}
-        numbers |= {name: fields.pop(name) for name in (*GROWTH, *LATE) if name in fields}
+        numbers |= {name: fields.pop(name) for name in (*GROWTH, *LATE, *CLOSING) if name in fields}
     except (ValueError, KeyError, AttributeError, TypeError):
         numbers, marked, sketch, fields = {}, {}, None, {}
     found = [*numbers.values(), *marked.values()]
@@ -107,6 +109,9 @@ class DirectoryPublisher:
         folder = self._folder(entry.sketch, entry.revision) / start_name(entry.window[0])
         files.make_folder(folder)
         path = folder / f"p{entry.partition:05d}.sealed"
+        if entry.positions is not None:
+            first, stop = entry.positions
+            path = folder / f"p{entry.partition:05d}.{first:07d}-{stop:07d}.closed"
         files.sweep(path, secret=False)
         try:
             files.write_durably(path, entry.body, mode=files.PUBLIC, step="sealed")

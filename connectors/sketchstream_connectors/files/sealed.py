@@ -12,10 +12,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sketchstream.errors import FormatError, StoreError
-from sketchstream.published import Release, SealedState, read
+from sketchstream.published import Instalment, Release, SealedState, read
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows import within
-from sketchstream_connectors.files.publisher import REVISION_NAME, SEALED_NAME, read_frontiers, start_name
+from sketchstream_connectors.files.publisher import (
+    CLOSED_NAME,
+    REVISION_NAME,
+    SEALED_NAME,
+    read_frontiers,
+    start_name,
+)
 
 
 class DirectorySealed:
@@ -71,6 +77,36 @@ class DirectorySealed:
                         raise FormatError(msg)
                     if within(entry.window, since, until):
                         yield entry
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            msg = f"cannot read {self.root}: {error.strerror}"
+            raise StoreError(msg) from error
+
+    def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
+        """Instalments of closed positions. See `SealedSource.closed`.
+
+        Raises:
+            StoreError: a file cannot be read.
+            FormatError: a file holds something else than its name says.
+        """
+        found = []
+        try:
+            for path in (self.root / sketch).glob("r*/*/p*.closed"):
+                named = CLOSED_NAME.fullmatch(path.name)
+                revision = REVISION_NAME.fullmatch(path.parent.parent.name)
+                if named and revision:
+                    found.append((path.parent.name, int(named[1]), int(named[2]), int(named[3]), path))
+            for start, partition, first, stop, path in sorted(found):
+                body = path.read_bytes()
+                one = Instalment.from_bytes(body)
+                window = one.origin.window or (0, 0)
+                said = (start_name(window[0]), one.origin.partition, one.first, one.stop, one.origin.name)
+                if said != (start, partition, first, stop, sketch):
+                    msg = f"{path} holds other positions than its name says"
+                    raise FormatError(msg)
+                if within(window, since, until):
+                    yield SealedEntry(sketch, one.origin.revision, window, partition, one.seal_id, body, (first, stop))
         except OSError as error:
             if isinstance(error, StoreError):
                 raise

@@ -22,7 +22,7 @@ from typing import Any
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.stream import window_ranges
-from sketchstream.stream.interfaces import GROWTH, LATE, Deleted, Frontier, SealedEntry
+from sketchstream.stream.interfaces import CLOSING, GROWTH, LATE, Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows import NO_TIME, within
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.log_reader import Extent, Log
@@ -31,7 +31,7 @@ log = logging.getLogger("sketchstream.kafka")
 
 CHUNK_BYTES = 512 * 1024 - 2048
 FORMAT = b"1"
-SEALED, FRONTIER = "sealed", "frontier"
+SEALED, FRONTIER, CLOSED = "sealed", "frontier", "closed"
 TAIL = 64
 """Records before the end of a partition among which its newest frontiers are looked for first."""
 
@@ -50,6 +50,9 @@ def entry_records(entry: SealedEntry) -> Iterator[tuple[bytes, bytes, Headers]]:
     start, end = entry.window
     for number in range(count):
         key = f"{SEALED}/{entry.sketch}/{entry.revision}/{start}/{end}/{entry.partition}"
+        if entry.positions is not None:
+            first, stop = entry.positions
+            key = f"{CLOSED}/{entry.sketch}/{entry.revision}/{start}/{end}/{entry.partition}/{first}/{stop}"
         key += f"/{entry.seal_id.hex()}/{digest}/{number}/{count}"
         headers: Headers = [
             ("content-type", b"application/vnd.sketchstream.sealed"),
@@ -79,6 +82,7 @@ def frontier_record(frontier: Frontier) -> tuple[bytes, bytes, Headers]:
         "sequence": frontier.sequence,
     }
     value |= window_ranges.set_numbers(frontier.partial, frontier.diverged) | frontier.growth() | frontier.lateness()
+    value |= frontier.closing()
     headers: Headers = [("content-type", b"application/json"), ("ss-format", FORMAT)]
     return key.encode(), json.dumps(value, separators=(",", ":")).encode(), headers
 
@@ -111,6 +115,19 @@ def read_key(key: bytes | None) -> tuple[Body, int] | tuple[str, int, int] | Non
     return None
 
 
+def read_closed_key(key: bytes | None) -> tuple[Body, tuple[int, int], int] | None:
+    """A chunk of an instalment that a record's key names: the body, its positions, the chunk; None for other keys."""
+    try:
+        parts = (key or b"").decode().split("/")
+        if parts[0] != CLOSED or len(parts) != 12:
+            return None
+        _, sketch, revision, start, end, partition, first, stop, seal_id, digest, number, count = parts
+        body = Body(sketch, int(revision), (int(start), int(end)), int(partition), seal_id, digest, int(count))
+        return body, (int(first), int(stop)), int(number)
+    except ValueError:
+        return None
+
+
 def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier | None:
     """A frontier again; None if the value is not one."""
     try:
@@ -126,7 +143,7 @@ def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier 
             sequence=int(said["sequence"]),
             partial=partial,
             diverged=diverged,
-            **{name: int(said[name]) for name in (*GROWTH, *LATE) if name in said},
+            **{name: int(said[name]) for name in (*GROWTH, *LATE, *CLOSING) if name in said},
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -376,6 +393,29 @@ class KafkaSealedSource:
                 passed[partition] = dict.fromkeys(revisions, math.inf)
             yield from windows.over(min(map(reached, passed), default=math.inf))
         yield from windows.over(math.inf)
+
+    def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
+        """Instalments of closed positions. See `SealedSource.closed`."""
+        chunks: dict[tuple[Body, tuple[int, int]], dict[int, bytes]] = {}
+        with self._reading() as log_:
+            extent = log_.extent()
+            starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
+            for records, _ in log_.batches(starts, extent.ends):
+                for record in records:
+                    named = read_closed_key(record.key)
+                    if named is not None and named[0].sketch == sketch and within(named[0].window, since, until):
+                        chunks.setdefault(named[:2], {}).setdefault(named[2], record.value or b"")
+        found = sorted(chunks, key=lambda one: (one[0].window, one[0].partition, one[1], one[0]))
+        for body, positions in found:
+            held = chunks[body, positions]
+            data = b"".join(held[number] for number in sorted(held))
+            if len(held) < body.count:
+                continue  # cut short by a crash: it comes again, whole
+            if digest_of(data) != body.digest:
+                log.error("event=closed_positions_altered sketch=%s partition=%d", body.sketch, body.partition)
+                continue
+            seal_id = bytes.fromhex(body.seal_id)
+            yield SealedEntry(sketch, body.revision, body.window, body.partition, seal_id, data, positions)
 
     def _fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:
         """Chunks of a body that were not kept; another consumer brings them, so that the first one keeps its place."""

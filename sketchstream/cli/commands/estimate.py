@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 @click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time (RFC 3339).")
 @click.option("--all", "every", is_flag=True, help="With -c: every window, one result each.")
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together.")
+@click.option("--closed", is_flag=True,
+              help="With -c: positions published when they closed, of the last window or of --all.")  # fmt: skip
 @click.option("--method", default="auto", show_default=True, help="Estimator, of those that the kind of sketch has.")
 @click.option("--item", "items", multiple=True, help="An item's published count; may be given several times.")
 @click.option("--top", type=click.IntRange(min=1), help="The largest counts, with intervals that hold for all of them.")
@@ -57,6 +59,7 @@ def command(
     to: str | None,
     every: bool,
     merge: bool,
+    closed: bool,
     method: str,
     items: tuple[str, ...],
     top: int | None,
@@ -94,8 +97,8 @@ def command(
     questions.require_plausible(bool(chosen), config_file is not None)
     names: dict[str, Any] = {} if items_file is None else {"items": sketches.read_items(items_file, item_type)}
     if file is not None:
-        if sketch or from_ or to or every or merge:
-            msg = "--sketch, --from, --to, --all and --merge belong to -c"
+        if sketch or from_ or to or every or merge or closed:
+            msg = "--sketch, --from, --to, --all, --merge and --closed belong to -c"
             raise ConfigError(msg)
         published = sketches.read_published(file, "estimate")
         answers = _ask([published], method, names, questions)
@@ -113,6 +116,10 @@ def command(
     since, until = to_ms(from_, "--from"), to_ms(to, "--to")
     with open_published(clusters.load(config_file)) as windows:
         plan = windows.plan(sketch)
+        if closed:
+            results = windows.closed(plan.name, since, until)
+            _give(results if every else results[-1:], chosen, arrow, plot, form)
+            return
         found = list(windows.every(plan.name, since, until)) if every or merge or questions.drift else []
         if not found and not (every or merge):
             found = [windows.one(plan.name, since, until)]

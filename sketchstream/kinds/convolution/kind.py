@@ -260,6 +260,15 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
 
     # What it publishes.
 
+    def closes(self, spec: ConvolutionSpec) -> int | None:
+        """The step, where positions are published when they close."""
+        return spec.step_ms if spec.publish == "closed" else None
+
+    def closed(self, spec: ConvolutionSpec, state: State, first: int, stop: int) -> State:
+        """Their words; the first ones follow those of the padding, which hold noise only."""
+        words = state[first:stop]
+        return words.copy() if first else np.concatenate([state[spec.length :], words])
+
     def require_view(self, spec: ConvolutionSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
         """As many words as the state."""
         self.require_state(spec, header["slots"], body)

@@ -7,14 +7,16 @@ Source: docs/theory/convolution.md, section 8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import kinds
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.convolution.answers import LEVEL, Answers, answers
+from sketchstream.kinds.convolution.answers import LEVEL, Answers, answers, closed_values
 from sketchstream.kinds.convolution.joining import joined
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
-    from sketchstream.published import Published
+    from sketchstream.published import Instalment, Published
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,29 @@ def estimate(
     for one in made.answers:
         one.interval(level)  # refuses a level outside
     return made
+
+
+def closed_series(parts: Sequence[Sequence[Instalment]], positions: int) -> Series:
+    """Answers at positions that have closed, from the instalments of each partition.
+
+    Args:
+        parts: for each partition its instalments, ascending, without gaps.
+        positions: how many to answer; every part holds at least so many.
+    """
+    first = parts[0][0]
+    spec: ConvolutionSpec = first.spec
+    state = np.zeros(spec.size, np.int64)
+    layers: list[Layer] = []
+    padding = spec.size - spec.length
+    for part in parts:
+        words = np.concatenate([one.words for one in part])
+        state[spec.length :] += words[:padding]
+        state[:positions] += words[padding : padding + positions]
+        layers += [spec.layer_of(kinds.of(spec).cost(spec, layer.parameter)) for layer in part[0].layers]
+    start = None if first.origin.window is None else first.origin.window[0]
+    found = answers(spec, layers, state, length=positions, start_ms=start)
+    made = tuple(replace(one, values=closed_values(spec, state, 0, positions, one.place)) for one in found)
+    return Series(spec, made)
 
 
 def _held(published: Published) -> tuple[list[Layer], npt.NDArray[np.int64], tuple[int, int] | None]:

@@ -31,6 +31,7 @@ class ConvolutionTable(SketchTable):
     max_weight: int | None = None
     max_total: int | None = None
     capacity: int = 1 << 31
+    publish: Literal["state", "closed"] = "state"
     intrusion: bool = True
     epsilon_publish: Number | None = None
     delta_publish: Number | None = None
@@ -53,6 +54,8 @@ class ConvolutionTable(SketchTable):
         del around
         if self.step is not None and (self.windows is not None or self.every is not None):
             yield "step needs one window: give each length a [[sketch]] of its own, and moving sums a kernel window:W"
+        if self.publish == "closed" and self.step is None:
+            yield "publish = 'closed' needs step: positions close by event time"
         if self.domain is not None:
             yield "domain belongs to kinds that count items: leave it out"
 
@@ -100,6 +103,7 @@ class ConvolutionTable(SketchTable):
             max_weight=self.max_weight,
             max_total=self.max_total,
             capacity=self.capacity,
+            publish=self.publish,
             intrusion=self.intrusion,
             epsilon_publish=self.epsilon_publish,
             delta_publish=self.delta_publish,

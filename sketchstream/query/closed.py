@@ -1,0 +1,115 @@
+"""Positions of a series that were published when they closed: joined over instalments and partitions, and answered.
+
+In: a `SealedSource`. Out: `ClosedWindow`s, ascending, whose answers are those that the sealed window will give.
+Touches: what the source reads. Readers need no key.
+Source: docs/theory/convolution.md, section 8 (closed positions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from sketchstream.errors import DataLossError, FormatError
+from sketchstream.published import Instalment
+from sketchstream.stream.windows import NO_TIME
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.convolution.series import Series
+    from sketchstream.stream.interfaces import Frontier, SealedEntry, SealedSource
+
+
+@dataclass(frozen=True)
+class ClosedWindow:
+    """The positions of one window that have closed in all partitions.
+
+    Args:
+        sketch: its name.
+        revision: of the sketches.
+        window: [start, end), ms since 1970.
+        positions: how many have closed in all partitions.
+        parts: instalments of each partition that has any, ascending and without gaps.
+    """
+
+    sketch: str
+    revision: int
+    window: tuple[int, int]
+    positions: int
+    parts: tuple[tuple[Instalment, ...], ...] = field(repr=False)
+
+    def estimate(self) -> Series:
+        """All filters' answers at the closed positions: bit for bit those of the final state."""
+        from sketchstream.kinds.convolution.series import closed_series
+
+        return closed_series(self.parts, self.positions)
+
+
+def closed_windows(
+    source: SealedSource, sketch: str, since: int | None = None, until: int | None = None
+) -> Iterator[ClosedWindow]:
+    """Windows of which positions have closed, ascending; of the newest revision.
+
+    Args:
+        source: what was published.
+        sketch: its name.
+        since: windows that begin then or later, ms since 1970; None: from the first.
+        until: windows that end by then; None: to the last.
+
+    Raises:
+        DataLossError: an incident: different publications of one position.
+        FormatError: something published cannot be read.
+    """
+    found = list(source.closed(sketch, since, until))
+    revision = max((one.revision for one in found), default=0)
+    said = {one.partition: one for one in source.frontiers(sketch) if one.revision == revision}
+    newest = [one for one in found if one.revision == revision]
+    for window, entries in groupby(sorted(newest, key=lambda one: one.window), key=lambda one: one.window):
+        by_partition: dict[int, list[SealedEntry]] = {}
+        for entry in entries:
+            by_partition.setdefault(entry.partition, []).append(entry)
+        parts = tuple(_run(by_partition[partition]) for partition in sorted(by_partition))
+        yield ClosedWindow(sketch, revision, window, _positions(parts, window, said), parts)
+
+
+def _run(entries: Sequence[SealedEntry]) -> tuple[Instalment, ...]:
+    """Instalments of one partition in order, repetitions left out.
+
+    Raises:
+        DataLossError: two of them hold one position.
+        FormatError: one is missing between others, or holds something else than its place says.
+    """
+    distinct = {entry.body: entry for entry in entries}.values()
+    run = [Instalment.from_bytes(entry.body) for entry in sorted(distinct, key=lambda one: one.positions or (0, 0))]
+    at = 0
+    for one, entry in zip(run, sorted(distinct, key=lambda one: one.positions or (0, 0)), strict=True):
+        if (one.first, one.stop) != entry.positions or one.origin.partition != entry.partition:
+            msg = f"what was published as {entry.key} says that it is something else"
+            raise FormatError(msg)
+        if one.first < at:
+            msg = (
+                f"position {one.first} of {entry.key} was published twice, in different words: nothing of it is shown; "
+                "find out where the second publication came from"
+            )
+            raise DataLossError(msg)
+        if one.first > at:
+            break  # a hole: what follows cannot be answered yet
+        at = one.stop
+    return tuple(one for one in run if one.stop <= at)
+
+
+def _positions(parts: Sequence[Sequence[Instalment]], window: tuple[int, int], said: dict[int, Frontier]) -> int:
+    """Positions that have closed in all partitions: those without instalments had no record."""
+    spec = parts[0][0].spec
+    of = max((one.partitions for one in said.values()), default=1)
+    here = {run[0].origin.partition: run[-1].stop for run in parts if run}
+    least = spec.positions_of(window)
+    for partition in range(of):
+        if partition in here:
+            least = min(least, here[partition])
+            continue
+        through = said[partition].closed_through if partition in said else NO_TIME
+        passed = through if through == NO_TIME else min(through, window[1]) - window[0]
+        least = min(least, max(0, passed) // spec.step_ms if passed != window[1] - window[0] else least)
+    return int(least)

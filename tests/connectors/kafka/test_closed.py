@@ -1,0 +1,98 @@
+"""Continual publication over a real broker: each position goes out once, whenever the worker is killed."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.kafka.app import App
+from sketchstream.kinds.convolution import closed_values
+from sketchstream.published import Instalment, SealedState, read
+from sketchstream.query.closed import closed_windows
+from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.sealed import KafkaSealedSource, read_closed_key
+
+BASE = 1_704_067_200_000
+"""2024-01-01T00:00Z."""
+HOUR = 3_600_000
+SERIES = (
+    'kind = "convolution"\nepsilon = 1\ndelta = "1e-6"\nnoise = "gaussian"\n'
+    'kernel = ["window:30", "sum"]\nstep = "1s"\npublish = "closed"\nintrusion = false'
+)
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_positions_are_published_once_by_a_killed_worker(kafka: str, tmp_path: Path) -> None:
+    check(App(kafka, tmp_path / "app", partitions=2, window="1h", sketch=SERIES), positions=240, kills=3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_two_thousand_positions_are_published_once_by_a_worker_killed_ten_times(kafka: str, tmp_path: Path) -> None:
+    check(App(kafka, tmp_path / "app", partitions=2, window="1h", sketch=SERIES), positions=2000, kills=10)
+
+
+def check(app: App, positions: int, kills: int) -> None:
+    """Send events second by second, kill the worker in between, and compare what went out with the final state."""
+    random = np.random.default_rng(3)
+    truth = np.zeros(3600, np.int64)
+    try:
+        load, worker = app.load(), app.start()
+        for part in np.array_split(np.arange(positions), kills + 1):
+            if not worker.alive:
+                worker = app.start()
+            for second in part.tolist():
+                for item in random.integers(0, 500, 3).tolist():
+                    load.send(item, BASE + second * 1000 + int(random.integers(1000)), count=False)
+                    truth[second] += 1
+            load.flush()
+            app.wait_running(worker)
+            time.sleep(float(random.uniform(0.3, 2.5)))
+            if part[-1] + 1 < positions:
+                worker.kill()
+        load.close_windows(BASE + 2 * HOUR)
+        app.wait_published(BASE + HOUR)
+        worker.terminate()
+        compare(app, truth)
+    finally:
+        app.close()
+
+
+def compare(app: App, truth: np.ndarray) -> None:
+    """Repetitions are byte-identical, no position is in two instalments, and answers are those of the final state."""
+    log, copies = Log(app.connection, app.names.sealed), defaultdict(set)
+    for record in log.advance():
+        named = read_closed_key(record.key)
+        if named is not None and named[0].window[0] == BASE:
+            body, span, number = named
+            copies[body.partition, span, number].add((record.key, record.value))
+    log.close()
+    assert all(len(found) == 1 for found in copies.values())
+    source = KafkaSealedSource(app.connection, app.names.sealed)
+    try:
+        found = [one for one in source.closed("seen") if one.window[0] == BASE]
+        for partition in range(app.partitions):
+            spans = [one.positions for one in found if one.partition == partition]
+            assert len(spans) > 2, "published position by position, not at the end"
+            assert [first for first, _ in spans] == [0, *(stop for _, stop in spans[:-1])]  # type: ignore[misc]
+            assert spans[-1][1] == 3600  # type: ignore[index]
+        assert len({Instalment.from_bytes(one.body).seal_id for one in found}) == len(found)
+        (early,) = (one for one in closed_windows(source, "seen") if one.window[0] == BASE)
+    finally:
+        source.close()
+    sealed = [read(one.body) for one in app.check_publications() if one.window[0] == BASE]
+    states = [part.state for part in sealed if isinstance(part, SealedState)]
+    state = np.sum(states, axis=0, dtype=np.int64)
+    spec = sealed[0].spec
+    assert early.positions == 3600
+    answers = early.estimate()
+    for place, kernel in ((0, np.ones(30)), (1, np.ones(3600))):
+        one = answers.answers[place]
+        assert one.values.tolist() == closed_values(spec, state, 0, 3600, place).tolist()
+        expected = np.convolve(truth, kernel)[:3600]
+        assert np.abs((one.values - expected) / one.stderr).max() < 6

@@ -1,0 +1,35 @@
+"""Write the golden file of closed positions for format version 3; run once.
+
+In: a folder. Out: an instalment, and what must be read from it. Touches: that folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import sketchstream as ss
+from sketchstream.published import Origin
+
+
+def main() -> None:
+    """Refuse to overwrite: a golden file never changes."""
+    folder = Path(sys.argv[1])
+    spec = ss.ConvolutionSpec(
+        ["window:8", "sum"], 40, epsilon="1", delta="1e-6", noise="gaussian", layout="time", publish="closed",
+        intrusion=False, step_ms=60_000
+    )  # fmt: skip
+    origin = Origin(name="closed", revision=0, window=(0, 2_400_000), partition=0, partitions=(1,))
+    sketch = ss.Sketch.create(spec, origin=origin)
+    sketch.update([0, 5, 5, 39])
+    data = sketch.close_positions(0, 12).to_bytes()
+    with (folder / "convolution-closed.bin").open("xb") as file:
+        file.write(data)
+    digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+    (folder / "closed.json").write_text(json.dumps({"blake2b": digest, "first": 0, "stop": 12}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
