@@ -26,6 +26,7 @@ OF_KINDS: Final = {
     "gaussian": "sketchstream.cli.commands.plan_gaussian",
     "projection": "sketchstream.cli.commands.plan_projection",
     "workload": "sketchstream.cli.commands.plan_workload",
+    "convolution": "sketchstream.cli.commands.plan_convolution",
 }
 """Kinds with options of their own, and the modules whose `command` answers."""
 

@@ -1,0 +1,137 @@
+"""`sketchstream plan --kind convolution`: the error of every noise and layout for some filters, the best first.
+
+In: filters, a series or columns, what is protected. Out: expected errors and advice. Touches: nothing; no data are
+read and nothing is drawn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sketchstream.cli import options, show
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.convolution.forecast import Figure
+    from sketchstream.kinds.convolution.spec import ConvolutionSpec
+
+
+@click.command(short_help="Say what error a series or marginals will have, with every noise and layout.")
+@click.option("--kernel", "kernels", multiple=True, required=True,
+              help="Filter: window:W, average:W, sum, decay:A, difference, identity, marginal:A,B or a .npy file; "
+              "repeat it for several from one state.")  # fmt: skip
+@click.option("--length", type=click.IntRange(min=1), help="Positions of the series.")
+@click.option("--window", help="In place of --length: width of a window, such as 1d, 1mo, 1y; with --step.")
+@click.option("--step", help="With --window: what one position is, such as 1m or 1h.")
+@click.option("--timezone", default="UTC", show_default=True, help="With --window: where days begin.")
+@click.option("--column", "columns", multiple=True, metavar="NAME=A,B,...",
+              help="Marginals: a column with all its values; repeat it.")  # fmt: skip
+@click.option("--epsilon", required=True, help='Privacy of the state: "1", "0.1", "1/2".')
+@click.option("--delta", default="0", show_default=True, help="Of the state, such as 1e-6; 0: pure privacy.")
+@click.option("--unit", type=click.Choice(["event", "item"]), default="event", show_default=True,
+              help="What is protected.")  # fmt: skip
+@click.option("--max-weight", type=int, help="With --unit event: largest weight.  [default: 1]")
+@click.option("--max-total", type=int, help="With --unit item: promised most of one item's weights together.")
+@click.option("--epsilon-publish", help="Of the fresh noise at seal.  [default: epsilon]")
+@click.option("--delta-publish", help="Of the fresh noise at seal.  [default: delta]")
+@click.option("--no-intrusion", is_flag=True, help="The bare state is published: no fresh noise at seal.")
+@click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are added up.")
+@options.result_format()
+def command(
+    kernels: tuple[str, ...],
+    length: int | None,
+    window: str | None,
+    step: str | None,
+    timezone: str,
+    columns: tuple[str, ...],
+    no_intrusion: bool,
+    parts: int,
+    form: show.Format,
+    **given: Any,
+) -> None:
+    r"""Say what error the published answers will have, for every noise and layout that can be, the best first.
+
+    The error is the root of the mean squared error over the positions, in counts; the noise that seal adds and the
+    partitions that are added up are in it. Where another mechanism has a smaller error, the last line says so.
+
+    \b
+    Examples:
+      sketchstream plan --kind convolution --kernel window:168 --window 1y --step 1h --epsilon 1 --delta 1e-6
+      sketchstream plan --kind convolution --kernel sum --length 744 --epsilon 1 --delta 1e-6 --no-intrusion
+      sketchstream plan --kind convolution --kernel marginal:late --column late=0,1 --column day=mo,tu --epsilon 1
+    """
+    from sketchstream.kinds.convolution import forecast
+    from sketchstream.kinds.convolution.spec import ConvolutionSpec
+
+    asked = {name: value for name, value in given.items() if value is not None}
+    asked |= _axis(length, window, step, timezone, columns)
+    if no_intrusion:
+        asked["intrusion"] = False
+    kernel = kernels[0] if len(kernels) == 1 else list(kernels)
+    found = [one for one in forecast.forecast(kernel, parts=parts, **asked) if one.noise != "laplace"]
+    spec = ConvolutionSpec(kernel, noise="auto", layout=found[0].layout, **asked)
+    advice = forecast.advice(spec)
+    if form == "json":
+        facts = {"filters": [one.name for one in spec.filters], "length": spec.length, "parts": parts}
+        click.echo(show.as_json({**facts, "figures": [one.to_dict() for one in found], "advice": advice}))
+        return
+    table = [_row(one) for one in found]
+    names = ("noise", "layout", *(f"error {one.name}" for one in spec.filters), "M", "words", "changed by an event")
+    if form == "csv":
+        click.echo(show.as_csv(names, table))
+        return
+    click.echo(_title(spec, parts))
+    click.echo()
+    show.table(names, table)
+    if advice:
+        click.echo(f"\n{advice}")
+
+
+def _axis(
+    length: int | None, window: str | None, step: str | None, timezone: str, columns: tuple[str, ...]
+) -> dict[str, Any]:
+    """Arguments of the spec that say what its positions are.
+
+    Raises:
+        ConfigError: not exactly one way of saying it.
+    """
+    from sketchstream.errors import ConfigError
+
+    if (length is not None) + (window is not None) + bool(columns) != 1 or (window is None) != (step is None):
+        msg = "give either --length, or --window and --step, or --column for each column"
+        raise ConfigError(msg)
+    if window is not None and step is not None:
+        from sketchstream.stream.windows import Calendar, Width
+
+        step_ms, positions = Calendar(Width.parse(window), timezone).positions(step)
+        return {"length": positions, "step_ms": step_ms}
+    if length is not None:
+        return {"length": length}
+    listed: dict[str, list[str]] = {}
+    for text in columns:
+        name, equals, values = text.partition("=")
+        if not equals or name in listed:
+            msg = f"--column must be NAME=A,B,... with each name once, found {text[:60]!r}"
+            raise ConfigError(msg)
+        listed[name] = values.split(",")
+    return {"columns": listed}
+
+
+def _row(one: Figure) -> list[str]:
+    """One line of the table."""
+    errors = [f"{rmse:,.2f}" for rmse in one.rmse]
+    return [
+        one.noise, one.layout, *errors, f"{one.transform_length:,}", f"{one.words:,}", f"{one.words_touched:,}"
+    ]  # fmt: skip
+
+
+def _title(spec: ConvolutionSpec, parts: int) -> str:
+    """What was planned."""
+    what = "cells" if spec.columns is not None else "positions"
+    added = f", {parts} partitions added up" if parts > 1 else ""
+    sealed = "fresh noise at seal" if spec.intrusion else "no fresh noise at seal"
+    return (
+        f"epsilon {spec.epsilon}, delta {float(spec.delta):g}, unit {spec.unit}, {spec.length:,} {what}, "
+        f"{sealed}{added}"
+    )
