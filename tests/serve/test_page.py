@@ -14,11 +14,12 @@ import pytest
 
 import sketchstream as ss
 from helpers.pages import Parsed, ends, mixed, settle
-from helpers.serving import MINUTE, publish, serving
+from helpers.serving import MINUTE, TEXT, publish, serving
 from helpers.streams import EPOCH
+from sketchstream.config.loader import Config
 from sketchstream.query import words
 from sketchstream.serve.access import Access, Token
-from sketchstream.serve.page import calendar, pictures, rendering, series
+from sketchstream.serve.page import calendar, pictures, rendering, series, views
 from sketchstream.stream.windows import iso
 
 
@@ -329,6 +330,12 @@ def test_a_guarantee_is_one_plain_sentence(guarantee, said):
     found = words.promise(guarantee)
     assert said in found
     assert found.count(". ") == 0
+
+
+def test_the_length_of_windows_is_said_in_words():
+    text = TEXT + '[[sketch]]\nname = "hopping"\nwindow = "7d"\nevery = "1d"\nepsilon = 1\ndomain = { size = 40 }\n'
+    said = {plan.name: views._width(plan) for plan in Config.parse(text).sketches}
+    assert said == {"minutes": "one minute", "hours": "one hour", "hopping": "7 days, one beginning every day"}
 
 
 def points(*values: Any) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:

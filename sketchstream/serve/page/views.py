@@ -600,8 +600,17 @@ def _about(plan: SketchPlan | None) -> tuple[str, str]:
 
 
 def _width(plan: SketchPlan) -> str:
-    """The length of windows in words."""
-    text = str(plan.calendar.width)
+    """The length of windows in words: "one month", "7 days, one beginning every day"."""
+    length, _, step = plan.window.partition(" every ")
+    return (
+        f"{_duration(length)}, one beginning every {_duration(step).removeprefix('one ')}"
+        if step
+        else _duration(length)
+    )
+
+
+def _duration(text: str) -> str:
+    """A duration of a configuration in words."""
     number, unit = text.rstrip("abcdefghijklmnopqrstuvwxyz"), text.lstrip("0123456789.")
     names = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month"}
     if unit not in names or not number:
