@@ -152,6 +152,17 @@ def run_blocks(run: Run, folder: Path, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.statistics
+def test_blocks_of_the_page_on_series_run_in_order(run: Run, tmp_path: Path) -> None:
+    names = run_blocks(run, tmp_path, "series.md")
+    assert (tmp_path / "february.png").exists()
+    week = names["week"]
+    assert (week.times[0], len(week.values), any(week.partial)) == ("2013-02-01T05:00:00Z", 672, False)
+    flights = names["read_flights"]()
+    total = names["february"]["sum"]
+    assert abs(total.values[-1] - flights.months()[1].flights) < 6 * total.stderr[-1]
+
+
+@pytest.mark.statistics
 def test_blocks_of_the_page_on_counts_run_in_order(run: Run, tmp_path: Path) -> None:
     names = run_blocks(run, tmp_path, "counts.md")
     assert (tmp_path / "year.png").exists()
