@@ -82,6 +82,7 @@ def killed(folder, kills, seed):
         else:
             time.sleep(random_.uniform(0, 2))
         at = EPOCH + (3 + number) * HOUR
+        driver.advance(hours=1)  # events far beyond the clock would be refused
         send(driver, number % 12, at)
         driver.run()
         close_windows(driver, at + HOUR - MINUTE)
