@@ -85,6 +85,17 @@ def prefetch(typingctx: Any, array: Any, position: Any) -> Any:
 
 
 @typed_intrinsic
+def prefetch_read(typingctx: Any, array: Any, position: Any) -> Any:
+    """Ask for the cache line of array[position], to be read. It may lie outside of the array: nothing is read."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ask_for(builder, address(context, builder, signature.args[0], args[0], args[1]), 0)
+        return context.get_dummy_value()
+
+    return types.void(array, position), codegen
+
+
+@typed_intrinsic
 def first_byte(typingctx: Any, array: Any) -> Any:
     """Address of the first byte of an array. Arrays handed from kernel to kernel cost two atomic counts a call."""
 

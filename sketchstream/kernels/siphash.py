@@ -37,6 +37,7 @@ from sketchstream.kernels.machine_code import (
     first_byte,
     get_or_insert,
     lanes_of,
+    prefetch_read,
     splat,
     typed_intrinsic,
     word_at,
@@ -298,6 +299,7 @@ def _hash_sorted(
     base = first_byte(buffer)
     counts[:] = 0
     for i in range(n):
+        prefetch_read(buffer, np.int64(starts[i]))
         counts[_whole_words(starts[i], ends[i]) + 1] += 1
     for c in range(LONGEST + 1):
         counts[c + 1] += counts[c]

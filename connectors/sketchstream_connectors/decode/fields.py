@@ -291,8 +291,6 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
     status = np.empty(n, dtype=np.uint8)
     kinds = np.empty((k, n), dtype=np.uint8)
     found_start, found_end = rows(k, n), rows(k, n)
-    found_start.fill(0)
-    found_end.fill(0)
     names = np.frombuffer(b"".join(flat), dtype=np.uint8)
     asked, _ = json.scan_json(
         buffer, starts, ends, names, bounds, paths, json.CLASSES, status, kinds, found_start, found_end

@@ -18,6 +18,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from sketchstream.kernels import kernel
+from sketchstream.kernels.machine_code import prefetch_read
 from sketchstream.kernels.runs import WORD, ascii_run, digit_run, plain_run
 
 Bytes = npt.NDArray[np.uint8]
@@ -37,6 +38,11 @@ CLASSES[ord('"')] = QUOTE
 CLASSES[ord("\\")] = ESCAPE
 CLASSES[128:] = WIDE
 
+
+AHEAD = 16
+"""Distance in records at which texts of times are prefetched."""
+POWERS = np.array([10**n for n in range(9)], dtype=np.uint64)
+"""Powers of ten."""
 
 # A mask of one bit for each of the next 64 bytes: whoever calls has made sure of `BLOCK <= array.size - position`.
 
@@ -124,8 +130,8 @@ def scan_json(
         classes: `CLASSES`.
         status: (n,) out: SURE, ASK or TOMBSTONE.
         kinds: (k, n) out, as of `sketchstream.columns`.
-        found_start: (k, n) out; where a string's inside or a number begins.
-        found_end: (k, n) out; where they end.
+        found_start: (k, n) out; where a string's inside or a number begins; 0 where a text has nothing at a path.
+        found_end: (k, n) out; where they end, likewise.
 
     Returns:
         The number of texts marked ASK, and of those that were walked through from quote to quote.
@@ -147,6 +153,8 @@ def scan_json(
         end = ends[i]
         for k in range(k_paths):
             kinds[U(k), U(i)] = 0
+            found_start[U(k), U(i)] = 0
+            found_end[U(k), U(i)] = 0
             reached[U(k)] = 0
         if p < 0:
             status[i] = 2
@@ -608,6 +616,14 @@ def scan_json(
 
 
 @kernel
+def _eight_digits(word: Any) -> Any:
+    """The number that eight ASCII digits spell, the first one in the lowest byte: pairs, fours, all of them."""
+    pairs = ((word & U(0x0F0F0F0F0F0F0F0F)) * U(10 << 8 | 1)) >> U(8)
+    fours = ((pairs & U(0x00FF00FF00FF00FF)) * U(100 << 16 | 1)) >> U(16)
+    return ((fours & U(0x0000FFFF0000FFFF)) * U(10_000 << 32 | 1)) >> U(32)
+
+
+@kernel
 def read_times(data: Bytes, kinds: Bytes, starts: Ints, ends: Ints, times: Ints) -> None:
     """Event times in milliseconds: integers as they are, strings by RFC 3339; the smallest int64 where unreadable.
 
@@ -615,10 +631,16 @@ def read_times(data: Bytes, kinds: Bytes, starts: Ints, ends: Ints, times: Ints)
     """
     unreadable = np.int64(-0x7FFFFFFFFFFFFFFF - 1)
     for i in range(kinds.size):
+        if i + AHEAD < kinds.size:
+            prefetch_read(data, starts[U(i + AHEAD)])
         times[i] = unreadable
         p = starts[i]
         size = ends[i] - p
         if kinds[i] == 3:
+            if 9 <= size <= 16 and data[U(p)] != 45:  # the first eight digits, and the rest behind zeros
+                rest = word_at(data, p + size - 8) & (U(0x0F0F0F0F0F0F0F0F) << U(8 * (16 - size)))
+                times[i] = _eight_digits(word_at(data, p)) * POWERS[U(size - 8)] + _eight_digits(rest)
+                continue
             text = data[p : p + size]
             negative = text[0] == 45
             first = 1 if negative else 0

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.kernels import kernel
+from sketchstream.kernels.machine_code import prefetch_read
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -20,6 +21,8 @@ START, END, MAGIC, LEADER_EPOCH, CRC, ATTRIBUTES, BASE_OFFSET, LAST_DELTA = 0, 1
 FIRST_TIMESTAMP, MAX_TIMESTAMP, PRODUCER, COUNT = 8, 9, 10, 11
 COLUMNS = 12
 
+AHEAD = 1024
+"""Distance in bytes at which records are prefetched; of long ones only the heads are read, which hardware does not."""
 HEAD_BYTES = 61
 SMALLEST_RECORD = 7
 
@@ -147,6 +150,7 @@ def read_records(
             # and the attributes take 13 bytes at most, so that one test of the end is enough for them; whatever is
             # not so, or broken, is read again from its beginning by the loop below, which decides.
             p = position
+            prefetch_read(data, p + AHEAD)
             if end - p >= 16:
                 number = np.int64(data[U(p)])
                 p += 1

@@ -273,6 +273,15 @@ def test_integer_times_are_milliseconds_of_64_bits(number: int) -> None:
     assert times_of([str(number).encode()], INTEGER) == [expected]
 
 
+@pytest.mark.parametrize("digits", range(1, 20))
+def test_integer_times_of_every_length(digits: int) -> None:
+    seed = random.Random(digits)
+    low, high = 10 ** (digits - 1), min(10**digits, 1 << 63) - 1
+    numbers = [low, high, *(seed.randint(low, high) for _ in range(200))]
+    numbers += [-number for number in numbers]
+    assert times_of([str(number).encode() for number in numbers], INTEGER) == numbers
+
+
 def test_other_kinds_are_no_times() -> None:
     for kind in (MISSING, NULL, OTHER):
         assert times_of([b"2013-01-01T00:00:00Z"], kind) == [NO_TIME]
