@@ -15,8 +15,11 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.domains import Index
 from sketchstream.errors import SpecError
+from sketchstream.hashing import Key
 from sketchstream.items import Items, whole_numbers
+from sketchstream.kernels import check_utf8, read_integers
 from sketchstream.lattice import MOST_UNITS, Lattice
 from sketchstream.spec import ClosedDomain, Item
 
@@ -86,8 +89,6 @@ class Column:
         Returns:
             n items, placeholders where there is none; (n,) bool.
         """
-        from sketchstream.kernels import check_utf8, read_integers
-
         valid = self.kinds == STRING
         if item_type != "bytes":
             valid |= self.kinds == INTEGER
@@ -108,8 +109,6 @@ class Column:
         Returns:
             (n,) int64, undefined where there is none; (n,) bool, whether there is one.
         """
-        from sketchstream.kernels import read_integers
-
         if self.floats is not None:
             values, whole = whole_numbers(np.where(self.kinds == DECIMAL, self.floats, 0.0))
             return values, whole & (self.kinds == DECIMAL)
@@ -158,9 +157,6 @@ class Choices:
     """
 
     def __init__(self, values: Sequence[Item], item_type: ItemType = "text") -> None:
-        from sketchstream.domains import Index
-        from sketchstream.hashing import Key
-
         self.item_type: ItemType = item_type
         wanted = {"text": str, "int": int, "bytes": bytes}[item_type]
         listed = [str(one) if item_type == "text" and type(one) is int else one for one in values]

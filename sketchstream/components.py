@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import noise
 from sketchstream.errors import FormatError
 
 TOTAL, COUNTED, ADMITTED = "total", "counted", "admitted"
@@ -229,8 +230,6 @@ class Counters:
     @staticmethod
     def _drawn(component: Component, parameter: Fraction) -> tuple[Noise, int]:
         """One exact draw, and its law."""
-        from sketchstream import noise
-
         number = np.zeros(1, np.int64)
         draw = noise.discrete_gaussian if component.law == DISCRETE_GAUSSIAN else noise.discrete_laplace
         draw(number, parameter)

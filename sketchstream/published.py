@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import kinds
+from sketchstream import kinds, wire
 from sketchstream.components import Counter, read_counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError
+from sketchstream.files import PUBLIC, write_durably
 from sketchstream.kinds.profile.spec import Publish
+from sketchstream.privacy.guarantee import Context
 from sketchstream.spec import whole
 
 if TYPE_CHECKING:
@@ -200,8 +202,6 @@ class _Published:
         Raises:
             StoreError: the file exists, or cannot be written.
         """
-        from sketchstream.files import PUBLIC, write_durably
-
         write_durably(path, self.to_bytes(), mode=PUBLIC)
 
     def profile(
@@ -333,8 +333,6 @@ class Release(_Published):
 
     def to_bytes(self) -> bytes:
         """The published bytes."""
-        from sketchstream import wire
-
         return wire.pack(self._header(), self.noised, codec=wire.HUFFMAN)
 
     def _header(self) -> dict[str, Any]:
@@ -441,8 +439,6 @@ class SealedState(_Published):
 
     def to_bytes(self) -> bytes:
         """The published bytes."""
-        from sketchstream import wire
-
         header = {"kind": "sealed-state", **_common_fields(self), "seal_id": self.seal_id}
         return wire.pack(header, self.state, codec=wire.HUFFMAN)
 
@@ -493,8 +489,6 @@ class Instalment:
 
     def to_bytes(self) -> bytes:
         """The published bytes."""
-        from sketchstream import wire
-
         header = {
             "kind": "instalment",
             "spec": self.spec.to_dict(),
@@ -515,8 +509,6 @@ class Instalment:
         Raises:
             FormatError: they hold something else.
         """
-        from sketchstream import wire
-
         header, body = wire.unpack(data)
         if header["kind"] != "instalment" or body is None:
             msg = f"expected the bytes of closed positions, found {header['kind']!r:.40}"
@@ -575,8 +567,6 @@ class Stack(_Published):
 
         If partitions were added inside the window, an item may lie in several parts, and its losses add up.
         """
-        from sketchstream.privacy.guarantee import Context
-
         worst = max(self.parts, key=lambda part: self.kind.order(part.ledger))
         around = Context(counts=partition_counts(p.origin for p in self.parts))
         return self.kind.guarantee(worst.spec, worst.ledger, around)
@@ -593,8 +583,6 @@ class Stack(_Published):
 
     def to_bytes(self) -> bytes:
         """The parts' bytes in one envelope."""
-        from sketchstream import wire
-
         parts = [part.to_bytes() for part in self.parts]
         header: dict[str, Any] = {
             "kind": "stack",
@@ -660,8 +648,6 @@ def read(data: bytes, *, within: bool = False) -> Published:
     Raises:
         FormatError: the bytes have another format, are truncated, altered, of a newer version, or an open sketch.
     """
-    from sketchstream import wire
-
     header, body = wire.unpack(data)
     makers: dict[str, Callable[[Mapping[str, Any], npt.NDArray[Any]], Published]] = {
         "release": Release.from_header,

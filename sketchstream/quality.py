@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Counter, find, summed
+from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum, fieller
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Estimate
@@ -107,13 +108,10 @@ def judge(parts: Sequence[Release | SealedState], rule: Rule = Rule()) -> Qualit
 
 def threshold(admitted: Counter, counted: Counter, alarm: float) -> float:
     """The quantile q of `judge`, for the noise of R instead of (1-s) R, which makes q slightly larger."""
-    from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
-
     return NoiseSum.of((*admitted.noise, *counted.noise)).quantile(alarm)
 
 
 def _records(admitted: Counter) -> Estimate:
-    from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
     from sketchstream.kinds.profile.estimate.result import Estimate
 
     low, high = NoiseSum.of(admitted.noise).ends(0.95)
@@ -122,7 +120,6 @@ def _records(admitted: Counter) -> Estimate:
 
 def _share(counted: Counter, admitted: Counter) -> Estimate:
     """Counted over admitted, within 0 and 1, by Fieller's interval."""
-    from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum, fieller
     from sketchstream.kinds.profile.estimate.result import Estimate
 
     noise, other = (NoiseSum.of(one.noise).variance for one in (counted, admitted))

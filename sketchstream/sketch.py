@@ -21,9 +21,11 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import kinds
+from sketchstream import kinds, wire
 from sketchstream.components import Counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
+from sketchstream.files import replace_secret, write_durably
+from sketchstream.hashing import Key
 from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
     Instalment,
@@ -430,8 +432,6 @@ class Sketch:
         Raises:
             StoreError: the file exists, or cannot be written.
         """
-        from sketchstream.files import replace_secret, write_durably
-
         data = self.to_bytes()
         if replace and os.path.lexists(path):
             replace_secret(path, data)
@@ -451,8 +451,6 @@ class Sketch:
         Args:
             with_items: include the list of a listed closed domain; without it `from_bytes` needs `spec`.
         """
-        from sketchstream import wire
-
         state = self._open_state("to_bytes")
         return wire.pack(self._described(with_items), state, codec=wire.RAW, key=self._tagged_by)
 
@@ -466,8 +464,6 @@ class Sketch:
             with_items: as for `to_bytes`.
             room: returns a buffer of at least the given number of bytes.
         """
-        from sketchstream import wire
-
         state = self._open_state("copy_open")
         return wire.Unfinished(self._described(with_items), state, self._tagged_by, room=room)
 
@@ -507,8 +503,6 @@ class Sketch:
             FormatError: the bytes are not an open sketch, truncated, altered, of a newer version, or already sealed.
             KeyMismatchError: the sketch has another key.
         """
-        from sketchstream import wire
-
         if key is not None:
             _require_key(key)
         header, body = wire.unpack(data, key)
@@ -572,8 +566,6 @@ class Sketch:
 
 def _require_key(key: object) -> None:
     """For callers without a type checker."""
-    from sketchstream.hashing import Key
-
     if not isinstance(key, Key):
         msg = f"key must be a Key, made by Key.generate() or read by Key.load(path), found {type(key).__name__}"
         raise KeyMismatchError(msg)

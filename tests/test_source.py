@@ -11,6 +11,7 @@ from pathlib import Path
 import grimp
 import pytest
 
+from helpers import late_imports
 from helpers.paths import ROOT
 
 PACKAGES = [ROOT / "sketchstream", ROOT / "connectors" / "sketchstream_connectors"]
@@ -36,7 +37,7 @@ def foreign_names(text: str) -> dict[str, set[str]]:
         node.name: {inner.id for line in node.body for inner in ast.walk(line) if isinstance(inner, ast.Name)} & ours
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
-        and any(mark in ast.unparse(decorator) for decorator in node.decorator_list for mark in COMPILED)
+        and any(mark in ast.unparse(decorator).split("(")[0] for decorator in node.decorator_list for mark in COMPILED)
     }
 
 
@@ -230,3 +231,31 @@ def test_wrong_entries_of_args_are_found(entries: str) -> None:
     assert argument_errors(text, {})[1]
     good = text.replace(textwrap.indent(entries, "    "), "        low: an end,\n            below: high.")
     assert argument_errors(good, {}) == (1, [])
+
+
+def test_imports_stand_at_the_top_unless_they_are_slow_or_close_a_circle() -> None:
+    texts = {
+        late_imports.module_of(path, root): path.read_text()
+        for root in (ROOT, ROOT / "connectors")
+        for path in SOURCES
+        if path.is_relative_to(root / "sketchstream") or path.is_relative_to(root / "sketchstream_connectors")
+    }
+    graph = late_imports.Graph(texts)
+    assert sum(len(one.inside) for one in graph.modules.values()) > 100
+    assert graph.without_reason() == []
+
+
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [
+        ("import json", 1),  # quick, and no circle
+        ("import numba", 0),  # slow
+        ("from sketchstream.one import f", 0),  # a circle
+    ],
+)
+def test_an_import_without_a_reason_is_found(target: str, found: int) -> None:
+    texts = {
+        "sketchstream.one": "def f():\n    from sketchstream.two import g\n    return g\n",
+        "sketchstream.two": f"{target}\ndef g():\n    pass\n",
+    }
+    assert len(late_imports.Graph(texts).without_reason()) == found

@@ -15,7 +15,10 @@ from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.rules import Rules
 from sketchstream.stream.sampling import Wanted
 from sketchstream.stream.worker import Progress, Settings, Worker
+from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.files.publisher import DirectoryPublisher
+from sketchstream_connectors.files.source import FileSource, Layout, sample_of
+from sketchstream_connectors.files.store import DirectoryStore
 
 if TYPE_CHECKING:
     from sketchstream_connectors.decode.fields import Decoder
@@ -62,8 +65,6 @@ def settings(config: Config) -> Settings:
 
 def file_layout(config: Config) -> Layout:
     """How the input file is read."""
-    from sketchstream_connectors.files.source import Layout
-
     given = config.input
     return Layout(
         config.format,  # type: ignore[arg-type]  # a file's format, checked by the configuration
@@ -78,8 +79,6 @@ def file_layout(config: Config) -> Layout:
 
 def decoder_of(config: Config) -> Decoder:
     """How the payloads of the configured topic are read."""
-    from sketchstream_connectors.decode.fields import Decoder
-
     given = config.input
     form: Any = {"jsonl": "json", "msgpack": "packed"}.get(config.format, config.format)
     return Decoder(form, given.item, given.item_type, given.weight, given.time, config.columns, config.decimal_weights)
@@ -105,8 +104,6 @@ def wanted_fields(config: Config) -> Wanted:
 
 def look_at_file(config: Config) -> tuple[list[str], list[str]]:
     """Mistakes and warnings that the first records of the input file give rise to; nothing where there is no file."""
-    from sketchstream_connectors.files.source import sample_of
-
     path = config.input_file
     if path is None or not path.is_file():
         return [], []
@@ -121,9 +118,6 @@ def file_worker(
     Raises:
         KeyMismatchError, StoreError, DataLossError: the key or the store cannot be used.
     """
-    from sketchstream_connectors.files.source import FileSource
-    from sketchstream_connectors.files.store import DirectoryStore
-
     common = rules(config)
     directory = config.sealed_directory
     assert directory is not None

@@ -16,6 +16,7 @@ from sketchstream.errors import SketchstreamError
 from sketchstream.query.history import Time, Windows, history
 from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows
+from sketchstream_connectors.files import store
 from sketchstream_connectors.files.feed import DirectoryFeed
 from sketchstream_connectors.files.sealed import DirectorySealed
 
@@ -37,8 +38,6 @@ class FileSurroundings:
 
     def open_windows(self) -> Mapping[str, Sequence[Span]]:
         """Windows that are open in the last snapshot; none where it cannot be read."""
-        from sketchstream_connectors.files import store
-
         with contextlib.suppress(SketchstreamError, OSError):
             return store.open_windows(self._store)
         return {}

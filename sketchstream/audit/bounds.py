@@ -21,9 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import wire
 from sketchstream.kinds import planned
+from sketchstream.kinds.profile import mechanism as profile
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Loss, Promise
+from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 Codes = npt.NDArray[np.int64]
@@ -230,8 +233,6 @@ def _clip(values: npt.NDArray[Any], reach: int = 6) -> Codes:
 
 def _looked(sketch: Any) -> Ints:
     """The counters in an open sketch's file, as an intruder reads them."""
-    from sketchstream import wire
-
     body: Ints = np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
     return body
 
@@ -240,8 +241,6 @@ def _bare(spec_of: Callable[[int], ProfileSpec]) -> Callable[[bool, int], Codes]
     """The published bare state; the active world has one event in every slot."""
 
     def run(active: bool, trials: int) -> Codes:
-        from sketchstream.sketch import Sketch
-
         sketch = Sketch.create(spec_of(trials))
         if active:
             sketch.update(np.arange(trials))
@@ -255,8 +254,6 @@ def _look_then_state(spec_of: Callable[[int], ProfileSpec], *, before: int, afte
     """An intruder's look and the publication under a fresh layer; events before, after, or on both sides."""
 
     def run(active: bool, trials: int) -> Codes:
-        from sketchstream.sketch import Sketch
-
         spec = spec_of(trials)
         sketch = Sketch.create(spec)
         for _ in range(before if active else 0):
@@ -289,8 +286,6 @@ def _column(spec: ProfileSpec, edge: int) -> int:
 
 def _noise(spec: ProfileSpec) -> npt.NDArray[Any]:
     """One slot a trial, with its creation layer."""
-    from sketchstream.kinds.profile import mechanism as profile
-
     state = np.zeros(CHUNK, spec.dtype)
     profile.add_noise(spec, state, spec.epsilon)
     return state
@@ -298,8 +293,6 @@ def _noise(spec: ProfileSpec) -> npt.NDArray[Any]:
 
 def _noised(spec: ProfileSpec, state: npt.NDArray[Any], cost: Fraction) -> Ints:
     """(trials, B) what `noised_counts` gives of levels of one slot each: exact counts once a value, noise in each."""
-    from sketchstream.kinds.profile import mechanism as profile
-
     values, which = np.unique(state, return_inverse=True)
     padded = np.resize(values, -(-values.size // LEVELS) * LEVELS).reshape(-1, LEVELS)
     seen: Ints = np.concatenate([profile.exact_counts(spec, levels) for levels in padded])[which]
@@ -324,8 +317,6 @@ def _release_given_state(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
     places = spec.edges[spec.edges <= 1024] - 1 if cumulative else spec.edges[::2]
 
     def run(active: bool, trials: int) -> Codes:
-        from sketchstream.kinds.profile import mechanism as profile
-
         state = np.tile(places, LEVELS).astype(spec.dtype)
         known = profile.exact_counts(spec, state)
         state += int(active)

@@ -18,9 +18,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import wire
 from sketchstream.audit.sketches import Outcome, judge
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise import laws
+from sketchstream.sketch import Sketch
 from sketchstream.spec import exact_epsilon
 
 Floats = npt.NDArray[np.float64]
@@ -162,15 +164,11 @@ def _judged(spec: ConvolutionSpec, drawn: list[Ints], epsilon: str, delta: str) 
 
 def _sketch(spec: ConvolutionSpec) -> Any:
     """A new sketch."""
-    from sketchstream.sketch import Sketch
-
     return Sketch.create(spec)
 
 
 def _state(data: bytes) -> Ints:
     """The words in an open sketch's own bytes."""
-    from sketchstream import wire
-
     return np.array(wire.unpack(data)[1], dtype=np.int64)
 
 
@@ -203,8 +201,6 @@ def _seal(spec: ConvolutionSpec, states: int) -> Outcome:
 
 def _neighbours(spec: ConvolutionSpec) -> Outcome:
     """What one unit changes in the bytes, in the measure of the claim; the worst of several units."""
-    from sketchstream.sketch import Sketch
-
     items = np.arange(3000) ** 2 % spec.length
     empty = _sketch(spec).to_bytes()
     worst = 0.0

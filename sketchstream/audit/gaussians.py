@@ -19,11 +19,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import wire
 from sketchstream.audit.sketches import Outcome, judge
 from sketchstream.audit.workloads import variance_of_unit
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.noise import laws
 from sketchstream.privacy.history import LayerEntry, View
+from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain
 
 Ints = npt.NDArray[np.int64]
@@ -112,15 +114,11 @@ def _judge(spec: GaussianSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) 
 
 def _sketch(spec: GaussianSpec) -> Any:
     """A new sketch."""
-    from sketchstream.sketch import Sketch
-
     return Sketch.create(spec)
 
 
 def _state(sketch: Any) -> Ints:
     """The counters in an open sketch's own bytes."""
-    from sketchstream import wire
-
     return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
 
 
@@ -210,8 +208,6 @@ def _ledger(spec: GaussianSpec) -> Outcome:
 
 def _merge() -> Outcome:
     """Merged states are the sum of their parts, with all layers."""
-    from sketchstream.sketch import merge
-
     spec = specs()["event"]
     parts = [_sketch(spec).seal() for _ in range(3)]
     merged: Any = merge(parts)

@@ -22,11 +22,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import wire
 from sketchstream.audit.sketches import Outcome, judge
 from sketchstream.hashing import Key
 from sketchstream.kinds.projection import IdentityRowsWarning, ProjectionSpec
 from sketchstream.noise import laws
 from sketchstream.privacy.history import LayerEntry, View
+from sketchstream.published import Origin
+from sketchstream.sketch import Sketch, merge
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -190,16 +193,11 @@ def _law(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> laws.Discr
 
 def _sketch(spec: ProjectionSpec, window: tuple[int, int] | None = None) -> Any:
     """A new sketch."""
-    from sketchstream.published import Origin
-    from sketchstream.sketch import Sketch
-
     return Sketch.create(spec, KEY if spec.needs_key else None, origin=Origin(name="audit", window=window))
 
 
 def _cells(sketch: Any) -> Ints:
     """(users, k) the counters in an open sketch's own bytes."""
-    from sketchstream import wire
-
     return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64).reshape(-1, sketch.spec.k)
 
 
@@ -285,8 +283,6 @@ def _ledger(spec: ProjectionSpec) -> Outcome:
 
 def _merge() -> Outcome:
     """Merged states are the sum of their parts, with all layers."""
-    from sketchstream.sketch import merge
-
     spec = specs()["event, rademacher"]
     parts = [_sketch(spec).seal() for _ in range(3)]
     merged: Any = merge(parts)

@@ -21,12 +21,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import noise, published, wire
 from sketchstream.audit import bounds
 from sketchstream.audit import sketches as audit_sketches
+from sketchstream.errors import SealedError
+from sketchstream.hashing import Key
+from sketchstream.kinds.profile import mechanism as profile
 from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.noise import laws
 from sketchstream.privacy import oracle
 from sketchstream.privacy.history import View
 from sketchstream.privacy.looks import event_losses, item_loss
+from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 
 Progress = Callable[[str, int, int], None]
@@ -262,22 +268,16 @@ def _ledger_on_a_circle(scenarios: int) -> Finding:
 
 def _key(spec: ProfileSpec) -> Any:
     """A key, where one is needed."""
-    from sketchstream.hashing import Key
-
     return Key.generate() if spec.needs_key else None
 
 
 def _state(data: bytes) -> npt.NDArray[np.int64]:
     """The counters in an open sketch's bytes."""
-    from sketchstream import wire
-
     return np.array(wire.unpack(data)[1], dtype=np.int64)
 
 
 def _neighbours(spec: ProfileSpec, name: str) -> Finding:
     """Two copies of one created sketch, fed neighbouring streams, differ in one slot, by as much as is allowed."""
-    from sketchstream.sketch import Sketch
-
     rng = np.random.default_rng(4)
     key = _key(spec)
     empty = Sketch.create(spec, key).to_bytes()
@@ -312,8 +312,6 @@ def _neighbours(spec: ProfileSpec, name: str) -> Finding:
 
 def _sensitivity(spec: ProfileSpec, name: str) -> Finding:
     """One counter moved by one event changes the histogram by 1 (cumulative) or 2 (bins), wrap included."""
-    from sketchstream.kinds.profile import mechanism as profile
-
     rng = np.random.default_rng(5)
     reach = np.iinfo(spec.dtype).max if spec.modulus is None else spec.modulus - 1
     special = [reach, reach - 1, -reach, -1, 0, *spec.edges.tolist(), *(spec.edges - 1).tolist()]
@@ -338,8 +336,6 @@ def _sensitivity(spec: ProfileSpec, name: str) -> Finding:
 
 def _wrapping() -> Finding:
     """Counters wrap: far up and down again leaves the noise that was there."""
-    from sketchstream.sketch import Sketch
-
     weight = 49_000_000
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoPrivacyWarning)
@@ -355,10 +351,6 @@ def _wrapping() -> Finding:
 
 def _seals(spec: ProfileSpec, name: str) -> list[Finding]:
     """A seal ends the sketch, its bytes survive, and every entry of it has noise of the promised law."""
-    from sketchstream import published
-    from sketchstream.errors import SealedError
-    from sketchstream.sketch import Sketch
-
     sketch = Sketch.create(spec, _key(spec))
     sealed: Any = sketch.seal()
     again = published.read(sealed.to_bytes())
@@ -387,9 +379,6 @@ def _seals(spec: ProfileSpec, name: str) -> list[Finding]:
 
 def _fresh_layer(spec: ProfileSpec, name: str) -> Finding:
     """A state published with intrusion = true has a fresh layer over what an intruder saw."""
-    from sketchstream.noise import laws
-    from sketchstream.sketch import Sketch
-
     more: dict[str, Any] = {"modulus": spec.modulus} if spec.unit == "item" else {}
     fresh = ProfileSpec(
         epsilon="1",
@@ -412,9 +401,6 @@ def _fresh_layer(spec: ProfileSpec, name: str) -> Finding:
 
 def _releases(spec: ProfileSpec, name: str, samples: int) -> list[Finding]:
     """A release's noise has its law on every entry, on empty ones too, and is drawn afresh each time."""
-    from sketchstream.kinds.profile import mechanism as profile
-    from sketchstream.noise import laws
-
     state = np.zeros(2 * spec.levels, spec.dtype)  # few slots: most entries are empty
     profile.add_noise(spec, state, spec.epsilon)
     exact = profile.exact_counts(spec, state)
@@ -444,9 +430,6 @@ def _law(section: str, name: str, values: npt.NDArray[np.int64], law: Any) -> Fi
 
 def _laplace(epsilon: Fraction, samples: int) -> Finding:
     """Discrete Laplace draws of the product's sampler."""
-    from sketchstream import noise
-    from sketchstream.noise import laws
-
     out = np.zeros(samples, np.int64)
     noise.discrete_laplace(out, epsilon)
     return _law("laws", f"discrete Laplace, epsilon {epsilon}", out, laws.DiscreteLaplace(epsilon))
@@ -454,9 +437,6 @@ def _laplace(epsilon: Fraction, samples: int) -> Finding:
 
 def _response(modulus: int, epsilon: Fraction, samples: int) -> Finding:
     """Randomized response draws of the product's sampler."""
-    from sketchstream import noise
-    from sketchstream.noise import laws
-
     out = np.zeros(samples, np.int16)
     noise.randomized_response(out, modulus, epsilon)
     law = laws.RandomizedResponse(modulus, epsilon)
@@ -465,9 +445,6 @@ def _response(modulus: int, epsilon: Fraction, samples: int) -> Finding:
 
 def _gaussian(sigma2: Fraction, samples: int) -> Finding:
     """Discrete Gaussian draws of the product's sampler."""
-    from sketchstream import noise
-    from sketchstream.noise import laws
-
     out = np.zeros(samples, np.int64)
     noise.discrete_gaussian(out, sigma2)
     return _law("laws", f"discrete Gaussian, sigma^2 {sigma2}", out, laws.DiscreteGaussian(sigma2))

@@ -20,9 +20,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import wire
+from sketchstream.hashing import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.noise import laws
 from sketchstream.privacy.history import LayerEntry, View
+from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 
 Ints = npt.NDArray[np.int64]
@@ -130,16 +133,11 @@ def _moved(spec: ProfileSpec, after: Ints, before: Ints) -> Ints:
 
 def _sketch(spec: ProfileSpec) -> Any:
     """A new sketch."""
-    from sketchstream.hashing import Key
-    from sketchstream.sketch import Sketch
-
     return Sketch.create(spec, Key.generate() if spec.needs_key else None)
 
 
 def _state(sketch: Any) -> Ints:
     """The counters in an open sketch's own bytes."""
-    from sketchstream import wire
-
     return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
 
 
@@ -271,9 +269,6 @@ def _differs(ledger: Any, wanted: Sequence[tuple[str, Fraction | None]]) -> str 
 
 def _merge(spec: ProfileSpec) -> Outcome:
     """Merged states are the parts' sum, open and sealed, and hold all of their layers."""
-    from sketchstream.hashing import Key
-    from sketchstream.sketch import Sketch, merge
-
     key = Key.generate() if spec.needs_key else None
     wrong = []
     for seal in (False, True):

@@ -19,10 +19,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import wire
 from sketchstream.audit.sketches import Outcome, judge
 from sketchstream.kinds.workload import WorkloadSpec
 from sketchstream.noise import laws
 from sketchstream.privacy.history import LayerEntry, View
+from sketchstream.sketch import Sketch, merge
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -161,15 +163,11 @@ def _judge_ball(rate: float, drawn: Ints) -> Outcome:
 
 def _sketch(spec: WorkloadSpec) -> Any:
     """A new sketch."""
-    from sketchstream.sketch import Sketch
-
     return Sketch.create(spec)
 
 
 def _state(sketch: Any) -> Ints:
     """The counters in an open sketch's own bytes."""
-    from sketchstream import wire
-
     return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
 
 
@@ -280,8 +278,6 @@ def _ledger(spec: WorkloadSpec) -> Outcome:
 
 def _merge() -> Outcome:
     """Merged states are the sum of their parts, with all layers."""
-    from sketchstream.sketch import merge
-
     spec = specs()["event, prefixes"][0]
     parts = [_sketch(spec).seal() for _ in range(3)]
     merged: Any = merge(parts)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from sketchstream.kinds import planned
+
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.privacy.guarantee import Beside, Context
@@ -57,7 +59,6 @@ def context(
 
 def _beside(plan: SketchPlan, a_day: int) -> Beside:
     """Another series of windows of the configuration, for a guarantee."""
-    from sketchstream.kinds import planned
     from sketchstream.privacy.guarantee import Beside
 
     return Beside.of(plan.name, planned(plan.spec), plan.shortest_ms, a_day, plan.steps)

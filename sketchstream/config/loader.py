@@ -19,12 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sketchstream import kinds
-from sketchstream.config import checks, kafka_settings
+from sketchstream.config import budget, checks, kafka_settings
+from sketchstream.config.budget import Planned
 from sketchstream.config.env import override
 from sketchstream.config.plans import SKETCH_NAME, plan_sketch
 from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError
-from sketchstream.spec import ClosedDomain
+from sketchstream.hashing import Key
+from sketchstream.kinds import planned
+from sketchstream.quality import DEFAULT, Rule, Tolerance
+from sketchstream.spec import ClosedDomain, exact_delta, exact_epsilon
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.quorum import Quorum
 from sketchstream.stream.units import spell_bytes, spell_snapshots
@@ -210,8 +214,6 @@ class Config:
 
     def quality_rule(self, sketch: str) -> Rule:
         """When an answer of this sketch speaks of records that were lost; for sketches that left the file, as usual."""
-        from sketchstream.quality import DEFAULT, Rule, Tolerance
-
         given = self.quality.get(sketch)
         if given is None:
             return DEFAULT
@@ -223,8 +225,6 @@ class Config:
         Raises:
             KeyMismatchError: the file cannot be read or holds no key.
         """
-        from sketchstream.hashing import Key
-
         return None if self.key_file is None else Key.load(self.key_file)
 
     def plan(self, name: str) -> SketchPlan:
@@ -323,9 +323,6 @@ class Config:
     @property
     def budget(self) -> Budget | None:
         """What the protected unit may lose over a period."""
-        from sketchstream.config import budget
-        from sketchstream.spec import exact_delta, exact_epsilon
-
         table = self.privacy.budget
         if table is None:
             return None
@@ -342,23 +339,16 @@ class Config:
         Raises:
             ConfigError: it is above `privacy.budget`.
         """
-        from sketchstream.config import budget
-
         limit = self.budget
         return None if limit is None else budget.require(limit, self._planned())
 
     def items_in_a_period(self) -> Losses | None:
         """Most that an item loses in one period of the budget, if every window is counted once; None without one."""
-        from sketchstream.config import budget
-
         limit = self.budget
         return None if limit is None else budget.item_losses(self._planned(), limit.period)
 
     def _planned(self) -> list[Planned]:
         """The sketches, as far as budgets go."""
-        from sketchstream.config.budget import Planned
-        from sketchstream.kinds import planned
-
         return [Planned(plan.name, plan.calendar, planned(plan.spec), plan.steps) for plan in self.sketches]
 
 

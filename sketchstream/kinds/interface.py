@@ -41,7 +41,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Sel
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import EstimateError, SpecError
+from sketchstream.errors import EstimateError, FormatError, SpecError
+from sketchstream.items import Items
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
@@ -433,8 +434,6 @@ class Kind(ABC, Generic[S]):
         Raises:
             ItemError: it is no such batch.
         """
-        from sketchstream.items import Items
-
         return Items.of(source)
 
     def roles(self, spec: S) -> tuple[str, ...]:
@@ -583,8 +582,6 @@ class Kind(ABC, Generic[S]):
         Raises:
             FormatError: another shape or type.
         """
-        from sketchstream.errors import FormatError
-
         if body.dtype != spec.dtype or body.shape != (slots,):
             msg = "the counters do not have the type or number that their header says"
             raise FormatError(msg)

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from sketchstream import kinds
+from sketchstream.errors import SpecError
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 EPSILON_RECORDS = "1/10"
@@ -172,8 +173,6 @@ class SketchTable(Table):
         Raises:
             SpecError: records are packed.
         """
-        from sketchstream.errors import SpecError
-
         if given is None:
             return "0" if around.packed or self.unit == "item" or self.counts_some else EPSILON_RECORDS
         if around.packed and given != "0":

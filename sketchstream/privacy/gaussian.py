@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal
 
+from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian.calibration import MIN_DELTA, epsilon_of
 from sketchstream.kinds.gaussian.discrete import Shape, closeness, delta_near, discrete_delta_of, normalised
 from sketchstream.privacy.history import History, LayerEntry, Loss
@@ -370,8 +371,6 @@ class GaussianLoss:
 
     def _exact_delta(self, epsilon: float) -> float:
         """The largest delta of the sets of shifted noises."""
-        from sketchstream.errors import SpecError
-
         try:
             return max(one.delta(epsilon) for one in self.exact or ())
         except SpecError:  # a sum of too many terms

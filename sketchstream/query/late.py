@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.components import Noise
+from sketchstream.components import DISCRETE_LAPLACE, Noise
+from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
 from sketchstream.stream.interfaces import Frontier
 
 if TYPE_CHECKING:
@@ -62,8 +63,6 @@ def late_records(sketch: str, frontiers: Iterable[Frontier], epsilon: Fraction) 
     Returns:
         None where no frontier has the number.
     """
-    from sketchstream.components import DISCRETE_LAPLACE
-    from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
     from sketchstream.kinds.profile.estimate.result import Estimate
 
     own = [one for one in frontiers if one.sketch == sketch]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sketchstream.kinds.profile.estimate import laws
+
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published, SealedState
@@ -27,8 +29,6 @@ def with_known_zeros(profile: Profile, zeros: int) -> Profile:
 
 def gain(state: SealedState) -> float:
     """How far the inversion of this state's noise can stretch an error: at the worst frequency, over all layers."""
-    from sketchstream.kinds.profile.estimate import laws
-
     epsilons = [float(layer.parameter) for layer in state.layers]
     if state.spec.modulus is not None:
         return 1 / laws.response_eigenvalue(epsilons, state.spec.modulus)

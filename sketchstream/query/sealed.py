@@ -15,6 +15,7 @@ from functools import cached_property
 from sketchstream.errors import DataLossError, FormatError, MergeError
 from sketchstream.published import Published, Release, SealedState, partition_counts, read, stack
 from sketchstream.quality import DEFAULT, Quality, Rule, judge
+from sketchstream.sketch import merge
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry, SealedSource
 from sketchstream.stream.windows import iso
@@ -139,8 +140,6 @@ class SealedWindow:
         Raises:
             MergeError: the parts do not fit together (a configuration that changed in mid-window).
         """
-        from sketchstream.sketch import merge
-
         parts = self.answering
         apart = partitioned and parts[0].kind.partitions == "stack"
         if apart and parts[0].kind.slots_are_items:  # which slot is whose differs from part to part

@@ -19,8 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sketchstream import kinds
 from sketchstream.config.context import context
 from sketchstream.errors import ConfigError, MergeError, StoreError
+from sketchstream.privacy.deployment import Deployment, most_of_event
+from sketchstream.privacy.guarantee import Beside
+from sketchstream.published import Instalment, Release, SealedState, read, stack
 from sketchstream.query import profiles
 from sketchstream.query.answers import Answer
+from sketchstream.query.closed import closed_windows
+from sketchstream.query.late import late_records
+from sketchstream.sketch import merge
+from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
@@ -149,8 +156,6 @@ class PublishedWindows:
 
     def late(self, name: str) -> LateRecords | None:
         """Records that came too late for their windows so far, with noise; None where no such number is kept."""
-        from sketchstream.query.late import late_records
-
         return late_records(name, self.source.frontiers(name), self.plan(name).epsilon_records)
 
     @cached_property
@@ -232,7 +237,6 @@ class PublishedWindows:
         Raises:
             StoreError: no position of it has closed in all partitions.
         """
-        from sketchstream.query.closed import closed_windows
         from sketchstream.query.estimates import EstimateAnswer
 
         found = []
@@ -298,9 +302,6 @@ class PublishedWindows:
         Each is what its most expensive record is, to an event those of overlapping windows together. States that were
         published under one place add up, each a sketch of its own.
         """
-        from sketchstream.privacy.deployment import most_of_event
-        from sketchstream.privacy.guarantee import Beside
-
         overlaps = {plan.name: plan.steps for plan in self.config.sketches}
 
         groups: dict[tuple[str, int, int], list[Record]] = {}
@@ -331,9 +332,6 @@ class PublishedWindows:
         Raises:
             MergeError: histograms were published, or nothing.
         """
-        from sketchstream.published import SealedState, stack
-        from sketchstream.sketch import merge
-
         places: dict[int, list[SealedState]] = {}
         for before, after in pairwise(sorted(window.window for window in windows)):
             if after[0] < before[1]:
@@ -366,8 +364,6 @@ class PublishedWindows:
 
     def deployment(self, since: int | None = None, until: int | None = None) -> Deployment:
         """Everything that was published, of every revision, for the ledger."""
-        from sketchstream.stream.interfaces import SealedEntry
-
         entries = (one for one in self.source.read(None, since, until) if isinstance(one, SealedEntry))
         return self._deployment(entries, since, until)
 
@@ -375,9 +371,6 @@ class PublishedWindows:
         self, entries: Iterable[SealedEntry], since: int | None = None, until: int | None = None
     ) -> Deployment:
         """The ledger of some publications, and of positions that were published in that time before a seal."""
-        from sketchstream.privacy.deployment import Deployment
-        from sketchstream.published import Release, SealedState, read
-
         limit = self.config.privacy.max_epsilon
         found = (read(entry.body) for entry in entries)
         parts: list[Release | SealedState | Instalment] = [
@@ -392,7 +385,6 @@ class PublishedWindows:
         self, parts: Sequence[Release | SealedState | Instalment], since: int | None, until: int | None
     ) -> list[Instalment]:
         """One instalment for each window and partition of which positions were published, but no seal yet."""
-        from sketchstream.published import Instalment
 
         def place(one: Release | SealedState | Instalment) -> tuple[object, ...]:
             return one.origin.name, one.origin.revision, one.origin.window, one.origin.partition

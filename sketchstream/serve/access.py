@@ -19,6 +19,8 @@ from sketchstream.errors import ConfigError
 
 SHORTEST: Final = 16
 """Characters of a token."""
+COOKIE: Final = "sketchstream_token"
+"""Holds the token of somebody who has signed in with a browser."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 

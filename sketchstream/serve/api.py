@@ -24,7 +24,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from sketchstream import kinds
 from sketchstream.errors import ConfigError, DeadlineError, MissingExtraError
+from sketchstream.serve.metrics import CONTENT_TYPE, exposition
 from sketchstream.serve.questions import METHODS, NORMS, Question
 from sketchstream.serve.service import LIMIT, Service, WindowAnswer, check_metric, read_time
 from sketchstream.serve.store import StoredWindow
@@ -184,8 +186,6 @@ class Api:
 
     def _require_kind(self, name: str, asked: str) -> None:
         """Refuse to ask a kind for what it does not give."""
-        from sketchstream import kinds
-
         for plan in self._service.config.sketches:
             has = kinds.of(plan.spec).answer
             if plan.name == name and has != asked:
@@ -259,8 +259,6 @@ class Api:
 
     async def metrics(self, request: Request) -> Response:
         """The numbers of `status` for Prometheus."""
-        from sketchstream.serve.metrics import CONTENT_TYPE, exposition
-
         _parameters(request)
         text = exposition(self._service, request.state.allowed)
         return Response(text, 200, {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE})

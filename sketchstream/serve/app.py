@@ -23,7 +23,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.serve import api, page, problems
-from sketchstream.serve.access import Access
+from sketchstream.serve.access import COOKIE, Access
 from sketchstream.serve.service import NotFoundError, Service, SeveralWindowsError
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Guard:
 
 def _cookie(headers: Headers) -> str:
     """The token of somebody who has signed in with a browser; empty without one."""
-    return cookie_parser(headers.get("cookie", "")).get(page.COOKIE, "")
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
 
 
 def _refuse(scope: Scope, headers: Headers) -> Response:

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import msgpack
 
 from sketchstream.errors import DataLossError, SketchstreamError
+from sketchstream.query.estimates import as_json
 from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.serve.database import open_database
@@ -116,8 +117,6 @@ def answer(windows: PublishedWindows, asked: Mapping[str, Any]) -> dict[str, Any
 
 
 def _guarantee(windows: PublishedWindows, window: Any) -> str:
-    from sketchstream.query.estimates import as_json
-
     return as_json(windows.guarantee(window))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sketchstream import kinds
+from sketchstream import kinds, wire
 from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError, SpecError, VersionError
 from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import Sketch
@@ -313,8 +313,6 @@ def _spec(described: Mapping[str, Any], plan: SketchPlan | None) -> Spec | None:
 
 def _restore_sketch(state: PartitionState, track: Track, data: bytes, slots_for: tuple[int, ...]) -> Sketch:
     """An open sketch from its bytes; the list of items of a closed domain comes from the configuration."""
-    from sketchstream import wire
-
     plan, key = track.plan, state.rules.key
     header, _ = wire.unpack(data, None)
     same = plan is not None and kinds.read_spec(header["spec"]).fingerprint == plan.spec.fingerprint

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from sketchstream import kinds
+from sketchstream import kinds, noise
 from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import Sketch
 from sketchstream.stream.plans import SketchPlan
@@ -71,8 +71,6 @@ class LateCount:
     def draw(self) -> None:
         """One more draw of discrete Laplace noise."""
         if self.epsilon:
-            from sketchstream import noise
-
             number = np.zeros(1, np.int64)
             noise.discrete_laplace(number, self.epsilon)
             self.value += int(number[0])

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
+from sketchstream.items import Items
 from sketchstream.query.sealed import SealedReader, SealedWindow
+from sketchstream.stream.partitioner import belongs
 from sketchstream.stream.worker import Worker
 from sketchstream.testing.memory import (
     ManualClock,
@@ -152,9 +154,6 @@ class Driver:
         self.log.append(partition, stamp, key, payload)
 
     def _partition(self, value: object, payload: bytes | None, key: bytes | None) -> int:
-        from sketchstream.items import Items
-        from sketchstream.stream.partitioner import belongs
-
         count = len(self.log.partitions)
         if count == 1:
             return 0

@@ -29,6 +29,7 @@ from sketchstream.stream.interfaces import (
     SourceEvent,
 )
 from sketchstream.stream.windows import within
+from sketchstream_connectors.decode.records import Records
 
 if TYPE_CHECKING:
     from sketchstream_connectors.decode.fields import Decoder
@@ -152,7 +153,6 @@ class MemorySource:
 
 def chunk_of(partition: int, begin: int, records: Sequence[RawRecord], decoder: Decoder) -> Chunk:
     """A chunk of consecutive records that starts at position `begin`."""
-    from sketchstream_connectors.decode.records import Records
 
     def spans(payloads: Iterable[bytes | None], at: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], bytes]:
         starts, ends, joined = [], [], []

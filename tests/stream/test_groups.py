@@ -157,7 +157,7 @@ def test_every_group_counts_its_own_records(
             for k in (1, 2, 4):
                 assert abs(answer.profile.interval(f"at_least.{k}").value - sum(n >= k for n in counts.values())) < 0.5
             if "item" not in more:
-                assert abs(answer.profile.total.value - counts.total()) <= 40, "four draws of epsilon 30/40: e^-30 beyond it"
+                assert abs(answer.profile.total.value - counts.total()) <= 40, "four draws of epsilon 30/40"
 
 
 def test_what_exists_does_not_depend_on_which_groups_had_records() -> None:

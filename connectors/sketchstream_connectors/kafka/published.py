@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows
+from sketchstream.stream import checkpoint
+from sketchstream_connectors.kafka.blobs import Reader
+from sketchstream_connectors.kafka.pointer import Pointer
+from sketchstream_connectors.kafka.recover import read_manifest
 from sketchstream_connectors.kafka.sealed import KafkaSealedSource
+from sketchstream_connectors.kafka.topics import former_state_topic, state_topic
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -37,13 +42,6 @@ class KafkaSurroundings:
 
     def open_windows(self) -> Mapping[str, Sequence[Span]]:
         """Windows that are open in the newest snapshots of the group; none for who may not read those."""
-        # imported here: most questions need nothing of the state topic
-        from sketchstream.stream import checkpoint
-        from sketchstream_connectors.kafka.blobs import Reader
-        from sketchstream_connectors.kafka.pointer import Pointer
-        from sketchstream_connectors.kafka.recover import read_manifest
-        from sketchstream_connectors.kafka.topics import former_state_topic, state_topic
-
         connection, config = self._connection, self._config
         manifests: list[dict[str, Any]] = []
         try:

@@ -17,6 +17,7 @@ from sketchstream.components import Component
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.items import Items
 from sketchstream.kinds.convolution.noise import add_noise
+from sketchstream.kinds.convolution.series import estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.statement import statement
 from sketchstream.kinds.convolution.update import Updater
@@ -284,8 +285,6 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
 
     def estimate(self, published: Published, **options: Any) -> Series:
         """See `series.estimate`."""
-        from sketchstream.kinds.convolution.series import estimate
-
         return estimate(published, **options)
 
 

@@ -17,10 +17,12 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.spec import LAPLACE_STEP, ConvolutionSpec, Layer
+from sketchstream.noise import discrete_gaussian, discrete_laplace
 from sketchstream.noise.blocks import add_wrapping, flat
 from sketchstream.noise.entropy import Keystream, Source, Words
 from sketchstream.noise.gaussian import below_exponential
 from sketchstream.noise.thresholds import WIDTH, Draw
+from sketchstream.noise.varied import discrete_gaussians
 
 Ints = npt.NDArray[np.int64]
 
@@ -55,8 +57,6 @@ def add_noise(spec: ConvolutionSpec, state: Ints, layer: Layer | None = None, en
         raise SpecError(msg)
     law = spec.layer() if layer is None else layer
     if spec.noise == "counts":
-        from sketchstream.noise import discrete_laplace
-
         discrete_laplace(view, spec.count_epsilon(law), entropy)
     elif spec.layout == "time":
         from sketchstream.kinds.convolution.synthesis import add_correlated
@@ -82,9 +82,6 @@ def add_gaussian(out: Ints, variances: npt.NDArray[np.float64], entropy: Source 
 
     Source: Karney 2016 (cells of equal width); docs/theory/convolution.md, section 6.
     """
-    from sketchstream.noise import discrete_gaussian
-    from sketchstream.noise.varied import discrete_gaussians
-
     small = variances < WIDE
     if small.any():
         values, which = np.unique(variances[small], return_inverse=True)
@@ -162,8 +159,6 @@ def add_laplace(out: Ints, parts: Ints, entropy: Source | None = None) -> None:
         parts: (n,) int64, t, from 1 to 2^40.
         entropy: words for tests.
     """
-    from sketchstream.noise import discrete_laplace
-
     source = Keystream() if entropy is None else entropy
     draw = _draw(source)
     shifts = (64 - np.frexp(parts.astype(np.float64))[1]).astype(np.uint64)  # t < 2^(64 - shift)
@@ -218,8 +213,6 @@ def base_draws(count: int, *, gaussian: bool, source: Source) -> npt.NDArray[Any
         gaussian: which of the two laws.
         source: words.
     """
-    from sketchstream.noise import discrete_gaussian, discrete_laplace
-
     draw = _draw(source)
     out = np.zeros(count, np.object_)
     pending = np.arange(count)

@@ -16,6 +16,7 @@ from sketchstream.batch import Invalid
 from sketchstream.domains import NO_COUNTERS, Index
 from sketchstream.errors import SpecError
 from sketchstream.items import Items, as_weights
+from sketchstream.kinds.convolution import kernels
 from sketchstream.kinds.convolution.group import Group
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
@@ -72,8 +73,6 @@ class Updater:
         Raises:
             ItemError, DomainError, WeightError: say where in the batch, never what; nothing was applied.
         """
-        from sketchstream.kinds.convolution import kernels
-
         spec = self.spec
         if state.shape != (spec.size,) or state.dtype != np.int64:
             msg = f"the state must be an int64 array of {spec.size} words, found {state.dtype} of shape {state.shape}"
@@ -127,8 +126,6 @@ class Updater:
 
     def _add_columns(self, state: Ints, places: Ints | None, given: Ints) -> None:
         """Columns times weights: for each event, or for each position (`places` None)."""
-        from sketchstream.kinds.convolution import kernels
-
         if places is None:
             places = np.arange(self.spec.length, dtype=np.int64)
         if self._rows is not None:

@@ -22,7 +22,9 @@ from scipy.special import betaincinv
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian.discrete import Shape
+from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.gaussian.state import create_state, published_state
+from sketchstream.spec import ClosedDomain
 
 if TYPE_CHECKING:
     from sketchstream.kinds.gaussian.spec import GaussianSpec
@@ -145,9 +147,6 @@ def sealed(spec: GaussianSpec, entropy: Source | None = None) -> Mechanism:
 
 def _sized(spec: GaussianSpec, slots: int) -> GaussianSpec:
     """A spec with the same noise and this many slots; unit and bounds do not matter to the noise once it is fixed."""
-    from sketchstream.kinds.gaussian.spec import GaussianSpec
-    from sketchstream.spec import ClosedDomain
-
     wide = GaussianSpec.from_dict({**spec.to_dict(), "domain": ClosedDomain(size=slots).to_dict()})
     for name in ("calibration", "publish_calibration"):
         wide.__dict__[name] = getattr(spec, name)

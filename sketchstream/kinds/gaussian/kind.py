@@ -19,6 +19,7 @@ from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, TOTAL,
 from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.items import as_weights
 from sketchstream.kinds.gaussian.guarantee import GaussianGuarantee
+from sketchstream.kinds.gaussian.parts import joined
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.gaussian.state import add_layer
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
@@ -244,7 +245,6 @@ class GaussianKind(Kind[GaussianSpec]):
             SpecError: another list of items.
         """
         from sketchstream.kinds.gaussian.answers import GaussianEstimate
-        from sketchstream.kinds.gaussian.parts import joined
 
         parts: Sequence[Release | SealedState] = getattr(published, "parts", (published,))  # type: ignore[arg-type]
         spec = published.spec if items is None else self.read_spec(published.spec.to_dict(), items)

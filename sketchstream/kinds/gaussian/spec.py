@@ -26,6 +26,7 @@ from sketchstream.kinds.gaussian.discrete import (
     verify_parts,
 )
 from sketchstream.lattice import MOST_BITS, MOST_UNITS, Lattice
+from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.spec import (
     NO_PRIVACY,
     ClosedDomain,
@@ -324,8 +325,6 @@ class GaussianSpec:
 
         The total moves by the absolute weights of the unit; for an item on both sides of a look that is two moves.
         """
-        from sketchstream.privacy.gaussian import Part, UnitShift
-
         if not self.total_share:
             return UnitShift.of(self.sensitivity2, self.coordinates, self.shapes() or ())
         total = self.total_share / 2 if self.counted else self.total_share

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
 from sketchstream.items import Items, Pairs, as_weights
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.history import Entry, History, LayerEntry, View
 from sketchstream.spec import whole
 
@@ -297,8 +298,6 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
     Raises:
         EstimateError: there are no groups, or none of that name.
     """
-    from sketchstream.kinds.profile.spec import ProfileSpec
-
     spec: ProfileSpec = part.spec
     at = position(spec, name)
     assert spec.groups is not None

@@ -20,7 +20,8 @@ from sketchstream.domains import Index
 from sketchstream.errors import EstimateError, FormatError, ItemError
 from sketchstream.items import Items, Pairs
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
-from sketchstream.kinds.profile import mechanism
+from sketchstream.kinds.profile import estimate, mechanism
+from sketchstream.kinds.profile.estimate import About
 from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add, batch_of, one_group
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.guarantee import Context, Guarantee
@@ -287,8 +288,6 @@ class ProfileKind(Kind[ProfileSpec]):
 
     def profile(self, published: Published, **options: Any) -> Any:
         """See `sketchstream.published.Release.profile`."""
-        from sketchstream.kinds.profile import estimate
-
         if published.spec.groups is not None:
             number = published.spec.group_count
             msg = f"this sketch has {number:,} groups, each with a profile of its own: choose one with .group(NAME)"
@@ -320,8 +319,6 @@ def slots_cost(part: Release | SealedState | Any) -> Fraction | None:
 
 def about(published: Published) -> About:
     """What the profile says of the whole sketch: promised epsilons, not the slots' shares; the noisy total."""
-    from sketchstream.kinds.profile.estimate import About
-
     parts: Sequence[Any] = getattr(published, "parts", (published,))
     total = find(summed([part.counters for part in parts]), TOTAL)
     costs = [cost for part in parts if (cost := getattr(part, "cost", None)) is not None]

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import noise
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Component
+from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 
@@ -78,8 +80,6 @@ def add_noise(
         epsilon: privacy of this layer, of which the slots get their share.
         progress: told how many counters have their noise.
     """
-    from sketchstream import noise
-
     if progress is not None:
         for start in range(0, state.size, PROGRESS_SLOTS):
             part = state[start : start + PROGRESS_SLOTS]
@@ -127,8 +127,6 @@ def add_view_noise(spec: ProfileSpec, counts: npt.NDArray[np.int64], cost: Fract
         counts: (any, B) int64, exact.
         cost: of the publication.
     """
-    from sketchstream import noise
-
     share = cost * spec.slots_share / spec.group_losses
     noise.discrete_laplace(counts, share if spec.form == "cumulative" else share / 2)
 
@@ -177,8 +175,6 @@ def _observed(
     parts: int,
     digest: bytes,
 ) -> Observed:
-    from sketchstream.kinds.profile.estimate.observed import Observed
-
     domain = spec.domain
     is_open = isinstance(domain, OpenDomain)
     shares = tuple(float(share) for share in domain.level_shares()) if isinstance(domain, OpenDomain) else (1.0,)

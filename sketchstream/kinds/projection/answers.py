@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DomainError, EstimateError, MergeError
+from sketchstream.kinds.projection.kernels import squared_gaps
 from sketchstream.kinds.projection.matrix import SEED_BYTES, Matrix
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.kinds.projection.variance import Law
@@ -214,8 +215,6 @@ class Projection:
         Raises:
             DomainError: an unknown user.
         """
-        from sketchstream.kinds.projection.kernels import squared_gaps
-
         first, second = self._pairs(u, v)
         sums = np.empty(first.size)
         squared_gaps(self.values, self.values, np.ravel(first), np.ravel(second), sums)
@@ -318,8 +317,6 @@ class Projection:
             MergeError: the two have not the same users, features and matrix.
             DomainError: an unknown user.
         """
-        from sketchstream.kinds.projection.kernels import squared_gaps
-
         self.require_comparable(later)
         places = np.asarray(u, np.int64) if located else self.user_places(u)
         flat, sums = np.ravel(places), np.empty(places.size)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian import calibrate
-from sketchstream.kinds.projection.matrix import MOST_COLUMNS
+from sketchstream.kinds.projection.matrix import MOST_COLUMNS, SEED_BYTES, Matrix
 from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2, row_norm2
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.kinds.projection.variance import Law
@@ -260,6 +260,4 @@ def with_columns(spec: ProjectionSpec, k: int) -> ProjectionSpec:
 
 def _outline(spec: ProjectionSpec) -> Any:
     """A matrix of the same law; its seed does not matter."""
-    from sketchstream.kinds.projection.matrix import SEED_BYTES, Matrix
-
     return Matrix(spec.matrix, bytes(SEED_BYTES), spec.features.size, spec.k)

@@ -21,6 +21,10 @@ from sketchstream.errors import DomainError, EstimateError, FormatError, ItemErr
 from sketchstream.items import Pairs, as_weights
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
 from sketchstream.kinds.projection import mechanism
+from sketchstream.kinds.projection.answers import Projection
+from sketchstream.kinds.projection.guarantee import ProjectionGuarantee
+from sketchstream.kinds.projection.places import Cells, matrix_of, secret_scope
+from sketchstream.kinds.projection.questions import asked
 from sketchstream.kinds.projection.secret import SecretLedger, SecretShift
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
@@ -171,8 +175,6 @@ class ProjectionKind(Kind[ProjectionSpec]):
 
     def guarantee(self, spec: ProjectionSpec, ledger: AnyLedger, context: Context | None = None) -> ProjectionGuarantee:
         """In (epsilon, delta) and mu^2."""
-        from sketchstream.kinds.projection.guarantee import ProjectionGuarantee
-
         assert isinstance(ledger, GaussianLedger)
         return ProjectionGuarantee.of(spec, ledger, context)
 
@@ -184,14 +186,10 @@ class ProjectionKind(Kind[ProjectionSpec]):
 
     def index_at(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None, origin: Origin) -> Places:
         """Users, features and the matrix; a secret matrix depends on the sketch's name, revision and window."""
-        from sketchstream.kinds.projection.places import secret_scope
-
         return self._cells(spec, key, keep, secret_scope(origin))
 
     def _cells(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None, *scope: tuple[str, str]) -> Cells:
         """The places of a sketch."""
-        from sketchstream.kinds.projection.places import Cells
-
         if keep is not None:
             msg = "keep belongs to kinds with a slot for each item; a projection has all users in every part"
             raise SpecError(msg)
@@ -253,8 +251,6 @@ class ProjectionKind(Kind[ProjectionSpec]):
 
     def require_addable(self, spec: ProjectionSpec, origins: Sequence[Origin]) -> None:
         """States with a secret matrix are added within one name, revision and window: others have other matrices."""
-        from sketchstream.kinds.projection.places import secret_scope
-
         if spec.matrix_seed == "secret" and len({secret_scope(origin) for origin in origins}) > 1:
             msg = (
                 "sketches with matrix_seed = 'secret' have one matrix for each name, revision and window, and cannot "
@@ -295,8 +291,6 @@ class ProjectionKind(Kind[ProjectionSpec]):
         Raises:
             EstimateError: an unknown option, or parts that do not belong together.
         """
-        from sketchstream.kinds.projection.questions import asked
-
         method = options.pop("method", "auto")
         if method != "auto":
             msg = f"kind 'projection' has one method, 'auto', found {method!r:.40}"
@@ -314,9 +308,6 @@ class ProjectionKind(Kind[ProjectionSpec]):
         self, published: Published, key: Key | None, lists: Mapping[str, Sequence[Item] | None]
     ) -> Projection:
         """The rows that were published, with the variance of their noise."""
-        from sketchstream.kinds.projection.answers import Projection
-        from sketchstream.kinds.projection.places import matrix_of, secret_scope
-
         parts: Sequence[Any] = getattr(published, "parts", (published,))
         spec = published.spec
         self.require_addable(spec, [part.origin for part in parts])

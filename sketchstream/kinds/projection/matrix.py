@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
+from sketchstream.noise.gaussian import Tails
 from sketchstream.spec import whole
 
 Family = Literal["gaussian", "rademacher", "srht"]
@@ -193,8 +194,6 @@ def thresholds() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
     Raises:
         ArithmeticError: the table does not have the digest it should have.
     """
-    from sketchstream.noise.gaussian import Tails
-
     tails = Tails(Fraction(SIGMA2), half=True)
     steps: list[int] = []
     while not steps or steps[-1] < 2**63 - 1:

@@ -25,6 +25,7 @@ from sketchstream.kinds.projection.calibration import (
     verify_public,
     verify_secret,
 )
+from sketchstream.kinds.projection.kernels import add_rows
 from sketchstream.kinds.projection.matrix import PRECOMPUTED, Matrix
 from sketchstream.kinds.projection.secret import SecretShift
 from sketchstream.kinds.projection.sensitivity import longest_row, sparse, spectral
@@ -202,8 +203,6 @@ def apply(spec: ProjectionSpec, matrix: Matrix, state: State, rows: Ints, featur
 
 def _add(matrix: Matrix, state: State, users: Ints, touched: Ints, amounts: Ints, limits: Ints, done: Ints) -> None:
     """Add events, piece by piece; `done` counts those that went by."""
-    from sketchstream.kinds.projection.kernels import add_rows
-
     if matrix.precomputable:
         add_rows(state, (users, touched, amounts, touched), matrix.all_rows, limits, done)
         return

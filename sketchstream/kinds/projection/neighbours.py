@@ -19,6 +19,7 @@ import numpy as np
 
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.projection.answers import LEVEL, Estimates, Floats, Ints, Projection, Who
+from sketchstream.kinds.projection.kernels import squared_gaps
 from sketchstream.spec import whole
 
 BLOCK: Final = 4096
@@ -139,8 +140,6 @@ class Distances:
 
     def _repair(self, out: Floats, first: Ints, second: Ints, bound: Floats) -> None:
         """Recompute, from int64 differences, the pairs whose rounding error may be too large."""
-        from sketchstream.kinds.projection.kernels import squared_gaps
-
         values, scale, tau = self.projection.values, self.projection.scale, self.projection.tau
         norms = self._norms[second]
         for i in np.flatnonzero(bound < self._highest).tolist():

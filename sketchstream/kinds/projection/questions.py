@@ -14,6 +14,7 @@ import numpy as np
 
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.projection.answers import LEVEL, Projection
+from sketchstream.kinds.projection.neighbours import nearest
 from sketchstream.spec import Item, whole
 
 Row = Mapping[str, Any]
@@ -119,8 +120,6 @@ def neighbours(projection: Projection, users: Any, count: int, level: float) -> 
         count: how many each; all other users, if there are fewer.
         level: of the intervals, which hold together.
     """
-    from sketchstream.kinds.projection.neighbours import nearest
-
     others = projection.spec.users.size - 1
     most = min(whole(count, "count", 1, projection.spec.users.size + (1 << 32)), max(others, 1))
     found = nearest(projection, users, most, level)

@@ -5,17 +5,13 @@ In: a `Service`. Out: routes. Touches: its own templates and static files, readi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from sketchstream.serve.access import Access
     from sketchstream.serve.service import Service
-
-
-COOKIE: Final = "sketchstream_token"
-"""Holds the token of somebody who has signed in with a browser."""
 
 
 def routes(service: Service, access: Access) -> list[BaseRoute]:

@@ -10,7 +10,8 @@ from urllib.parse import parse_qs
 
 from starlette.responses import RedirectResponse, Response
 
-from sketchstream.serve.page import COOKIE, rendering
+from sketchstream.serve.access import COOKIE
+from sketchstream.serve.page import rendering
 
 if TYPE_CHECKING:
     from starlette.requests import Request

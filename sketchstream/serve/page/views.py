@@ -31,6 +31,7 @@ from sketchstream.errors import (
     SketchstreamError,
 )
 from sketchstream.kinds.profile.show import pages
+from sketchstream.privacy.sketch_history import show
 from sketchstream.query import words
 from sketchstream.serve.page import calendar, pictures, rendering, series
 from sketchstream.serve.questions import Question
@@ -787,6 +788,4 @@ def _svg(chart: charts.Chart) -> Response:
 
 def _loss(value: Any) -> str:
     """A loss as text."""
-    from sketchstream.privacy.sketch_history import show
-
     return show(value)

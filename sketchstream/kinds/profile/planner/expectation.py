@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
+from sketchstream.kinds.profile.estimate.observed import DISCRETE_LAPLACE, RANDOMIZED_RESPONSE, Observed
 from sketchstream.kinds.profile.mechanism import effective_epsilon
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
@@ -65,8 +66,6 @@ def layers(spec: ProfileSpec, merges: int) -> tuple[Fraction, ...]:
 
 def expected(spec: ProfileSpec, items: float, shares: Floats, parts: int, merges: int) -> Observed:
     """The expected published object of `parts` stacked parts, as the estimators see it."""
-    from sketchstream.kinds.profile.estimate.observed import DISCRETE_LAPLACE, RANDOMIZED_RESPONSE, Observed
-
     effective = layers(spec, merges)
     domain = spec.domain
     if isinstance(domain, OpenDomain):

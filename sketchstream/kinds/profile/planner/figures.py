@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sketchstream.components import TOTAL
+from sketchstream.kinds import planned
+from sketchstream.kinds.profile import estimate
 from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
 from sketchstream.kinds.profile.mechanism import components
 from sketchstream.kinds.profile.planner.expectation import Floats
@@ -37,8 +39,6 @@ NORMAL, QUARTILE = 1.959963984540054, 0.6744897501960817
 
 def read(observed: Observed, max_count: int, method: str, about: About | None = None) -> Profile:
     """What a published object says, by that method."""
-    from sketchstream.kinds.profile import estimate
-
     return estimate.reconstruct([observed], method=method, max_count=max_count, about=about)
 
 
@@ -129,7 +129,5 @@ def gain(epsilon: float) -> float:
 
 def losses(spec: ProfileSpec) -> tuple[Fraction | float, Fraction | float]:
     """Loss of one window's publication, and with one unannounced look."""
-    from sketchstream.kinds import planned
-
     ledger = planned(spec)
     return ledger.loss(), ledger.loss(intrusion=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate import About
+from sketchstream.kinds.profile.estimate import About, simulate
 from sketchstream.kinds.profile.planner import figures
 from sketchstream.kinds.profile.planner.expectation import Floats, layers
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -28,8 +28,6 @@ def simulated(
     truths: Mapping[str, float],
 ) -> dict[str, float]:
     """Root mean squared errors over simulated sketches of one part."""
-    from sketchstream.kinds.profile.estimate import simulate
-
     rng = np.random.default_rng(seed)
     count = round(items)
     errors: dict[str, list[float]] = {name: [] for name in truths}

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from sketchstream import charts, report
 from sketchstream.cards import drawn
+from sketchstream.privacy.guarantee import summary
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Estimate, Profile
@@ -196,8 +197,6 @@ def numbers(profile: Profile, names: Sequence[str]) -> dict[str, Estimate | None
 
 def card(profile: Profile) -> str:
     """The profile in the output of a notebook's cell: k+ numbers, their curve, one line of guarantee."""
-    from sketchstream.privacy.guarantee import summary
-
     data, said = profile.to_dict(), profile.guarantee
     note = ""
     if said is not None:

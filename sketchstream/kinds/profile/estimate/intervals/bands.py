@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate.observed import Floats
 
 Score = Callable[[Floats], Floats]
@@ -191,8 +192,6 @@ def normal_quantile(level: float) -> float:
     from statistics import NormalDist
 
     if not 0.0 < level < 1.0 or math.isnan(level):
-        from sketchstream.errors import EstimateError
-
         msg = f"level must lie between 0 and 1, found {level}"
         raise EstimateError(msg)
     return NormalDist().inv_cdf(0.5 + level / 2.0)
