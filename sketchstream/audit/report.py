@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import noise, published, wire
+from sketchstream import kinds, noise, published, wire
 from sketchstream.audit import bounds
 from sketchstream.audit import sketches as audit_sketches
 from sketchstream.errors import SealedError
@@ -37,13 +37,6 @@ from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 
 Progress = Callable[[str, int, int], None]
 """(what is done now, steps done, steps in all)."""
-OF_KINDS = {
-    "gaussian": "sketchstream.audit.gaussians",
-    "projection": "sketchstream.audit.projections",
-    "workload": "sketchstream.audit.workloads",
-    "convolution": "sketchstream.audit.convolutions",
-}
-"""Modules whose `checks(quick)` yield what is tried of sketches of one kind: a name and a check each."""
 EXACT = "a claim below a loss, by 1e-9"
 
 
@@ -173,8 +166,8 @@ def _steps(quick: bool) -> Iterator[Step]:
     scenarios = 40 if quick else 200
     for name, check in audit_sketches.checks(100_000 if quick else 1_000_000):
         yield f"sketches: {name}", lambda name=name, check=check: [_outcome("sketches", name, check)]  # type: ignore[misc]
-    for kind, home in OF_KINDS.items():
-        for name, check in import_module(home).checks(quick):
+    for kind in (name for name in kinds.names() if kinds.named(name).audit):
+        for name, check in import_module(kinds.named(kind).audit).checks(quick):
             yield f"{kind}: {name}", lambda k=kind, n=name, c=check: [_outcome(k, n, c)]  # type: ignore[misc]
     yield "ledger: events against exact losses", lambda: [_ledger_of_events(scenarios)]
     yield "ledger: items against exact losses", lambda: [_ledger_of_items(scenarios)]

@@ -261,6 +261,9 @@ class Kind(ABC, Generic[S]):
     """Whether answers reach back into the window before: `estimate` then takes `before`, what was published of it."""
     table: ClassVar[str] = ""
     """Module of its `[[sketch]]` in configuration files, whose `TABLE` is the model; empty: it cannot be configured."""
+    audit: ClassVar[str] = ""
+    """Module of its audit, whose `checks(quick)` yield what `sketchstream verify` tries of its sketches, a name and a
+    check each; empty: the kind has none of its own."""
     measure: ClassVar[str] = "epsilon"
     """What costs are, in the kind's ledger."""
     spec_type: type[S]

@@ -51,6 +51,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
     by_window = True
     continues = True
     table = "sketchstream.kinds.convolution.table"
+    audit = "sketchstream.audit.convolutions"
     spec_type = ConvolutionSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ConvolutionSpec:

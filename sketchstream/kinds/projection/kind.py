@@ -54,6 +54,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
     carries = ("row", "item", "weight")
     partitions = "merge"
     table = "sketchstream.kinds.projection.table"
+    audit = "sketchstream.audit.projections"
     spec_type = ProjectionSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProjectionSpec:

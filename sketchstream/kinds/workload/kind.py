@@ -92,6 +92,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
 
     name = "workload"
     table = "sketchstream.kinds.workload.table"
+    audit = "sketchstream.audit.workloads"
     answer = "estimate"
     partitions = "merge"
     measure = "cost"
