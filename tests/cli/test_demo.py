@@ -109,11 +109,16 @@ def test_demo_writes_a_plot_a_report_and_what_it_ran(demo: Demo) -> None:
         "sealed",
         "sealed-counts",
         "sealed-rows",
+        "sealed-series",
         "sealed-tables",
+        "series.csv",
+        "series.png",
+        "series.toml",
         "sketchstream.toml",
         "state",
         "state-counts",
         "state-rows",
+        "state-series",
         "state-tables",
         "tables.csv",
         "tables.png",
@@ -133,6 +138,22 @@ def test_demo_counts_the_flights_of_each_aircraft(demo: Demo) -> None:
     rows = list(csv.DictReader((folder / "counts.csv").read_text().splitlines()))
     assert len(rows) == 4043
     assert (folder / "counts.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.statistics
+def test_demo_answers_for_the_departures_of_every_hour(demo: Demo) -> None:
+    folder, done = demo
+    said = re.findall(r"(\S+): 8,760 answers, ([\d.]+)% of their 95% intervals hold the truth", done.stdout)
+    assert [name for name, _ in said] == ["identity", "window:24", "sum"]
+    # single hours have nearly independent errors, those of neighbouring sums are nearly the same
+    assert 93 < float(said[0][1]) < 97
+    assert float(said[1][1]) > 80
+    lines = re.findall(r"Z   true +([\d,]+) +estimate +([\d,]+) +95% interval ([\d,-]+) to ([\d,]+)", done.stdout)
+    numbers = [[int(text.replace(",", "")) for text in line] for line in lines]
+    assert [true for true, *_ in numbers[-3:]] == [36_188, 152_555, 307_971]
+    assert all(abs(value - true) < 4 * (high - low) / 2 for true, value, low, high in numbers)
+    assert len(list(csv.DictReader((folder / "series.csv").read_text().splitlines()))) == 3 * 8760
+    assert (folder / "series.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.statistics

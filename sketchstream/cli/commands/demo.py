@@ -74,6 +74,7 @@ EPSILON: Final = {"item": "4", "event": "1"}
 """Default epsilon of the state."""
 CHAPTERS: Final = (
     "sketchstream.cli.demo_counts",
+    "sketchstream.cli.demo_series",
     "sketchstream.cli.demo_tables",
     "sketchstream.cli.demo_rows",
 )
