@@ -65,7 +65,7 @@ def a_secret_matrix_calibrated_as_if_it_kept_norms(patch: Patch) -> None:
 
 
 def one_secret_matrix_for_all_windows(patch: Patch) -> None:
-    patch.setattr(places, "secret_scope", lambda origin: places.NOWHERE)
+    patch.setattr(kind, "secret_scope", lambda origin: places.NOWHERE)
 
 
 def noise_of_three_quarters_of_its_variance(patch: Patch) -> None:

@@ -28,6 +28,16 @@ class Outlet:
         """Nothing."""
 
 
+class Window(SimpleNamespace):
+    """A window without groups, as far as results need it."""
+
+    group = None
+
+    def each_group(self) -> list[Window]:
+        """The window itself."""
+        return [self]
+
+
 EMPTY = SimpleNamespace(to_json=lambda: "{}")
 CONFIG = SimpleNamespace(
     sketches=[SimpleNamespace(name="s")],
@@ -44,18 +54,18 @@ def test_a_window_without_a_result_does_not_hold_up_those_after_it(monkeypatch: 
         return EMPTY
 
     monkeypatch.setattr(kafka_results, "Outlet", Outlet)
-    windows = [SimpleNamespace(sketch="s", revision=0, window=(at, at + 1), whole=True) for at in (0, 1, 2)]
+    windows = [Window(sketch="s", revision=0, window=(at, at + 1), whole=True) for at in (0, 1, 2)]
     asked: list[int] = []
 
     class Reader:
         def settled(self, name: str) -> None:
             asked.append(len(name))
 
-        def windows(self, name: str) -> list[SimpleNamespace]:
+        def windows(self, name: str) -> list[Window]:
             assert name == "s"
             return windows
 
-    published = SimpleNamespace(reader=Reader(), answer=answer)
+    published = SimpleNamespace(reader=Reader(), given_out=answer)
     results = KafkaResults(None, CONFIG, lambda: False, every_s=1000)  # type: ignore[arg-type]
     try:
         results._done = set()
@@ -87,11 +97,11 @@ def test_what_is_settled_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> N
             for at in starts:
                 newest = max(rev for rev, _, begin in parts if begin == at)
                 complete = all(reached.get((newest, part), 0) > at for part in range(3))
-                out.append(SimpleNamespace(sketch=sketch, revision=newest, window=(at, at + 1), whole=complete))
+                out.append(Window(sketch=sketch, revision=newest, window=(at, at + 1), whole=complete))
             return out
 
     reader = Reader(Source())  # type: ignore[arg-type]
-    published: Any = SimpleNamespace(reader=reader, answer=lambda window: EMPTY)
+    published: Any = SimpleNamespace(reader=reader, given_out=lambda window: EMPTY)
     results = KafkaResults(None, CONFIG, lambda: False, every_s=1000)  # type: ignore[arg-type]
     try:
         results._done = set()

@@ -108,7 +108,7 @@ def test_an_interrupted_batch_leaves_the_state_as_it_was(monkeypatch: pytest.Mon
         if len(calls) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(kernels, "add_rows", interrupted)
+    monkeypatch.setattr(mechanism, "add_rows", interrupted)
     monkeypatch.setattr("sketchstream.kinds.projection.mechanism.PRECOMPUTED", spec.k)
     assert sketch._state is not None
     before = sketch._state.copy()
