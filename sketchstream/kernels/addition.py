@@ -721,6 +721,8 @@ def add_to_groups(
     modulus: Any,
     totals: I64,
     counts: I64,
+    sign: Any,
+    done: I64,
 ) -> None:
     """Add n located events to the slots of their groups, and to the counters of the groups; invalid ones are left out.
 
@@ -735,6 +737,8 @@ def add_to_groups(
         modulus: of the counters, or 0.
         totals: (groups,) or (0,): sums of the weights of events with a slot; wrapping.
         counts: (groups,) or (0,): numbers of events whose item is in the domain, sampled or not.
+        sign: 1; -1 takes the same events away again.
+        done: (1,) number of events that were added, changed here so that it is right after an interrupt too.
     """
     kept: Any = 0
     many = len(weights) > 0
@@ -751,8 +755,12 @@ def add_to_groups(
         found[kept] = slot + np.uint64(code) * size
         kept += inside and valid
         if inside and valid and len(totals) > 0:
-            totals[code] += weight
+            totals[code] += sign * weight
         if code >= 0 and valid and len(counts) > 0 and (inside or slot == UNSAMPLED):
-            counts[code] += 1
+            counts[code] += sign
     part = scratch[:kept] if many else weights[:]
-    _add(state, found[:kept], part, modulus, 1)
+    if sign > 0:
+        _add(state, found[:kept], part, modulus, 1)
+        done[0] += len(found)
+    else:
+        _add(state, found[:kept], part, modulus, -1)

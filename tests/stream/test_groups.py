@@ -17,12 +17,14 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
+from sketchstream import kernels
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DomainError, EstimateError, ItemError, MergeError, SpecError, WeightError
 from sketchstream.hashing import Key
 from sketchstream.items import Items, Pairs
 from sketchstream.kinds import planned
+from sketchstream.kinds.profile import groups as groups_module
 from sketchstream.kinds.profile.groups import Grouped, Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.deployment import Deployment
@@ -505,3 +507,36 @@ def test_merging_needs_the_same_groups() -> None:
     ]
     with pytest.raises(MergeError, match="groups"):
         merge(states)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("unit", ["event", "item"])
+def test_an_interrupted_batch_leaves_no_event(unit: str, after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before or after the compiled call for a chunk, state, totals and numbers of events are as they were."""
+    more = {"modulus": 16} if unit == "item" else {"counted": True, "max_weight": 3}
+    sketch = ss.Sketch.create(spec(unit=unit, **more), KEY)
+    rng = np.random.default_rng(3)
+    n = 3 * groups_module._STEP
+    rows = [["spring", "summer", "7", "none"][code] for code in rng.integers(0, 4, n)]
+    pairs = ss.Pairs(rows, [f"u{item}" for item in rng.integers(0, 500, n)])
+    weights = None if unit == "item" else rng.integers(-4, 5, n)
+    before, counted = sketch._open_state("test").copy(), sketch._content.counters.to_list()
+    calls, add = [], kernels.add_to_groups
+
+    def interrupted(*given: Any) -> None:
+        calls.append(len(calls))
+        if len(calls) == 2 and not after:
+            raise KeyboardInterrupt
+        add(*given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "add_to_groups", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sketch.update(pairs, weights, invalid="noop")
+    assert len(calls) == (4 if after else 3), "one or two chunks are taken away again"
+    assert np.array_equal(sketch._open_state("test"), before)
+    assert sketch._content.counters.to_list() == counted
+    sketch.update(pairs, weights, invalid="noop")
+    assert not np.array_equal(sketch._open_state("test"), before)

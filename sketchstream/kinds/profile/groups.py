@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
-from sketchstream.items import Items, Pairs, as_weights
+from sketchstream.items import Items, Pairs, Weights, as_weights
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.history import Entry, History, LayerEntry, View
 from sketchstream.spec import whole
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from sketchstream.batch import Invalid
     from sketchstream.columns import Choices, Column
     from sketchstream.domains import Index
-    from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.published import Release, SealedState
 
 OTHER = "other"
@@ -213,11 +212,8 @@ def add(
         invalid: as of `Kind.update`.
 
     Raises:
-        DomainError, WeightError, ItemError: nothing was applied.
+        DomainError, WeightError, ItemError: nothing was applied; nor is anything after an interrupt.
     """
-    from sketchstream import kernels
-    from sketchstream.batch import locate
-
     if invalid not in ("error", "skip", "noop"):
         msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
         raise ItemError(msg)
@@ -225,23 +221,49 @@ def add(
     limit = 0 if spec.modulus is not None or len(numbers) == 0 else spec.max_weight
     if invalid != "noop":
         _require_valid(index, batch, numbers, limit, items=invalid == "error")
+    done = np.zeros(1, np.int64)
+    shared = (spec, index, state, batch, numbers, limit, counters, done)
+    try:
+        _run(*shared, sign=1)
+    except BaseException:  # counters wrap: what was added is taken away exactly
+        _run(*shared, sign=-1)
+        raise
+
+
+def _run(
+    spec: ProfileSpec,
+    index: GroupIndex,
+    state: npt.NDArray[Any],
+    batch: Grouped,
+    numbers: Weights,
+    limit: int,
+    counters: npt.NDArray[np.int64],
+    done: npt.NDArray[np.int64],
+    *,
+    sign: int,
+) -> None:
+    """Add all events (sign 1), or take away those that were added (sign -1): the first `done[0]`."""
+    from sketchstream import kernels
+    from sketchstream.batch import locate
+
     route = index.inner._routes[batch.items.kind]
     size, n = np.uint64(index.inner.slots), index.groups
     room = np.empty(min(len(batch), _STEP), np.uint64)
     spare = np.empty(min(len(numbers), _STEP), numbers.dtype)
     none = np.zeros(0, np.int64)
     totals, counts = (counters[:n], counters[n : 2 * n]) if counters.size else (none, none)
+    rule = (limit, spec.modulus or 0, totals, counts, sign, done)
+    most = len(batch) if sign > 0 else int(done[0])
     try:
         for position, piece in batch.items.pieces():
             for first in range(0, len(piece), _STEP):
+                if position + first >= most:
+                    return
                 part = piece.cut(first, first + _STEP)
                 found = room[: len(part)]
                 here = slice(position + first, position + first + len(part))
-                some = numbers[here]
                 locate(part, route, found)
-                kernels.add_to_groups(
-                    state, found, batch.codes[here], size, some, spare, limit, spec.modulus or 0, totals, counts
-                )
+                kernels.add_to_groups(state, found, batch.codes[here], size, numbers[here], spare, *rule)
     finally:
         room[:] = 0
         spare[:] = 0
