@@ -41,8 +41,6 @@ from sketchstream.published import (
 from sketchstream.spec import Epsilon, Item, whole
 
 if TYPE_CHECKING:
-    from sketchstream import wire
-    from sketchstream.hashing import Key
     from sketchstream.kinds.interface import AnyLedger, Kind, Places, Spec
 
 _INT = 0

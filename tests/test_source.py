@@ -259,3 +259,24 @@ def test_an_import_without_a_reason_is_found(target: str, found: int) -> None:
         "sketchstream.two": f"{target}\ndef g():\n    pass\n",
     }
     assert len(late_imports.Graph(texts).without_reason()) == found
+
+
+def twice(text: str) -> set[str]:
+    """Names that a module imports at its top and once more for type checkers."""
+    body = ast.parse(text).body
+    checkers = [node for block in body if isinstance(block, ast.If) for node in block.body]
+    first, second = (
+        {
+            (node.module, alias.asname or alias.name)
+            for node in nodes
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for nodes in (body, checkers)
+    )
+    return {name for _, name in first & second}
+
+
+def test_nothing_is_imported_twice() -> None:
+    assert {path.name: twice(path.read_text()) for path in SOURCES if twice(path.read_text())} == {}
+    assert twice("from a import b\nif TYPE_CHECKING:\n    from a import b, c\n") == {"b"}

@@ -7,7 +7,7 @@ for a topic, connections).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sketchstream import kinds
 from sketchstream.config.loader import Config
@@ -19,10 +19,6 @@ from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.files.publisher import DirectoryPublisher
 from sketchstream_connectors.files.source import FileSource, Layout, sample_of
 from sketchstream_connectors.files.store import DirectoryStore
-
-if TYPE_CHECKING:
-    from sketchstream_connectors.decode.fields import Decoder
-    from sketchstream_connectors.files.source import Layout
 
 
 def rules(config: Config) -> Rules:

@@ -34,7 +34,7 @@ from sketchstream.stream.quorum import Quorum
 from sketchstream.stream.units import spell_bytes, spell_snapshots
 
 if TYPE_CHECKING:
-    from sketchstream.config.budget import Budget, Planned
+    from sketchstream.config.budget import Budget
     from sketchstream.config.schema import (
         FileTable,
         InputTable,
@@ -44,10 +44,8 @@ if TYPE_CHECKING:
         StoreTable,
         WorkerTable,
     )
-    from sketchstream.hashing import Key
     from sketchstream.kinds.tables import QualityTable, SketchTable
     from sketchstream.privacy.composition import Losses
-    from sketchstream.quality import Rule
     from sketchstream.stream.partitioner import Partitioner
 
 

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from sketchstream.columns import Column
     from sketchstream.components import Component
     from sketchstream.hashing import Key
-    from sketchstream.items import Items
     from sketchstream.lattice import Lattice
     from sketchstream.privacy.guarantee import Context
     from sketchstream.privacy.history import Gap, LayerEntry, Loss

@@ -33,13 +33,12 @@ from sketchstream.stream.windows import iso
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.kinds.profile.estimate.result import Profile
-    from sketchstream.privacy.deployment import Deployment, Record
-    from sketchstream.privacy.guarantee import Beside
-    from sketchstream.published import Instalment, Published, Release, SealedState
+    from sketchstream.privacy.deployment import Record
+    from sketchstream.published import Published
     from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.late import LateRecords
     from sketchstream.query.sealed import SealedReader, SealedWindow, Span
-    from sketchstream.stream.interfaces import SealedEntry, SealedSource
+    from sketchstream.stream.interfaces import SealedSource
     from sketchstream.stream.plans import SketchPlan
 
 

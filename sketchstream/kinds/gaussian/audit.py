@@ -27,7 +27,6 @@ from sketchstream.kinds.gaussian.state import create_state, published_state
 from sketchstream.spec import ClosedDomain
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.gaussian.spec import GaussianSpec
     from sketchstream.noise.entropy import Source
 
 Floats = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgpack
 import numpy as np
@@ -40,9 +40,6 @@ from sketchstream.spec import (
     exact_share,
     whole,
 )
-
-if TYPE_CHECKING:
-    from sketchstream.privacy.gaussian import UnitShift
 
 Shape = tuple[int, ...]
 

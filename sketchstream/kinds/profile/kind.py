@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from sketchstream.batch import Invalid
     from sketchstream.columns import Choices
     from sketchstream.hashing import Key
-    from sketchstream.kinds.profile.estimate import About
     from sketchstream.kinds.profile.estimate.observed import Observed
     from sketchstream.published import Published, Release, SealedState, Stack
 

@@ -24,7 +24,6 @@ from sketchstream.spec import OpenDomain
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sketchstream.kinds.profile.estimate.observed import Observed
 
 State = npt.NDArray[Any]
 PROGRESS_SLOTS = 1 << 22

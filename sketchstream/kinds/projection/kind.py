@@ -36,10 +36,7 @@ if TYPE_CHECKING:
     from sketchstream.batch import Invalid
     from sketchstream.hashing import Key
     from sketchstream.kinds.interface import Places
-    from sketchstream.kinds.projection.answers import Projection
-    from sketchstream.kinds.projection.guarantee import ProjectionGuarantee
     from sketchstream.kinds.projection.matrix import Matrix
-    from sketchstream.kinds.projection.places import Cells
     from sketchstream.privacy.guarantee import Context
     from sketchstream.published import Origin, Published
 

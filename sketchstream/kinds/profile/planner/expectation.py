@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,6 @@ from sketchstream.kinds.profile.estimate.observed import DISCRETE_LAPLACE, RANDO
 from sketchstream.kinds.profile.mechanism import effective_epsilon
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
-
-if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.observed import Observed
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
