@@ -24,6 +24,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+import sketchstream as ss
 from sketchstream import kernels
 from sketchstream.domains import Index
 from sketchstream.hashing import Key
@@ -291,10 +292,32 @@ def small(rounds: int) -> None:
         print(f"  {n:6d} items a call: {seconds / 200 * 1e6:8.1f} us, {n * 200 / seconds / 1e6:8.2f} M/s")
 
 
+def gaussian(size: int, n: int, rounds: int) -> None:
+    """Sketches of kind gaussian beside those of profiles: one closed domain, int64, the same events."""
+    rng = np.random.default_rng(1)
+    items, weights = rng.integers(0, size, n), rng.integers(-3, 4, n)
+    domain = ClosedDomain(size=size)
+    profile = ss.Sketch.create(
+        ss.ProfileSpec("1", domain=domain, bits=64, max_weight=3, total_share=0, publish="state", intrusion=True)
+    )
+    counts = ss.Sketch.create(ss.GaussianSpec("1", "1e-6", domain=domain, max_weight=3))
+    print(f"\nKind gaussian, {size:,} items, int64")
+    for name, given in (("ones", ()), ("weights", (weights,))):
+        seconds = clocked(
+            {
+                "profile": lambda given=given: profile.update(items, *given),
+                "gaussian": lambda given=given: counts.update(items, *given),
+            },
+            rounds,
+        )
+        ratio = ("a profile sketch", seconds["profile"] / seconds["gaussian"], 0.97)
+        row(name, n / seconds["gaussian"] / 1e6, ratio)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer items and rounds")
-    parser.add_argument("--only", choices=["ints", "peers", "strings", "histogram", "small"])
+    parser.add_argument("--only", choices=["ints", "peers", "strings", "histogram", "small", "gaussian"])
     chosen = parser.parse_args()
     n, rounds = (2_000_000, 3) if chosen.quick else (10_000_000, 7)
     if chosen.only in (None, "ints"):
@@ -308,6 +331,8 @@ def main() -> None:
         histogram(24, rounds)
     if chosen.only in (None, "small"):
         small(rounds)
+    if chosen.only in (None, "gaussian"):
+        gaussian(1_000_000, n // 2, rounds)
 
 
 if __name__ == "__main__":

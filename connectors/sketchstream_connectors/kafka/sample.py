@@ -32,6 +32,8 @@ RECORDS = 20_000
 """Records of the whole topic that are read for a choice of the partitioner."""
 FEW_RECORDS = 1_000
 """Records that are read to look at fields only."""
+TRIES = 3
+"""How often a sample is asked for."""
 LEAST = 50
 """Records of each partition, however many partitions there are."""
 
@@ -56,12 +58,16 @@ class TopicSample:
 
 
 def try_to_read(connection: Connection, config: Config, records: int) -> TopicSample | None:
-    """A sample, or None where brokers do not give one; a topic that does not exist is an error all the same."""
-    try:
-        return read(connection, config, records)
-    except BrokerError as error:
-        log.info("event=no_sample reason=%s", error)
-        return None
+    """A sample, or None where brokers do not give one; a topic that does not exist is an error all the same.
+
+    A wrong configuration would pass unseen without a sample, so that a broker that is busy is asked again.
+    """
+    for _ in range(TRIES):
+        try:
+            return read(connection, config, records)
+        except BrokerError as error:
+            log.info("event=no_sample reason=%s", error)
+    return None
 
 
 def read(connection: Connection, config: Config, records: int = RECORDS) -> TopicSample:

@@ -137,6 +137,7 @@ def _ask(config: Config, records: int, *, write: bool) -> Asked:
     topics = {one.topic: state.get(one.kind, one.text if one.kind == "wrong" else "ready") for one in changes}
     asked = Asked(given.partitions, float("inf") if retention < 0 else float(retention), {"topics": topics})
     if looked is None:
+        _warn("the brokers gave no sample of the input: its fields and its partitioner were not compared with it")
         if config.lacks_partitioner:
             asked.mistakes.append(checks.NO_PARTITIONER)
     elif config.lacks_partitioner or config.partitioner is not None:
