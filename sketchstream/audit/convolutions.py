@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import wire
-from sketchstream.audit.sketches import Outcome, judge
+from sketchstream.audit.observed import Outcome, created, sealed, state_of
+from sketchstream.audit.sketches import judge
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
@@ -167,21 +167,16 @@ def _sketch(spec: ConvolutionSpec) -> Any:
     return Sketch.create(spec)
 
 
-def _state(data: bytes) -> Ints:
-    """The words in an open sketch's own bytes."""
-    return np.array(wire.unpack(data)[1], dtype=np.int64)
-
-
 def _create(spec: ConvolutionSpec, states: int) -> Outcome:
     """What created sketches hold."""
-    drawn = [_state(_sketch(spec).to_bytes()) for _ in range(states)]
+    drawn = list(created(lambda: _sketch(spec), states))
     return _judged(spec, drawn, str(spec.epsilon), str(float(spec.delta)))
 
 
 def _release(spec: ConvolutionSpec, states: int) -> Outcome:
     """What releases of one sketch add, drawn afresh each time."""
     sketch = _sketch(spec)
-    before = _state(sketch.to_bytes())
+    before = state_of(sketch)
     asked = LOOK if spec.noise == "gaussian" else LOOK[:1]
     drawn = [sketch.release(*asked).noised - before for _ in range(min(states, 100))]
     if any(np.array_equal(one, other) for one, other in pairwise(drawn)):
@@ -191,11 +186,7 @@ def _release(spec: ConvolutionSpec, states: int) -> Outcome:
 
 def _seal(spec: ConvolutionSpec, states: int) -> Outcome:
     """What a seal adds to the state that it publishes."""
-    drawn = []
-    for _ in range(states):
-        sketch = _sketch(spec)
-        before = _state(sketch.to_bytes())
-        drawn.append(sketch.seal().state - before)
+    drawn = list(sealed(lambda: _sketch(spec), states))
     return _judged(spec, drawn, str(spec.epsilon_publish), str(float(spec.delta_publish)))
 
 
@@ -213,7 +204,7 @@ def _neighbours(spec: ConvolutionSpec) -> Outcome:
             sketch.update(items)
         with_unit.update([position for position, _ in unit], [weight for _, weight in unit])
         without.update([spec.length, 0], [1, spec.bound + 1], invalid="noop")  # no events
-        worst = max(worst, _loss(spec, _state(with_unit.to_bytes()) - _state(without.to_bytes())))
+        worst = max(worst, _loss(spec, state_of(with_unit) - state_of(without)))
     claim = _strength(float(spec.epsilon), float(spec.delta)) ** 2 if spec.noise == "gaussian" else float(spec.epsilon)
     measure = "mu^2" if spec.noise == "gaussian" else "epsilon"
     most = claim * (1 + (LOSS_SLACK if spec.noise == "counts" else SLACK))

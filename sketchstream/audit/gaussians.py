@@ -19,13 +19,22 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import wire
-from sketchstream.audit.sketches import Outcome, judge
-from sketchstream.audit.workloads import variance_of_unit
+from sketchstream.audit.observed import (
+    Outcome,
+    created,
+    entries,
+    instead,
+    merged,
+    repeated,
+    sealed,
+    state_of,
+    untouched,
+    variance_of_unit,
+)
+from sketchstream.audit.sketches import judge
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.noise import laws
-from sketchstream.privacy.history import LayerEntry, View
-from sketchstream.sketch import Sketch, merge
+from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
 
 Ints = npt.NDArray[np.int64]
@@ -104,8 +113,9 @@ def _judge(spec: GaussianSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) 
         delta: of each layer.
         drawn: (n, slots) the noise of n layers.
     """
-    if len(drawn) > 1 and bool((drawn[1:] == drawn[:-1]).all(axis=1).any()):
-        return False, "drawn afresh each time", "two layers of one noise", "one repetition"
+    again = repeated(drawn)
+    if again is not None:
+        return again
     return judge(drawn.ravel(), laws.DiscreteGaussian(Fraction(_sigma2(spec, epsilon, delta))))
 
 
@@ -117,34 +127,21 @@ def _sketch(spec: GaussianSpec) -> Any:
     return Sketch.create(spec)
 
 
-def _state(sketch: Any) -> Ints:
-    """The counters in an open sketch's own bytes."""
-    return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
-
-
 def _create(spec: GaussianSpec, rounds: int) -> Outcome:
     """What created sketches hold."""
-    states = [_state(_sketch(spec)) for _ in range(rounds)]
-    return _judge(spec, spec.epsilon, spec.delta, np.stack(states))
+    return _judge(spec, spec.epsilon, spec.delta, created(lambda: _sketch(spec), rounds))
 
 
 def _seal(spec: GaussianSpec, rounds: int) -> Outcome:
     """What a seal adds to the state."""
-    moved = []
-    for _ in range(rounds if spec.intrusion else 1):
-        sketch = _sketch(spec)
-        before = _state(sketch)
-        moved.append(sketch.seal().state - before)
-    if spec.intrusion:
-        return _judge(spec, spec.epsilon_publish, spec.delta_publish, np.stack(moved))
-    same = not moved[0].any()
-    return same, "the state as it was", "the same" if same else "CHANGED", "one counter"
+    moved = sealed(lambda: _sketch(spec), rounds if spec.intrusion else 1)
+    return _judge(spec, spec.epsilon_publish, spec.delta_publish, moved) if spec.intrusion else untouched(moved)
 
 
 def _release(spec: GaussianSpec, rounds: int) -> Outcome:
     """Releases of one sketch: noise of their law, another one each time."""
     sketch = _sketch(spec)
-    exact = _state(sketch)
+    exact = state_of(sketch)
     return _judge(spec, *LOOK, np.stack([sketch.release(*LOOK).noised - exact for _ in range(rounds + 1)]))
 
 
@@ -161,9 +158,9 @@ def _weights(spec: GaussianSpec) -> Outcome:
         for item, weight in zip(items.tolist(), weights, strict=True):
             if 0 <= item < SLOTS and abs(weight) <= most:
                 wanted[item] += math.trunc(weight * step)
-        before = _state(sketch)
+        before = state_of(sketch)
         sketch.update(items, weights, invalid="noop")
-        wrong += not np.array_equal(_state(sketch) - before, wanted)
+        wrong += not np.array_equal(state_of(sketch) - before, wanted)
     found = "so it was" if not wrong else f"WRONG in {wrong} of 3 batches"
     return not wrong, "the weight on the lattice; no-ops outside", found, "one counter, in any of 3 batches"
 
@@ -172,12 +169,12 @@ def _answers(spec: GaussianSpec) -> Outcome:
     """The published counts in user units, and a standard error that holds all layers."""
     sketch = _sketch(spec)
     sketch.update(np.arange(SLOTS))
-    sealed = sketch.seal()
-    found = sealed.estimate(method="raw")
+    published = sketch.seal()
+    found = published.estimate(method="raw")
     step = 1 << spec.fraction_bits
     asked = [(spec.epsilon, spec.delta), *([(spec.epsilon_publish, spec.delta_publish)] if spec.intrusion else [])]
     noise = sum(_sigma2(spec, *one) for one in asked)
-    off = float(np.abs(found.values - sealed.state / step).max())
+    off = float(np.abs(found.values - published.state / step).max())
     wide = abs(float(found.stderr) / (math.sqrt(noise) / step) - 1)
     passed = off < 1e-9 and wide < 0.01
     return passed, "the counts, and their errors", f"off by {off:.1g}, errors by {wide:.2%}", "errors wrong by 1%"
@@ -187,32 +184,25 @@ def _ledger(spec: GaussianSpec) -> Outcome:
     """The ledger of a sketch and of what left it: entries, and a loss that is the promised one."""
     sketch = _sketch(spec)
     sketch.release(*LOOK)
-    sealed = sketch.seal()
+    published = sketch.seal()
     wanted = ["layer", "release", *(["layer"] if spec.intrusion else []), "publication"]
-    entries = [
-        "layer" if isinstance(entry, LayerEntry) else entry.kind
-        for entry in sealed.ledger.history.entries
-        if not (isinstance(entry, View) and entry.kind == "copy")
-    ]
+    found = entries(published.ledger)
     claim, power = "every layer and view; mu^2 of all noise together", "one entry; mu wrong by 1%"
-    if entries != wanted:
-        return False, claim, f"{', '.join(entries)}; wanted {', '.join(wanted)}", power
+    if found != wanted:
+        return False, claim, instead(found, wanted), power
     costs = [1 / variance_of_unit(spec.epsilon, spec.delta)]
     if spec.intrusion:
         costs.append(1 / variance_of_unit(spec.epsilon_publish, spec.delta_publish))
     mu2 = 1 / sum(1 / cost for cost in costs)
     mu = math.sqrt(_sketch(spec).ledger.loss().mu2)
     passed = abs(mu / math.sqrt(mu2) - 1) < 0.01
-    return passed, claim, f"{len(entries)} entries, mu {mu:.5f}, wanted {math.sqrt(mu2):.5f}", power
+    return passed, claim, f"{len(found)} entries, mu {mu:.5f}, wanted {math.sqrt(mu2):.5f}", power
 
 
 def _merge() -> Outcome:
     """Merged states are the sum of their parts, with all layers."""
     spec = specs()["event"]
-    parts = [_sketch(spec).seal() for _ in range(3)]
-    merged: Any = merge(parts)
-    same = np.array_equal(merged.state, sum(part.state for part in parts)) and len(merged.layers) == 6
-    return bool(same), "the sum, with all layers", "the sum" if same else "WRONG", "one counter, one layer"
+    return merged([_sketch(spec).seal() for _ in range(3)])
 
 
 def _plainest(spec: GaussianSpec, rounds: int) -> Outcome:
@@ -231,7 +221,7 @@ def _plainest(spec: GaussianSpec, rounds: int) -> Outcome:
         sketch = _sketch(spec)
         if number % 2:
             sketch.update(items, weights)
-        seen[number % 2].append(_state(sketch)[: items.size].reshape(trials, len(shift)) @ direction)
+        seen[number % 2].append(state_of(sketch)[: items.size].reshape(trials, len(shift)) @ direction)
     quiet, active = (np.concatenate(one) for one in seen)
     mu = float(active.mean() - quiet.mean()) / math.sqrt((quiet.var() + active.var()) / 2)
     n = quiet.size + active.size

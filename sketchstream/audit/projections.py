@@ -22,14 +22,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import wire
-from sketchstream.audit.sketches import Outcome, judge
+from sketchstream.audit.observed import Outcome, entries, instead, merged, state_of, untouched
+from sketchstream.audit.sketches import judge
 from sketchstream.hashing import Key
 from sketchstream.kinds.projection import IdentityRowsWarning, ProjectionSpec
 from sketchstream.noise import laws
-from sketchstream.privacy.history import LayerEntry, View
 from sketchstream.published import Origin
-from sketchstream.sketch import Sketch, merge
+from sketchstream.sketch import Sketch
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -198,7 +197,7 @@ def _sketch(spec: ProjectionSpec, window: tuple[int, int] | None = None) -> Any:
 
 def _cells(sketch: Any) -> Ints:
     """(users, k) the counters in an open sketch's own bytes."""
-    return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64).reshape(-1, sketch.spec.k)
+    return state_of(sketch).reshape(-1, sketch.spec.k)
 
 
 def _create(spec: ProjectionSpec) -> Outcome:
@@ -213,8 +212,7 @@ def _seal(spec: ProjectionSpec) -> Outcome:
     moved = sketch.seal().state.reshape(before.shape) - before
     if spec.intrusion:
         return judge(moved.ravel(), _law(spec, spec.epsilon_publish, spec.delta_publish))
-    same = not moved.any()
-    return same, "the state as it was", "the same" if same else "CHANGED", "one cell"
+    return untouched(moved, "cell")
 
 
 def _release(spec: ProjectionSpec) -> Outcome:
@@ -266,28 +264,21 @@ def _ledger(spec: ProjectionSpec) -> Outcome:
         wanted.append("release")
     sealed = sketch.seal()
     wanted += ["layer", "publication"] if spec.intrusion else ["publication"]
-    entries = [
-        ("layer" if isinstance(entry, LayerEntry) else entry.kind)
-        for entry in sealed.ledger.history.entries
-        if not (isinstance(entry, View) and entry.kind == "copy")
-    ]
+    found = entries(sealed.ledger)
     claim, power = "every layer and view; epsilon and delta as promised", "one entry; epsilon wrong by 1e-6"
-    if entries != wanted:
-        return False, claim, f"{', '.join(entries)}; wanted {', '.join(wanted)}", power
+    if found != wanted:
+        return False, claim, instead(found, wanted), power
     first = _sketch(spec).ledger.loss(intrusion=spec.intrusion)
     epsilon = float(first.epsilon(spec.delta))
     # a secret matrix is calibrated by a bound that is searched: 1e-5 of sigma above its least
     exact = abs(epsilon / float(spec.epsilon) - 1) < (1e-6 if spec.matrix_seed == "public" else 1e-3)
-    return exact, claim, f"{len(entries)} entries, epsilon {epsilon:.8f}", power
+    return exact, claim, f"{len(found)} entries, epsilon {epsilon:.8f}", power
 
 
 def _merge() -> Outcome:
     """Merged states are the sum of their parts, with all layers."""
     spec = specs()["event, rademacher"]
-    parts = [_sketch(spec).seal() for _ in range(3)]
-    merged: Any = merge(parts)
-    same = np.array_equal(merged.state, sum(part.state for part in parts)) and len(merged.layers) == 6
-    return bool(same), "the sum, with all layers", "the sum" if same else "WRONG", "one cell, one layer"
+    return merged([_sketch(spec).seal() for _ in range(3)], "cell")
 
 
 def _hardest(spec: ProjectionSpec) -> Outcome:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from sketchstream import kinds, noise, published, wire
 from sketchstream.audit import bounds
 from sketchstream.audit import sketches as audit_sketches
+from sketchstream.audit.observed import Outcome
 from sketchstream.errors import SealedError
 from sketchstream.hashing import Key
 from sketchstream.kinds.profile import mechanism as profile
@@ -205,7 +206,7 @@ def _specs() -> list[ProfileSpec]:
     ]
 
 
-def _outcome(section: str, name: str, check: Callable[[], audit_sketches.Outcome]) -> Finding:
+def _outcome(section: str, name: str, check: Callable[[], Outcome]) -> Finding:
     """What a check of whole sketches says."""
     passed, claimed, found, power = check()
     return Finding(section, name, passed, claimed, found, power)

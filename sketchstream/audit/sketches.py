@@ -20,17 +20,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import wire
+from sketchstream.audit.observed import Outcome, costs, instead, state_of, untouched
 from sketchstream.hashing import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.noise import laws
-from sketchstream.privacy.history import LayerEntry, View
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 
 Ints = npt.NDArray[np.int64]
-Outcome = tuple[bool, str, str, str]
-"""Whether it is as claimed; the claim; what was found; what would have been found."""
 LOOK = Fraction(1, 3)
 FRESH = Fraction(2, 3)
 UNLIKELY = 1e-9
@@ -136,11 +133,6 @@ def _sketch(spec: ProfileSpec) -> Any:
     return Sketch.create(spec, Key.generate() if spec.needs_key else None)
 
 
-def _state(sketch: Any) -> Ints:
-    """The counters in an open sketch's own bytes."""
-    return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
-
-
 def judge(values: Ints, law: laws.Law) -> Outcome:
     """Samples against a law: the smallest p-value of the battery, and the error of epsilon that it would find."""
     checked = laws.battery(values, law)
@@ -179,13 +171,13 @@ def resolution(law: Any, n: int) -> float:
 
 def _create(spec: ProfileSpec) -> Outcome:
     """What a created sketch holds."""
-    return judge(_state(_sketch(spec)), _layer(spec, spec.epsilon))
+    return judge(state_of(_sketch(spec)), _layer(spec, spec.epsilon))
 
 
 def _release(spec: ProfileSpec) -> Outcome:
     """Releases of one sketch: their noise has its law on every entry, and is another one each time."""
     sketch = _sketch(spec)
-    exact = _histogram(spec, _state(sketch))
+    exact = _histogram(spec, state_of(sketch))
     drawn = np.stack([sketch.release(LOOK).noised - exact for _ in range(max(2, 20_000 // exact.size))])
     if bool((drawn[1:] == drawn[:-1]).all(axis=(1, 2)).any()):
         return False, "drawn afresh each time", "two releases with one noise", "one repetition"
@@ -195,9 +187,9 @@ def _release(spec: ProfileSpec) -> Outcome:
 def _refresh(spec: ProfileSpec) -> Outcome:
     """What a refresh adds."""
     sketch = _sketch(spec)
-    before = _state(sketch)
+    before = state_of(sketch)
     sketch.refresh(FRESH)
-    return judge(_moved(spec, _state(sketch), before), _layer(spec, FRESH))
+    return judge(_moved(spec, state_of(sketch), before), _layer(spec, FRESH))
 
 
 def _seal(spec: ProfileSpec) -> Outcome:
@@ -207,16 +199,15 @@ def _seal(spec: ProfileSpec) -> Outcome:
         noise = []
         for _ in range(max(20, 10_000 // (spec.levels * spec.edges.size))):
             sketch = _sketch(small)
-            exact = _histogram(small, _state(sketch))
+            exact = _histogram(small, state_of(sketch))
             noise.append((sketch.seal().noised - exact).ravel())
         return judge(np.concatenate(noise), _view(spec, spec.epsilon_publish))
     sketch = _sketch(spec)
-    before = _state(sketch)
+    before = state_of(sketch)
     moved = _moved(spec, sketch.seal().state.astype(np.int64), before)
     if spec.intrusion:
         return judge(moved, _layer(spec, spec.epsilon_publish))
-    same = not moved.any()
-    return same, "the state as it was", "the same" if same else "CHANGED", "one counter"
+    return untouched(moved)
 
 
 def _smaller(spec: ProfileSpec) -> ProfileSpec:
@@ -227,15 +218,6 @@ def _smaller(spec: ProfileSpec) -> ProfileSpec:
     domain = ClosedDomain(size=64) if isinstance(spec.domain, ClosedDomain) else OpenDomain(slots=64, levels=4)
     object.__setattr__(twin, "domain", domain)
     return twin
-
-
-def _entries(ledger: Any) -> list[tuple[str, Fraction | None]]:
-    """Kinds and costs of a ledger's entries, copies left out: the audit reads bytes."""
-    return [
-        ("layer", entry.cost) if isinstance(entry, LayerEntry) else (entry.kind, entry.cost)
-        for entry in ledger.history.entries
-        if not (isinstance(entry, View) and entry.kind == "copy")
-    ]
 
 
 def _ledger(spec: ProfileSpec) -> Outcome:
@@ -261,10 +243,10 @@ def _ledger(spec: ProfileSpec) -> Outcome:
 
 def _differs(ledger: Any, wanted: Sequence[tuple[str, Fraction | None]]) -> str | None:
     """What a ledger says where it should say something else."""
-    found = _entries(ledger)
+    found = costs(ledger)
     if found == list(wanted):
         return None
-    return f"after {wanted[-1][0]}: {', '.join(kind for kind, _ in found)}; wanted {', '.join(k for k, _ in wanted)}"
+    return f"after {wanted[-1][0]}: {instead((kind for kind, _ in found), (kind for kind, _ in wanted))}"
 
 
 def _merge(spec: ProfileSpec) -> Outcome:
@@ -274,10 +256,10 @@ def _merge(spec: ProfileSpec) -> Outcome:
     for seal in (False, True):
         parts = [Sketch.create(spec, key) for _ in range(2)]
         given: list[Any] = [part.seal() for part in parts] if seal else list(parts)
-        states = [part.state.astype(np.int64) if seal else _state(part) for part in given]
+        states = [part.state.astype(np.int64) if seal else state_of(part) for part in given]
         layers = sum(len(part.layers) for part in given)
         merged: Any = merge(given)
-        total = merged.state.astype(np.int64) if seal else _state(merged)
+        total = merged.state.astype(np.int64) if seal else state_of(merged)
         if _moved(spec, total, states[0] + states[1]).any() or len(merged.layers) != layers:
             wrong.append("sealed" if seal else "open")
         if len(list(merged.ledger.history.layers())) != layers:

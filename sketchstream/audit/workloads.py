@@ -19,12 +19,22 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import wire
-from sketchstream.audit.sketches import Outcome, judge
+from sketchstream.audit.observed import (
+    Outcome,
+    created,
+    entries,
+    instead,
+    merged,
+    repeated,
+    sealed,
+    state_of,
+    untouched,
+    variance_of_unit,
+)
+from sketchstream.audit.sketches import judge
 from sketchstream.kinds.workload import WorkloadSpec
 from sketchstream.noise import laws
-from sketchstream.privacy.history import LayerEntry, View
-from sketchstream.sketch import Sketch, merge
+from sketchstream.sketch import Sketch
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -111,21 +121,6 @@ def _reach(spec: WorkloadSpec, power: int) -> int:
     return int(max(columns) * weight**power)
 
 
-@lru_cache(maxsize=64)
-def variance_of_unit(epsilon: Fraction, delta: Fraction) -> float:
-    """Variance of Gaussian noise for sensitivity 1, from the divergence of two normal laws."""
-    from scipy.special import log_ndtr
-
-    eps, wanted = float(epsilon), math.log(delta)
-    low, high = 1e-3, 1e3
-    for _ in range(80):
-        middle = math.sqrt(low * high)
-        upper, lower = log_ndtr(0.5 / middle - eps * middle), eps + log_ndtr(-0.5 / middle - eps * middle)
-        above = upper + math.log1p(-math.exp(min(lower - upper, -1e-16))) > wanted
-        low, high = (middle, high) if above else (low, middle)
-    return high**2
-
-
 def _judge(spec: WorkloadSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
     """Layers of noise against the law that an epsilon and a delta ask for.
 
@@ -135,8 +130,9 @@ def _judge(spec: WorkloadSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) 
         delta: of each layer.
         drawn: (n, m) the noise of n layers.
     """
-    if len(drawn) > 1 and bool((drawn[1:] == drawn[:-1]).all(axis=1).any()):
-        return False, "drawn afresh each time", "two layers of one noise", "one repetition"
+    again = repeated(drawn)
+    if again is not None:
+        return again
     if spec.mechanism == "laplace":
         return judge(drawn.ravel(), laws.DiscreteLaplace(epsilon / _reach(spec, 1)))
     if spec.mechanism == "gaussian":
@@ -166,28 +162,15 @@ def _sketch(spec: WorkloadSpec) -> Any:
     return Sketch.create(spec)
 
 
-def _state(sketch: Any) -> Ints:
-    """The counters in an open sketch's own bytes."""
-    return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
-
-
 def _create(spec: WorkloadSpec, rounds: int) -> Outcome:
     """What created sketches hold."""
-    states = [_state(_sketch(spec)) for _ in range(rounds)]
-    return _judge(spec, spec.epsilon, spec.delta, np.stack(states))
+    return _judge(spec, spec.epsilon, spec.delta, created(lambda: _sketch(spec), rounds))
 
 
 def _seal(spec: WorkloadSpec, rounds: int) -> Outcome:
     """What a seal adds to the state."""
-    moved = []
-    for _ in range(rounds if spec.intrusion else 1):
-        sketch = _sketch(spec)
-        before = _state(sketch)
-        moved.append(sketch.seal().state - before)
-    if spec.intrusion:
-        return _judge(spec, spec.epsilon_publish, spec.delta_publish, np.stack(moved))
-    same = not moved[0].any()
-    return same, "the state as it was", "the same" if same else "CHANGED", "one counter"
+    moved = sealed(lambda: _sketch(spec), rounds if spec.intrusion else 1)
+    return _judge(spec, spec.epsilon_publish, spec.delta_publish, moved) if spec.intrusion else untouched(moved)
 
 
 def _release(spec: WorkloadSpec, rounds: int) -> Outcome:
@@ -195,7 +178,7 @@ def _release(spec: WorkloadSpec, rounds: int) -> Outcome:
     drawn: list[Ints] = []
     while len(drawn) < rounds:
         sketch = _sketch(spec)
-        exact = _state(sketch)
+        exact = state_of(sketch)
         looks = LOOK[:1] if spec.pure else LOOK
         drawn += [sketch.release(*looks).noised - exact for _ in range(8)]
     return _judge(spec, *LOOK, np.stack(drawn))
@@ -210,13 +193,13 @@ def _events(spec: WorkloadSpec) -> Outcome:
     wrong = 0
     for count in (1, 1, size // 2, 3 * size):
         cells, weights = rng.integers(-1, size + 1, count), rng.integers(-most - 1, most + 2, count)
-        before = _state(sketch)
+        before = state_of(sketch)
         sketch.update(cells, weights, invalid="noop")
         wanted = np.zeros(spec.length, np.int64)
         for cell, weight in zip(cells.tolist(), weights.tolist(), strict=True):
             if 0 <= cell < size and abs(weight) <= most:
                 wanted += weight * columns[cell]
-        wrong += not np.array_equal(_state(sketch) - before, wanted)
+        wrong += not np.array_equal(state_of(sketch) - before, wanted)
     found = "so it was" if not wrong else f"WRONG in {wrong} of 4 batches"
     return not wrong, "weight times column; no-ops outside", found, "one counter, in any of 4 batches"
 
@@ -225,10 +208,10 @@ def _answers(spec: WorkloadSpec, queries: Floats) -> Outcome:
     """Answers are the queries of the best estimate of the cells, and their errors those of its noise."""
     sketch = _sketch(spec)
     sketch.update(np.arange(spec.workload.size).repeat(3))
-    sealed = sketch.seal()
-    found = sealed.estimate()
+    published = sketch.seal()
+    found = published.estimate()
     inverse = np.linalg.pinv(spec.strategy.matrix.astype(np.float64))
-    values = queries @ (inverse @ sealed.state)
+    values = queries @ (inverse @ published.state)
     noise = 0.0
     for epsilon, delta in ((spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish))[
         : 1 + spec.intrusion
@@ -252,37 +235,30 @@ def _ledger(spec: WorkloadSpec) -> Outcome:
     """The ledger of a sketch and of what left it: entries, and a loss that is the promised one."""
     sketch = _sketch(spec)
     sketch.release(*(LOOK[:1] if spec.pure else LOOK))
-    sealed = sketch.seal()
+    published = sketch.seal()
     wanted = ["layer", "release", *(["layer"] if spec.intrusion else []), "publication"]
-    entries = [
-        "layer" if isinstance(entry, LayerEntry) else entry.kind
-        for entry in sealed.ledger.history.entries
-        if not (isinstance(entry, View) and entry.kind == "copy")
-    ]
+    found = entries(published.ledger)
     claim, power = "every layer and view; epsilon and delta as promised", "one entry; epsilon wrong by 1e-6"
-    if entries != wanted:
-        return False, claim, f"{', '.join(entries)}; wanted {', '.join(wanted)}", power
+    if found != wanted:
+        return False, claim, instead(found, wanted), power
     loss = _sketch(spec).ledger.loss()
     if spec.pure:
         epsilon = float(loss)
         # a fresh layer over noise that is as good: the smaller one pays for what nobody saw before
         passed = epsilon <= float(min(spec.epsilon, spec.epsilon_publish)) * (1 + 1e-12)
-        return passed, claim, f"{len(entries)} entries, epsilon {epsilon:.8f}", power
+        return passed, claim, f"{len(found)} entries, epsilon {epsilon:.8f}", power
     sigma2 = [variance_of_unit(spec.epsilon, spec.delta) * _reach(spec, 2) + EXCESS]
     if spec.intrusion:
         sigma2.append(variance_of_unit(spec.epsilon_publish, spec.delta_publish) * _reach(spec, 2) + EXCESS)
     mu2 = _reach(spec, 2) / sum(sigma2)
     passed = abs(float(loss.mu2) / mu2 - 1) < 1e-6
-    return passed, claim, f"{len(entries)} entries, mu {math.sqrt(loss.mu2):.8f}, wanted {math.sqrt(mu2):.8f}", power
+    return passed, claim, f"{len(found)} entries, mu {math.sqrt(loss.mu2):.8f}, wanted {math.sqrt(mu2):.8f}", power
 
 
 def _merge() -> Outcome:
     """Merged states are the sum of their parts, with all layers."""
     spec = specs()["event, prefixes"][0]
-    parts = [_sketch(spec).seal() for _ in range(3)]
-    merged: Any = merge(parts)
-    same = np.array_equal(merged.state, sum(part.state for part in parts)) and len(merged.layers) == 6
-    return bool(same), "the sum, with all layers", "the sum" if same else "WRONG", "one counter, one layer"
+    return merged([_sketch(spec).seal() for _ in range(3)])
 
 
 def _plainest(spec: WorkloadSpec, trials: int) -> Outcome:
@@ -297,7 +273,7 @@ def _plainest(spec: WorkloadSpec, trials: int) -> Outcome:
     for trial in range(trials):
         sketch = _sketch(spec)
         sketch.update([cell] * (trial % 2), [spec.max_weight] * (trial % 2))
-        seen[trial % 2].append(float(direction @ _state(sketch)))
+        seen[trial % 2].append(float(direction @ state_of(sketch)))
     quiet, active = np.array(seen[0]), np.array(seen[1])
     spread = math.sqrt((quiet.var() + active.var()) / 2)
     mu = float(active.mean() - quiet.mean()) / spread

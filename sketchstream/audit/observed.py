@@ -1,0 +1,111 @@
+"""What an auditor of any kind of sketch sees from outside: states in their bytes, noise by difference, ledger entries.
+
+In: sketches, and how to make one. Out: arrays, entries, outcomes of the checks that are alike for all kinds. Touches:
+entropy, through the sketches it makes. Nothing here calls what a sketch calls inside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream import wire
+from sketchstream.privacy.history import LayerEntry, View
+from sketchstream.sketch import merge
+
+Outcome = tuple[bool, str, str, str]
+"""Whether it is as claimed; the claim; what was found; what would have been found."""
+Ints = npt.NDArray[np.int64]
+Make = Callable[[], Any]
+"""Makes a new sketch."""
+
+
+def state_of(sketch: Any) -> Ints:
+    """(slots,) the counters in an open sketch's own bytes."""
+    return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
+
+
+def created(make: Make, rounds: int) -> Ints:
+    """(rounds, slots) what new sketches hold."""
+    return np.stack([state_of(make()) for _ in range(rounds)])
+
+
+def sealed(make: Make, rounds: int) -> Ints:
+    """(rounds, slots) what seals add to the states that they publish."""
+    moved = []
+    for _ in range(rounds):
+        sketch = make()
+        before = state_of(sketch)
+        moved.append(sketch.seal().state - before)
+    return np.stack(moved)
+
+
+def untouched(moved: Ints, counter: str = "counter") -> Outcome:
+    """That a seal publishes the state as it was.
+
+    Args:
+        moved: what it added.
+        counter: what the kind calls one.
+    """
+    same = not moved.any()
+    return same, "the state as it was", "the same" if same else "CHANGED", f"one {counter}"
+
+
+def repeated(drawn: Ints) -> Outcome | None:
+    """The outcome where two layers in a row, of the (n, slots) noise of n layers, are the same; None otherwise."""
+    if len(drawn) > 1 and bool((drawn[1:] == drawn[:-1]).all(axis=1).any()):
+        return False, "drawn afresh each time", "two layers of one noise", "one repetition"
+    return None
+
+
+def costs(ledger: Any) -> list[tuple[str, Fraction | None]]:
+    """Kinds and costs of a ledger's entries, copies left out: the audit reads bytes."""
+    return [
+        ("layer" if isinstance(entry, LayerEntry) else entry.kind, entry.cost)
+        for entry in ledger.history.entries
+        if not (isinstance(entry, View) and entry.kind == "copy")
+    ]
+
+
+def entries(ledger: Any) -> list[str]:
+    """Kinds of a ledger's entries, copies left out."""
+    return [kind for kind, _ in costs(ledger)]
+
+
+def instead(found: Iterable[str], wanted: Iterable[str]) -> str:
+    """What a ledger says, and what it should say."""
+    return f"{', '.join(found)}; wanted {', '.join(wanted)}"
+
+
+def merged(parts: Sequence[Any], counter: str = "counter") -> Outcome:
+    """That merged states are the sum of their parts, with all layers.
+
+    Args:
+        parts: sealed states, all alike.
+        counter: what the kind calls one.
+    """
+    total: Any = merge(parts)
+    layers = sum(len(part.layers) for part in parts)
+    same = np.array_equal(total.state, sum(part.state for part in parts)) and len(total.layers) == layers
+    return bool(same), "the sum, with all layers", "the sum" if same else "WRONG", f"one {counter}, one layer"
+
+
+@lru_cache(maxsize=64)
+def variance_of_unit(epsilon: Fraction, delta: Fraction) -> float:
+    """Variance of Gaussian noise for sensitivity 1, from the divergence of two normal laws."""
+    from scipy.special import log_ndtr
+
+    eps, wanted = float(epsilon), math.log(delta)
+    low, high = 1e-3, 1e3
+    for _ in range(80):
+        middle = math.sqrt(low * high)
+        upper, lower = log_ndtr(0.5 / middle - eps * middle), eps + log_ndtr(-0.5 / middle - eps * middle)
+        above = upper + math.log1p(-math.exp(min(lower - upper, -1e-16))) > wanted
+        low, high = (middle, high) if above else (low, middle)
+    return high**2
