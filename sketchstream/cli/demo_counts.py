@@ -11,41 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.cli import show
-from sketchstream.cli.commands import worker
+from sketchstream.cli.demo_chapter import SHOWN, Chapter, july, write_csv
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Flights
 
-FOLDERS: Final = ("state-counts", "sealed-counts")
-CONFIGURATION: Final = "counts.toml"
 SKETCH: Final = "flights"
-SHOWN: Final = 6
-"""The month that is shown: July."""
 BUSIEST: Final = 5
-TEXT: Final = """# Written by `sketchstream demo`. Ask again:
-#   sketchstream estimate -c {name} --sketch {sketch} --all --top 5 --format csv
-[input]
-file = "flights.jsonl"
-item = "tailnum"
-time = "ts"
-lateness = "1h"
-close_at_end = true
-
-[key]
-file = "key"
-
-[store]
-kind = "dir"
-path = "{state}"
-
-[output]
-directory = "{sealed}"
-
-[privacy]
-diagnostics = "off"
-
-[[sketch]]
+CHAPTER: Final = Chapter(
+    "counts",
+    f"--sketch {SKETCH} --all --top 5 --format csv",
+    """[[sketch]]
 name = "{sketch}"           # one count for each aircraft of the list; protected: each single flight
 kind = "gaussian"
 window = "1mo"
@@ -53,7 +29,9 @@ timezone = "America/New_York"
 epsilon = "1"
 delta = "1e-6"
 domain = {{ items_file = "aircraft.txt" }}
-"""
+""",
+    item="tailnum",
+)
 
 
 def run(folder: Path, flights: Flights) -> list[str]:
@@ -63,18 +41,11 @@ def run(folder: Path, flights: Flights) -> list[str]:
         folder: of the demo, with its stream and its key.
         flights: what is in the stream.
     """
-    from sketchstream.config.loader import Config
-
     (folder / "aircraft.txt").write_text("".join(f"{name}\n" for name in flights.tail_numbers))
-    text = TEXT.format(name=CONFIGURATION, sketch=SKETCH, state=FOLDERS[0], sealed=FOLDERS[1])
-    (folder / CONFIGURATION).write_text(text)
-    worker.run(Config.load(folder / CONFIGURATION), watch=lambda now: None)
-    answers = _july(folder / CONFIGURATION)
+    answers = _july(CHAPTER.count(folder, sketch=SKETCH))
     truth = _truth(flights)
     answers.plot(folder / "counts.png")
-    rows = list(answers.rows())
-    columns = list(rows[0])
-    (folder / "counts.csv").write_text(show.as_csv(columns, [list(row.values()) for row in rows]) + "\n")
+    write_csv(folder / "counts.csv", list(answers.rows()))
     intervals = answers.interval()
     inside = int(np.count_nonzero((intervals[:, 0] <= truth) & (truth <= intervals[:, 1])))
     shrunk, raw = (float(np.sqrt(np.mean((one - truth) ** 2))) for one in (answers.values, answers.raw))
@@ -109,7 +80,5 @@ def _july(configuration: Path) -> Any:
 
 def _truth(flights: Flights) -> Any:
     """The true counts of July by place in the list, for comparison only."""
-    month = flights.months()[SHOWN]
-    first, last = np.searchsorted(flights.time_ms, [month.start_ms, month.end_ms])
-    here = flights.aircraft[first:last]
+    here = flights.aircraft[july(flights)]
     return np.bincount(here[here >= 0], minlength=len(flights.tail_numbers))

@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.cli.commands import worker
+from sketchstream.cli.demo_chapter import SHOWN, Chapter, july
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Flights
 
-FOLDERS: Final = ("state-rows", "sealed-rows")
-CONFIGURATION: Final = "rows.toml"
-SHOWN: Final = 6
-"""The month that is shown: July."""
 AIRPORTS: Final = ("EWR", "JFK", "LGA")
 PROMISE: Final = 6000
 """The L2 norm that no airport's row of one month exceeds."""
@@ -30,29 +26,10 @@ PARTS: Final = {
     "airports": "All flights of an airport are protected: the noise hides any airport, so no distance is told",
 }
 """Sketches, and what they show."""
-TEXT: Final = """# Written by `sketchstream demo`. Ask again:
-#   sketchstream estimate -c {name} --sketch flights --from 2013-07-01T04:00Z --to 2013-08-01T04:00Z --nearest EWR
-[input]
-file = "flights.jsonl"
-item = "dest"
-time = "ts"
-lateness = "1h"
-close_at_end = true
-
-[key]
-file = "key"
-
-[store]
-kind = "dir"
-path = "{state}"
-
-[output]
-directory = "{sealed}"
-
-[privacy]
-diagnostics = "off"
-
-[[sketch]]
+CHAPTER: Final = Chapter(
+    "rows",
+    "--sketch flights --from 2013-07-01T04:00Z --to 2013-08-01T04:00Z --nearest EWR",
+    """[[sketch]]
 name = "flights"
 kind = "projection"
 window = "1mo"
@@ -81,7 +58,9 @@ max_norm = {promise}
 matrix_seed = "secret"
 epsilon = "1"
 delta = "1e-6"
-"""
+""",
+    item="dest",
+)
 
 
 def run(folder: Path, flights: Flights) -> list[str]:
@@ -92,19 +71,16 @@ def run(folder: Path, flights: Flights) -> list[str]:
         flights: what is in the stream.
     """
     from sketchstream import windows
-    from sketchstream.config.loader import Config
 
     destinations = sorted({value.strip('"') for value in flights.fields["dest"]})
     (folder / "airports.txt").write_text("\n".join(AIRPORTS) + "\n")
     (folder / "destinations.txt").write_text("\n".join(destinations) + "\n")
     # a public matrix, another one in each demo: the error of a distance is that of its draw
-    text = TEXT.format(name=CONFIGURATION, state=FOLDERS[0], sealed=FOLDERS[1], promise=PROMISE, seed=token_hex(32))
-    (folder / CONFIGURATION).write_text(text)
-    worker.run(Config.load(folder / CONFIGURATION), watch=lambda now: None)
+    configuration = CHAPTER.count(folder, promise=PROMISE, seed=token_hex(32))
     rows = _rows(flights, destinations)
     lines = ["Airports by where their flights go, July 2013: distances between rows of flights by destination"]
     for sketch, shown in PARTS.items():
-        found: Any = windows(folder / CONFIGURATION, sketch)[SHOWN].estimate
+        found: Any = windows(configuration, sketch)[SHOWN].estimate
         lines += ["", f"{shown} (epsilon 1, delta 1e-6)"]
         for one, other in combinations(AIRPORTS, 2):
             gap = rows[AIRPORTS.index(one)] - rows[AIRPORTS.index(other)]
@@ -122,9 +98,8 @@ def run(folder: Path, flights: Flights) -> list[str]:
 
 def _rows(flights: Flights, destinations: list[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """(3, destinations) the true flights of July, for comparison only."""
-    month = flights.months()[SHOWN]
-    first, last = np.searchsorted(flights.time_ms, [month.start_ms, month.end_ms])
-    named = (flights.fields[name][first:last] for name in ("origin", "dest"))
+    here = july(flights)
+    named = (flights.fields[name][here] for name in ("origin", "dest"))
     origins, ends = (np.array([one.strip('"') for one in some]) for some in named)
     out = np.zeros((len(AIRPORTS), len(destinations)), np.int64)
     np.add.at(out, (np.searchsorted(AIRPORTS, origins), np.searchsorted(destinations, ends)), 1)

@@ -11,37 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.cli import show
-from sketchstream.cli.commands import worker
+from sketchstream.cli.demo_chapter import Chapter, write_csv
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Flights
     from sketchstream.kinds.convolution.series import Series
 
-FOLDERS: Final = ("state-series", "sealed-series")
-CONFIGURATION: Final = "series.toml"
 HOUR: Final = 3_600_000
 SHOWN: Final = (1000, 4000, 8000)
 """Hours of the year that are shown."""
-TEXT: Final = """# Written by `sketchstream demo`. Ask again:
-#   sketchstream estimate -c {name} --format csv
-[input]
-file = "flights.jsonl"
-time = "ts"
-lateness = "1h"
-close_at_end = true
-
-[store]
-kind = "dir"
-path = "{state}"
-
-[output]
-directory = "{sealed}"
-
-[privacy]
-diagnostics = "off"
-
-[[sketch]]
+CHAPTER: Final = Chapter(
+    "series",
+    "--format csv",
+    """[[sketch]]
 name = "departures"
 kind = "convolution"
 window = "1y"
@@ -50,7 +32,8 @@ step = "1h"                # 8,760 hours, 8,784 in leap years
 kernel = ["identity", "window:24", "sum"]
 epsilon = "1"
 delta = "1e-6"
-"""
+""",
+)
 
 
 def run(folder: Path, flights: Flights) -> list[str]:
@@ -61,17 +44,13 @@ def run(folder: Path, flights: Flights) -> list[str]:
         flights: what is in the stream.
     """
     from sketchstream.cli import clusters
-    from sketchstream.config.loader import Config
     from sketchstream_connectors.published import open_published
 
-    (folder / CONFIGURATION).write_text(TEXT.format(name=CONFIGURATION, state=FOLDERS[0], sealed=FOLDERS[1]))
-    worker.run(Config.load(folder / CONFIGURATION), watch=lambda now: None)
-    with open_published(clusters.load(folder / CONFIGURATION)) as windows:
+    with open_published(clusters.load(CHAPTER.count(folder))) as windows:
         published: Any = windows.result(next(iter(windows.every("departures", None, None))))
     series: Series = published.estimate()
     series.plot(folder / "series.png")
-    rows = series.rows()
-    (folder / "series.csv").write_text(show.as_csv(series.columns, [list(row.values()) for row in rows]) + "\n")
+    write_csv(folder / "series.csv", list(series.rows()))
     start = series.answers[0].start_ms or 0
     length = len(series.answers[0].values)
     counts = np.bincount((flights.time_ms - start) // HOUR, minlength=length)[:length]

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.cli import show
-from sketchstream.cli.commands import worker
+from sketchstream.cli.demo_chapter import SHOWN, Chapter, july, write_csv
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Flights
@@ -22,33 +21,14 @@ if TYPE_CHECKING:
     from sketchstream.kinds.workload.factors import Floats
     from sketchstream.kinds.workload.spec import WorkloadSpec
 
-FOLDERS: Final = ("state-tables", "sealed-tables")
-CONFIGURATION: Final = "tables.toml"
-SHOWN: Final = 6
-"""The month that is shown: July."""
 ORIGINS: Final = ("origin EWR", "origin JFK", "origin LGA", "carrier UA origin EWR", "origin EWR hour 6")
 DELAYS: Final = ("delay -60..-50 to -10..0", "delay 0..10", "delay 10..20 to 50..60", "delay 60..70 to 170..180")
 SHOWN_OF: Final = {"tables": ORIGINS, "delays": DELAYS}
 """Answers of each sketch that are shown; every other table, and range of whole buckets, has its answer too."""
-TEXT: Final = """# Written by `sketchstream demo`. Ask again:
-#   sketchstream estimate -c {name} --sketch tables --from 2013-07-01T04:00Z --to 2013-08-01T04:00Z --format csv
-[input]
-file = "flights.jsonl"
-time = "ts"
-lateness = "1h"
-close_at_end = true
-
-[store]
-kind = "dir"
-path = "{state}"
-
-[output]
-directory = "{sealed}"
-
-[privacy]
-diagnostics = "off"
-
-[[sketch]]
+CHAPTER: Final = Chapter(
+    "tables",
+    "--sketch tables --from 2013-07-01T04:00Z --to 2013-08-01T04:00Z --format csv",
+    """[[sketch]]
 name = "tables"            # all tables over one and over two of three columns
 kind = "workload"
 window = "1mo"
@@ -86,7 +66,8 @@ field = "arr_delay"
 start = -60
 width = 10
 count = 32
-"""
+""",
+)
 
 
 def run(folder: Path, flights: Flights) -> list[str]:
@@ -96,24 +77,13 @@ def run(folder: Path, flights: Flights) -> list[str]:
         folder: of the demo, with its stream.
         flights: what is in the stream.
     """
-    from sketchstream.config.loader import Config
-
     carriers = sorted({value.strip('"') for value in flights.fields["carrier"]})
-    text = TEXT.format(
-        name=CONFIGURATION,
-        state=FOLDERS[0],
-        sealed=FOLDERS[1],
-        carriers=json.dumps(carriers),
-        hours=list(range(24)),
-    )
-    (folder / CONFIGURATION).write_text(text)
-    worker.run(Config.load(folder / CONFIGURATION), watch=lambda now: None)
+    configuration = CHAPTER.count(folder, carriers=json.dumps(carriers), hours=list(range(24)))
     lines = ["Tables over carrier, origin and hour, and all ranges of delays, July 2013; protected: each single flight"]
-    for (sketch, wanted), (spec, answers) in zip(SHOWN_OF.items(), _july(folder / CONFIGURATION), strict=True):
+    for (sketch, wanted), (spec, answers) in zip(SHOWN_OF.items(), _july(configuration), strict=True):
         answers.plot(folder / f"{sketch}.png")
         rows = list(answers.rows())
-        columns = list(rows[0])
-        (folder / f"{sketch}.csv").write_text(show.as_csv(columns, [list(row.values()) for row in rows]) + "\n")
+        write_csv(folder / f"{sketch}.csv", rows)
         truth = _truth(spec, flights)
         inside = sum(row["low"] <= true <= row["high"] for row, true in zip(rows, truth, strict=True))
         lines += ["", f"{len(rows):,} answers of sketch {sketch!r}, {inside:,} of their 95% intervals hold the truth"]
@@ -141,11 +111,10 @@ def _truth(spec: WorkloadSpec, flights: Flights) -> Floats:
     """The true answers for July, for comparison only."""
     universe = spec.universe
     assert universe is not None
-    month = flights.months()[SHOWN]
-    first, last = np.searchsorted(flights.time_ms, [month.start_ms, month.end_ms])
+    here = july(flights)
     fields = {"delay": "arr_delay"}
     columns = {
-        column.field: [json.loads(one) for one in flights.fields[fields.get(column.name, column.name)][first:last]]
+        column.field: [json.loads(one) for one in flights.fields[fields.get(column.name, column.name)][here]]
         for column in universe.columns
     }
     cells = universe.locate_fields(columns)

@@ -78,8 +78,8 @@ CHAPTERS: Final = (
     "sketchstream.cli.demo_tables",
     "sketchstream.cli.demo_rows",
 )
-"""Modules that show another kind of sketch on the same stream: `run(folder, flights)` gives lines for people, `FOLDERS`
-are those that it makes."""
+"""Modules that show another kind of sketch on the same stream: `run(folder, flights)` gives lines for people,
+`CHAPTER` is what it counts."""
 
 
 @click.command(short_help="The main job on real data: aircraft seen in the 336,776 flights from New York in 2013.")
@@ -152,7 +152,7 @@ def _fresh(folder: Path) -> Path:
         msg = f"{folder} exists and was not made by the demo: give another -o"
         raise StoreError(msg)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("state", "sealed", *(name for chapter in CHAPTERS for name in import_module(chapter).FOLDERS)):
+    for name in ("state", "sealed", *(name for chapter in CHAPTERS for name in import_module(chapter).CHAPTER.folders)):
         if (folder / name).exists():
             shutil.rmtree(folder / name)
     (folder / "key").unlink(missing_ok=True)
