@@ -6,7 +6,6 @@ nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.verify import verify
 from sketchstream import noise
 from sketchstream import sketch as sketches
 from sketchstream.audit import sketches as audit_sketches
@@ -30,13 +30,6 @@ from sketchstream.stream.partition import PartitionState
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics
-
-
-def verify(capsys: pytest.CaptureFixture[str], *only: str) -> tuple[int, list[dict[str, Any]]]:
-    """Exit code of the command, and its findings."""
-    capsys.readouterr()
-    code = run(["verify", "--quick", "--format", "json", *(word for one in only for word in ("--only", one))])
-    return code, json.loads(capsys.readouterr().out)["findings"]
 
 
 # The mutants: each breaks one promise and nothing else.

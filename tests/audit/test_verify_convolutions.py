@@ -5,7 +5,6 @@ In: the product with one promise broken. Out: verdicts. Touches: nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sketchstream.cli.app import run
+from helpers.verify import verify
 from sketchstream.kinds.convolution import kind, synthesis, update
 from sketchstream.kinds.convolution.kind import ConvolutionKind
 from sketchstream.kinds.convolution.mechanism import Shape
@@ -21,13 +20,6 @@ from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics
-
-
-def verify(capsys: pytest.CaptureFixture[str], *only: str) -> tuple[int, list[dict[str, Any]]]:
-    """Exit code of the command, and its findings."""
-    capsys.readouterr()
-    code = run(["verify", "--quick", "--format", "json", *(word for one in only for word in ("--only", one))])
-    return code, json.loads(capsys.readouterr().out)["findings"]
 
 
 # The mutants: each breaks one promise and nothing else.

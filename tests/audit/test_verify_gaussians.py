@@ -5,14 +5,14 @@ In: the product with one promise broken. Out: verdicts. Touches: nothing.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sketchstream.cli.app import run
+from helpers.verify import verify
+from sketchstream.audit import gaussians
 from sketchstream.kinds.gaussian import kind
 from sketchstream.kinds.gaussian.kind import GaussianKind
 from sketchstream.kinds.gaussian.spec import GaussianSpec
@@ -22,15 +22,12 @@ Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics
 
 
-def verify(capsys: pytest.CaptureFixture[str], *only: str) -> tuple[int, list[dict[str, Any]]]:
-    """Exit code of the command, and its findings."""
-    from sketchstream.audit import gaussians
-
+@pytest.fixture(autouse=True)
+def fresh_specs() -> Iterator[None]:
+    """Specs of a broken build are not used again."""
     gaussians.specs.cache_clear()
-    capsys.readouterr()
-    code = run(["verify", "--quick", "--format", "json", *(word for one in only for word in ("--only", one))])
+    yield
     gaussians.specs.cache_clear()
-    return code, json.loads(capsys.readouterr().out)["findings"]
 
 
 # The mutants: each breaks one promise and nothing else.

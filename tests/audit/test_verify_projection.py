@@ -5,7 +5,6 @@ In: the product with one step of docs/theory/projection.md broken. Out: verdicts
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -13,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.verify import verify
 from sketchstream.audit import projections
-from sketchstream.cli.app import run
 from sketchstream.kinds.projection import calibration, kind, mechanism, places
 from sketchstream.kinds.projection.kind import ProjectionKind
 from sketchstream.kinds.projection.sensitivity import longest_row
@@ -32,13 +31,6 @@ def _nothing_remembered() -> Iterator[None]:
     yield
     for remembered in (mechanism.sigma2, mechanism.unit_shift):
         remembered.cache_clear()
-
-
-def verify(capsys: pytest.CaptureFixture[str], *only: str) -> tuple[int, list[dict[str, Any]]]:
-    """Exit code of the command, and its findings."""
-    capsys.readouterr()
-    code = run(["verify", "--quick", "--format", "json", *(word for one in only for word in ("--only", one))])
-    return code, json.loads(capsys.readouterr().out)["findings"]
 
 
 def the_longest_row_for_the_largest_singular_value(patch: Patch) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import sketchstream as ss
+from helpers.outlet import Outlet
 from sketchstream.config.loader import Config
 from sketchstream.query import words
 from sketchstream.stream.interfaces import Frontier, SealedEntry
@@ -43,20 +44,6 @@ window = "1h"
 epsilon = "2"
 domain = { size = 40 }
 """
-
-
-class Outlet:
-    """Keeps the values that are sent."""
-
-    def __init__(self, *_: object) -> None:
-        self.sent: list[bytes] = []
-
-    def send(self, topic: str, partition: int, records: Any, what: str) -> None:
-        del topic, partition, what
-        self.sent += [value for _, value, _ in records]
-
-    def close(self) -> None:
-        """Nothing."""
 
 
 def publish(folder: Path, grown: Sequence[bool]) -> Path:

@@ -15,6 +15,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
+from helpers.outlet import Outlet
 from sketchstream.config.loader import Config
 from sketchstream_connectors.kafka import results as kafka_results
 from sketchstream_connectors.kafka.results import KafkaResults
@@ -25,20 +26,6 @@ HOUR = 3_600_000
 START = 1_357_000_000_000 // HOUR * HOUR
 COUNTS = np.array([[30, 0, 5, 1], [7, 9, 0, 0], [0, 0, 0, 40]])
 """By hour and user."""
-
-
-class Outlet:
-    """Keeps the values that are sent."""
-
-    def __init__(self, *_: object) -> None:
-        self.sent: list[bytes] = []
-
-    def send(self, topic: str, partition: int, records: Any, what: str) -> None:
-        del topic, partition, what
-        self.sent += [value for _, value, _ in records]
-
-    def close(self) -> None:
-        """Nothing."""
 
 
 @pytest.fixture(scope="module")

@@ -55,3 +55,20 @@ partitioned_by = "item"
 partitioner = "murmur2"
 """
 """A topic for workers over ports in memory; tables and keys of the input may follow."""
+
+KEYED_TOPIC = """
+[kafka]
+"bootstrap.servers" = "127.0.0.1:9092"
+"group.id" = "g"
+[input]
+topic = "t"
+item = "user"
+time = "ts"
+partitioned_by = "item"
+partitioner = "murmur2"
+quorum = 1
+quorum_time = "1ms"
+[key]
+file = "k"
+"""
+"""A topic for workers over ports in memory, with a hash key; each event moves the watermark. Tables may follow."""

@@ -8,25 +8,18 @@ from pathlib import Path
 import pytest
 
 from helpers.commands import Run
+from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 from helpers.pages import Parsed, settle
 from helpers.serving import serving
 
 START = 1_356_998_400_000
 HOUR = 3_600_000
 ODD = 'a "b", c'
-CONFIG = """
-[input]
-file = "events.jsonl"
-item = "user"
-item_type = "int"
-time = "ts"
-lateness = "1m"
-quorum = 1
-quorum_time = "1ms"
-close_at_end = true
-[output]
-directory = "sealed"
-[[sketch]]
+CONFIG = (
+    EVENTS_FILE
+    + "close_at_end = true"
+    + SEALED_DIRECTORY
+    + """[[sketch]]
 name = "reach"
 window = "1h"
 epsilon = "2"
@@ -35,6 +28,7 @@ domain = { size = 60 }
 group_by = "campaign"
 groups = ["spring", "a \\"b\\", c"]
 """
+)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
+from helpers.configurations import KEYED_TOPIC
 from sketchstream import kernels
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
@@ -41,21 +42,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarn
 F = Fraction
 KEY = Key(bytes(16))
 NAMES = ["spring", "summer", "7"]
-HEAD = """
-[kafka]
-"bootstrap.servers" = "127.0.0.1:9092"
-"group.id" = "g"
-[input]
-topic = "t"
-item = "user"
-time = "ts"
-partitioned_by = "item"
-partitioner = "murmur2"
-quorum = 1
-quorum_time = "1ms"
-[key]
-file = "k"
-"""
 BLOCK = """
 [[sketch]]
 name = "reach"
@@ -139,7 +125,7 @@ def test_every_group_counts_its_own_records(
 ) -> None:
     block = BLOCK.replace("max_count = 40\n", "") if "max_count" in more else BLOCK
     sent = records(5, 900)
-    _, found = driven(HEAD + block + LISTED + more, sent, kill_every=kill_every)
+    _, found = driven(KEYED_TOPIC + block + LISTED + more, sent, kill_every=kill_every)
     expected: dict[tuple[int, str], Counter[str]] = {}
     for record in sent:
         group = group_of(record, other)
@@ -166,7 +152,7 @@ def test_what_exists_does_not_depend_on_which_groups_had_records() -> None:
     """Two worlds that differ in one record's payload: the same windows, names, numbers and sizes of bytes."""
 
     def world(payload: dict[str, Any]) -> tuple[Any, ...]:
-        driver = Driver(HEAD + BLOCK + LISTED, partitions=1, now="2024-01-01T03:00:00Z", key=KEY)
+        driver = Driver(KEYED_TOPIC + BLOCK + LISTED, partitions=1, now="2024-01-01T03:00:00Z", key=KEY)
         driver.send({"user": "u1", "ts": "2024-01-01T00:00:01Z", **payload})
         driver.run()
         driver.snapshot()
@@ -382,7 +368,7 @@ def made_parameter(made: ProfileSpec) -> Fraction:
 
 
 def test_budgets_and_guarantees_of_a_configuration_know_groups() -> None:
-    head = HEAD + '[privacy]\nbudget = { epsilon = "9", per = "1h" }\n'
+    head = KEYED_TOPIC + '[privacy]\nbudget = { epsilon = "9", per = "1h" }\n'
     item = BLOCK.replace('"30"', '"3"').replace("max_count = 40\n", 'unit = "item"\n') + LISTED
     config = Config.parse(head + item, "/etc/c.toml", {})
     assert config.check_budget() == "an item loses at most 9 of 9 per 1h"
@@ -421,12 +407,14 @@ def test_budgets_and_guarantees_of_a_configuration_know_groups() -> None:
 def test_groups_and_filters_that_cannot_be_are_refused(lines: str, words: str) -> None:
     block = BLOCK.replace("max_count = 40\n", "") if "item" in lines else BLOCK
     with pytest.raises(ConfigError, match=words):
-        Config.parse(HEAD + block + lines, "/etc/c.toml", {})
+        Config.parse(KEYED_TOPIC + block + lines, "/etc/c.toml", {})
 
 
 def test_fields_need_a_format_that_has_them() -> None:
     with pytest.raises(ConfigError, match="names a field, and format = 'key' has none"):
-        Config.parse(HEAD.replace('item = "user"\ntime = "ts"', 'format = "key"') + BLOCK + LISTED, "/etc/c.toml", {})
+        Config.parse(
+            KEYED_TOPIC.replace('item = "user"\ntime = "ts"', 'format = "key"') + BLOCK + LISTED, "/etc/c.toml", {}
+        )
 
 
 def test_so_many_groups_are_refused_with_their_memory_before_anything_is_made(tmp_path: Path) -> None:
@@ -434,9 +422,9 @@ def test_so_many_groups_are_refused_with_their_memory_before_anything_is_made(tm
     with pytest.raises(
         ConfigError, match=r"100,000 groups, at most 10,000 .*with 4,096 slots each they would need 1.5 GiB"
     ):
-        Config.parse(HEAD + BLOCK + 'groups = "groups.txt"\n', tmp_path / "c.toml", {})
+        Config.parse(KEYED_TOPIC + BLOCK + 'groups = "groups.txt"\n', tmp_path / "c.toml", {})
     (tmp_path / "groups.txt").write_text("\n".join(f"g{i}" for i in range(10_000)))
-    config = Config.parse(HEAD + BLOCK + 'groups = "groups.txt"\n', tmp_path / "c.toml", {})
+    config = Config.parse(KEYED_TOPIC + BLOCK + 'groups = "groups.txt"\n', tmp_path / "c.toml", {})
     assert config.sketches[0].spec.group_count == 10_000
     assert config.memory_bytes(1) == 2 * 3 * 10_000 * 4096 * 4
     with pytest.raises(
@@ -444,7 +432,7 @@ def test_so_many_groups_are_refused_with_their_memory_before_anything_is_made(tm
     ):
         config.check_memory(1000, here=True)
     limited = Config.parse(
-        HEAD + '[worker]\nmemory_limit = "512MiB"\n' + BLOCK + 'groups = "groups.txt"\n', tmp_path / "c.toml", {}
+        KEYED_TOPIC + '[worker]\nmemory_limit = "512MiB"\n' + BLOCK + 'groups = "groups.txt"\n', tmp_path / "c.toml", {}
     )
     with pytest.raises(ConfigError, match=r"more than worker.memory_limit = 512.0 MiB"):
         limited.check_memory(1)
@@ -452,12 +440,12 @@ def test_so_many_groups_are_refused_with_their_memory_before_anything_is_made(tm
 
 def test_a_changed_list_begins_with_new_windows() -> None:
     """Open windows finish with the groups that they began with."""
-    driver = Driver(HEAD + BLOCK + LISTED, partitions=1, now="2024-01-01T03:00:00Z", key=KEY)
+    driver = Driver(KEYED_TOPIC + BLOCK + LISTED, partitions=1, now="2024-01-01T03:00:00Z", key=KEY)
     driver.send({"user": "a", "ts": "2024-01-01T02:50:00Z", "ad": {"campaign": "spring"}})
     driver.run()
     driver.snapshot()
     driver.kill()
-    changed = Driver(HEAD + BLOCK + 'groups = ["autumn"]\n', partitions=1, now="2024-01-01T03:00:00Z", key=KEY)
+    changed = Driver(KEYED_TOPIC + BLOCK + 'groups = ["autumn"]\n', partitions=1, now="2024-01-01T03:00:00Z", key=KEY)
     for name in ("log", "snapshots", "publisher", "sink", "clock"):
         setattr(changed, name, getattr(driver, name))
     changed.send({"user": "b", "ts": "2024-01-01T02:51:00Z", "ad": {"campaign": "spring"}})
@@ -476,7 +464,7 @@ def test_a_changed_list_begins_with_new_windows() -> None:
 
 
 def test_overlapping_windows_have_all_groups_each() -> None:
-    toml = HEAD + BLOCK.replace('window = "1h"', 'window = "2h"\nevery = "1h"') + LISTED
+    toml = KEYED_TOPIC + BLOCK.replace('window = "1h"', 'window = "2h"\nevery = "1h"') + LISTED
     sent = [{"user": f"u{i}", "ts": f"2024-01-01T{i:02}:30:00Z", "ad": {"campaign": NAMES[i % 3]}} for i in range(3)]
     _, found = driven(toml, sent, partitions=1)
     counts = [

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.configurations import KEYED_TOPIC
 from helpers.streams import EPOCH, HOUR, MINUTE, Stream, at_least, exact, published, rules, spec, stream
 from helpers.watermark_reference import Reference
 from sketchstream.config.budget import event_losses, item_losses, most_windows
@@ -350,21 +351,9 @@ def test_the_ledger_finds_what_each_event_and_item_lost(unit: str) -> None:
 # Answers.
 
 
-TOML = """
-[kafka]
-"bootstrap.servers" = "127.0.0.1:9092"
-"group.id" = "g"
-[input]
-topic = "t"
-item = "user"
-time = "ts"
-partitioned_by = "item"
-partitioner = "murmur2"
-quorum = 1
-quorum_time = "1ms"
-[key]
-file = "k"
-[[sketch]]
+TOML = (
+    KEYED_TOPIC
+    + """[[sketch]]
 name = "reach"
 window = "4h"
 every = "1h"
@@ -373,6 +362,7 @@ publish = "state"
 intrusion = false
 domain = { slots = 512, levels = 1 }
 """
+)
 
 
 def test_answers_list_windows_as_they_are_and_never_merge_those_that_overlap() -> None:
