@@ -27,6 +27,7 @@ from starlette.routing import BaseRoute, Route
 from sketchstream import kinds
 from sketchstream.errors import ConfigError, DeadlineError, MissingExtraError
 from sketchstream.serve.metrics import CONTENT_TYPE, exposition
+from sketchstream.serve.openapi import document
 from sketchstream.serve.questions import METHODS, NORMS, Question
 from sketchstream.serve.service import LIMIT, Service, WindowAnswer, check_metric, read_time
 from sketchstream.serve.store import StoredWindow
@@ -265,8 +266,6 @@ class Api:
 
     async def openapi(self, request: Request) -> Response:
         """The OpenAPI document."""
-        from sketchstream.serve.openapi import document
-
         _parameters(request)
         return _respond(request, document())
 

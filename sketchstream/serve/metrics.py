@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from sketchstream.errors import MissingExtraError
+from sketchstream.stream.metrics import text_of
 
 if TYPE_CHECKING:
     from sketchstream.serve.service import Service
@@ -73,12 +73,4 @@ def exposition(service: Service, allowed: frozenset[str] | None = None) -> bytes
     Raises:
         MissingExtraError: prometheus-client is not installed.
     """
-    try:
-        from prometheus_client import CollectorRegistry, generate_latest
-    except ImportError:
-        msg = "metrics need prometheus-client: pip install 'sketchstream[serve]'"
-        raise MissingExtraError(msg) from None
-    registry = CollectorRegistry()
-    registry.register(_Collector(service, allowed))
-    out: bytes = generate_latest(registry)
-    return out
+    return text_of(_Collector(service, allowed))

@@ -174,7 +174,16 @@ class _Collector:
 
 
 def exposition(metrics: Metrics, gauges: Callable[[], Gauges], topic: str) -> bytes:
-    """Prometheus text.
+    """Prometheus text of a worker.
+
+    Raises:
+        MissingExtraError: prometheus-client is not installed.
+    """
+    return text_of(_Collector(metrics, gauges, topic))
+
+
+def text_of(collector: Any) -> bytes:
+    """Prometheus text of what a collector of prometheus-client yields.
 
     Raises:
         MissingExtraError: prometheus-client is not installed.
@@ -185,7 +194,7 @@ def exposition(metrics: Metrics, gauges: Callable[[], Gauges], topic: str) -> by
         msg = "metrics need prometheus-client: pip install 'sketchstream[serve]'"
         raise MissingExtraError(msg) from None
     registry = CollectorRegistry()
-    registry.register(_Collector(metrics, gauges, topic))
+    registry.register(collector)
     out: bytes = generate_latest(registry)
     return out
 
