@@ -60,6 +60,19 @@ class Component:
         return ours / self.sensitivity
 
 
+def quality_counters(law: str, counted_share: Fraction, epsilon_records: Fraction) -> tuple[Component, ...]:
+    """The counters that quality is judged by: events counted, then records admitted, each where it is kept.
+
+    Args:
+        law: of the noise of the events counted.
+        counted_share: share of every cost that the events counted get; 0: not kept.
+        epsilon_records: of the noise of the records admitted; 0: not kept.
+    """
+    found = [Component(COUNTED, counted_share, 1, law)] if counted_share else []
+    found += [Component(ADMITTED, Fraction(0), own=epsilon_records)] if epsilon_records else []
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Noise:
     """One draw that was added to a counter.

@@ -93,6 +93,41 @@ def exact_share(value: Epsilon, name: str) -> Fraction:
     return share
 
 
+def exact_records(value: Epsilon, unit: Unit) -> Fraction:
+    """The epsilon of the number of records admitted: 0 where it is not kept.
+
+    Args:
+        value: as users write epsilons, or 0.
+        unit: what is protected.
+
+    Raises:
+        SpecError: no such number, or one above 0 with unit "item".
+    """
+    none = not isinstance(value, bool) and value in (0, "0")
+    records = Fraction(0) if none else exact_epsilon(value, "epsilon_records")
+    if records and unit == "item":
+        msg = "epsilon_records belongs to unit = 'event': with unit = 'item' a number of records would show an item"
+        raise SpecError(msg)
+    return records
+
+
+def exact_counted_share(value: Epsilon, unit: Unit) -> Fraction:
+    """The share of every cost that the number of events counted gets: 0 where it is not kept.
+
+    Args:
+        value: as users write numbers, at least 0 and below 1.
+        unit: what is protected.
+
+    Raises:
+        SpecError: no such number, or one above 0 with unit "item".
+    """
+    share = exact_share(value, "counted_share")
+    if share and unit == "item":
+        msg = "counted_share belongs to unit = 'event': with unit = 'item' a number of events would show an item"
+        raise SpecError(msg)
+    return share
+
+
 def _python_number(value: Any) -> Any:
     """Convert numpy numbers to Python's; floats through their shortest decimal form, which depends on their width."""
     if isinstance(value, np.integer):

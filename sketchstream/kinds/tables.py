@@ -22,6 +22,8 @@ from sketchstream.spec import ClosedDomain, OpenDomain
 
 EPSILON_RECORDS = "1/10"
 """Default of `epsilon_records`."""
+COUNTED_SHARE = "1/40"
+"""Default of `counted_share` for unit "event"."""
 
 
 def _text(value: object) -> object:
@@ -178,6 +180,17 @@ class SketchTable(Table):
         if around.packed and given != "0":
             msg = "epsilon_records needs records of one event each; leave it out where records are packed"
             raise SpecError(msg)
+        return given
+
+    def counted_noise(self, given: str | None, around: Around) -> str:
+        """Share of every cost that the number of events counted gets; none by default where quality is not judged.
+
+        Args:
+            given: what the block says.
+            around: the input.
+        """
+        if given is None:
+            return "0" if around.packed or self.unit == "item" else COUNTED_SHARE
         return given
 
 

@@ -35,8 +35,8 @@ from sketchstream.spec import (
     Item,
     NoPrivacyWarning,
     Unit,
-    exact_epsilon,
     exact_rational,
+    exact_records,
     exact_share,
     whole,
 )
@@ -208,11 +208,7 @@ class GaussianSpec:
         if counted and (self.unit == "item" or not share):
             msg = "counted = True needs unit = 'event' and a total_share above 0, of which it gets half"
             raise SpecError(msg)
-        none = not isinstance(epsilon_records, bool) and epsilon_records in (0, "0")
-        records = Fraction(0) if none else exact_epsilon(epsilon_records, "epsilon_records")
-        if records and self.unit == "item":
-            msg = "epsilon_records belongs to unit = 'event': with unit = 'item' a number of records would show an item"
-            raise SpecError(msg)
+        records = exact_records(epsilon_records, self.unit)
         apart = (self.max_weight != 1 or self.fraction_bits > 0) if counted is None else counted
         object.__setattr__(self, "total_share", share)
         object.__setattr__(self, "counted", bool(apart and self.unit == "event" and share))

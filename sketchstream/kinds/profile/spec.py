@@ -32,6 +32,7 @@ from sketchstream.spec import (
     OpenDomain,
     Unit,
     exact_epsilon,
+    exact_records,
     exact_share,
     whole,
 )
@@ -252,11 +253,7 @@ class ProfileSpec:
             msg = "counted = True needs unit = 'event' and a total_share above 0, of which it gets half"
             raise SpecError(msg)
         object.__setattr__(self, "counted", bool(wanted) and self.unit == "event" and share > 0)
-        none = not isinstance(epsilon_records, bool) and epsilon_records in (0, "0")
-        records = Fraction(0) if none else exact_epsilon(epsilon_records, "epsilon_records")
-        if records and self.unit == "item":
-            msg = "epsilon_records belongs to unit = 'event': with unit = 'item' a number of records would show an item"
-            raise SpecError(msg)
+        records = exact_records(epsilon_records, self.unit)
         if records and (self.groups is not None or self.where):
             msg = "epsilon_records does not go with groups or where: not all records admitted are meant to count"
             raise SpecError(msg)

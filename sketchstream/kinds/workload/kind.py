@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component
+from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.items import Ints as IntItems
 from sketchstream.items import Items, as_weights
@@ -167,10 +167,8 @@ class WorkloadKind(Kind[WorkloadSpec]):
     def components(self, spec: WorkloadSpec) -> tuple[Component, ...]:
         """The counters of the queries, then the events counted and the records admitted, where they are kept."""
         law = DISCRETE_LAPLACE if spec.pure else DISCRETE_GAUSSIAN
-        found = [Component("slots", 1 - spec.counted_share, law=self.law(spec))]
-        found += [Component(COUNTED, spec.counted_share, 1, law)] if spec.counted else []
-        found += [Component(ADMITTED, Fraction(0), own=spec.epsilon_records)] if spec.epsilon_records else []
-        return tuple(found)
+        slots = Component("slots", 1 - spec.counted_share, law=self.law(spec))
+        return (slots, *quality_counters(law, spec.counted_share, spec.epsilon_records))
 
     def promise(self, spec: WorkloadSpec) -> Promise:
         """The state, under a fresh layer or as it is."""

@@ -39,9 +39,10 @@ from sketchstream.spec import (
     Epsilon,
     NoPrivacyWarning,
     Unit,
+    exact_counted_share,
     exact_epsilon,
     exact_rational,
-    exact_share,
+    exact_records,
     whole,
 )
 
@@ -176,12 +177,8 @@ class WorkloadSpec:
             msg = f"intrusion must be True or False, found {type(intrusion).__name__}"
             raise SpecError(msg)
         put("intrusion", intrusion)
-        put("counted_share", exact_share(counted_share, "counted_share"))
-        none = not isinstance(epsilon_records, bool) and epsilon_records in (0, "0")
-        put("epsilon_records", Fraction(0) if none else exact_epsilon(epsilon_records, "epsilon_records"))
-        if unit == "item" and (self.counted_share or self.epsilon_records):
-            msg = "counted_share and epsilon_records belong to unit = 'event': numbers of events would show an item"
-            raise SpecError(msg)
+        put("counted_share", exact_counted_share(counted_share, self.unit))
+        put("epsilon_records", exact_records(epsilon_records, self.unit))
         if universe is not None and tuple((one.name, one.size) for one in universe.columns) != queries.columns:
             msg = (
                 "the columns of the universe must have the names and sizes of the workload's; make the workload from "

@@ -23,9 +23,6 @@ from sketchstream.kinds.workload.strategy import Strategy
 from sketchstream.kinds.workload.universe import Column, Universe
 from sketchstream.spec import ClosedDomain, OpenDomain
 
-COUNTED_SHARE = "1/40"
-"""Default of `counted_share` for unit "event": what quality is judged by."""
-
 
 class ColumnTable(Table):
     """One of `columns`: the cells of one field of a record."""
@@ -142,9 +139,6 @@ class WorkloadTable(SketchTable):
         Raises:
             SpecError: a sketch that cannot be.
         """
-        share = self.counted_share
-        if share is None:
-            share = COUNTED_SHARE if self.unit == "event" and not around.packed else "0"
         return WorkloadSpec(
             workload,
             self.epsilon,
@@ -158,7 +152,7 @@ class WorkloadTable(SketchTable):
             intrusion=self.intrusion,
             epsilon_publish=self.epsilon_publish,
             delta_publish=self.delta_publish,
-            counted_share=share,
+            counted_share=self.counted_noise(self.counted_share, around),
             epsilon_records=self.records_noise(self.epsilon_records, around),
             universe=universe,
             strategy=strategy,

@@ -304,7 +304,7 @@ def test_events_are_counted_under_the_noise_that_the_header_names() -> None:
     assert min(check.p_value for check in battery(samples, DiscreteGaussian(noise.parameter))) > 1e-7
     assert min(check.p_value for check in battery(samples, DiscreteGaussian(noise.parameter * 3))) < 1e-7
     for share in ({"counted_share": "1/4"}, {"epsilon_records": "1"}):
-        with pytest.raises(SpecError, match="belong to unit = 'event'"):
+        with pytest.raises(SpecError, match="belongs to unit = 'event'"):
             tables(unit="item", max_total=2, **share)
     with pytest.raises(SpecError, match="counted_share"):
         tables(counted_share=1)
