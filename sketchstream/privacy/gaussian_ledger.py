@@ -28,6 +28,8 @@ ONE = UnitShift.of(1, 1)
 MIN_DELTA, MAX_DELTA = Fraction(1, 10**300), Fraction(1, 2)
 STEPS = 40
 """Bisections by which the largest affordable release is found."""
+MOST_RAISED = 12
+"""Steps by which noise is raised for counters beside the slots, at most: 1/4,096 first, each twice the last."""
 
 
 @dataclass(frozen=True)
@@ -287,3 +289,32 @@ class GaussianLedger(SketchHistory):
             return replace(self, budget=None)
         least = ApproximateBudget(min(one.epsilon for one in budgets), min(one.delta for one in budgets))
         return replace(self, budget=least)
+
+
+def raised(
+    parameter: Fraction, grid: Fraction, shift: UnitShift, unit: str, epsilon: Fraction, delta: Fraction
+) -> Fraction:
+    """The parameter of the slots' noise, raised until the ledger's account of one layer is within (epsilon, delta).
+
+    Counters beside the slots may have so little noise that the integers cost more there than a calibration of the
+    slots alone allows for.
+
+    Args:
+        parameter: sigma2 of the slots, on the grid, with which to begin.
+        grid: parameters are multiples of this.
+        shift: how far a unit moves the slots and the counters, with their shares.
+        unit: "event" or "item".
+        epsilon: of the layer.
+        delta: of the layer.
+
+    Raises:
+        SpecError: no parameter nearby is enough.
+    """
+    step = max(parameter / 4096 // grid * grid, grid)
+    for _ in range(MOST_RAISED):
+        layer = LayerEntry(b"", GAUSSIAN_LAWS[0], shift.cost(parameter), 1)
+        if GaussianLedger.create(unit, layer, Promise("bare"), shift).loss().epsilon(delta) <= epsilon:
+            return parameter
+        parameter, step = parameter + step, 2 * step
+    msg = "counted_share leaves its counter too little noise for this epsilon and delta; use a smaller one, or 0"
+    raise SpecError(msg)

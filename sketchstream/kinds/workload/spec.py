@@ -30,9 +30,7 @@ from sketchstream.kinds.workload.strategy import MOST_SPREAD, Strategy, coeffici
 from sketchstream.kinds.workload.universe import Universe
 from sketchstream.kinds.workload.update import Columns
 from sketchstream.privacy.gaussian import Part, UnitShift
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.sketch_history import Promise
+from sketchstream.privacy.gaussian_ledger import raised
 from sketchstream.spec import (
     NO_PRIVACY,
     ClosedDomain,
@@ -51,8 +49,6 @@ CAPACITY: Final = 1 << 40
 LARGE_DELTA: Final = Fraction(1, 10_000)
 SPREAD: Final = 1e6
 """Ratio of column norms above which a warning says that small queries will drown."""
-MOST_RAISED: Final = 12
-"""Steps by which noise is raised for a counter beside the queries, at most: 1/4,096 first, each twice the last."""
 
 
 class WorkloadWarning(UserWarning):
@@ -301,16 +297,9 @@ class WorkloadSpec:
         known = self._laws_beside_counter
         if (epsilon, delta) in known:
             return known[epsilon, delta]
-        parameter = math.ceil(alone.parameter / (1 - self.counted_share))
-        step = max(parameter >> 12, 1)
-        for _ in range(MOST_RAISED):
-            law = Law(alone.name, Fraction(parameter), self.length)
-            entry = LayerEntry(b"", law.name, self.cost(law), 1)
-            if GaussianLedger.create(self.unit, entry, Promise("bare"), self.shift).loss().epsilon(delta) <= epsilon:
-                return known.setdefault((epsilon, delta), law)
-            parameter, step = parameter + step, 2 * step
-        msg = "counted_share leaves its counter too little noise for this epsilon and delta; use a smaller one, or 0"
-        raise SpecError(msg)
+        start = Fraction(math.ceil(alone.parameter / (1 - self.counted_share)))
+        parameter = raised(start, Fraction(1), self.shift, self.unit, epsilon, delta)
+        return known.setdefault((epsilon, delta), Law(alone.name, parameter, self.length))
 
     @cached_property
     def _laws_beside_counter(self) -> dict[tuple[Fraction, Fraction], Law]:
