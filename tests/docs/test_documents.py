@@ -217,7 +217,7 @@ def test_every_key_of_the_configuration_is_explained_with_its_default() -> None:
         for key, field in table.model_fields.items():
             said = rows[key].strip("`")
             if field.is_required():
-                assert said == "needed" or (name, key) == ("input", "item"), key
+                assert said == "required" or (name, key) == ("input", "item"), key
             elif key in ("lateness", "quorum_time", "idle", "idle_topic", "snapshot_every", "deadline", "refresh"):
                 assert duration_ms(said) == field.default, key
             elif key == "snapshot_rate":
