@@ -31,7 +31,7 @@ SHOWN: Final = 3
 
 
 def counts(metrics: Metrics) -> str:
-    """Updates, and what was not counted by reason, as far as that may be said."""
+    """Updates, and records that were not counted, by reason, as far as diagnostics allow."""
     exact = metrics.exact()
     parts = [f"updates={exact['updates']}"] if metrics.diagnostics else []
     parts += [f"{name}={exact[name]}" for name in REASONS if exact.get(name)]
@@ -41,7 +41,7 @@ def counts(metrics: Metrics) -> str:
 
 
 def main_reason(metrics: Metrics) -> str | None:
-    """The reason for which more than half of the records were not counted, with what to do; None without one."""
+    """The reason why more than half of the records were not counted, with what to do; None if there is none."""
     exact = metrics.exact()
     name = max(REASONS, key=lambda one: exact.get(one, 0))
     # each sketch counts its own updates, so misplaced ones are compared with those
@@ -54,12 +54,12 @@ def main_reason(metrics: Metrics) -> str | None:
 
 
 def unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *, bounded: bool) -> Iterator[str]:
-    """Open windows, and what they wait for.
+    """Describe the open windows and what they wait for.
 
     Args:
         partitions: of the worker.
         lateness_ms: how long a window stays open behind the watermark.
-        bounded: the input has an end, at which it could seal them.
+        bounded: the input has an end, at which the windows could be sealed.
     """
     opened: dict[str, dict[tuple[int, int], int]] = {}
     for one in partitions:
@@ -83,7 +83,7 @@ def unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *, bou
 
 
 def nothing_sealed(partitions: Collection[AssignedPartition], metrics: Metrics, *, bounded: bool) -> str | None:
-    """Why no window was opened or sealed in this run; None where one was."""
+    """Why no window was opened or sealed in this run; None if one was."""
     exact = metrics.exact()
     states = [one.state for one in partitions if one.state is not None]
     if exact["windows_sealed"] or any(state.open_windows for state in states):

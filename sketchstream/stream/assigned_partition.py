@@ -33,13 +33,13 @@ PRODUCERS_LEARN_S = 900.0
 
 @dataclass(frozen=True)
 class Job:
-    """What another thread does for a partition.
+    """A task that another thread runs for a partition.
 
     Args:
         kind: which of the jobs of `IoTasks`.
-        future: of its result.
-        began: seconds of the monotonic clock.
-        n_bytes: of captured states that it holds.
+        future: its result.
+        began: start time on the monotonic clock, seconds.
+        n_bytes: size of the captured states that it holds.
     """
 
     kind: Literal["take", "commit", "publish"]
@@ -54,15 +54,15 @@ class Job:
 
 @dataclass
 class Failures:
-    """What went wrong with a partition since it last went well.
+    """The failures of a partition since its last success.
 
     Args:
         count: failures in a row.
-        strange: errors of an unknown kind in a row.
-        strange_since: when the first of those came, seconds.
-        error: the last one.
-        dropped_poll: number of the poll after which the state was dropped last; -1: it never was.
-        dropped_s: when that was, seconds.
+        strange: unexpected errors in a row.
+        strange_since: time of the first of them, seconds.
+        error: the last error.
+        dropped_poll: number of the poll after which the state was dropped last; -1: never.
+        dropped_s: time of that drop, seconds.
         retry_at: when the partition may be taken again, seconds.
     """
 
@@ -75,11 +75,11 @@ class Failures:
     retry_at: float = 0.0
 
     def clear(self) -> None:
-        """Something succeeded: a failure from here on is the first one."""
+        """Reset after a success: the next failure counts as the first."""
         self.count = self.strange = 0
 
     def judge(self, partition: int, error: BaseException, now: float) -> Verdict:
-        """What an error means for its partition."""
+        """Decide what an error means for its partition."""
         if isinstance(error, SketchstreamError):
             self.strange, self.strange_since = 0, 0.0
             return Verdict(isinstance(error, DataLossError), str(error))
@@ -96,7 +96,7 @@ class Verdict:
     """What an error means for its partition.
 
     Args:
-        halts: it is not tried again.
+        halts: the partition is not tried again.
         text: why; never the text of an error that is not ours, which may hold data.
     """
 
@@ -106,12 +106,12 @@ class Verdict:
 
 @dataclass
 class Refusals:
-    """How many refused records a partition may still send, and how much of them waits.
+    """How many refused records a partition may still send, and how many bytes of them are waiting.
 
     Args:
-        tokens: records; negative while more were sent than the rate allows.
-        tokens_at: when they were counted, seconds.
-        n_bytes: of records that wait for their commit.
+        tokens: records that may be sent; negative after more were sent than the rate allows.
+        tokens_at: time at which `tokens` was computed, seconds.
+        n_bytes: size of the records that wait for their commit.
     """
 
     tokens: float = 0.0
@@ -119,7 +119,7 @@ class Refusals:
     n_bytes: int = 0
 
     def refill(self, now: float, per_second: float) -> None:
-        """Allow up to one second's rate, as time passes."""
+        """Add tokens for the time that has passed, up to those of one second."""
         self.tokens = min(per_second, self.tokens + (now - self.tokens_at) * per_second)
         self.tokens_at = now
 
@@ -154,50 +154,50 @@ class AssignedPartition:
         self._ask_ends_at: float | None = None
 
     def __repr__(self) -> str:
-        """Number, status and state, which shows no more than positions."""
+        """Number, status and state; of the state, positions only."""
         return f"<AssignedPartition {self.partition} {self.status} {self.state!r}>"
 
     # ---------------------------------------------------------------------------------------------- its status
 
     def take(self) -> None:
-        """The store is asked for it."""
+        """Note that the store is asked for the partition."""
         self.status, self.reason = "restoring", "taking"
 
     def wait(self, until: float, reason: str | None = None) -> None:
-        """It is not taken before a time, seconds."""
+        """Do not take the partition before this time, seconds."""
         self.failures.retry_at = until
         self.reason = self.reason if reason is None else reason
 
     def begin(self, state: PartitionState) -> None:
-        """A fresh state, which is committed before the first record is read."""
+        """Start with a fresh state, which is committed before the first record is read."""
         self.state, self.reason = state, "first snapshot"
 
     def run(self, now: float, rewrite_at: float | None) -> None:
-        """Its state is durable: it is read on."""
+        """Start reading: the state is durable."""
         self.status, self.reason, self.failures.error = "running", "", None
         self.saved_at = now
         self._rewrite_at, self.rewriting = rewrite_at, False
         self.ended, self._ask_ends_at = False, None
 
     def go_on_elsewhere(self) -> None:
-        """Records were lost; its state knows, and is committed before anything more is read."""
+        """Continue after a loss of records, which the state has noted; it is committed before anything more is read."""
         self.status, self.reason = "restoring", "going on where the log goes on"
 
     def end(self) -> None:
-        """A bounded input has been read to its end."""
+        """Note that a bounded input has been read to its end."""
         self.ended = True
 
     def note_end(self, end: int | None) -> None:
-        """The end of its log, None: not known; how far the state is behind it is its lag."""
+        """Note the end of the log (None: not known); the distance of the state from it is the lag."""
         self.lag = None if self.state is None or end is None else max(0, end - self.state.position)
 
     def drop(self) -> None:
-        """Its state is gone, and with it what it refused."""
+        """Drop the state and the refused records that belong to it."""
         self.state = None
         self.refusals.n_bytes = 0
 
     def fail(self, error: BaseException, reason: str, polls: int, now: float) -> None:
-        """Its state was dropped because of an error; it is taken again later."""
+        """Note that the state was dropped because of an error; the partition is taken again later."""
         failures = self.failures
         failures.count += 1
         failures.error = error
@@ -206,43 +206,43 @@ class AssignedPartition:
         self.status, self.reason = "restoring", reason
 
     def halt(self, reason: str) -> None:
-        """Nothing more of it is read: a person has to decide."""
+        """Stop reading the partition until a person decides."""
         self.drop()
         self.status, self.reason = "halted", reason
 
     # ------------------------------------------------------------------------------------------------- its job
 
     def start(self, job: Job) -> None:
-        """Another thread works for it."""
+        """Note that another thread works for the partition."""
         self.job = job
 
     def take_job(self) -> Job | None:
-        """Its job, which is not its own any more."""
+        """Return the job and forget it."""
         job, self.job = self.job, None
         return job
 
     def saving(self, now: float) -> None:
-        """A snapshot was captured, or what an earlier one holds is published, at a time, seconds."""
+        """Note that a snapshot was captured, or that an earlier one is being published, at this time, seconds."""
         self.saved_at = now
 
     def captured(self) -> None:
-        """The commit that starts now waits for what was refused."""
+        """Note that the commit that starts now waits for the refused records."""
         self.refusals.n_bytes = 0
 
     def committed(self, rewrite_at: float | None) -> None:
-        """A snapshot is durable. One that nothing had changed for is not repeated."""
+        """Note that a snapshot is durable; one without any changes is not repeated."""
         if not self.rewriting:
             self._rewrite_at = rewrite_at
         self.rewriting = False
 
     def rewrite(self) -> None:
-        """Ask its state for a snapshot once more, so that what the last one superseded leaves the disk."""
+        """Request one more snapshot, so that what the last one superseded leaves the disk."""
         assert self.state is not None
         self.rewriting, self._rewrite_at = not self.state.changed(), None
         self.state.touch()
 
     def published(self, error: SketchstreamError | None, now: float) -> None:
-        """What was committed is published, or could not be, and is tried again a second later."""
+        """Note whether the committed outbox was published; if not, it is tried again a second later."""
         self.publish_error = error
         if error is not None:
             self._publish_at = now + 1.0
@@ -279,17 +279,17 @@ class AssignedPartition:
 
     @property
     def dropped_s(self) -> float | None:
-        """When its state was dropped last, seconds; None: it never was."""
+        """When the state was dropped last, seconds; None: never."""
         return None if self.failures.dropped_poll < 0 else self.failures.dropped_s
 
     @property
     def full(self) -> bool:
-        """Whether so much waits for publication, or for the topics of refused records, that nothing more is read."""
+        """Whether reading must stop because too much waits for publication or for the topics of refused records."""
         outbox = 0 if self.state is None else self.state.outbox_bytes
         return outbox > MAX_OUTBOX_BYTES or self.refusals.n_bytes > MAX_REFUSED_BYTES
 
     def refuse(self, records: int, n_bytes: int, now: float, per_second: float) -> bool:
-        """Count refused records that were sent; whether the partition must be slowed down."""
+        """Count refused records that were sent; return whether the partition must be slowed down."""
         self.refusals.n_bytes += n_bytes
         if not records:
             return False
@@ -298,7 +298,7 @@ class AssignedPartition:
         return self.refusals.tokens < -per_second
 
     def slow_down(self) -> bool:
-        """Read nothing more of it for now; False: that was so already."""
+        """Pause reading for now; False if it was already paused."""
         slowed, self.throttled = not self.throttled, True
         return slowed
 
@@ -311,7 +311,7 @@ class AssignedPartition:
         return not self.throttled
 
     def asks_for_end(self, now: float) -> bool:
-        """Whether the end of its log settles now which records former partition counts may have placed.
+        """Whether to ask now for the end of the log, up to which former partition counts may have placed records.
 
         Once producers have heard of new partitions, records to come are placed by the new count; what they wrote
         until then is below the high watermark that is asked for.
@@ -328,5 +328,5 @@ class AssignedPartition:
 
 
 def pause_s(failures: int) -> float:
-    """How long a partition waits after so many failures in a row, seconds."""
+    """How long a partition waits after this many failures in a row, seconds."""
     return float(min(5.0, 0.1 * 2 ** min(failures - 1, 6)))

@@ -21,7 +21,7 @@ class Buffers:
         self._guard = threading.Lock()
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least that size; all zeros."""
+        """Return a buffer of at least this size; all zeros."""
         with self._guard:
             fitting = [one for one in self._spare if size <= len(one) <= 2 * size]
             if fitting:
@@ -31,7 +31,7 @@ class Buffers:
         return bytearray(size)
 
     def give(self, buffer: bytearray) -> None:
-        """A buffer that nobody reads any more."""
+        """Take back a buffer that nobody reads any more."""
         wipe(buffer)
         with self._guard:
             self._spare.append(buffer)

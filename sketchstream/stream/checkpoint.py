@@ -35,9 +35,9 @@ CHANGE_AHEAD_MS = 600_000
 
 
 class Blobs(Mapping[str, Bytes]):
-    """New blobs of a snapshot, in memory that is given back with `release`.
+    """The new blobs of a snapshot, in memory that `release` returns.
 
-    Tags and checksums are computed when a blob is asked for: not by the thread that counts.
+    Tags and checksums are computed when a blob is read, so not by the thread that counts.
     """
 
     def __init__(self, held: Mapping[str, bytes | Unfinished], buffers: Buffers | None) -> None:
@@ -56,11 +56,11 @@ class Blobs(Mapping[str, Bytes]):
 
     @property
     def n_bytes(self) -> int:
-        """Size of all of them, headers of open states left out."""
+        """Size of all blobs without the headers of open states."""
         return sum(len(one) if isinstance(one, bytes) else one.body_bytes for one in self._held.values())
 
     def release(self) -> None:
-        """Overwrite the copies of open states, and give their memory back: nobody asks for a blob any more."""
+        """Overwrite the copies of open states and return their memory; no blob is read after this."""
         if self._buffers is not None:
             held, self._held = self._held, {}
             for one in held.values():
@@ -69,11 +69,11 @@ class Blobs(Mapping[str, Bytes]):
 
 
 def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
-    """A complete copy of a state. Windows and entries that it names as saved are so once it is committed.
+    """Copy a state completely. The windows and entries that it marks as saved are saved once it is committed.
 
     Args:
         state: to be copied.
-        buffers: memory for the copies, to be given back by `Snapshot.release`; None: fresh memory.
+        buffers: memory for the copies, returned by `Snapshot.release`; None: fresh memory.
     """
     blobs: dict[str, bytes | Unfinished] = {}
     room = bytearray if buffers is None else buffers.take
@@ -180,7 +180,7 @@ def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple
 
 
 def read(state: PartitionState, restored: Restored, peers: Sequence[Peer] = ()) -> None:
-    """Fill a new state with what a snapshot holds.
+    """Fill a new state from a snapshot.
 
     Args:
         state: of the partition, at the snapshot's position, otherwise fresh. Its rules may have other sketches than
@@ -267,13 +267,13 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
 
 
 def boundary(peers: Sequence[Peer], fingerprint: bytes, newest: int) -> int:
-    """From which time on windows have the sketches that are configured now: the same in all partitions.
+    """The time from which windows have the sketches that are configured now; the same in all partitions.
 
-    Whoever has this configuration already has said so. Else it is a time that no partition has reached, by so much
-    that the others hear of it before they do.
+    If a partition already has this configuration, its snapshot says the time. Otherwise it is a time so far ahead
+    of all partitions that the others learn of it before they reach it.
 
     Args:
-        peers: snapshots of all partitions; none where there is one only (a file): nobody has to agree.
+        peers: snapshots of all partitions; none if there is only one (a file), which needs no agreement.
         fingerprint: of the configuration.
         newest: latest event time of the partition that asks.
     """
@@ -285,7 +285,7 @@ def boundary(peers: Sequence[Peer], fingerprint: bytes, newest: int) -> int:
 
 
 def _restore_specs(state: PartitionState, manifest: Mapping[str, Any], peers: Sequence[Peer]) -> None:
-    """After a change of the configuration: which sketches windows have that start before it takes effect."""
+    """After a change of the configuration: the sketches of windows that start before it takes effect."""
     if "fingerprint" not in manifest:  # of an older release: new windows have the new sketches at once
         return
     begins, specs, former = _int(manifest["begins"]), _table(manifest["specs"]), _table(manifest["former_specs"])
@@ -302,7 +302,7 @@ def _restore_specs(state: PartitionState, manifest: Mapping[str, Any], peers: Se
 
 
 def _spec(described: Mapping[str, Any], plan: SketchPlan | None) -> Spec | None:
-    """A spec again, with the items of the configured one where it lists the same; None where the list is another."""
+    """Rebuild a spec with the configured list of items, if it is the same list; otherwise None."""
     items = None if plan is None else getattr(plan.spec.domain, "items", None)
     try:
         found = kinds.read_spec(described, items)
@@ -312,7 +312,7 @@ def _spec(described: Mapping[str, Any], plan: SketchPlan | None) -> Spec | None:
 
 
 def _restore_sketch(state: PartitionState, track: Track, data: bytes, slots_for: tuple[int, ...]) -> Sketch:
-    """An open sketch from its bytes; the list of items of a closed domain comes from the configuration."""
+    """Read an open sketch from its bytes; the configuration gives the list of items of a closed domain."""
     plan, key = track.plan, state.rules.key
     header, _ = wire.unpack(data, None)
     same = plan is not None and kinds.read_spec(header["spec"]).fingerprint == plan.spec.fingerprint
@@ -353,10 +353,10 @@ def _positions(value: object) -> tuple[int, int] | None:
 
 
 def _begin(state: PartitionState, plan: SketchPlan) -> None:
-    """A sketch that was added (or put back) while the stream ran: its first window is the first without a past.
+    """Begin a sketch that was added (or put back) while the stream ran, with the first window without a past.
 
-    It takes nothing into new windows that begin by the watermark, and those up to the newest record that was read
-    without it are partial; windows that were open when it was taken out still are, and finish.
+    It adds nothing to new windows that begin by the watermark. Windows up to the newest record that was read
+    without it are partial. Windows that were open when the sketch was removed are still open, and finish.
     """
     if state.newest == NO_TIME and state.watermark == NO_TIME:
         return
@@ -368,7 +368,7 @@ def _begin(state: PartitionState, plan: SketchPlan) -> None:
 
 
 class _Usable:
-    """Within this block, a snapshot that lacks or bends something halts its partition."""
+    """Within this block, an incomplete or malformed snapshot halts its partition."""
 
     def __init__(self, partition: int) -> None:
         self._partition = partition
@@ -377,7 +377,7 @@ class _Usable:
         """Nothing to prepare."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Turn what a wrong snapshot causes into a DataLossError that says what to do."""
+        """Turn errors caused by a wrong snapshot into a DataLossError that says what to do."""
         if error is None or isinstance(error, DataLossError):
             return
         if isinstance(error, KeyMismatchError):
@@ -417,22 +417,22 @@ def _frontier(fields: dict[str, Any]) -> Frontier:
 
 
 def _mark_fields(name: str, mark: Mark) -> dict[str, int]:
-    """A track's mark as a snapshot has it."""
+    """A track's mark in the form that a snapshot stores."""
     return {name: mark.through, f"{name}_from": mark.after}
 
 
 def _mark(fields: Mapping[str, Any], name: str) -> Mark:
-    """A track's mark; older snapshots do not know every one."""
+    """Read a track's mark; older snapshots lack some marks."""
     return Mark(_int(fields.get(f"{name}_from", NO_TIME)), _int(fields.get(name, NO_TIME)))
 
 
 def _signed(text: str) -> int:
-    """The 64-bit number with sign that 16 hexadecimal digits are."""
+    """The signed 64-bit number of 16 hexadecimal digits."""
     return int.from_bytes(bytes.fromhex(text), "big", signed=True)
 
 
 def mark_diverged(manifest: dict[str, Any]) -> None:
-    """The open windows of a snapshot may hold records that the input has lost; see `PartitionState.rewind`."""
+    """Mark the open windows of a snapshot: they may hold records that the input has lost (`PartitionState.rewind`)."""
     manifest.pop("votes", None)
     for track in manifest["sketches"].values():
         ends = [window["end"] for window in track["windows"]]
@@ -449,7 +449,7 @@ def _int(value: object) -> int:
 
 
 def _former_counts(value: object) -> dict[int, int | None]:
-    """Former partition counts and up to which position records may be placed by them."""
+    """Former partition counts, and the position up to which records may be placed by them."""
     if not isinstance(value, list):
         msg = "expected a list"
         raise TypeError(msg)

@@ -32,7 +32,7 @@ class SystemClock:
 
 
 class Clocks:
-    """Two clocks, of which the second is known once something was committed to a topic that the brokers stamp.
+    """The worker's clock and the brokers', which is known after the first commit to a topic that the brokers stamp.
 
     Args:
         clock: the worker's.
@@ -52,11 +52,11 @@ class Clocks:
         return heard[0] + round((self._clock.monotonic() - heard[1]) * 1000)
 
     def latest_ms(self) -> int:
-        """The later of the two: what lies beyond it is ahead of both."""
+        """The later of the two clocks: a time beyond it is ahead of both."""
         return max(self._clock.now_ms(), self.broker_ms() or 0)
 
     def earliest_ms(self) -> int:
-        """The earlier of the two: no silence has lasted longer than it says."""
+        """The earlier of the two clocks: no partition has been idle for longer than it says."""
         broker = self.broker_ms()
         return self._clock.now_ms() if broker is None else min(self._clock.now_ms(), broker)
 
@@ -66,7 +66,7 @@ class Clocks:
         return None if broker is None else self._clock.now_ms() - broker
 
     def watch(self) -> None:
-        """Log when the two are further apart than `SKEWED_MS`, and when they agree again."""
+        """Log when the clocks differ by more than `SKEWED_MS`, and when they agree again."""
         skew = self.skew_ms()
         skewed = skew is not None and abs(skew) > SKEWED_MS
         if skewed != self._told and skew is not None:

@@ -29,7 +29,7 @@ class DomainSlots:
         self._masks: dict[tuple[bytes, tuple[int, ...]], Mask] = {}
 
     def keep(self, spec: Spec, counts: tuple[int, ...]) -> Mask | None:
-        """Items that have slots here under these partition counts; None: all have, or the domain is open."""
+        """The items that have slots here under these partition counts; None: all of them, or the domain is open."""
         apart = kinds.of(spec).partitions == "stack"
         if self._rules.partitioner is None or not apart or not isinstance(spec.domain, ClosedDomain):
             return None
@@ -39,7 +39,7 @@ class DomainSlots:
         return self._masks[name]
 
     def fit(self, window: OpenWindow, counts: tuple[int, ...]) -> None:
-        """Give the items that belong here under these partition counts a slot, and no others."""
+        """Give slots to the items that belong here under these partition counts, and to no others."""
         keep = self.keep(window.sketch.spec, counts) if window.slots_for != counts else None
         if keep is not None:
             window.sketch.change_slots(keep)

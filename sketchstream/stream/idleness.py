@@ -2,7 +2,7 @@
 
 In: high watermarks of the whole topic, clocks, what others have published. Out: watermarks to advance to, each with the
 offset from which it is valid. Touches: the source and the publisher, for queries.
-Source: docs/streams.md, "Silent partitions".
+Source: docs/streams.md, "Idle partitions".
 
 Whether a partition is idle depends only on the end of its log, and a watermark is valid from that end on. The speed at
 which records are read does not matter.
@@ -21,12 +21,12 @@ LOOK_S = 10.0
 
 
 class IdlePartitions:
-    """What is known of the topic's partitions over time.
+    """The ends of the topic's partitions over time.
 
     Args:
-        idle_ms: how long a partition is silent before its watermark follows the others; None: it never does, lags are
-            noted only.
-        idle_topic_ms: how far behind the clock watermarks stay while the whole topic is silent.
+        idle_ms: how long a partition is silent before its watermark follows the others; None: never, only lags are
+            noted.
+        idle_topic_ms: how far watermarks stay behind the clock while the whole topic is silent.
         lateness_ms: of the worker's rules.
     """
 
@@ -41,13 +41,13 @@ class IdlePartitions:
     def watermarks(
         self, partitions: Collection[AssignedPartition], source: Source, publisher: Publisher, now: float, now_ms: int
     ) -> Iterator[tuple[AssignedPartition, int, int]]:
-        """Silent partitions, the ends of their logs, and the watermarks that hold from there on.
+        """The idle partitions, the ends of their logs, and the watermarks that are valid from there on.
 
-        Looks again after a tenth of the idle time only.
+        Asks again only after a tenth of the idle time.
 
         Args:
-            partitions: those that are ours; their lag is noted.
-            source: whose high watermarks are asked for.
+            partitions: our own; their lag is noted.
+            source: is asked for high watermarks.
             publisher: knows how far other partitions have published.
             now: a clock that never jumps, seconds.
             now_ms: wall clock.
@@ -84,7 +84,7 @@ class IdlePartitions:
                 yield one, self._ends[one.partition][0], watermark
 
     def _look(self, partitions: Collection[AssignedPartition], source: Source, now: float) -> None:
-        """Note the ends of the log, since when they have been there, and lags."""
+        """Note the ends of the logs, since when they have not moved, and the lags."""
         ends = source.high_watermarks()
         for partition, end in ends.items():
             if self._ends.get(partition, (-1, 0.0))[0] != end:
@@ -96,7 +96,7 @@ class IdlePartitions:
 
 
 def _lower_median(frontiers: Mapping[tuple[str, int, int], Frontier], partitions: list[int], revision: int) -> int:
-    """How far half of these partitions have published, none of them alone deciding; NO_TIME for nothing published."""
+    """The time through which half of these partitions have published; NO_TIME if nothing is published."""
     reached = dict.fromkeys(partitions, NO_TIME)
     for one in frontiers.values():
         if one.revision == revision and one.partition in reached:

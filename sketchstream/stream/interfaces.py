@@ -71,11 +71,11 @@ class RawRecord:
 
     Args:
         offset: position in its partition.
-        timestamp_ms: its Kafka timestamp, -1 where it has none.
-        key: as it came.
-        value: as it came.
-        headers: its own, bounded in number and size.
-        headers_cut: there were more headers than these.
+        timestamp_ms: its Kafka timestamp, -1 if it has none.
+        key: unchanged.
+        value: unchanged.
+        headers: its own, limited in number and size.
+        headers_cut: it had more headers than these.
     """
 
     offset: int
@@ -92,14 +92,13 @@ class Chunk:
 
     Args:
         partition: of the input.
-        from_position: the position this chunk was asked from. A chunk that does not start at the state's position
-            is discarded, and the source is told to seek.
+        from_position: the position from which this chunk was requested. A chunk that does not start at the state's
+            position is discarded, and the source is told to seek.
         next_position: where the next chunk begins (past trailing control records and compaction gaps too).
         offsets: (n,) int64 ascending, from_position <= offsets < next_position.
-        timestamps: (n,) int64 ms, the records' own Kafka timestamps, by which 'future' is judged; None where the
-            source has none (files): nothing is then refused as future.
+        timestamps: (n,) int64 ms, the records' own Kafka timestamps; None if the source has none (files).
         decoded: see `Decoded`.
-        raw: gives record i (0 <= i < n) as it came; valid until the next poll.
+        raw: returns record i (0 <= i < n) unchanged; valid until the next poll.
         n_bytes: size on the wire or on disk, for metrics.
     """
 
@@ -129,15 +128,15 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True)
 class PartitionError:
-    """A partition cannot be read on. DataLossError halts it; a retriable error makes it be taken again.
+    """A partition cannot be read further. A DataLossError halts it; after a retriable error it is taken again.
 
     Args:
         partition: which.
         error: why; its message says what to do.
-        resume_at: where reading could go on: behind the state's position where records were trimmed, before it where
-            the log was cut below it and went on. Used only under the policy input.data_loss = "accept".
-        anew: the input is another topic now, and no position of the old one means anything; under the same policy the
-            store gives a fresh start.
+        resume_at: where reading could continue: behind the state's position after records were trimmed, before it
+            after the log was truncated below it. Used only with the policy input.data_loss = "accept".
+        anew: the input is a different topic now, for which positions of the old one have no meaning; with the same
+            policy the store begins anew.
     """
 
     partition: int
@@ -169,19 +168,19 @@ class Source(Protocol):
 
     @property
     def joined(self) -> bool:
-        """Whether it is known which partitions are ours, perhaps none."""
+        """Whether our assignment is known; it may be empty."""
 
     def confirmed(self, since_s: float) -> bool:
-        """Whether the group has answered since that time of the monotonic clock that this is one of its members.
+        """Whether the group has confirmed this member since that time of the monotonic clock.
 
-        A worker that was stopped for long does not know yet that others have its partitions.
+        A worker that was suspended for long does not know yet that others own its partitions.
         """
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
-        """What happened since the last call, in order."""
+        """Return what happened since the last call, in order."""
 
     def seek(self, partition: int, position: int) -> None:
-        """Go on from here."""
+        """Continue at this position."""
 
     def pause(self, partition: int) -> None:
         """Deliver nothing of this partition until `resume`."""
@@ -193,10 +192,10 @@ class Source(Protocol):
         """Partitions of the input now.
 
         Args:
-            fresh: ask the broker (a misplaced item was met, a window is due); else may be cached.
+            fresh: ask the broker (after a misplaced item, or before a seal); otherwise the number may be cached.
 
         Raises:
-            BrokerError: fresh, and nobody answers.
+            BrokerError: `fresh`, and no broker answers.
         """
 
     def beginning(self, partition: int) -> int:
@@ -209,7 +208,7 @@ class Source(Protocol):
         """
 
     def close(self, *, leave: bool = False) -> None:
-        """Let go. `leave`: give up static membership too."""
+        """Close the source. `leave`: also give up static membership."""
 
 
 # ---------------------------------------------------------------------------------------------------- state
@@ -220,24 +219,24 @@ Bytes = bytes | memoryview
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One partition at one position, complete: all that a successor needs, and nothing that lets him count twice.
+    """One partition at one position: everything that a successor needs to continue without counting twice.
 
     Args:
         partition: of the input.
-        position: records before it are in, records from it on are not.
+        position: records before it are included, records from it on are not.
         manifest: plain data (watermark, sealed-through, partition counts, outbox, open windows, revision, each
             window or outbox entry naming its blob). Small: kilobytes.
         blobs: new blobs by name. Names are unique for ever (random), contents never change under a name. Open
             states have a size that depends on their spec only; they are secrets. Their last bytes are computed when
-            they are asked for. Who keeps a blob beyond `commit` copies it.
-        keep: names of blobs that earlier snapshots brought and that this one still needs. Every other blob of this
+            they are read. A store that keeps a blob beyond `commit` copies it.
+        keep: names of blobs of earlier snapshots that this one still needs. Every other blob of this
             partition is superseded once this snapshot is durable, and must be erased.
         spec_fingerprint: of all sketches configured, for the pointer.
-        blob_bytes: size of the new blobs together, headers of open states left out.
-        release: gives the memory of the blobs back; called once, when the commit has ended, well or not.
-        rewound: the position may be before the last one: the log was cut below it, and that was accepted.
-        begins: windows that start from then on (ms) have the sketches configured now; earlier ones those before.
-        newest: latest event time that was admitted, ms: no window starts after it yet.
+        blob_bytes: total size of the new blobs without the headers of open states.
+        release: returns the memory of the blobs; called once, when the commit has succeeded or failed.
+        rewound: the position may be before the last one, because the log was truncated below it and the loss accepted.
+        begins: windows that start at this time (ms) or later have the sketches configured now, earlier ones the former.
+        newest: latest admitted event time, ms: no window starts after it yet.
     """
 
     partition: int
@@ -256,7 +255,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Peer:
-    """What the last snapshot of a partition, ours or another, says of the sketches configured then.
+    """What the last snapshot of a partition says about the sketches that were configured then.
 
     `spec_fingerprint`, `begins`, `newest`: see `Snapshot`.
     """
@@ -282,9 +281,9 @@ class Fresh:
     Args:
         revision: of the sketches.
         position: where to start.
-        partial: there were records before the beginning, of an earlier topic, that are lost.
+        partial: records before the start, of an earlier topic, are lost.
         sealed_elsewhere: by sketch: windows that end by then (ms) were sealed in other partitions before this one was
-            added; a new partition takes no record into them.
+            added; a new partition adds no record to them.
         peers: snapshots of all partitions.
     """
 
@@ -296,15 +295,15 @@ class Fresh:
 
 
 class StateStore(Protocol):
-    """Where snapshots live. Calls come from worker threads: any number at a time, at most one per partition.
+    """Where snapshots are stored. Called from worker threads: any number at a time, at most one per partition.
 
-    1. `take` fences every earlier owner: nothing he commits afterwards is accepted. It is called again after
-       `drop`, and gives what is committed now.
-    2. `commit` is atomic: after any crash, the old or the new snapshot is what `take` gives, whole. Once it
-       returned, it is the new one. When it raises, nobody knows: the worker drops the state and takes again.
-    3. A committed position never goes back unless its snapshot is `rewound`. Nothing is inferred to be a cold start
-       (traces without a pointer of ours: DataLossError).
-    4. A superseded blob is erased after the snapshot that supersedes it is durable, not before.
+    1. `take` fences every earlier owner, whose later commits are refused. It is called again after `drop`, and
+       returns what is committed then.
+    2. `commit` is atomic: after any crash `take` returns either the old or the new snapshot, whole. After it has
+       returned, it is the new one. If it raises, the outcome is unknown: the worker drops the state and takes again.
+    3. A committed position never goes back unless its snapshot is `rewound`. A missing pointer is not taken for a
+       first start if there are other traces of us (DataLossError).
+    4. A superseded blob is erased only after the snapshot that supersedes it is durable.
     """
 
     rewrite_after_s: float | None
@@ -318,8 +317,8 @@ class StateStore(Protocol):
         """Become the owner.
 
         Raises:
-            DataLossError: going on would lose or repeat data; the partition halts. The message says what to do.
-            FencedError, BrokerError: not now; tried again while the partition is assigned.
+            DataLossError: continuing would lose or repeat data; the partition halts. The message says what to do.
+            FencedError, BrokerError: temporary; tried again while the partition is assigned.
         """
 
     def commit(self, partition: int, snapshot: Snapshot) -> None:
@@ -328,17 +327,17 @@ class StateStore(Protocol):
         Raises:
             FencedError, BrokerError, StoreError, DataLossError: see the laws.
             SnapshotsGoneError: nothing was written, and blobs of earlier snapshots are gone: the next snapshot must
-                bring all of them. The partition is still ours.
+                contain all of them. The partition is still ours.
         """
 
     def peers(self) -> Sequence[Peer]:
-        """Snapshots of all partitions of this input, as far as they are there. Raises BrokerError."""
+        """The existing snapshots of all partitions of this input. Raises BrokerError."""
 
     def drop(self, partition: int) -> None:
         """Forget the partition (not its snapshots): close what `take` opened, abort what is in flight. Never raises."""
 
     def close(self) -> None:
-        """Drop all, let go of locks and connections."""
+        """Drop all partitions, release locks and connections."""
 
 
 # ---------------------------------------------------------------------------------------------------- results
@@ -346,7 +345,7 @@ class StateStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SealedEntry:
-    """One sealed sketch on its way out: the bytes of a Release or SealedState, and where they belong.
+    """One sealed sketch to be published: the bytes of a Release or SealedState, and where they belong.
 
     Publishing it twice must give the same bytes in the same place. `window`: [start, end) in ms since 1970.
     `positions`: [first, stop) of an instalment of closed positions; None: a whole sealed sketch.
@@ -375,7 +374,7 @@ GROWTH = ("grown_from", "grown_through")
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """How far one partition has published one sketch: nothing more will come for windows that end by then.
+    """How far one partition has published one sketch: nothing more follows for windows that end by then.
 
     Args:
         sketch: name of the sketch.
@@ -385,11 +384,11 @@ class Frontier:
         partitions: of the input, as seen now.
         sequence: grows with every new frontier of this (sketch, revision, partition): readers take the largest.
         partial: windows that may lack records, from before the start or lost.
-        diverged: windows that may hold records that the log does not have any more.
+        diverged: windows that may hold records that the log has lost.
         grown_from: partitions of the input before partitions were added for the last time; 0: none were.
         grown_through: how far this partition had published then.
-        late: noisy number of records that came too late for a window of this sketch, since it began here; None: not
-            kept. What came between two frontiers is the difference, with noise of its own.
+        late: noisy number of records that were late for a window of this sketch, since it began here; None: not kept.
+            The number between two frontiers is their difference, which has its own noise.
         late_draws: draws of discrete Laplace noise in `late`, each of the sketch's `epsilon_records`.
         closed_through: ms, of sketches that publish positions when they close; every position that ends by then is
             published, or had no records.
@@ -416,23 +415,23 @@ class Frontier:
         return self.grown_through if 0 < self.grown_from <= partition else NO_TIME
 
     def growth(self) -> dict[str, int]:
-        """The two numbers of a growth, where there was one."""
+        """The two numbers of an increase of partitions, if there was one."""
         return dict(zip(GROWTH, (self.grown_from, self.grown_through), strict=True)) if self.grown_from else {}
 
     def closing(self) -> dict[str, int]:
-        """How far positions are closed, where they are published then."""
+        """How far positions are closed, for sketches that publish them then."""
         return {} if self.closed_through == NO_TIME else {"closed_through": self.closed_through}
 
     def lateness(self) -> dict[str, int]:
-        """The two numbers of late records, where they are kept."""
+        """The two numbers of late records, if they are kept."""
         return {} if self.late is None else dict(zip(LATE, (self.late, self.late_draws), strict=True))
 
 
 class Publisher(Protocol):
-    """Where sealed sketches go. Called from worker threads, at most one call per partition at a time.
+    """Where sealed sketches are published. Called from worker threads, at most one call per partition at a time.
 
     1. Durable on return; `entries` before the `frontiers` that cover them.
-    2. Byte-identical entries may come again at any time; an existing *different* body under one key is an incident
+    2. Byte-identical entries may be repeated at any time; an existing *different* body under one key is an incident
        (DataLossError, nothing overwritten).
     """
 
@@ -440,23 +439,23 @@ class Publisher(Protocol):
         """Publish. Raises BrokerError or StoreError (tried again), DataLossError (incident; the partition halts)."""
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
-        """Newest frontier of every (sketch, revision, partition), other workers' too; for idle partitions.
+        """The newest frontier of every (sketch, revision, partition), of other workers too; for idle partitions.
 
-        May be a few seconds old: an old frontier only says less.
+        May be a few seconds old: an old frontier only covers less.
         """
 
     def close(self) -> None:
-        """Let go."""
+        """Close."""
 
 
 @dataclass(frozen=True)
 class Deleted:
-    """Entries of one partition that readers cannot find any more, because somebody deleted old records.
+    """Entries of one partition that may be missing because old records were deleted.
 
     Args:
         sketch: its name.
         partition: of the input.
-        through: windows that end by then, ms since 1970, may be among them.
+        through: entries of windows that end by then, ms since 1970, may be missing.
     """
 
     sketch: str
@@ -467,12 +466,12 @@ class Deleted:
 class SealedSource(Protocol):
     """Where readers find what was published.
 
-    1. A frontier covers only entries that the same `read` gives, before it or after it.
-    2. Entries of one sketch come by ascending windows, all partitions of a window together. Only what was published
-       again after its window was given comes later.
-    3. Different bodies under one key are all given: the reader refuses them as an incident. Repetitions of the same
+    1. A frontier covers only entries that the same `read` returns, before it or after it.
+    2. Entries of one sketch come by ascending windows, all partitions of a window together. Only repetitions that
+       were published after the window was returned come later.
+    3. Different bodies under one key are all returned: the reader refuses them as an incident. Repetitions of the same
        body may be left out.
-    4. What may have been deleted is said by a `Deleted` before any entry of the windows concerned.
+    4. A `Deleted` comes before any entry of the windows that may have lost entries.
     """
 
     def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
@@ -481,7 +480,7 @@ class SealedSource(Protocol):
     def read(
         self, sketch: str | None = None, since: int | None = None, until: int | None = None
     ) -> Iterator[Frontier | SealedEntry | Deleted]:
-        """Frontiers, and the entries of windows that begin at `since` or later and end by `until` (ms since 1970).
+        """Read frontiers, and the entries of windows that begin at `since` or later and end by `until` (ms since 1970).
 
         Args:
             sketch: its name; None: all sketches.
@@ -490,19 +489,19 @@ class SealedSource(Protocol):
         """
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
-        """Instalments of closed positions, by ascending windows and positions; `read` gives none of them.
+        """Read instalments of closed positions, by ascending windows and positions; `read` does not return them.
 
         Args:
             sketch: its name.
-            since: as of `read`.
-            until: as of `read`.
+            since: see `read`.
+            until: see `read`.
         """
 
     def sketches(self) -> Sequence[str]:
-        """Names of the sketches of which anything is known."""
+        """Names of all sketches that have published anything."""
 
     def close(self) -> None:
-        """Let go."""
+        """Close."""
 
 
 Refusal = Literal["late", "future", "undecodable", "time"]
@@ -510,9 +509,9 @@ Refusal = Literal["late", "future", "undecodable", "time"]
 
 
 class Sink(Protocol):
-    """Where refused records go, at least once, named by (topic, partition, offset).
+    """Where refused records are sent, at least once, named by (topic, partition, offset).
 
-    The worker decides whether their contents go along, which are raw data, and how many go in a second.
+    The worker decides whether to send their contents, which are raw data, and how many records a second.
 
     1. `send` only enqueues and never waits (worker's thread); `flush` (a worker thread) returns when everything that
        was sent of this partition before is acknowledged, and raises BrokerError otherwise: then the snapshot that
@@ -520,7 +519,7 @@ class Sink(Protocol):
     """
 
     def takes(self, reason: Refusal) -> bool:
-        """Whether there is a place for such records; others are only counted."""
+        """Whether there is a topic for such records; otherwise they are only counted."""
 
     def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
         """Enqueue one record. `detail` names sketches or rules, never contents."""
@@ -529,14 +528,14 @@ class Sink(Protocol):
         """Wait until all of this partition is acknowledged."""
 
     def forget(self, partition: int) -> None:
-        """The partition was dropped: what waits of it is sent again by whoever reads its records again."""
+        """Forget the waiting records of a dropped partition: its next owner sends them again."""
 
     def close(self) -> None:
-        """Let go."""
+        """Close."""
 
 
 class Clock(Protocol):
-    """Time, as an argument: the driver sets it."""
+    """The current time; the test driver sets it."""
 
     def now_ms(self) -> int:
         """Wall clock, ms since 1970."""

@@ -25,14 +25,14 @@ Outbox = tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]
 
 @dataclass(frozen=True)
 class Done:
-    """What a job brought back: the snapshot is durable, if there was one; publishing may have failed.
+    """The result of a job: its snapshot, if any, is durable; publishing may have failed.
 
     Args:
         outbox: what was to be published.
-        error: of the publication; the state is not touched by it.
+        error: of the publication; it does not affect the state.
         blob_bytes: of the committed snapshot.
         seconds: that the commit took.
-        begins: when the sketches configured now begin, as all partitions say; see `Snapshot`.
+        begins: when the sketches configured now begin in all partitions; see `Snapshot`.
     """
 
     outbox: Outbox = field(repr=False)
@@ -44,7 +44,7 @@ class Done:
 
 @dataclass(frozen=True)
 class IoTasks:
-    """Jobs of one worker; each may raise whatever its ports raise."""
+    """The jobs of one worker; each may raise what its interfaces raise."""
 
     rules: Rules
     store: StateStore
@@ -77,7 +77,7 @@ class IoTasks:
         return replace(found, sealed_elsewhere=elsewhere, peers=self.store.peers())
 
     def commit(self, partition: int, snapshot: Snapshot, outbox: Outbox) -> Done:
-        """Refused records acknowledged, then the snapshot committed, then its outbox published."""
+        """Wait for the acknowledgement of refused records, commit the snapshot, publish its outbox."""
         began = self.clock.monotonic()
         try:
             if self.sink is not None:

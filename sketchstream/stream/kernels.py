@@ -39,7 +39,7 @@ def _distinct_slices(mask: Any) -> Any:
 
 @kernel
 def _reached(number: Any, base: Any, rungs: Any) -> Any:
-    """How many targets after slice `base` lie at or before slice `number`: (number >> i) > (base >> i) for those i."""
+    """How many targets after slice `base` are at or before slice `number`: those i with (number >> i) > (base >> i)."""
     if number <= base:
         return 0
     differing = number ^ base
@@ -65,7 +65,7 @@ def move(before: Any, after: Any, top: Any, scores: I64, lowest: I64, slices: U6
         after: slice of the new one.
         top: how many targets had votes.
         scores: (r,) votes in eighths.
-        lowest: (r,) smallest time that a supporter testified to.
+        lowest: (r,) smallest time that a supporter vouches for.
         slices: (r,) bit set of the slices of time that the supporters' times fall into.
 
     Returns:
@@ -110,10 +110,10 @@ def admit(
     before: I64,
     verdict: U8,
 ) -> Any:
-    """Judge n records in offset order, and move the watermark where a quorum of them says so.
+    """Judge n records in offset order, and move the watermark when a quorum of them agrees.
 
-    An admitted record testifies up to the smaller one of its event time and its own timestamp. It supports each target
-    up to there (+1). It speaks against a target that its own clock had not reached (-3; -1/8 if that clock is behind
+    An admitted record vouches for the smaller of its event time and its own timestamp. It supports each target up to
+    that time (+1). It votes against a target that its own clock had not reached (-3; -1/8 if that clock is behind
     all open windows), and weakly against one that its clock had reached but its event time had not (-1/8). A target is
     passed when its score is at least `quorum` and its supporters fall into as many different slices of time, or when
     the score is `most`; the watermark moves to the smallest time of these supporters.
@@ -121,10 +121,10 @@ def admit(
     Args:
         times: (n,) event times, ms.
         stamps: (n,) the records' own timestamps, ms, negative where a record has none; not read unless `stamped`.
-        stamped: whether there are such timestamps. Without one, the event time stands for it.
+        stamped: whether there are such timestamps. The event time replaces a missing one.
         future_after: event times beyond it are refused as future.
-        earliest: event times below it are unreadable.
-        latest: event times from it on are unreadable.
+        earliest: event times below it count as unreadable.
+        latest: event times from it on count as unreadable.
         lateness: ms.
         slice_ms: width of a slice of time.
         quorum: records, and slices, that must agree.
@@ -139,9 +139,9 @@ def admit(
 
     Returns:
         The watermark after the last record, how many targets have votes then, the smallest and the largest admitted
-        time (meaningless if none was), the numbers of future, of unreadable and of early records (that testify to more
+        time (meaningless if none was), the numbers of future, of unreadable and of early records (that vouch for more
         than the watermark + lateness), the number of moves by more than the lateness, and the index of the record that
-        made the last such move.
+        caused the last such move.
     """
     n_future = 0
     n_unreadable = 0
@@ -280,7 +280,7 @@ def place(
         starts: (k,) ascending starts of disjoint windows that cover all admitted times.
         ends: (k,) their ends.
         lateness: ms.
-        sealed_through: windows that end by then take nothing more.
+        sealed_through: windows that end by then accept no more records.
         places: (n,) filled with the window's index, OUT or LATE.
         used: (k,) bool, False; set to True for windows that receive a record.
 
@@ -327,12 +327,12 @@ def inside(
         start: of the window, ms.
         end: of the window, ms.
         lateness: ms.
-        sealed_through: windows that end by then take nothing more.
-        places: (n,) filled with 0, or OUT where the window does not take the record.
+        sealed_through: windows that end by then accept no more records.
+        places: (n,) filled with 0, or OUT if the window does not accept the record.
         late: (n,) bool, set to True for records that are too late for the window.
 
     Returns:
-        Number of records that the window takes.
+        Number of records that the window accepts.
     """
     n = 0
     for i in range(times.size):
@@ -351,7 +351,7 @@ def inside(
 def choose(
     record: I64, packed: Any, valid: npt.NDArray[np.bool_], places: npt.NDArray[np.int32], window: Any, chosen: Any
 ) -> Any:
-    """Mark the valid occurrences whose record was placed in `window`; returns how many.
+    """Mark the valid occurrences whose record was placed in `window`; return how many.
 
     Args:
         record: (u,) index of each occurrence's record; not read unless `packed` (occurrence i is then record i).
@@ -417,7 +417,7 @@ def _crc32(data: U8, start: Any, end: Any, table: U64) -> Any:
 
 @kernel
 def _fnv1a(data: U8, start: Any, end: Any) -> Any:
-    """FNV-1a of data[start:end] as librdkafka and Sarama take it: absolute value of the signed 32 bits, in a uint64."""
+    """FNV-1a of data[start:end] as in librdkafka and Sarama: absolute value of the signed 32 bits, in a uint64."""
     mask = np.uint64(0xFFFFFFFF)
     h = np.uint64(0x811C9DC5)
     for at in range(start, end):
@@ -429,7 +429,7 @@ def _fnv1a(data: U8, start: Any, end: Any) -> Any:
 
 @kernel
 def _hashed(data: U8, start: Any, end: Any, way: Any, table: U64) -> Any:
-    """The hash by which one of the partitioners (MURMUR2, CRC32, FNV1A) places data[start:end]."""
+    """The hash with which one of the partitioners (MURMUR2, CRC32, FNV1A) places data[start:end]."""
     if way == MURMUR2:
         return _murmur2(data, start, end) & np.uint64(0x7FFFFFFF)
     if way == CRC32:
@@ -453,7 +453,7 @@ def _sends(hashed: Any, counts: U64, partition: Any) -> Any:
 def belongs_spans(
     buffer: U8, starts: Any, ends: Any, way: Any, table: U64, counts: U64, partition: Any, out: Any
 ) -> Any:
-    """(n,) bool: whether item i = buffer[starts[i]:ends[i]] belongs to the partition; returns how many do.
+    """Find the items buffer[starts[i]:ends[i]] that belong to the partition; return how many there are.
 
     Args:
         buffer: uint8.

@@ -57,7 +57,7 @@ SUMMARIES = {
 
 @dataclass
 class Metrics:
-    """Plain counters of one worker. Written by its thread, read by anyone: each is one number."""
+    """Plain counters of one worker, written by its thread and read by any."""
 
     diagnostics: bool = True
     counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
@@ -82,7 +82,7 @@ class Metrics:
         self.slowest[name] = max(self.slowest[name], seconds)
 
     def exact(self) -> dict[str, int]:
-        """Counters that may be shown: without payload-dependent ones when diagnostics are off."""
+        """The counters that may be shown: none that depend on payloads if diagnostics are off."""
         return {name: n for name, n in self.counters.items() if self.diagnostics or name not in PAYLOAD}
 
 
@@ -256,7 +256,7 @@ class Endpoint:
 
 
 def _readiness(now: Gauges) -> str:
-    """One line of what is not ready, and one for each partition that does not run."""
+    """A line for what is not ready, and one for each partition that does not run."""
     lines = [] if now.healthy else ["the worker does not poll"]
     if not now.joined:
         lines.append("no partition is assigned yet")

@@ -13,7 +13,7 @@ from sketchstream.stream.interfaces import Frontier, SealedEntry
 
 
 def new_name() -> str:
-    """A name that no blob ever had."""
+    """A name that no blob has had before."""
     return secrets.token_hex(16)
 
 
@@ -33,7 +33,7 @@ class Outgoing:
 
 
 class Outbox:
-    """The sealed entries and frontiers of one partition on their way out."""
+    """The sealed entries and frontiers of one partition that are to be published."""
 
     def __init__(self) -> None:
         self.entries: list[Outgoing] = []
@@ -60,20 +60,20 @@ class Outbox:
         self.entries.append(Outgoing(entry, new_name()))
 
     def announce(self, frontier: Frontier) -> None:
-        """Add a frontier; it replaces an earlier one of its sketch that no snapshot holds."""
+        """Add a frontier; it replaces an earlier one of its sketch that is in no snapshot."""
         self.pending[frontier.sketch] = frontier
 
     def capture(self) -> None:
-        """A snapshot takes the announced frontiers: they may be published once it is committed."""
+        """Move the announced frontiers into a snapshot: they may be published once it is committed."""
         self.frontiers.update(self.pending)
         self.pending.clear()
 
     def captured(self) -> tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]:
-        """What the last snapshot holds: entries, then the frontiers that cover them."""
+        """The contents of the last snapshot: entries, then the frontiers that cover them."""
         return tuple(one.entry for one in self.entries if one.saved), tuple(self.frontiers.values())
 
     def published(self, entries: Iterable[SealedEntry], frontiers: Iterable[Frontier]) -> bool:
-        """Take out what is published for good; whether anything was."""
+        """Remove what has been published; return whether anything was."""
         gone = {entry.seal_id for entry in entries}
         self.entries = [one for one in self.entries if one.entry.seal_id not in gone]
         changed = bool(gone)
@@ -84,6 +84,6 @@ class Outbox:
         return changed
 
     def store_all(self) -> None:
-        """No snapshot holds an entry any more: the next one brings all of them."""
+        """Forget that snapshots hold entries: the next one contains all of them."""
         for one in self.entries:
             one.saved = False

@@ -19,7 +19,7 @@ NO_INTS: Ints = np.zeros(0, np.int64)
 
 @dataclass
 class Outcome:
-    """What became of the records of one chunk. Numbers and positions only.
+    """The outcome of the records of one chunk, in numbers and positions only.
 
     Envelope (event times and timestamps are part of it, wherever they are written): records, late, future,
     unreadable_times, early, jumps. The others depend on payloads: for the operator's endpoint alone.
@@ -48,7 +48,7 @@ class Outcome:
         Args:
             decoded: payloads of the chunk.
             verdict: (records,) of `Watermark.admit`.
-            late: (records,) that came too late for a window of a sketch.
+            late: (records,) True for records that were late for a window of a sketch.
         """
         from sketchstream.stream import kernels  # numba is loaded with the first record
 

@@ -46,7 +46,7 @@ from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME
 
 
 class PartitionState:
-    """Everything that is known of one partition. Make one with `fresh` or `restore`.
+    """The whole state of one partition. Create one with `fresh` or `restore`.
 
     Args:
         rules: of the worker.
@@ -92,7 +92,7 @@ class PartitionState:
         sealed_elsewhere: Mapping[str, int] | None = None,
         peers: Sequence[Peer] = (),
     ) -> PartitionState:
-        """A partition of which nothing is known.
+        """Create the state of a partition without a past.
 
         Args:
             rules: of the worker.
@@ -100,8 +100,8 @@ class PartitionState:
             position: where it begins.
             partitions: of the input now.
             revision: of the sketches.
-            partial: records before `position` are gone or passed over: the first windows may lack some.
-            sealed_elsewhere: see `ports.Fresh`.
+            partial: records before `position` are gone or skipped: the first windows may lack some.
+            sealed_elsewhere: see `interfaces.Fresh`.
             peers: snapshots of all partitions.
         """
         state = cls(rules, partition, position, partitions, revision)
@@ -123,9 +123,9 @@ class PartitionState:
     # ------------------------------------------------------------------------------------------- records
 
     def set_partitions(self, partitions: int) -> None:
-        """Partitions of the input now; open windows remember every number that was valid since they opened.
+        """Set the partition count of the input; open windows remember every count that was valid since they opened.
 
-        A smaller number is older news; see `PartitionCounts.grow`.
+        A smaller count is older; see `PartitionCounts.grow`.
         """
         former = self.partitions
         if not self.counts.grow(partitions):
@@ -139,37 +139,37 @@ class PartitionState:
 
     @property
     def partitions(self) -> int:
-        """Partitions of the input now, as far as they were told."""
+        """The partition count of the input, as last set."""
         return self.counts.now
 
     @property
     def unsettled(self) -> bool:
-        """Whether records from here on may still be placed by a former number of partitions."""
+        """Whether records from here on may still have been placed by a former partition count."""
         return self.counts.unsettled
 
     def settle_counts(self, position: int) -> None:
-        """Records from `position` on are placed by the present number of partitions only."""
+        """Note that records from `position` on were placed by the present partition count only."""
         self.counts.settle(position)
         self._changed = True
 
     def apply(self, chunk: Chunk, *, clock_ms: int | None = None) -> Outcome:
-        """`applying` where nobody can be asked for partitions: the count is what `set_partitions` said last."""
+        """Like `applying`, without a cluster to ask: the partition count is the one that was last set."""
         return unanswered(self.applying(chunk, clock_ms=clock_ms))
 
     def applying(self, chunk: Chunk, *, clock_ms: int | None = None) -> Steps[Outcome]:
-        """Count the records of a chunk that starts at `position`, seal what they close, and move on behind them.
+        """Count the records of a chunk that starts at `position`, seal the windows that they close, and advance.
 
         Args:
             chunk: of this partition.
             clock_ms: records more than `max_ahead_ms` beyond it are refused as future; None: none are. It decides
-                nothing else, and no record with a right clock is near it.
+                nothing else, and records with a correct clock are far from this limit.
 
-        Asks for the partition count, at most once for each reason, before the first window is sealed, because
-        partitions may have been added since the worker last heard of it, and when a misplaced item is met. A
+        Asks for the partition count, at most once for each reason: before the first window is sealed, because
+        partitions may have been added since the worker last heard of them, and when a misplaced item is found. A
         computation that is not run to its end leaves a state that must be dropped.
 
         Raises:
-            ValueError: the chunk starts elsewhere; nothing was applied, the source must seek.
+            ValueError: the chunk starts at another position; nothing was applied, the source must seek.
         """
         if chunk.partition != self.partition or chunk.from_position != self.position:
             msg = f"partition {self.partition} is at {self.position}; this chunk starts at {chunk.from_position}"
@@ -208,7 +208,7 @@ class PartitionState:
         return outcome
 
     def _count(self, track: Track, whole: Admitted, outcome: Outcome) -> Steps[None]:
-        """The records of a chunk into the windows of one sketch."""
+        """Count the records of a chunk in the windows of one sketch."""
         from sketchstream.stream import kernels
 
         if track.overlapping:
@@ -250,7 +250,7 @@ class PartitionState:
                 yield from self._take(track, window, whole, places, index, outcome)
 
     def _step(self, track: Track, start: int) -> int | None:
-        """Length of a position, ms, of a window whose positions are published when they close."""
+        """Length of a position in ms, for windows whose positions are published when they close."""
         window = track.windows.get(start)
         if window is not None:
             spec = window.sketch.spec
@@ -261,13 +261,13 @@ class PartitionState:
         return kinds.of(spec).closes(spec)
 
     def _closes_at(self, start: int, time: int, step: int) -> int:
-        """The watermark at which the position of a time closes, in a window that begins at `start`."""
+        """The watermark at which the position that holds a time closes, in a window that begins at `start`."""
         return start + ((time - start) // step + 1) * step + self.rules.lateness_ms
 
     def _count_overlapping(self, track: Track, whole: Admitted, outcome: Outcome) -> Steps[None]:
-        """The records of a chunk into overlapping windows: each record into every window that holds its time.
+        """Count the records of a chunk in overlapping windows: each record in every window that holds its time.
 
-        A record that is too late for any of them is counted as late once.
+        A record that is late for any of them is counted as late once.
         """
         from sketchstream.stream import kernels
 
@@ -296,10 +296,10 @@ class PartitionState:
         index: int,
         outcome: Outcome,
     ) -> Steps[None]:
-        """The records of a chunk that have this place into one window.
+        """Count the records of a chunk that were placed in one window.
 
         Windows come in ascending order, and each is sealed at once if the chunk's last watermark closes it: however
-        long a chunk is, no more windows are open at a time than lateness asks for.
+        long a chunk is, no more windows are open at a time than the lateness requires.
         """
         from sketchstream.stream import kernels
 
@@ -317,7 +317,7 @@ class PartitionState:
             outcome.sealed += 1
 
     def _open(self, track: Track, start: int, end: int) -> OpenWindow | None:
-        """The open window at `start`, made now if need be; None where no sketch is kept for it."""
+        """The open window at `start`, created if necessary; None if no sketch is kept for it."""
         window = track.windows.get(start)
         if window is None:
             if track.plan is None:
@@ -343,7 +343,7 @@ class PartitionState:
         return window
 
     def _spec(self, plan: SketchPlan, start: int) -> Spec:
-        """What a window that starts then is: a changed configuration takes effect at one time in all partitions."""
+        """The spec of a window that starts then: a changed configuration takes effect at one time in all partitions."""
         former = self.former_specs.get(plan.name)
         return plan.spec if former is None or start >= self.begins else former
 
@@ -353,7 +353,7 @@ class PartitionState:
         return bool(self.former_specs) and self.newest < self.begins
 
     def postpone(self, begins: int) -> None:
-        """Another partition lets changed sketches begin later: so does this one, if it has not reached its own time."""
+        """Begin changed sketches later, as another partition does, if this one has not reached its own time yet."""
         if self.changing and begins > self.begins:
             self.begins = begins
             self._changed = True
@@ -361,7 +361,7 @@ class PartitionState:
     def _update(
         self, track: Track, window: OpenWindow, whole: Admitted, chosen: Mask | Ints | None, outcome: Outcome
     ) -> Steps[None]:
-        """Valid occurrences of a chunk into one sketch; misplaced ones, and what its kind cannot use, are no-ops."""
+        """Add valid occurrences to one sketch; misplaced ones, and those that its kind cannot use, do nothing."""
         fields = track.fields(window.sketch.spec)
         if fields is None:
             return  # the window was marked as one that lacks records when the snapshot was read
@@ -395,22 +395,22 @@ class PartitionState:
             outcome.updates += len(taken)
 
     def _ask(self, needed: CountNeeded) -> Steps[int | None]:
-        """The partition count as it is now, asked for once for each reason; None where nobody can be asked."""
+        """Ask for the current partition count, once for each reason; None if there is no cluster to ask."""
         if self._answers.get(needed) is None:
             self._answers[needed] = yield needed
         return self._answers[needed]
 
     def _ask_partitions(self) -> Steps[None]:
-        """Before a window is sealed, take in partitions that were added meanwhile: it would not say so otherwise."""
+        """Before a window is sealed, learn of partitions that were added, so that the window is marked."""
         count = yield from self._ask(CountNeeded.SEAL)
         if count is not None:
             self.set_partitions(count)
 
     def skip(self, position: int) -> None:
-        """Go on at a later position: the records between are lost, see `lack`.
+        """Continue at a later position: the records between are lost, see `lack`.
 
         Raises:
-            ValueError: the position is not a later one.
+            ValueError: the position is not later than the present one.
         """
         if position <= self.position:
             msg = f"partition {self.partition} is at {self.position}; it can only skip forward"
@@ -422,9 +422,9 @@ class PartitionState:
         self.lack()
 
     def lack(self) -> None:
-        """Records before `position` are missing: whatever is open may lack some, and all that is passed from now on.
+        """Note that records before `position` are missing: open windows, and those passed from now on, may lack some.
 
-        The first record that is read ends it: its window, and those before it, are the last ones marked.
+        The first record that is read ends this: its window and those before it are the last ones marked.
         """
         self._partial = True
         for track in self.tracks.values():
@@ -435,10 +435,10 @@ class PartitionState:
                     self._announce(track)
 
     def rewind(self, position: int) -> None:
-        """Go on at an earlier position, where the log was cut off: open windows may hold records that it has lost.
+        """Continue at an earlier position, where the log was truncated: open windows may hold records that it has lost.
 
         Raises:
-            ValueError: the position is not an earlier one.
+            ValueError: the position is not earlier than the present one.
         """
         if position >= self.position:
             msg = f"partition {self.partition} is at {self.position}; it can only be rewound to an earlier position"
@@ -453,7 +453,7 @@ class PartitionState:
             self._announce(track)
 
     def _note_partial(self, time: int) -> None:
-        """Records are read again after some were missing: windows up to the one of that time may lack some."""
+        """Note that reading continues after missing records: windows up to the one of that time may lack some."""
         if not self._partial:
             return
         self._partial = False
@@ -472,19 +472,19 @@ class PartitionState:
     def advance_at(self, position: int, watermark: int) -> bool:
         """Raise the watermark before the record at `position`, now or once all records before it were applied.
 
-        True if it moved now. A position that was passed already is too late: its records were placed without it.
+        True if it moved now. A position that was already passed is too late: later records were placed without it.
         """
         if position > self.position:
             self._advances[position] = max(watermark, self._advances.get(position, NO_TIME))
         return position == self.position and self.advance(watermark)
 
     def _due_advances(self, chunk: Chunk) -> list[tuple[int, int]]:
-        """Advances within a chunk or at its end: the index of the record that each comes before, and its watermark."""
+        """The advances within a chunk or at its end: the index of the record after each, and its watermark."""
         due = sorted(position for position in self._advances if position <= chunk.next_position)
         return [(int(np.searchsorted(chunk.offsets, position)), self._advances.pop(position)) for position in due]
 
     def _target(self, track: Track) -> int:
-        """How far this sketch can be sealed: the last boundary whose lateness the watermark has passed."""
+        """How far this sketch can be sealed: the last boundary that the watermark has passed by the lateness."""
         limit = self.watermark - self.rules.lateness_ms if self.watermark != NO_TIME else NO_TIME
         if limit < EARLIEST_MS:
             return max(track.through, track.reached)
@@ -497,7 +497,7 @@ class PartitionState:
 
     @property
     def outbox_bytes(self) -> int:
-        """Size of what is sealed and not yet published."""
+        """Size of the sealed entries that are not yet published."""
         return self.waiting.n_bytes
 
     @property
@@ -527,16 +527,16 @@ class PartitionState:
         return sum(len(track.windows) for track in self.tracks.values())
 
     def seal(self, *, everything: bool = False) -> int:
-        """`sealing` where nobody can be asked for partitions."""
+        """Like `sealing`, without a cluster to ask for partitions."""
         return unanswered(self.sealing(everything=everything))
 
     def sealing(self, *, everything: bool = False) -> Steps[int]:
-        """Seal what the watermark has passed; returns how many windows went to the outbox.
+        """Seal what the watermark has passed; return how many windows went to the outbox.
 
         Asks for the partition count before the first window is sealed.
 
         Args:
-            everything: seal every open window: a bounded input has ended, and nothing more will come.
+            everything: seal every open window, because a bounded input has ended.
         """
         self._answers.clear()
         return (yield from self._seal(everything))
@@ -564,10 +564,10 @@ class PartitionState:
         return n
 
     def _seal_window(self, track: Track, window: OpenWindow) -> None:
-        """One window from open to the outbox; its state is destroyed here and now.
+        """Seal one window into the outbox; its state is destroyed here.
 
         Raises:
-            BrokerError: a broker said before that there are more partitions than are known now.
+            BrokerError: a broker has reported more partitions than are known now.
         """
         if window.slots_for[-1] > window.counts[-1]:
             msg = f"partition {self.partition}: brokers disagree on how many partitions the input has"
@@ -595,10 +595,10 @@ class PartitionState:
             track.last = None
 
     def _close(self) -> None:
-        """Positions that the watermark has passed go to the outbox, for sketches that publish them then.
+        """Put the positions that the watermark has passed into the outbox, for sketches that publish them then.
 
-        The window of the first of them is opened, if no record has opened it: what is published of it now must be in
-        its final state too. This depends on envelopes alone.
+        If no record has opened the window of the first of them, it is opened: what is published of it now must be in
+        its final state too. This depends on envelopes only.
         """
         for track in self.tracks.values():
             found = self._reached(track)
@@ -616,9 +616,9 @@ class PartitionState:
                 self._announce(track)
 
     def _reached(self, track: Track) -> tuple[int, int, int] | None:
-        """The window that the watermark is in, less lateness, and how far positions are closed; None where none close.
+        """The window of the watermark less lateness, and how far positions are closed; None if none close.
 
-        A window that had begun before this partition did is opened by records alone: nothing of it is closed earlier.
+        A window that began before this partition is opened by records only, and closes no position before that.
         """
         limit = self._limit
         if track.plan is None or track.overlapping or limit < EARLIEST_MS:
@@ -633,7 +633,7 @@ class PartitionState:
         return start, end, max(track.through, reached)
 
     def _close_window(self, window: OpenWindow, limit: int) -> None:
-        """Positions of one window that end by a time, to the outbox."""
+        """Put the positions of one window that end by a time into the outbox."""
         sketch = window.sketch
         step = kinds.of(sketch.spec).closes(sketch.spec)
         if step is None:
@@ -659,17 +659,17 @@ class PartitionState:
 
     @property
     def _limit(self) -> int:
-        """Windows and positions that end by then take nothing more; NO_TIME before any record."""
+        """Windows and positions that end by this time accept no more records; NO_TIME before any record."""
         return self.watermark - self.rules.lateness_ms if self.watermark != NO_TIME else NO_TIME
 
     @property
     def closes(self) -> bool:
-        """Whether positions have closed that were not put into the outbox."""
+        """Whether positions have closed that are not in the outbox."""
         found = ((track, self._reached(track)) for track in self.tracks.values())
         return any(one is not None and one[2] > track.closed for track, one in found)
 
     def _announce(self, track: Track) -> None:
-        """A new frontier for a sketch whose sealed-through or partition count moved."""
+        """Announce a frontier for a sketch whose sealed-through time or partition count changed."""
         track.sequence += 1
         track.announced = self.partitions
         self.waiting.announce(
@@ -699,29 +699,29 @@ class PartitionState:
     # --------------------------------------------------------------------------------------- snapshots
 
     def changed(self) -> bool:
-        """Whether a snapshot would differ from the last one, or is wanted all the same."""
+        """Whether a snapshot would differ from the last one, or was requested."""
         return self._changed
 
     def touch(self) -> None:
-        """Ask for a snapshot although nothing changed."""
+        """Request a snapshot although nothing changed."""
         self._changed = True
 
     def outbox(self) -> tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]:
-        """What the last capture holds for publication: entries, then the frontiers that cover them."""
+        """What the last capture contains for publication: entries, then the frontiers that cover them."""
         return self.waiting.captured()
 
     def published(self, entries: Iterable[SealedEntry], frontiers: Iterable[Frontier]) -> None:
-        """These are out for good; the next snapshot need not hold them."""
+        """Note that these are published; the next snapshot need not contain them."""
         self._changed |= self.waiting.published(entries, frontiers)
 
     def capture(self, buffers: Buffers | None = None) -> Snapshot:
-        """`capturing` where nobody can be asked for partitions."""
+        """Like `capturing`, without a cluster to ask for partitions."""
         return unanswered(self.capturing(buffers))
 
     def capturing(self, buffers: Buffers | None = None) -> Steps[Snapshot]:
-        """A complete copy for the store, as of now. What is due is sealed first. The caller commits it or drops us.
+        """Copy the state completely for the store, after sealing what is due. The caller commits or drops it.
 
-        Asks for the partition count before the first window is sealed, and where a domain is closed.
+        Asks for the partition count before the first window is sealed, and if a domain is closed.
 
         Args:
             buffers: memory for the copies of open states; None: fresh memory.
@@ -737,7 +737,7 @@ class PartitionState:
         return checkpoint.write(self, buffers)
 
     def store_all(self) -> None:
-        """Nothing of earlier snapshots is stored any more: the next one brings every window and entry."""
+        """Forget earlier snapshots, which are gone: the next one contains every window and entry."""
         for window in self._open_windows():
             window.dirty = True
         self.waiting.store_all()
@@ -747,11 +747,11 @@ class PartitionState:
     def restore(
         cls, rules: Rules, partition: int, restored: Restored, partitions: int, peers: Sequence[Peer] = ()
     ) -> PartitionState:
-        """The state that a snapshot holds.
+        """Restore the state that a snapshot holds.
 
         Args:
-            rules: of the worker, perhaps with other sketches than the snapshot's: open windows finish under the spec
-                they began with, new sketches begin with the next window.
+            rules: of the worker. Its sketches may differ from the snapshot's: open windows finish under the spec with
+                which they began, new sketches begin with the next window.
             partition: of the input.
             restored: from the store.
             partitions: of the input now.

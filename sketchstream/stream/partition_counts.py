@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class CountNeeded(Enum):
-    """Why a fresh partition count is needed. Answers are kept apart, because only one of them may be remembered."""
+    """Why a fresh partition count is needed. Answers are kept separately, because only one may be remembered."""
 
     SEAL = "seal"
     """A window is about to be sealed. Depends on envelopes alone."""
@@ -31,7 +31,7 @@ def answered(steps: Steps[Result], count: Callable[[CountNeeded], int | None]) -
 
     Args:
         steps: the computation.
-        count: answers each of its questions. What it raises ends the computation where it stands.
+        count: answers each of its questions. An exception from it ends the computation.
     """
     try:
         needed = next(steps)
@@ -43,12 +43,12 @@ def answered(steps: Steps[Result], count: Callable[[CountNeeded], int | None]) -
 
 
 def unanswered(steps: Steps[Result]) -> Result:
-    """Run a computation to its end where nobody can be asked."""
+    """Run a computation to its end without a cluster to ask."""
     return answered(steps, lambda _: None)
 
 
 class PartitionCounts:
-    """The partition count of the input, and the former ones by which records still to come may have been placed.
+    """The partition count of the input, and former counts by which unread records may have been placed.
 
     Args:
         now: partitions of the input.
@@ -59,9 +59,9 @@ class PartitionCounts:
         self.former: dict[int, int | None] = {}
 
     def grow(self, count: int) -> bool:
-        """Take in a count; whether partitions were added. A smaller one is older news: topics never lose partitions.
+        """Note a count; return whether partitions were added. A smaller one is older: topics never lose partitions.
 
-        The former count stays valid until `settle`: records that wait in the log were placed by it, and producers
+        The former count stays valid until `settle`: records waiting in the log were placed by it, and producers
         learn of new partitions minutes later.
         """
         if count <= self.now:
@@ -72,19 +72,19 @@ class PartitionCounts:
 
     @property
     def unsettled(self) -> bool:
-        """Whether it is not known yet up to which position records may be placed by a former count."""
+        """Whether the position up to which records may be placed by a former count is still unknown."""
         return None in self.former.values()
 
     def settle(self, position: int) -> None:
-        """Records from `position` on are placed by the present count only."""
+        """Note that records from `position` on were placed by the present count only."""
         self.former = {count: position if until is None else until for count, until in self.former.items()}
 
     def restore(self, former: Mapping[int, int | None]) -> None:
-        """Take the former counts of a snapshot."""
+        """Restore the former counts of a snapshot."""
         self.former = dict(former)
 
     def passed(self, position: int) -> None:
-        """Forget the former counts that no record from `position` on was placed by."""
+        """Forget the former counts by which no record from `position` on was placed."""
         if self.former:
             self.former = {n: until for n, until in self.former.items() if until is None or position < until}
 

@@ -34,7 +34,7 @@ class PartitionManager:
     Args:
         source: of records.
         tasks: what is done for a partition in another thread.
-        executor: where that is.
+        executor: runs the tasks.
         clock: the machine's, or a test's.
         settings: of the worker.
         metrics: counters.
@@ -58,7 +58,7 @@ class PartitionManager:
         self._buffers = Buffers()
 
     def assign(self, partitions: tuple[int, ...]) -> None:
-        """These partitions are ours: the store takes them before anything of them is read."""
+        """Accept newly assigned partitions: the store takes each before any of its records is read."""
         for partition in partitions:
             if partition in self.partitions:
                 continue
@@ -67,7 +67,7 @@ class PartitionManager:
             self.take(one)
 
     def revoke(self, partitions: tuple[int, ...]) -> None:
-        """These are not ours any more: their states are dropped."""
+        """Drop the states of partitions that are no longer ours."""
         for partition in partitions:
             one = self.partitions.pop(partition, None)
             if one is None:
@@ -77,7 +77,7 @@ class PartitionManager:
             say(logging.INFO, "revoked", partition=partition)
 
     def _release(self, one: AssignedPartition) -> None:
-        """Let the store forget the partition; if a job of it is still in flight, once that has ended."""
+        """Let the store forget the partition, after its running job has ended."""
         if self._tasks.sink is not None:
             self._tasks.sink.forget(one.partition)
         job = one.take_job()
@@ -101,9 +101,9 @@ class PartitionManager:
         self._start(one, "take", self._tasks.take, one.partition, self._source.partition_count())
 
     def _fits(self, one: AssignedPartition) -> bool:
-        """Whether a partition's windows fit into memory beside those of the others; else it waits for another worker.
+        """Whether a partition's windows fit into memory beside the others'; otherwise it waits for another worker.
 
-        The partitions of a worker that ends or is killed all move to others, who would be killed in their turn.
+        If a worker were killed for its memory, its partitions would move to others, which would be killed in turn.
         """
         fits, of = self._settings.fits, self._source.partition_count()
         others = (other for other in self.partitions.values() if other is not one)
@@ -138,7 +138,7 @@ class PartitionManager:
         self._go(one)
 
     def _go(self, one: AssignedPartition) -> None:
-        """A partition has its state: read on."""
+        """Start reading a partition that has its state."""
         assert one.state is not None
         one.run(self._clock.monotonic(), self._rewrite_at())
         self._source.seek(one.partition, one.state.position)
@@ -153,7 +153,7 @@ class PartitionManager:
         )
 
     def trouble(self, one: AssignedPartition, event: PartitionError) -> None:
-        """The source cannot read a partition on: accept what was lost, where that is the policy, or let go of it."""
+        """Handle a partition that cannot be read further: accept the loss, if that is the policy, or fail it."""
         if not self._settings.accept_loss:
             self.fail(one, event.error)
         elif event.anew:
@@ -162,7 +162,7 @@ class PartitionManager:
             self.fail(one, event.error)
 
     def accept_loss(self, one: AssignedPartition, event: PartitionError) -> bool:
-        """Whether a loss was accepted: committed with its windows marked, before anything more is read."""
+        """Accept a loss if possible: the marked windows are committed before anything more is read."""
         state, position = one.state, event.resume_at
         if position is None or state is None or one.status != "running" or position == state.position:
             return False
@@ -199,7 +199,7 @@ class PartitionManager:
         say(logging.WARNING, "dropped", partition=one.partition, failures=one.failures.count, reason=found.text)
 
     def halt(self, one: AssignedPartition, reason: str) -> None:
-        """Read nothing more of a partition: a person has to decide.
+        """Stop reading a partition until a person decides.
 
         Raises:
             DataLossError: `fail_fast` is set, or every partition of the input is halted.
@@ -214,7 +214,7 @@ class PartitionManager:
             raise DataLossError(reason)
 
     def wait(self, one: AssignedPartition, deadline: float) -> None:
-        """Wait for a partition's job, and take in what it brought."""
+        """Wait for a partition's job, and process its result."""
         job = one.job
         if job is None:
             return
@@ -226,7 +226,7 @@ class PartitionManager:
         self.collect()
 
     def throttle(self, one: AssignedPartition) -> None:
-        """Read nothing of a partition until it may go on."""
+        """Pause a partition until it may be read again."""
         if one.slow_down():
             self._source.pause(one.partition)
 
@@ -243,7 +243,7 @@ class PartitionManager:
         one.start(Job(kind, self._executor.submit(run, *arguments), began, n_bytes))
 
     def save(self, one: AssignedPartition) -> None:
-        """Capture a partition and start its commit; or only its publication, if nothing else changed."""
+        """Capture a partition and start its commit, or only its publication if nothing else changed."""
         state = one.state
         assert state is not None
         began = self._clock.monotonic()
@@ -263,11 +263,11 @@ class PartitionManager:
         one.saving(began)
 
     def paced(self, now: float) -> bool:
-        """Whether what was written of snapshots lets another one begin: on average no more than the rate allowed."""
+        """Whether another snapshot may begin without exceeding the allowed average rate."""
         return now >= self._paid_until
 
     def collect(self) -> None:
-        """Take in what finished jobs brought."""
+        """Process the results of finished jobs."""
         for partition in [p for p, job in self._leftover.items() if job.done()]:
             del self._leftover[partition]
             self._tasks.store.drop(partition)  # a take that ended after its revocation has opened it again
@@ -297,7 +297,7 @@ class PartitionManager:
                 self._ended(one, one.state, job, result)
 
     def _ended(self, one: AssignedPartition, state: PartitionState, job: Job, done: Done) -> None:
-        """A snapshot is durable, if the job was to commit one, and what it holds is published or not."""
+        """Process a finished job: its snapshot, if any, is durable, and its outbox was published or not."""
         one.failures.clear()
         if job.kind == "commit":
             one.committed(self._rewrite_at())
@@ -329,26 +329,26 @@ class PartitionManager:
             self._go(one)
 
     def _rewrite_at(self) -> float | None:
-        """When a partition that falls silent now is committed once more; see `StateStore.rewrite_after_s`."""
+        """When a partition that becomes idle now is committed once more; see `StateStore.rewrite_after_s`."""
         after = self._tasks.store.rewrite_after_s
         return None if after is None else self._clock.monotonic() + after
 
     def answer(self, steps: Steps[Result]) -> Result:
-        """Run what a partition's state computes, asking the cluster for the partition counts that it needs.
+        """Run a computation of a partition's state, asking the cluster for the partition counts that it needs.
 
         Raises:
-            SketchstreamError: a count was needed, and nobody answered. The state must be dropped.
+            SketchstreamError: a count was needed, and no broker answered. The state must be dropped.
         """
         return answered(steps, self._count)
 
     def _count(self, needed: CountNeeded) -> int:
-        """Partitions of the input, asked of the cluster after the records that are being looked at were fetched.
+        """Ask the cluster for the partition count, after the present records were fetched.
 
-        Once a poll for each reason, whatever the answer is: where nobody answers, each partition would wait for that
-        by itself, and the group would miss this worker. That nobody answers is known for all reasons.
+        Asks once in each poll and for each reason, whatever the answer: if no broker answers, every partition would
+        wait for it in turn, and the group would evict this worker. A missing answer holds for all reasons.
 
         Raises:
-            SketchstreamError: nobody answered.
+            SketchstreamError: no broker answered.
         """
         if self._unanswered[0] == self.polls:
             raise self._unanswered[1]
@@ -361,7 +361,7 @@ class PartitionManager:
         return self._counted[needed][1]
 
     def settle_counts(self, one: AssignedPartition) -> None:
-        """After partitions were added: once producers have heard of it, records to come are placed by the new count."""
+        """Settle former partition counts, once producers have learned of added partitions."""
         if one.state is not None and one.asks_for_end(self._clock.monotonic()):
             end = self._source.high_watermarks([one.partition]).get(one.partition)
             if end is not None:

@@ -77,7 +77,7 @@ def belongs(items: Items, partitioner: Partitioner, counts: Sequence[int], parti
 def kept(domain: ClosedDomain, partitioner: Partitioner, counts: int | Sequence[int], partition: int) -> Mask:
     """(size,) bool: the items of a closed domain that have a slot in this partition's sketch.
 
-    A public function of the list of items and the partition counts. Where it keeps nothing, there is no sketch.
+    A public function of the list of items and the partition counts. If it keeps nothing, there is no sketch.
     """
     counts = [counts] if isinstance(counts, int) else counts
     if domain.items is None:

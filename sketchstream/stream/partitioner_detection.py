@@ -71,7 +71,7 @@ class Placements:
         return f"Placements({self._partitions} partitions)"
 
     def add(self, items: Items, partition: int) -> None:
-        """Items of records that lay in this partition."""
+        """Add the items of records that were in this partition."""
         whole = items.whole()
         bits = np.zeros(len(items), np.int64)
         for number, candidate in enumerate(CANDIDATES):
@@ -87,7 +87,7 @@ class Placements:
         return found
 
     def choose(self, entropy: Source | None = None) -> Choice:
-        """One choice, at a cost of `EPSILON`; "unknown" in a topic of one partition, where every partitioner fits."""
+        """Make one choice, at a cost of `EPSILON`; "unknown" for a topic of one partition, which fits every one."""
         if self._partitions == 1:
             return "unknown"
         return selection.choose(self.scores(), EPSILON, entropy)
@@ -102,7 +102,7 @@ def _names(whole: Ints | Spans) -> list[Any]:
 
 
 def missing(choice: Choice, partitions: int) -> str:
-    """What to say of a topic whose partitioner is not configured."""
+    """The message for a topic whose partitioner is not configured."""
     if choice == "none":
         return f"input.partitioner is missing, and {NONE_FITS}"
     if choice != "unknown":
@@ -122,7 +122,7 @@ def missing(choice: Choice, partitions: int) -> str:
 
 
 def contradiction(choice: Choice, configured: Partitioner) -> str | None:
-    """What to say where a sample contradicts the configured partitioner; None where it does not."""
+    """The message if a sample contradicts the configured partitioner; otherwise None."""
     if agrees(choice, configured):
         return None
     if choice == "none":
@@ -134,7 +134,7 @@ def contradiction(choice: Choice, configured: Partitioner) -> str | None:
 
 
 def agrees(choice: Choice, configured: Partitioner) -> bool:
-    """Whether a choice leaves a configured partitioner standing: it names the same hash, or says nothing."""
+    """Whether a choice agrees with a configured partitioner: it names the same hash, or says nothing."""
     if choice == "unknown":
         return True
     return choice != "none" and HASHES[choice] == HASHES[configured]

@@ -16,13 +16,13 @@ from sketchstream.stream.windows import Calendar, Width
 
 @dataclass(frozen=True)
 class SketchPlan:
-    """One series of windows: its name, what each of them is, and where they lie.
+    """One series of windows: its name, spec and calendar.
 
     Args:
         name: under which its windows are published.
         spec: of the sketch of each window.
         calendar: of its windows, or of the steps of hopping windows.
-        steps: a window is so many consecutive steps, and one begins at each step: every time lies in so many windows.
+        steps: number of consecutive steps in a window. One begins at each step, so every time is in so many windows.
         fields: role -> field of the records, for the roles that its kind needs beside item, weight and time. Not part
             of the spec: how the records of a deployment spell a role is configuration.
     """
@@ -35,7 +35,7 @@ class SketchPlan:
 
     @property
     def window(self) -> str:
-        """Its windows as a configuration says them: "1d", or "7d every 1d"."""
+        """Its windows in the form of the configuration: "1d", or "7d every 1d"."""
         every = self.calendar.width
         return str(every) if self.steps == 1 else f"{Width(every.count * self.steps, every.unit)} every {every}"
 

@@ -22,7 +22,7 @@ UNCONFIRMED = 10
 
 
 def fits(one: AssignedPartition, partitions: Collection[AssignedPartition]) -> bool:
-    """Whether one more captured snapshot stays small beside the states; one may always wait for its commit."""
+    """Whether memory allows one more captured snapshot; one may always wait for its commit."""
     flying = sum(other.job.n_bytes for other in partitions if other.job is not None)
     if not flying or one.state is None:
         return True
@@ -31,7 +31,7 @@ def fits(one: AssignedPartition, partitions: Collection[AssignedPartition]) -> b
 
 
 def check_clock(chunk: Chunk, clock_ms: int, rules: Rules) -> None:
-    """Refuse to judge by a clock that nothing confirms, and that would refuse most of a chunk as future.
+    """Refuse to use an unconfirmed clock that would refuse most of a chunk as future.
 
     Raises:
         DataLossError: the worker's clock is slow, or most producers' clocks are fast.

@@ -30,12 +30,12 @@ _NO_STAMPS: Ints = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """What it takes to move a watermark.
+    """The conditions under which a watermark moves.
 
     Args:
-        records: that must agree, and the number of slices of time that their times must fall into.
-        time_ms: all slices together; a burst that is narrower moves nothing.
-        most: records that are enough even if they fall into fewer slices.
+        records: number of records that must agree, and of slices of time that their times must fall into.
+        time_ms: length of all slices together; a shorter burst does not move the watermark.
+        most: number of records that suffices even in fewer slices.
     """
 
     records: int = 10
@@ -55,7 +55,7 @@ MAXIMUM = Quorum(records=1, time_ms=1)
 
 @dataclass(slots=True)
 class Admission:
-    """What became of n records. `low` and `high` mean nothing where no record was admitted.
+    """The verdicts on n records. `low` and `high` are meaningless if no record was admitted.
 
     Args:
         before: (n,) int64, watermark before each record.
@@ -64,7 +64,7 @@ class Admission:
         high: largest admitted event time.
         future: records refused because their event time lies too far beyond the clock.
         unreadable: records without an event time.
-        early: admitted records that testify to more than the lateness beyond the watermark.
+        early: admitted records that vouch for more than the lateness beyond the watermark.
         jumps: moves of the watermark by more than the lateness.
         jumped_at: index of the record that made the last one; -1 if there was none.
     """
@@ -84,7 +84,7 @@ class Watermark:
     """A watermark and the votes for later times.
 
     Args:
-        quorum: what moves it.
+        quorum: the conditions under which it moves.
         lateness_ms: how long windows stay open behind it.
     """
 
@@ -118,13 +118,13 @@ class Watermark:
         future_after: int = LATEST_MS,
         advances: Sequence[tuple[int, int]] = (),
     ) -> Admission:
-        """Judge records in offset order, and move with them.
+        """Judge records in offset order, and move the watermark.
 
         Args:
             times: (n,) event times, ms.
             stamps: (n,) the records' own timestamps, negative where a record has none; None: the source has none.
             future_after: event times beyond it are refused as future.
-            advances: ascending indices of records, and what to advance to before each; n: after the last.
+            advances: ascending indices of records, and the watermark to advance to before each; n: after the last.
         """
         out = Admission(np.empty(times.size, np.int64), np.empty(times.size, np.uint8))
         begin = 0
@@ -136,7 +136,7 @@ class Watermark:
         return out
 
     def _admit(self, times: Ints, stamps: Ints | None, future_after: int, begin: int, end: int, out: Admission) -> None:
-        """Records begin to end, between two advances."""
+        """Judge records `begin` to `end`, between two advances."""
         from sketchstream.stream import kernels
 
         if begin == end:
@@ -170,7 +170,7 @@ class Watermark:
             out.jumped_at = begin + int(jumped_at)
 
     def advance(self, value: int) -> bool:
-        """Move without votes, for a silent partition; votes for later times stay. True if it moved."""
+        """Move without votes, for an idle partition; votes for later times stay. True if it moved."""
         if value <= self.value:
             return False
         from sketchstream.stream import kernels
@@ -180,12 +180,12 @@ class Watermark:
         return True
 
     def forget_votes(self) -> None:
-        """Keep the watermark only: what comes next does not follow what was read last."""
+        """Keep only the watermark: the next records do not follow those that were read last."""
         self._scores[:] = 0
         self._top = 0
 
     def fields(self) -> dict[str, Plain]:
-        """The votes as a snapshot has them."""
+        """The votes in the form that a snapshot stores."""
         return {
             "slice": self._quorum.slice_ms,
             "scores": self._scores[: self._top].tolist(),
@@ -194,11 +194,11 @@ class Watermark:
         }
 
     def restore(self, value: int, fields: Mapping[str, Any] | None) -> None:
-        """The watermark of a snapshot with its votes; none of them where the snapshot's slices have another width.
+        """Restore the watermark of a snapshot with its votes, which are dropped if its slices have another width.
 
         Args:
             value: of the watermark.
-            fields: as `fields` gave them; None: of a snapshot that is older than votes.
+            fields: from `fields`; None: of a snapshot that is older than votes.
 
         Raises:
             ValueError: the fields do not fit together.

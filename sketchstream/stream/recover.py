@@ -13,15 +13,15 @@ Outcome = Literal["healthy", "unstarted", "adopt", "accept", "lost", "reset"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What is true of one partition, and what can be done.
+    """The condition of one partition, and what can be done.
 
     Args:
         partition: of the input.
-        outcome: healthy (a worker can take it), unstarted (nothing there, nothing to recover), adopt (what was lost
-            was found again, elsewhere), accept (records are gone: it can go on, its open windows marked), lost (only
-            `reset` helps), reset (a new revision begins).
+        outcome: healthy (a worker can take it), unstarted (nothing to recover), adopt (what was lost was found
+            elsewhere), accept (records are gone: it can continue with its open windows marked), lost (only `reset`
+            helps), reset (a new revision begins).
         text: for people.
-        position: where it would go on; -1 if it would not.
+        position: where it would continue; -1 if it would not.
         revision: of its sketches.
     """
 

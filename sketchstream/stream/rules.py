@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rules:
-    """What all partitions of a worker have in common; public parameters only.
+    """The parameters that all partitions of a worker share; all of them are public.
 
     Args:
         sketches: what is counted.
         key: hash key, if any of them needs one.
         lateness_ms: how long a window stays open behind the watermark.
         max_ahead_ms: how far an event time may lie beyond the clock.
-        quorum: what moves the watermark.
-        partitioner: recomputes an item's partition; None: not known, or records are not partitioned by item.
+        quorum: the conditions under which the watermark moves.
+        partitioner: recomputes an item's partition; None: unknown, or records are not partitioned by item.
         fingerprint: of the set of sketches.
     """
 

@@ -36,7 +36,7 @@ TOLERATED: Final = 20
 
 @dataclass(frozen=True)
 class Wanted:
-    """The configured fields, and what they are called where the user set them.
+    """The configured fields, and the names of the settings by which the user chose them.
 
     Args:
         item: field of the item, None where the format has no named fields.
@@ -46,7 +46,7 @@ class Wanted:
         max_weight: largest weight that counts; None: any.
         timed: whether events have a time of their own.
         called: "item" -> "input.item" or "--item", and so on.
-        columns: (field, what it is called where the user set it) of further fields that sketches need.
+        columns: (field, name of the setting) of further fields that sketches need.
         decimals: whether weights may have fractions.
     """
 
@@ -79,7 +79,7 @@ class Sample:
     names: Counter[str] = field(default_factory=Counter, repr=False)
 
     def add(self, decoded: Decoded, text: Callable[[int], bytes | None] | None = None) -> None:
-        """Take in the records of a batch.
+        """Add the records of a batch.
 
         Args:
             decoded: of the batch.
@@ -129,12 +129,12 @@ class Sample:
     # ------------------------------------------------------------------------------------------------ verdicts
 
     def verdict(self) -> tuple[list[str], list[str]]:
-        """Mistakes and warnings, for an operator who asks: what many records lack is a warning too."""
+        """Mistakes and warnings, for an operator who asks; fields that many records lack are warnings too."""
         refused, warned = self.lacking()
         return refused, warned + ([] if refused or warned else list(self._doubts()))
 
     def lacking(self) -> tuple[list[str], list[str]]:
-        """What no record of the sample has: mistakes; warnings in a sample of fewer than `ENOUGH` records."""
+        """Fields that no record of the sample has: mistakes, or warnings in a sample of fewer than `ENOUGH` records."""
         if not self.records:
             return [], []
         found = list(self._mistakes())
@@ -142,7 +142,7 @@ class Sample:
         return (found, []) if sure else ([], found)
 
     def require(self) -> list[str]:
-        """The warnings of a sample without mistakes.
+        """Return the warnings of a sample without mistakes.
 
         Raises:
             ConfigError: one line for each mistake.
@@ -153,7 +153,7 @@ class Sample:
         return warned
 
     def _mistakes(self) -> Iterator[str]:
-        """What no record of the sample has."""
+        """Fields that no record of the sample has."""
         wanted, called = self.wanted, self.wanted.called
         if self.texts and not self.objects:
             if self.arrays:
@@ -191,7 +191,7 @@ class Sample:
             yield f"{self._none()} has a readable time{where} ({called('time')}): milliseconds or RFC 3339"
 
     def _doubts(self) -> Iterator[str]:
-        """What many records of the sample lack."""
+        """Fields that many records of the sample lack."""
         wanted, called = self.wanted, self.wanted.called
         many = "more than one in twenty records of a sample"
         without = self.texts - self.has[wanted.item] if wanted.item is not None and self.texts else 0

@@ -14,24 +14,24 @@ class Settings:
     """How a worker runs.
 
     Args:
-        snapshot_every_s: between snapshots of a partition that only moved on.
-        snapshot_bytes_per_s: most that snapshots write on average; where states are larger, they come less often.
-        publish_every_s: at least this long between two snapshots of a partition that has something to publish.
+        snapshot_every_s: time between snapshots of a partition that has nothing to publish.
+        snapshot_bytes_per_s: most that snapshots write on average; those of larger states come less often.
+        publish_every_s: shortest time between two snapshots of a partition that has something to publish.
         idle_ms: how long a partition is silent before its watermark follows the others; None: never.
         idle_topic_ms: how far watermarks stay behind the clock while the whole topic is silent.
         poll_s: longest wait for records.
         threads: for commits and restores; 0 does them in the worker's thread.
         fail_fast: raise DataLossError when a partition halts.
-        accept_loss: where records were trimmed before they were read, or the log was cut below what was read, go on
-            where it goes on, their windows marked; where the input was made again, begin a new revision with it.
+        accept_loss: after records were trimmed before they were read, or the log was truncated below what was read,
+            continue where the log continues, with marked windows; if the input was created again, begin a new revision.
         close_at_end: seal every open window when a bounded input has ended.
         refused_per_s: a partition that sends more refused records (late or dead letters) is slowed down.
         refused_payload: whether refused records go with their key, value and headers, which are raw data.
         stop_s: longest time for the last snapshots of a graceful stop.
-        give_up_after: failures of a partition in a row after which its error is raised (files: nobody else will mend
-            a full disk); None: tried again for ever.
+        give_up_after: failures of a partition in a row after which its error is raised (for files: no other worker
+            can repair a full disk); None: retry for ever.
         report_every_s: between log lines that say how much was counted.
-        fits: whether the open windows of so many partitions, of so many of the input, fit into memory; None: always.
+        fits: (our partitions, partitions of the input) -> whether their open windows fit into memory; None: always.
     """
 
     snapshot_every_s: float = 30.0

@@ -14,14 +14,14 @@ LETTER_BYTES = 1000
 
 
 def send(sink: Sink, chunk: Chunk, outcome: Outcome, metrics: Metrics, *, payload: bool) -> tuple[int, int]:
-    """Hand the refused records of a chunk to a sink; returns how many it took, and about how many bytes they are.
+    """Send the refused records of a chunk to a sink; return how many it accepted, and their approximate bytes.
 
     Args:
-        sink: where they go, as far as it has a place for them.
+        sink: accepts them if it has a topic for them.
         chunk: of the records.
         outcome: which of them were refused, and why.
         metrics: count them.
-        payload: whether key, value and headers go along, which are raw data.
+        payload: whether to send key, value and headers, which are raw data.
     """
     refused: tuple[tuple[Refusal, Ints, str], ...] = (
         ("late", outcome.late_records, ",".join(sorted(outcome.late))),

@@ -47,9 +47,9 @@ class OpenWindow:
 
 @dataclass
 class LateCount:
-    """The number of late records of one sketch in one partition, with noise from the start: no exact count is kept.
+    """The number of late records of one sketch in one partition, noisy from the start: no exact count is kept.
 
-    Fresh noise is added after each frontier that shows it, so that what came between two frontiers is noisy too.
+    Fresh noise is added after each frontier that shows it, so that the number between two frontiers is noisy too.
 
     Args:
         epsilon: of each draw; 0: nothing is kept.
@@ -63,7 +63,7 @@ class LateCount:
 
     @classmethod
     def of(cls, plan: SketchPlan | None) -> LateCount:
-        """A new one for a sketch, with its first draw."""
+        """Create the number for a sketch, with its first draw."""
         count = cls(Fraction(0) if plan is None else plan.epsilon_records)
         count.draw()
         return count
@@ -77,7 +77,7 @@ class LateCount:
             self.draws += 1
 
     def add(self, records: int) -> None:
-        """More records were late."""
+        """Add late records."""
         if self.epsilon:
             self.value += records
 
@@ -94,18 +94,18 @@ class Track:
         partial: windows that may lack records.
         diverged: windows that may hold records that the log has lost.
         sequence: of its last frontier.
-        announced: partition count that its last frontier said.
+        announced: partition count of its last frontier.
         grown_from: partitions of the input before some were added; 0: none were.
         grown_through: `through` at that time.
         reached: latest end of a window that was sealed.
         last: window that took the last records.
-        irregular: some open windows have bounds that the plan would not make.
+        irregular: some open windows have bounds that the plan does not have.
         overlapping: windows that are open, or will be, overlap.
-        begins: overlapping windows: those of the plan that start before then (ms) are not made, because windows of a
-            former plan took the records.
+        begins: overlapping windows: those of the plan that start before then (ms) are not created, because windows
+            of a former plan have their records.
         late: number of late records.
         closed: positions that end by then (ms) are published; NO_TIME: none yet, or the sketch publishes none.
-        opens_from: windows that begin then or later are opened when their first position closes, by a record or not.
+        opens_from: windows that begin then or later are opened when their first position closes, if not by a record.
     """
 
     name: str
@@ -138,15 +138,15 @@ class Track:
         return {role: named[role] for role in roles} if all(role in named for role in roles) else None
 
     def mark_partial(self, end: int) -> None:
-        """Windows that are not sealed and end by then may lack records."""
+        """Mark windows that are not sealed and end by then: they may lack records."""
         self.partial = self.partial.stretched(self.through, end)
 
     def mark_diverged(self, end: int) -> None:
-        """Windows that are not sealed and end by then may hold records that the log has lost."""
+        """Mark windows that are not sealed and end by then: they may hold records that the log has lost."""
         self.diverged = self.diverged.stretched(self.through, end)
 
     def restored(self) -> None:
-        """Its open windows are those of a snapshot: compare them with the plan."""
+        """Compare the open windows of a snapshot with the plan."""
         bounds = sorted((one.start, one.end) for one in self.windows.values())
         strange = [window for window in bounds if self.plan is None or not self.plan.makes(window)]
         self.irregular = self.plan is None or bool(strange)

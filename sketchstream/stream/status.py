@@ -18,7 +18,7 @@ HEALTHY_SECONDS = 60.0
 
 @dataclass
 class Progress:
-    """Where a worker is, for a status line."""
+    """The progress of a worker, for a status line."""
 
     records: int = 0
     updates: int = field(default=0, repr=False)
@@ -45,7 +45,7 @@ class Progress:
 
 
 def progress(partitions: Collection[AssignedPartition], counters: Mapping[str, int], seconds: float) -> Progress:
-    """Where a worker is after so many seconds."""
+    """The progress of a worker after this many seconds."""
     lags = [one.lag for one in partitions if one.lag is not None]
     count = dict.fromkeys(("restoring", "running", "halted"), 0)
     for one in partitions:
@@ -72,8 +72,8 @@ def gauges(
 ) -> Gauges:
     """What the endpoint shows.
 
-    Ready: the loop polls, the source has said which partitions are ours, perhaps none, and none of them is being
-    restored. A halted partition waits for a person, whom metrics and log call: other workers must not wait for it.
+    Ready: the loop polls, our assignment is known, perhaps empty, and no partition is being restored. A halted
+    partition waits for a person, whom metrics and log alert: other workers must not wait for it.
     """
     healthy = loop_age_s < HEALTHY_SECONDS
     shown = tuple(_gauge(one) for one in sorted(partitions, key=lambda one: one.partition))

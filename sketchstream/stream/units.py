@@ -31,7 +31,7 @@ def duration_ms(text: object, name: str = "a duration") -> int:
     """Milliseconds in "250ms", "30s", "10m", "1h", "1d" or "1w".
 
     Raises:
-        ConfigError: anything else, a bare number too: its unit would be a guess.
+        ConfigError: anything else, also a number without a unit.
 
     Examples:
         >>> duration_ms("10m")
@@ -63,13 +63,13 @@ def size_bytes(text: object, name: str = "a size") -> int:
 
 
 def spell_snapshots(window_bytes: int, partitions: int, every_ms: int, bytes_per_s: int) -> str:
-    """What snapshots cost, for people.
+    """Describe the cost of snapshots for people.
 
     Args:
-        window_bytes: counters of one partition that change all the time: the current window of each sketch.
+        window_bytes: size of the counters of one partition that change all the time: the current window of each sketch.
         partitions: of one worker.
-        every_ms: between two snapshots of a partition.
-        bytes_per_s: most that one worker writes on average.
+        every_ms: time between two snapshots of a partition.
+        bytes_per_s: most that one worker writes on average, bytes a second.
 
     Examples:
         >>> spell_snapshots(4 << 20, 16, 30_000, 16 << 20)

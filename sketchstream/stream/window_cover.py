@@ -24,7 +24,7 @@ MANY_WINDOWS = 64
 
 @dataclass
 class Admitted:
-    """A chunk between admission and windows.
+    """A chunk whose records are admitted, but not yet assigned to windows.
 
     Args:
         decoded: its payloads.
@@ -33,8 +33,8 @@ class Admitted:
         verdict: (n,) of `Watermark.admit`.
         low: earliest admitted time.
         high: latest admitted time.
-        mark: watermark behind the chunk.
-        late: (n,) set where a record is late for a sketch.
+        mark: watermark after the chunk.
+        late: (n,) set for records that are late for a sketch.
         good: (u,) occurrences that are valid in admitted records; None: all are.
     """
 
@@ -58,7 +58,7 @@ class Admitted:
         self.good = None if good.all() else good
 
     def events(self, spec: Spec, fields: Mapping[str, str], window: tuple[int, int]) -> Events:
-        """What a sketch of this spec gets of the chunk; made once for all its windows unless its kind needs them.
+        """The events of the chunk for a sketch of this spec; computed once for all windows, unless its kind needs them.
 
         Args:
             spec: of the sketch.
@@ -107,7 +107,7 @@ def overlapping(track: Track, chunk: Admitted) -> list[tuple[int, int]]:
 
 
 def _made_from(begins: int, windows: Iterable[tuple[int, int]], *, cut: bool) -> Iterator[tuple[int, int]]:
-    """The windows that start then or later; with `cut` the one that holds that time too, what comes before cut off."""
+    """The windows that start then or later; with `cut` also the rest of the window that holds that time."""
     for start, end in windows:
         if start >= begins:
             yield start, end
@@ -133,7 +133,7 @@ def _with_fillers(pairs: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
 
 
 def _fitted(pairs: list[tuple[int, int]], pinned: list[tuple[int, int]], times: Ints) -> list[tuple[int, int]]:
-    """Windows of the calendar, cut so that open windows of another width or zone keep their bounds."""
+    """Windows of the calendar, shortened so that open windows of another width or zone keep their bounds."""
     out: set[tuple[int, int]] = set()
     for start, end in pairs:
         at = start

@@ -17,12 +17,12 @@ NAMES = ("partial_through", "partial_from", "diverged_through", "diverged_from")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Windows of one sketch in one partition that carry a mark: those that end behind `after` and by `through`.
+    """Windows of one sketch in one partition that carry a mark: those that end after `after` and by `through`.
 
-    One stretch holds all of them, so good windows between two losses carry it too: it says "may".
+    They form one stretch, so good windows between two losses carry the mark too: it says "may".
 
     Args:
-        after: ms since 1970; windows that end by then are as they were published.
+        after: ms since 1970; windows that end by then are not affected.
         through: ms since 1970; NO_TIME: there is no such window.
     """
 
@@ -49,7 +49,7 @@ def numbers(partial: Mark, diverged: Mark) -> dict[str, int]:
 
 
 def set_numbers(partial: Mark, diverged: Mark) -> dict[str, int]:
-    """The same without those that are not set: what is published."""
+    """The same without those that are not set, for publication."""
     return {name: number for name, number in numbers(partial, diverged).items() if number != NO_TIME}
 
 

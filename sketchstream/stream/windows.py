@@ -95,7 +95,7 @@ class Width:
         return cls(count, unit)
 
     def steps(self, every: Width) -> int:
-        """How many steps of `every` a window of this length has; 1 where both are equal.
+        """How many steps of `every` a window of this length has; 1 if both are equal.
 
         Raises:
             ConfigError: it does not have a whole number of them, or too many.
@@ -119,7 +119,7 @@ class Width:
         return self.count * per_unit[self.unit]
 
     def __str__(self) -> str:
-        """As it is written in a configuration."""
+        """The width in the form of the configuration."""
         if self.unit == "minute" and self.count % 60 == 0:
             return f"{self.count // 60}h"
         return f"{self.count}{ {'minute': 'm', 'day': 'd', 'month': 'mo'}[self.unit] }"
@@ -161,7 +161,7 @@ class Calendar:
 
     @property
     def shortest_ms(self) -> int:
-        """A lower bound of the length of these windows; exact where all are equally long."""
+        """A lower bound of the length of these windows; exact if all are equally long."""
         return self.width.shortest_ms if self._fixed is None else self._fixed[1]
 
     @cached_property
@@ -246,7 +246,7 @@ class Calendar:
         return start, self.end(start)
 
     def _reach(self, low: int, high: int) -> None:
-        """Make the table of local midnights (or of windows of days and months) cover these times."""
+        """Extend the table of local midnights (or of windows of days and months) to these times."""
         if self._edges.size and self._edges[0] <= low and self._edges[-1] > high:
             return
         # two years either side, so that a longest window (ten years for months) is still inside

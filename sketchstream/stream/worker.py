@@ -64,7 +64,7 @@ class Worker:
         source: of records.
         store: of snapshots.
         publisher: of sealed sketches.
-        settings: how.
+        settings: how it runs.
         sink: for late records and dead letters; None: they are counted only.
         clock: the machine's, or a test's.
         metrics: counters; made if not given.
@@ -158,7 +158,7 @@ class Worker:
             self._progress(self.progress())
 
     def _patience_s(self) -> float:
-        """How long to wait for records: not at all where a job has ended meanwhile, not long where one will."""
+        """How long to wait for records: not at all if a job has ended, not long if one is running."""
         jobs = [one.job for one in self._partitions.values() if one.job is not None]
         if any(job.done() for job in jobs):
             return 0.0
@@ -172,10 +172,10 @@ class Worker:
         )
 
     def finish(self) -> None:
-        """Last snapshots of all running partitions, within `stop_s`; a partition that does not make it is replayed.
+        """Take last snapshots of all running partitions within `stop_s`; partitions without one are replayed.
 
         Raises:
-            StoreError: a bounded input was read to its end, and what it gave could not be committed or published.
+            StoreError: a bounded input was read to its end, but its results could not be committed or published.
         """
         deadline = self._clock.monotonic() + self.settings.stop_s
         if self.settings.close_at_end and self.finished:
@@ -207,14 +207,14 @@ class Worker:
                 raise one.failures.error
 
     def _report(self) -> None:
-        """How much was counted, and a warning where most of it was not."""
+        """Log how much was counted, with a warning if most of it was not."""
         log.info("event=progress %s, %s", self.progress().line(), account.counts(self.metrics))
         reason = account.main_reason(self.metrics)
         if reason is not None:
             say(logging.WARNING, "not_counted", reason=reason)
 
     def _last_words(self) -> tuple[str, ...]:
-        """Which windows stay open, why none was sealed, why most was not counted."""
+        """Log which windows stay open, why none was sealed, why most records were not counted."""
         ours = self._partitions.values()
         bounded = any(one.ended for one in ours)
         nothing = account.nothing_sealed(ours, self.metrics, bounded=bounded)
@@ -225,7 +225,7 @@ class Worker:
         )
 
     def close(self, *, leave: bool = False) -> None:
-        """Close all ports; what was not committed is replayed by the next owner."""
+        """Close all interfaces; the next owner replays what was not committed."""
         if self._closed:
             return
         self._closed = True
@@ -330,7 +330,7 @@ class Worker:
         self._manager.collect()
 
     def _idle(self, now: float) -> None:
-        """Move the watermarks of silent partitions, and seal what they have passed."""
+        """Move the watermarks of idle partitions, and seal what they have passed."""
         ours = list(self._partitions.values())
         try:
             silent = list(
@@ -344,7 +344,7 @@ class Worker:
                 self._seal(one)
 
     def _seal(self, one: AssignedPartition, *, everything: bool = False) -> None:
-        """Seal what is due, or everything; where nobody says how many partitions there are, drop the partition."""
+        """Seal what is due, or everything; drop the partition if the partition count cannot be learned."""
         if one.state is None:
             return
         try:
@@ -355,11 +355,11 @@ class Worker:
     # ------------------------------------------------------------------------------------------------- views
 
     def progress(self) -> Progress:
-        """Where the worker is."""
+        """The progress of the worker."""
         return status.progress(self._partitions.values(), self.metrics.counters, self._clock.monotonic() - self._began)
 
     def gauges(self) -> Gauges:
-        """What the endpoint shows. May be called from other threads."""
+        """The numbers for the endpoint. May be called from other threads."""
         age = self._clock.monotonic() - self._polled_at
         skew_ms = self._clocks.skew_ms()
         return status.gauges(
