@@ -294,7 +294,7 @@ class GaussianLedger(SketchHistory):
 def raised(
     parameter: Fraction, grid: Fraction, shift: UnitShift, unit: str, epsilon: Fraction, delta: Fraction
 ) -> Fraction:
-    """The parameter of the slots' noise, raised until the ledger's account of one layer is within (epsilon, delta).
+    """The parameter of the slots' noise, raised until the ledger's account of one copy is within (epsilon, delta).
 
     Counters beside the slots may have so little noise that the integers cost more there than a calibration of the
     slots alone allows for.
@@ -312,8 +312,11 @@ def raised(
     """
     step = max(parameter / 4096 // grid * grid, grid)
     for _ in range(MOST_RAISED):
-        layer = LayerEntry(b"", GAUSSIAN_LAWS[0], shift.cost(parameter), 1)
-        if GaussianLedger.create(unit, layer, Promise("bare"), shift).loss().epsilon(delta) <= epsilon:
+        cost = shift.cost(parameter)
+        layer = LayerEntry(b"", GAUSSIAN_LAWS[0], cost, 1)
+        # A copy of the open state, and then a publication under as much fresh noise: worse by the rounding of both.
+        looked = GaussianLedger.create(unit, layer, Promise("fresh", cost), shift).loss(intrusion=True)
+        if looked.epsilon(delta) <= epsilon:
             return parameter
         parameter, step = parameter + step, 2 * step
     msg = "counted_share leaves its counter too little noise for this epsilon and delta; use a smaller one, or 0"

@@ -438,6 +438,20 @@ def _seen(
     return tuple(lines)
 
 
+def records_said(epsilon_records: Fraction) -> list[str]:
+    """What is said of the number of records admitted, where it is published.
+
+    Args:
+        epsilon_records: of its noise; 0: it is not kept.
+    """
+    if not epsilon_records:
+        return []
+    return [
+        f"the number of records admitted, a function of envelopes: published with noise of its own, epsilon "
+        f"{epsilon_records} for a record that changes no other record's window; in none of the numbers above"
+    ]
+
+
 def not_protected(spec: CountingSpec, ledger: AnyLedger, around: Context, *, states: bool, bare: bool) -> list[str]:
     """What is not protected.
 
@@ -449,11 +463,7 @@ def not_protected(spec: CountingSpec, ledger: AnyLedger, around: Context, *, sta
         bare: whether such a state has no fresh noise.
     """
     lost = ["envelopes: that a record existed, when, in which partition, how long it was, how many events it packed"]
-    if spec.epsilon_records:
-        lost.append(
-            f"the number of records admitted, a function of envelopes: published with noise of its own, epsilon "
-            f"{spec.epsilon_records} for a record that changes no other record's window; in none of the numbers above"
-        )
+    lost += records_said(spec.epsilon_records)
     if spec.unit == "event":
         lost.append("a person with m events in this sketch loses up to m times as much")
         if any(one.window_ms is not None for one in around.beside) or around.window_ms is not None:

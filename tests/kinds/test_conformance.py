@@ -143,7 +143,7 @@ CASES = {
         asked=("1/2",),
     ),
     "projection, events": Case(
-        projection("1"),
+        projection("1", counted_share="1/40", epsilon_records="1/10"),
         projection("2"),
         items=PAIRS,
         weights=[1, -2, 3] * 10,

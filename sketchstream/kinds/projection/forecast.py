@@ -207,6 +207,7 @@ def identity_stderr(spec: ProjectionSpec, distance2: float, layers: int = 1) -> 
     noise2 = layers * calibrate(spec.epsilon, spec.delta, reach) ** 2
     if spec.intrusion:
         noise2 += calibrate(spec.epsilon_publish, spec.delta_publish, reach) ** 2
+    noise2 /= float(1 - spec.counted_share)
     return math.sqrt(8 * noise2 * distance2 + 8 * spec.features.size * noise2**2)
 
 

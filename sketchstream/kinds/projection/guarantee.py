@@ -20,6 +20,7 @@ from sketchstream.privacy.guarantee import (
     PrintedStatement,
     overlap_said,
     readers_of_the_topic,
+    records_said,
     windows_a_day,
 )
 from sketchstream.privacy.sketch_history import rounded_up, show
@@ -175,6 +176,7 @@ def _lost(spec: ProjectionSpec, ledger: GaussianLedger, around: Context) -> list
         readers_of_the_topic(around),
         "records in flight in the process, when it is seized",
     ]
+    lost += records_said(spec.epsilon_records)
     if ledger.copies:
         lost.append("copies of the open state were written: whoever has two of them sees exactly what came between")
     else:

@@ -258,7 +258,7 @@ def hadamard_entries(features: U64, words: U64, columns: U64, out: I16) -> None:
 
 
 @kernel
-def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits: I64, done: I64) -> None:
+def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits: I64, done: tuple[I64, I64]) -> None:
     """state[row] += weight * matrix[place of the feature], modulo 2^64, event by event.
 
     An event is a no-op if its row or feature is outside its domain or its weight is too large; that is decided from
@@ -270,13 +270,13 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
             `matrix` (anything for a no-op).
         matrix: (features made, k) int16.
         limits: (3,) int64: number of rows, number of features, largest absolute weight.
-        done: (1,) int64, to which the number of events that went by is added.
+        done: two (1,) int64, to which the number of events that went by is added, and of those that were no no-ops.
     """
     rows, features, weights, places = events
     # Compared without signs, what is below 0 is large. |weight| <= most is 0 <= weight + most <= 2 most, modulo 2^64.
     n, d, most = np.uint64(limits[0]), np.uint64(limits[1]), limits[2]
     twice = np.uint64(2 * most)
-    count = len(rows)
+    count, moved = len(rows), 0
     width = state.shape[1]
     flat, entries = state.reshape(-1), matrix.reshape(-1)
     far = len(entries) > (NEAR if len(flat) <= CACHED else SHARED)
@@ -291,6 +291,7 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
                 for c in range(0, width, 4 * LINE):
                     _prefetch_to_read(entries, start + c)
         if np.uint64(rows[i]) < n and np.uint64(features[i]) < d and np.uint64(weights[i] + most) <= twice:
+            moved += 1
             weight = weights[i]
             target, source = rows[i] * width, places[i] * width
             first = 0
@@ -306,7 +307,8 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
                     _add_scaled(flat, target + c, short, entries, source + c)
             for c in range(first, width):
                 flat[target + c] += weight * entries[source + c]
-    done[0] += count
+    done[0][0] += count
+    done[1][0] += moved
 
 
 @kernel

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.components import DISCRETE_GAUSSIAN, Component
+from sketchstream.components import DISCRETE_GAUSSIAN, Component, quality_counters
 from sketchstream.errors import DomainError, EstimateError, FormatError, ItemError, MergeError, SpecError, WeightError
 from sketchstream.items import Pairs, as_weights
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
@@ -72,6 +72,8 @@ class ProjectionKind(Kind[ProjectionSpec]):
         twin = copy.copy(spec)
         for name in ("epsilon", "epsilon_publish", "delta", "delta_publish"):
             object.__setattr__(twin, name, Fraction(1, 2))
+        for name in ("counted_share", "epsilon_records"):
+            object.__setattr__(twin, name, Fraction(0))
         return twin
 
     def facts(self, spec: ProjectionSpec, slots: int) -> list[tuple[str, str]]:
@@ -88,6 +90,8 @@ class ProjectionKind(Kind[ProjectionSpec]):
         for name in ("max_weight", "max_total", "max_norm", "max_features"):
             if (value := getattr(spec, name)) is not None:
                 rows.append((f"{name}{'' if name == 'max_weight' else ' (a promise)'}", str(value)))
+        if spec.counted_share:
+            rows.append(("share of the events counted", str(spec.counted_share)))
         if spec.fraction_bits:
             rows.append(("weights are multiples of", str(Fraction(1, 1 << spec.fraction_bits))))
         return rows
@@ -118,9 +122,9 @@ class ProjectionKind(Kind[ProjectionSpec]):
         return mechanism.unit_shift(spec).cost(parameter)
 
     def components(self, spec: ProjectionSpec) -> tuple[Component, ...]:
-        """The cells alone."""
-        del spec
-        return (Component("slots", Fraction(1), law=DISCRETE_GAUSSIAN),)
+        """The cells, then the events counted and the records admitted, where they are kept."""
+        cells = Component("slots", 1 - spec.counted_share, law=DISCRETE_GAUSSIAN)
+        return (cells, *quality_counters(DISCRETE_GAUSSIAN, spec.counted_share, spec.epsilon_records))
 
     def promise(self, spec: ProjectionSpec) -> Promise:
         """The state, under fresh noise or bare."""
@@ -229,7 +233,6 @@ class ProjectionKind(Kind[ProjectionSpec]):
         invalid: Invalid,
     ) -> None:
         """Add to each user's row the weight times the feature's row of the matrix, wrapping; one thread."""
-        del counters
         if invalid not in ("error", "skip", "noop"):
             msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
             raise ItemError(msg)
@@ -242,7 +245,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
             outside = (users < 0) | (features < 0)
             _refuse(spec, outside & (invalid == "error"), ~good & (invalid != "noop"))
             users[~good] = -1
-            mechanism.apply(spec, index.matrix, state.reshape(-1, spec.k), users, features, amounts)
+            mechanism.apply(spec, index.matrix, state.reshape(-1, spec.k), users, features, amounts, counters)
         finally:
             for one in (users, features, amounts):
                 one.fill(0)

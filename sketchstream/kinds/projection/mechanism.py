@@ -1,7 +1,7 @@
 """The mechanism: how much noise a layer has, the noise itself, and what a batch of events does to the state.
 
-In: a `ProjectionSpec`, a state, located events. Out: noise laid into the state, updates in place, the sensitivity and
-the Gaussian measure for the ledger. Touches: the state it is given, and entropy through `sketchstream.noise`.
+In: a `ProjectionSpec`, a state, located events. Out: noise laid into the state, updates in place, the sensitivity for
+the ledger. Touches: the state it is given, and entropy through `sketchstream.noise`.
 Source: docs/theory/projection.md, sections 2 to 4.
 """
 
@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ItemError, SpecError
+from sketchstream.kinds.gaussian.discrete import GRID, verify_parts
 from sketchstream.kinds.projection.calibration import (
     MARGIN,
-    ROUNDING,
+    on_grid,
     public_sigma2,
     secret_delta,
     secret_sigma2,
@@ -32,7 +33,8 @@ from sketchstream.kinds.projection.sensitivity import longest_row, sparse, spect
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
 from sketchstream.noise.entropy import Source
-from sketchstream.privacy.gaussian import UnitShift
+from sketchstream.privacy.gaussian import Part, UnitShift
+from sketchstream.privacy.gaussian_ledger import raised
 
 State = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]
@@ -72,10 +74,16 @@ def row_norm2(spec: ProjectionSpec) -> Fraction:
 
 @lru_cache(maxsize=256)
 def unit_shift(spec: ProjectionSpec) -> UnitShift:
-    """How far one unit moves the state, for the ledger; on average over matrices, where the matrix is secret."""
+    """How far one unit moves the cells and the number of events counted, for the ledger.
+
+    Where the matrix is secret, this is a mean over matrices.
+    """
     if spec.matrix_seed == "secret":
         return SecretShift.mean(row_norm2(spec), spec.k, spec.entry_variance)
-    return UnitShift.of(sensitivity2(spec), spec.k)
+    if not spec.counted_share:
+        return UnitShift.of(sensitivity2(spec), spec.k)
+    cells = Part(sensitivity2(spec), spec.k, 1 - spec.counted_share)
+    return UnitShift((cells, Part(Fraction(1), 1, spec.counted_share)))
 
 
 @lru_cache(maxsize=256)
@@ -92,7 +100,11 @@ def sigma2(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction
     """
     if spec.matrix_seed == "secret":
         return secret_sigma2(epsilon, delta, row_norm2(spec), spec.k, spec.entry_variance)
-    return public_sigma2(epsilon, delta, sensitivity2(spec), spec.k)
+    alone = public_sigma2(epsilon, delta, sensitivity2(spec), spec.k)
+    if not spec.counted_share:
+        return alone
+    beside = on_grid(alone / (1 - spec.counted_share))
+    return on_grid(raised(beside, Fraction(1, GRID), unit_shift(spec), spec.unit, epsilon, delta))
 
 
 def creation_sigma2(spec: ProjectionSpec) -> Fraction:
@@ -106,7 +118,7 @@ def publication_sigma2(spec: ProjectionSpec) -> Fraction:
 
 
 def verify(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction, parameter: Fraction) -> float:
-    """An upper bound of the delta of one layer with this parameter, which is at most `delta`.
+    """An upper bound of the delta of one layer with this parameter, counters included, which is at most `delta`.
 
     Args:
         spec: what the sketch is.
@@ -119,19 +131,10 @@ def verify(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction, parameter: 
     """
     if spec.matrix_seed == "secret":
         return verify_secret(epsilon, delta, row_norm2(spec), spec.k, spec.entry_variance, parameter)
-    return verify_public(epsilon, delta, sensitivity2(spec), spec.k, parameter)
-
-
-def measure(spec: ProjectionSpec, parameter: Fraction) -> Fraction:
-    """R = sigma2 / Delta^2 of one layer for the ledger of a public matrix; mu^2 of the layer alone is 1/R.
-
-    The variance of the random rounding with which discrete noise is compared is taken off. A secret matrix has no
-    such number: use `secret_loss_delta`.
-
-    Raises:
-        SpecError: the matrix is secret.
-    """
-    return max(Fraction(0), parameter - ROUNDING) / sensitivity2(spec)
+    if not spec.counted_share:
+        return verify_public(epsilon, delta, sensitivity2(spec), spec.k, parameter)
+    parts = [(part.sensitivity2, part.coordinates, part.share) for part in unit_shift(spec).parts]
+    return verify_parts(epsilon, delta, parameter, parts).delta
 
 
 def secret_loss_delta(spec: ProjectionSpec, epsilon: Fraction, parameter: Fraction, views: Fraction) -> float:
@@ -146,7 +149,7 @@ def secret_loss_delta(spec: ProjectionSpec, epsilon: Fraction, parameter: Fracti
     Source: docs/theory/projection.md, theorem 5.
     """
     if spec.matrix_seed != "secret":
-        msg = "secret_loss_delta is for matrix_seed = 'secret'; the ledger of a public matrix takes `measure`"
+        msg = "secret_loss_delta is for matrix_seed = 'secret'; take the ledger's loss for a public matrix"
         raise SpecError(msg)
     return secret_delta(epsilon * (1 - MARGIN), row_norm2(spec) * views, spec.k, spec.entry_variance, parameter)
 
@@ -167,7 +170,15 @@ def add_layer(state: State, parameter: Fraction, entropy: Source | None = None) 
     discrete_gaussian(state, parameter, entropy)
 
 
-def apply(spec: ProjectionSpec, matrix: Matrix, state: State, rows: Ints, features: Ints, weights: Ints) -> None:
+def apply(
+    spec: ProjectionSpec,
+    matrix: Matrix,
+    state: State,
+    rows: Ints,
+    features: Ints,
+    weights: Ints,
+    counted: Ints | None = None,
+) -> None:
     """Add a batch of events to the state, in place, modulo 2^64: Y[row] += weight R[feature].
 
     Events outside a domain (any number outside 0 to size - 1, such as -1) or with too large a weight are no-ops, each
@@ -182,6 +193,7 @@ def apply(spec: ProjectionSpec, matrix: Matrix, state: State, rows: Ints, featur
         rows: (n,) int64, positions of the events' users.
         features: (n,) int64, positions of their features.
         weights: (n,) int64, lattice units (`spec.lattice`).
+        counted: (1,) int64, to which the number of events that were no no-ops is added; None or empty: not counted.
 
     Raises:
         ItemError: the arrays differ in length; nothing was applied.
@@ -191,18 +203,21 @@ def apply(spec: ProjectionSpec, matrix: Matrix, state: State, rows: Ints, featur
         raise ItemError(msg)
     limits = np.array([*state.shape[:1], matrix.features, spec.lattice.most], np.int64)
     users, touched, amounts = (np.ascontiguousarray(one, np.int64) for one in (rows, features, weights))
+    number = np.zeros(1, np.int64) if counted is None or not counted.size else counted
     done = np.zeros(1, np.int64)
     try:
-        _add(matrix, state, users, touched, amounts, limits, done)
+        _add(matrix, state, (users, touched, amounts), limits, (done, number))
     except BaseException:
         # Counters wrap: what went in is taken out exactly, so an interrupted batch was not applied.
-        part = slice(0, int(done[0]))
-        _add(matrix, state, users[part], touched[part], -amounts[part], limits, np.zeros(1, np.int64))
+        part, taken = slice(0, int(done[0])), np.zeros((2, 1), np.int64)
+        _add(matrix, state, (users[part], touched[part], -amounts[part]), limits, (taken[0], taken[1]))
+        number -= taken[1]
         raise
 
 
-def _add(matrix: Matrix, state: State, users: Ints, touched: Ints, amounts: Ints, limits: Ints, done: Ints) -> None:
-    """Add events, piece by piece; `done` counts those that went by."""
+def _add(matrix: Matrix, state: State, events: tuple[Ints, Ints, Ints], limits: Ints, done: tuple[Ints, Ints]) -> None:
+    """Add events, piece by piece; `done` counts those that went by, and those of them that were no no-ops."""
+    users, touched, amounts = events
     if matrix.precomputable:
         add_rows(state, (users, touched, amounts, touched), matrix.all_rows, limits, done)
         return

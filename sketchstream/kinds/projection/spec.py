@@ -34,8 +34,10 @@ from sketchstream.spec import (
     Item,
     NoPrivacyWarning,
     Unit,
+    exact_counted_share,
     exact_epsilon,
     exact_rational,
+    exact_records,
     whole,
 )
 
@@ -115,6 +117,10 @@ class ProjectionSpec:
         delta_publish: its delta (default: delta).
         intrusion: whether that noise is added. False publishes the bare state, which voids the guarantee for events
             after any copy of the open state.
+        counted_share: unit "event": share of every layer's and every view's cost that a counter of the events counted
+            gets; 0: none is kept. Quality of a stream is judged by it.
+        epsilon_records: unit "event": epsilon of the discrete Laplace noise of the number of records admitted, which is
+            a function of envelopes and outside the ledger; 0: none is kept.
 
     Raises:
         SpecError: for anything that cannot be.
@@ -143,6 +149,8 @@ class ProjectionSpec:
     epsilon_publish: Fraction
     delta_publish: Fraction
     intrusion: bool
+    counted_share: Fraction
+    epsilon_records: Fraction
 
     kind = "projection"
     dtype: ClassVar[np.dtype[np.int64]] = np.dtype(np.int64)
@@ -168,6 +176,8 @@ class ProjectionSpec:
         epsilon_publish: Epsilon | None = None,
         delta_publish: Epsilon | None = None,
         intrusion: bool = True,
+        counted_share: Epsilon = 0,
+        epsilon_records: Epsilon = 0,
     ) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
@@ -211,6 +221,8 @@ class ProjectionSpec:
             msg = f"intrusion must be True or False, found {intrusion!r:.40}"
             raise SpecError(msg)
         put("intrusion", bool(intrusion))
+        put("counted_share", exact_counted_share(counted_share, self.unit))
+        put("epsilon_records", exact_records(epsilon_records, self.unit))
         self._warn()
 
     def _bound(self, name: str, value: Epsilon) -> Fraction:
@@ -301,6 +313,11 @@ class ProjectionSpec:
         return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
 
     @property
+    def counted(self) -> bool:
+        """Whether the events counted have a counter."""
+        return bool(self.counted_share)
+
+    @property
     def entry_variance(self) -> int:
         """E[R_jc^2] of the matrix's entries."""
         return Matrix(self.matrix, PUBLIC_SEED, self.features.size, self.k).entry_variance
@@ -353,6 +370,9 @@ class ProjectionSpec:
             out["max_features"] = self.max_features
         if self.seed is not None:
             out["seed"] = self.seed.hex()
+        for name in ("counted_share", "epsilon_records"):
+            if value := getattr(self, name):
+                out[name] = str(value)
         return out
 
     @classmethod

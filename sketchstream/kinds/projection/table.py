@@ -66,6 +66,8 @@ class ProjectionTable(SketchTable):
     seed: str | None = None
     fraction_bits: int = 0
     capacity: int = CAPACITY
+    counted_share: Number | None = None
+    epsilon_records: Number | None = None
 
     def fields(self) -> Mapping[str, str]:
         """The field that holds the row."""
@@ -106,6 +108,8 @@ class ProjectionTable(SketchTable):
             epsilon_publish=self.epsilon_publish,
             delta_publish=self.delta_publish,
             intrusion=self.intrusion,
+            counted_share=self.counted_noise(self.counted_share, around),
+            epsilon_records=self.records_noise(self.epsilon_records, around),
         )
 
 

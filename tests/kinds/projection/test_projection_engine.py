@@ -21,6 +21,7 @@ from sketchstream.errors import DomainError, EstimateError, ItemError, MergeErro
 from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.places import matrix_of, secret_scope
 from sketchstream.kinds.projection.secret import SecretLedger, SecretLoss
+from sketchstream.noise.laws import DiscreteGaussian, battery
 from sketchstream.privacy.gaussian import GaussianLoss
 
 KEY = ss.Key.generate()
@@ -97,7 +98,7 @@ def test_bad_batches_say_where_and_never_what() -> None:
 def test_an_interrupted_batch_leaves_the_state_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     from sketchstream.kinds.projection import kernels
 
-    spec = public()
+    spec = public(counted_share="1/4")
     monkeypatch.setattr("sketchstream.kinds.projection.matrix.PRECOMPUTED", 0)
     monkeypatch.setattr(mechanism, "EVENTS", 10)
     sketch, calls, add = ss.Sketch.create(spec), [], kernels.add_rows
@@ -111,11 +112,30 @@ def test_an_interrupted_batch_leaves_the_state_as_it_was(monkeypatch: pytest.Mon
     monkeypatch.setattr(mechanism, "add_rows", interrupted)
     monkeypatch.setattr("sketchstream.kinds.projection.mechanism.PRECOMPUTED", spec.k)
     assert sketch._state is not None
-    before = sketch._state.copy()
+    before, counted = sketch._state.copy(), sketch._content.counters.values.copy()
     with pytest.raises(KeyboardInterrupt):
         sketch.update([(i % 9, i % 40) for i in range(50)])
     assert len(calls) > 3
     assert np.array_equal(sketch._state, before)
+    assert np.array_equal(sketch._content.counters.values, counted)
+
+
+def test_events_are_counted_under_the_noise_that_the_header_names() -> None:
+    spec = public(counted_share="1/4", epsilon_records="1/10", intrusion=False)
+    counted = []
+    for _ in range(300):
+        sketch = ss.Sketch.create(spec)
+        # unknown users and features, and weights that are too large or none, are no events
+        sketch.update([(0, 1), (8, 39), (9, 1), (-1, 1), (3, 40), (3, 3)], [1, -1000, 1, 1, 1, 1001], invalid="noop")
+        sketch.update([(2, 2), (2, 99)], invalid="skip")
+        sketch.update([(4, 4)])
+        (found,) = [one for one in sketch.seal().counters if one.name == "counted"]
+        counted.append(found.value - 4)
+    (noise,) = found.noise
+    assert noise.parameter == 4 / kinds.of(spec).creation_cost(spec)
+    samples = np.array(counted)
+    assert min(check.p_value for check in battery(samples, DiscreteGaussian(noise.parameter))) > 1e-7
+    assert min(check.p_value for check in battery(samples, DiscreteGaussian(noise.parameter * 3))) < 1e-7
 
 
 def test_answers_of_states_releases_merges_and_stacks_are_those_of_the_rows() -> None:

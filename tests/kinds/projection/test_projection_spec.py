@@ -14,7 +14,6 @@ from sketchstream.kinds.projection import (
     IdentityRowsWarning,
     ProjectionSpec,
     creation_sigma2,
-    measure,
     publication_sigma2,
     row_norm2,
     secret_loss_delta,
@@ -137,8 +136,6 @@ def test_layers_are_verified_and_measured() -> None:
     assert verify(spec, spec.epsilon, spec.delta, layer) <= 1e-6
     with pytest.raises(SpecError, match="too small"):
         verify(spec, spec.epsilon, spec.delta, layer * Fraction(9, 10))
-    assert measure(spec, layer) == (layer - 4) / Fraction(390579)
-    assert float(1 / measure(spec, layer)) ** 0.5 == pytest.approx(1 / ss.calibrate(1, "1e-6"), rel=1e-6)
 
 
 def test_secret_matrices_take_less_noise_and_a_seed_from_the_key() -> None:
@@ -167,7 +164,7 @@ def test_secret_matrices_take_less_noise_and_a_seed_from_the_key() -> None:
     assert secret_loss_delta(spec, spec.epsilon, layer, Fraction(1, 2)) < 1e-8
     assert secret_loss_delta(spec, spec.epsilon, layer, Fraction(2)) > 1e-4
     assert verify(spec, spec.epsilon, spec.delta, layer) <= 1e-6
-    for call in (lambda: spec.projection_matrix(), lambda: measure(spec, layer), lambda: sensitivity2(spec)):
+    for call in (lambda: spec.projection_matrix(), lambda: sensitivity2(spec)):
         with pytest.raises(SpecError, match="needs secret seed"):
             call()
     with pytest.raises(SpecError, match="takes no secret seed"):
@@ -176,5 +173,29 @@ def test_secret_matrices_take_less_noise_and_a_seed_from_the_key() -> None:
         secret_seed(key, ProjectionSpec(**EVENT), "a")
     with pytest.raises(SpecError, match="needs a Key, found NoneType"):
         secret_seed(None, spec, "a")  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match="ledger of a public matrix"):
+    with pytest.raises(SpecError, match="loss for a public matrix"):
         secret_loss_delta(public, public.epsilon, layer, Fraction(1))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [("1", "1e-6"), ("1/10", "1e-9"), ("4", "1e-3")])
+@pytest.mark.parametrize("matrix", ["gaussian", "rademacher", "srht"])
+def test_a_counter_of_events_takes_its_share_of_every_cost(matrix: str, epsilon: str, delta: str) -> None:
+    fields = {**EVENT, "epsilon": epsilon, "delta": delta, "matrix": matrix}
+    alone = ProjectionSpec(**fields)
+    beside = ProjectionSpec(**fields, counted_share="1/20", epsilon_records="1/10")
+    assert ProjectionSpec.from_dict(beside.to_dict()).fingerprint == beside.fingerprint != alone.fingerprint
+    lost = ss.Sketch.create(beside).ledger.loss(intrusion=True).epsilon(beside.delta)  # type: ignore[union-attr]
+    assert 0.93 * Fraction(epsilon) < lost <= Fraction(epsilon)
+    ratio = creation_sigma2(beside) / creation_sigma2(alone)
+    assert 20 / 19 <= ratio <= 20 / 19 * (1.005 if epsilon != "4" else 1.25)
+    assert verify(beside, beside.epsilon, beside.delta, creation_sigma2(beside)) <= beside.delta
+    with pytest.raises(SpecError, match="not enough"):
+        verify(beside, beside.epsilon, beside.delta, creation_sigma2(alone) * Fraction(9, 10))
+
+
+def test_items_have_no_counters_of_events() -> None:
+    for share in ({"counted_share": "1/4"}, {"epsilon_records": "1"}):
+        with pytest.raises(SpecError, match=r"belongs? to unit = 'event'"):
+            ProjectionSpec(**ITEM, max_total=5, **share)
+    with pytest.raises(SpecError, match="counted_share"):
+        ProjectionSpec(**EVENT, counted_share=1)

@@ -40,10 +40,17 @@ def mistakes(block: str, source: str = EVENTS_TOPIC) -> tuple[str, ...]:
     return caught.value.mistakes
 
 
+def counting(epsilon: str, delta: str, **options: Any) -> ss.ProjectionSpec:
+    """The spec of the block, which counts events and records unless it says otherwise."""
+    return ss.ProjectionSpec(30, 40, 32, epsilon, delta, counted_share="1/40", epsilon_records="1/10", **options)
+
+
 def test_a_block_is_the_spec_that_python_makes() -> None:
     (plan,) = Config.parse(EVENTS_TOPIC + BLOCK).sketches
-    assert plan.spec.fingerprint == ss.ProjectionSpec(30, 40, 32, "1", "1e-6").fingerprint
+    assert plan.spec.fingerprint == counting("1", "1e-6").fingerprint
     assert plan.fields == {"row": "shop.id"}
+    (plan,) = Config.parse(EVENTS_TOPIC + BLOCK + 'counted_share = "1/8"\nepsilon_records = 0\n').sketches
+    assert plan.spec == ss.ProjectionSpec(30, 40, 32, "1", "1e-6", counted_share="1/8")
     more = """unit = "item"
 max_norm = 20
 max_features = 4
@@ -180,6 +187,33 @@ def test_partitions_add_up_whatever_is_killed(keyed: bool) -> None:
     share, error = (rest * image).sum() / (image**2).sum(), scale / math.sqrt((image**2).sum())
     assert error < 0.01
     assert abs(share) < 6 * error
+
+
+def test_the_share_of_events_that_counted_is_judged() -> None:
+    """Records with unknown rows or features, or without a row, are admitted and not counted: the answer says so."""
+    for loss, warned in ((0, False), (5, True)):
+        driver = Driver(TOPIC + BLOCK.replace("epsilon = 1", "epsilon = 4"), partitions=3, now="2024-01-01T02:00:00Z")
+        for number in range(3000):
+            at = f"2024-01-01T0{number // 1500}:{number % 1500 // 25:02}:{number % 25:02}Z"
+            record: dict[str, Any] = {"user": number % 40, "shop": {"id": number % 30}, "w": 1}
+            if loss and number % loss == 0:
+                record["shop"] = {} if number % 2 else {"id": 30}
+            driver.send({**record, "ts": at}, timestamp=at)
+            if number % 700 == 699:
+                driver.run()
+                driver.snapshot()
+                driver.kill()
+        driver.run()
+        window = driver.windows("rows")[0]
+        share = window.quality.share
+        assert share is not None
+        assert share.value == pytest.approx(1 - (1 / loss if loss else 0), abs=0.08)
+        assert window.quality.verdict == ("incomplete" if warned else "good")
+        assert window.complete is not warned
+    item = 'unit = "item"\nmax_total = 3\n'
+    (plan,) = Config.parse(TOPIC + BLOCK + item).sketches
+    assert not plan.spec.counted_share
+    assert not plan.spec.epsilon_records
 
 
 MARK = "zebra-7731-marked"
