@@ -17,6 +17,7 @@ LIST = [f"item {i}" for i in range(30)]
 STATE = {"publish": "state", "intrusion": True}
 FRACTIONS = {"max_weight": "2.5", "fraction_bits": 2}
 TABLE = ss.Universe([Column("origin", ["EWR", "JFK", "LGA"], other=True), Column.buckets("hour", 0, 6, 4)])
+JUDGED: dict[str, Any] = {"counted_share": "1/20", "epsilon_records": "1/5"}
 SERIES = {"epsilon": "1", "delta": "1e-6"}
 BY_TIME = {"noise": "gaussian", "layout": "time", **SERIES}
 CELLS = {"columns": {"late": (0, 1), "day": tuple("abcde")}, "epsilon": "1"}
@@ -109,8 +110,8 @@ CASES = {
         bad_weight=1 << 40,
     ),
     "convolution": Case(
-        ss.ConvolutionSpec("window:24", 100, noise="gaussian", max_weight=3, **SERIES),
-        ss.ConvolutionSpec("window:25", 100, noise="gaussian", max_weight=3, **SERIES),
+        ss.ConvolutionSpec("window:24", 100, noise="gaussian", max_weight=3, **SERIES, **JUDGED),
+        ss.ConvolutionSpec("window:25", 100, noise="gaussian", max_weight=3, **SERIES, **JUDGED),
         items=list(range(0, 90, 3)),
         weights=[1, -2, 3] * 10,
         outside=100,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.components import Component
+from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.items import Items
 from sketchstream.kinds.convolution.noise import add_noise
@@ -22,7 +22,6 @@ from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.statement import statement
 from sketchstream.kinds.convolution.update import Updater
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
-from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.history import LayerEntry
 from sketchstream.privacy.ledger import Ledger
@@ -74,6 +73,8 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
             (what, f"{spec.length:,}"),
             ("noise", f"{spec.noise}, layout {spec.layout}, {slots:,} words"),
         ]
+        if spec.counted:
+            rows.append(("share of the events counted", str(spec.counted_share)))
         if spec.bound > 1:
             rows.append(("largest weight" if spec.unit == "event" else "largest total of an item", f"{spec.bound:,}"))
         return rows
@@ -110,17 +111,20 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         return layer.loss
 
     def parameter(self, spec: ConvolutionSpec, cost: Fraction) -> Fraction:
-        """sigma2 or epsilon of noise on the counts of the same cost: the spec says how it is spread."""
-        return spec.bound**2 / cost if spec.noise == "gaussian" else cost / spec.bound
+        """sigma2 or epsilon of noise on the counts of the words' cost: the spec says how it is spread."""
+        words = cost * (1 - spec.counted_share)
+        return spec.bound**2 / words if spec.noise == "gaussian" else words / spec.bound
 
     def cost(self, spec: ConvolutionSpec, parameter: Fraction) -> Fraction:
         """mu^2, or epsilon."""
-        return spec.bound**2 / parameter if spec.noise == "gaussian" else parameter * spec.bound
+        words = spec.bound**2 / parameter if spec.noise == "gaussian" else parameter * spec.bound
+        return words / (1 - spec.counted_share)
 
     def components(self, spec: ConvolutionSpec) -> tuple[Component, ...]:
-        """The words of the state, and nothing beside them."""
-        law = "discrete-gaussian" if spec.noise == "gaussian" else "discrete-laplace"
-        return (Component("slots", Fraction(1), spec.bound, law),)
+        """The words of the state, then the events counted and the records admitted, where they are kept."""
+        law = DISCRETE_GAUSSIAN if spec.noise == "gaussian" else DISCRETE_LAPLACE
+        words = Component("slots", 1 - spec.counted_share, spec.bound, law)
+        return (words, *quality_counters(law, spec.counted_share, spec.epsilon_records))
 
     def promise(self, spec: ConvolutionSpec) -> Promise:
         """The state, under fresh noise or bare."""
@@ -146,7 +150,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
             if not Fraction(1, 10**300) <= exact <= Fraction(1, 2):
                 raise SpecError(wanted)
             limit = ApproximateBudget(exact_epsilon(epsilon, "max_epsilon"), exact)
-        return GaussianLedger.create(spec.unit, first, self.promise(spec), shift(spec), limit)
+        return GaussianLedger.create(spec.unit, first, self.promise(spec), spec.shift, limit)
 
     def entry(self, spec: ConvolutionSpec, lineage: bytes, cost: Fraction) -> LayerEntry:
         """The loss of the whole unit."""
@@ -154,7 +158,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
 
     def read_ledger(self, spec: ConvolutionSpec, data: Mapping[str, Any]) -> GaussianLedger | Ledger:
         """A ledger of mu^2, or of pure epsilon."""
-        return GaussianLedger.from_dict(data, shift(spec)) if spec.noise == "gaussian" else Ledger.from_dict(data)
+        return GaussianLedger.from_dict(data, spec.shift) if spec.noise == "gaussian" else Ledger.from_dict(data)
 
     def order(self, ledger: AnyLedger) -> Any:
         """mu^2, or epsilon."""
@@ -298,15 +302,6 @@ def _cells(spec: ConvolutionSpec, given: Given) -> tuple[npt.NDArray[np.int64], 
         good &= codes >= 0
         place = place * len(choices) + codes
     return np.where(good, place, -1), good
-
-
-def shift(spec: ConvolutionSpec) -> UnitShift:
-    """How far a unit moves the state: by its mu^2 at once in all words, none of which has less than this variance.
-
-    The shift is not that of one word. A thinning of every word by the same variance costs no more than it would cost
-    a single word of the least variance (docs/theory/convolution.md, section 10).
-    """
-    return UnitShift.of(spec.least_variance, spec.size)
 
 
 def _published(spec: ConvolutionSpec) -> str:

@@ -34,13 +34,17 @@ from sketchstream.kinds.convolution.mechanism import (
     smooth_length,
     spectral_shape,
 )
+from sketchstream.kinds.gaussian.discrete import closeness
+from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.spec import (
     NO_PRIVACY,
     ClosedDomain,
     Epsilon,
     Unit,
+    exact_counted_share,
     exact_epsilon,
     exact_rational,
+    exact_records,
     exact_share,
     whole,
 )
@@ -67,6 +71,8 @@ LEAST_CORRELATED: Final = 1 << 36
 """Layout "time": grids are refined until no direction has a smaller variance, as far as the capacity allows."""
 LOSS_BITS: Final = 32
 """Binary digits of a loss: few, so that machines whose last digits of floats differ find the same."""
+COUNTER_ROUNDINGS: Final = (1, 2, SMOOTHING)
+"""The same, tried in turn, for the counter of the events counted."""
 LAPLACE_STEP: Final = 512
 """Scales of Laplace noise are multiples of this: see `noise.add_laplace`."""
 SLACK: Final = 1 + 1e-12
@@ -82,7 +88,7 @@ class Layer:
 
     Attributes:
         measure: "mu2" (Gaussian: squared sensitivity over variance), "rho" (zCDP) or "epsilon" (pure).
-        loss: in that measure, exact, never below the true loss.
+        loss: in that measure, exact, never below the true loss; of the words and of the counter beside them.
         epsilon: what was asked for; None where only the loss is known.
         delta: what was asked for; None where only the loss is known.
     """
@@ -128,6 +134,10 @@ class ConvolutionSpec:
         weights: weight of each filter's error in the choice of the noise; default 1.
         step_ms: of a series whose positions are event times: milliseconds of one position from the start of its window
             on; None: positions are whole numbers.
+        counted_share: unit "event": share of every layer's and every view's cost that a counter of the events counted
+            gets; 0: none is kept. Quality of a stream is judged by it.
+        epsilon_records: unit "event": epsilon of the discrete Laplace noise of the number of records admitted, which is
+            a function of envelopes and outside the ledger; 0: none is kept.
 
     Raises:
         SpecError: for anything that cannot be.
@@ -159,6 +169,8 @@ class ConvolutionSpec:
     delta_publish: Fraction
     weights: tuple[Fraction, ...]
     step_ms: int | None
+    counted_share: Fraction
+    epsilon_records: Fraction
     grid: int
 
     kind = "convolution"
@@ -187,6 +199,8 @@ class ConvolutionSpec:
         delta_publish: Epsilon | None = None,
         weights: Sequence[Epsilon] | None = None,
         step_ms: int | None = None,
+        counted_share: Epsilon = 0,
+        epsilon_records: Epsilon = 0,
     ) -> None:
         def put(**values: object) -> None:
             for name, value in values.items():
@@ -206,6 +220,8 @@ class ConvolutionSpec:
             raise SpecError(msg)
         put(publish=publish, intrusion=intrusion, capacity=whole(capacity, "capacity", 1, 1 << 61))
         self._put_unit(put, unit, max_weight, max_total)
+        put(counted_share=exact_counted_share(counted_share, self.unit))
+        put(epsilon_records=exact_records(epsilon_records, self.unit))
         self._put_group(put, kernel, length, group, columns, mode, origin, layout)
         put(step_ms=None if step_ms is None else whole(step_ms, "step_ms", 1, 1 << 40))
         if step_ms is not None and self.mode != "linear":
@@ -438,9 +454,9 @@ class ConvolutionSpec:
         return False
 
     @property
-    def epsilon_records(self) -> Fraction:
-        """0: no number of records is kept beside the words."""
-        return Fraction(0)
+    def counted(self) -> bool:
+        """Whether the events counted have a counter."""
+        return bool(self.counted_share)
 
     @property
     def no_privacy(self) -> bool:
@@ -477,10 +493,24 @@ class ConvolutionSpec:
         """
         eps = self.epsilon if epsilon is None else exact_epsilon(epsilon)
         target = self.delta if delta is None else _delta(delta, "delta")
-        loss = self._loss(eps, target)
-        if self.measure == "mu2":  # so that the loss holds for what is left when SMOOTHING is taken from each variance
-            loss /= 1 + SMOOTHING * loss / self.least_variance
+        loss = self._loss(eps, target) if self.measure != "mu2" else self._lattice_loss(eps, target)
         return Layer(self.measure, _short(loss) if self.measure == "mu2" else loss, eps, target)
+
+    def _lattice_loss(self, epsilon: Fraction, delta: Fraction) -> Fraction:
+        """The mu^2 that fits a promise, for Gaussian noise on the integers.
+
+        It holds for what is left when a rounding is taken from each variance. The words have room for SMOOTHING; the
+        counter beside them has little noise, and a smaller rounding, further from the integers, can leave it more.
+        """
+        found = Fraction(0)
+        for rounding in COUNTER_ROUNDINGS if self.counted else (SMOOTHING,):
+            # Of the state itself and of a view with fresh noise: whoever looks at it before the seal sees both.
+            near = 2 * (self.size + 1) * closeness(Fraction(rounding)) if self.counted else 0.0
+            apart = Fraction(near)
+            if apart <= epsilon / 100:
+                loss = self._loss(epsilon - 2 * apart, delta * (1 - apart))
+                found = max(found, loss / (1 + rounding * loss * self.shift.density))
+        return found
 
     def _loss(self, epsilon: Fraction, delta: Fraction) -> Fraction:
         """The loss that fits a promise, for noise on the real numbers."""
@@ -503,9 +533,26 @@ class ConvolutionSpec:
 
     @property
     def least_variance(self) -> Fraction:
-        """Gaussian noise: lower bound of the variance in any direction, in lattice units, times the layer's mu^2."""
+        """Gaussian noise: lower bound of the variance in any direction, lattice units, times mu^2 of the words."""
         least = float(np.min(self.shape.relative[self.shape.kept])) * self.grid_scale**2 * self.bound**2
         return Fraction(least / SLACK)
+
+    @property
+    def shift(self) -> UnitShift:
+        """How far a unit moves a state of Gaussian noise: its words, and the events counted beside them.
+
+        Its mu^2 counts at once in all words, none of which has less than the least variance: the shift is not that of
+        one word. A thinning of every word by the same variance costs no more than it would cost a single word of the
+        least variance (docs/theory/convolution.md, section 10).
+        """
+        if not self.counted_share:
+            return UnitShift.of(self.least_variance, self.size)
+        words = Part(self.least_variance, self.size, 1 - self.counted_share)
+        return UnitShift((words, Part(Fraction(1), 1, self.counted_share)))
+
+    def words_loss(self, layer: Layer) -> Fraction:
+        """What a layer costs through the words alone: the counter of the events counted has the rest."""
+        return layer.loss * (1 - self.counted_share)
 
     @property
     def published_layer(self) -> Layer | None:
@@ -536,13 +583,13 @@ class ConvolutionSpec:
     def _least_budget(self, epsilon: Fraction, delta: Fraction) -> float:
         """A lower bound of the budget of `scale_budget`, without the reserve that depends on it."""
         budget = zcdp_budget(epsilon, delta / 2) if self.noise == "laplace" else mu_of(epsilon, delta / 2) ** 2
-        return float(budget) / self.bound**2
+        return float(budget * (1 - self.counted_share)) / self.bound**2
 
     def scale_budget(self, layer: Layer) -> float:
         """The budget that sizes the noise: mu^2, S = 2 rho or epsilon^2, for one count, columns rounded."""
-        loss = layer.loss / self.bound**2
+        loss = self.words_loss(layer) / self.bound**2
         if layer.measure == "epsilon":
-            loss = layer.loss**2 / self.bound**2
+            loss = self.words_loss(layer) ** 2 / self.bound**2
         elif layer.measure == "rho":
             loss = 2 * loss
         return float(loss) / self._inflation(layer) ** 2
@@ -572,7 +619,7 @@ class ConvolutionSpec:
 
     def count_epsilon(self, layer: Layer) -> Fraction:
         """Noise "counts": the ratio parameter of the discrete Laplace noise on each position."""
-        return layer.loss / self.bound
+        return self.words_loss(layer) / self.bound
 
     def _grid(self) -> int:
         """The lattice for this noise and layout."""
@@ -696,6 +743,10 @@ class ConvolutionSpec:
             out["weights"] = [str(one) for one in self.weights]
         if self.step_ms is not None:
             out["step_ms"] = self.step_ms
+        if self.counted_share:
+            out["counted_share"] = str(self.counted_share)
+        if self.epsilon_records:
+            out["epsilon_records"] = str(self.epsilon_records)
         if self.max_weight is not None:
             out["max_weight"] = self.max_weight
         if self.max_total is not None:

@@ -35,6 +35,8 @@ class ConvolutionTable(SketchTable):
     intrusion: bool = True
     epsilon_publish: Number | None = None
     delta_publish: Number | None = None
+    counted_share: Number | None = None
+    epsilon_records: Number | None = None
 
     def fields(self) -> Mapping[str, str]:
         """The field of the position, or one for each column, which has its name."""
@@ -107,6 +109,8 @@ class ConvolutionTable(SketchTable):
             intrusion=self.intrusion,
             epsilon_publish=self.epsilon_publish,
             delta_publish=self.delta_publish,
+            counted_share=self.counted_noise(self.counted_share, around),
+            epsilon_records=self.records_noise(self.epsilon_records, around),
         )
 
 

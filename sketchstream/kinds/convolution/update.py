@@ -68,7 +68,7 @@ class Updater:
             weights: (n,) whole numbers, negative ones delete; default 1 each.
             threads: 1 or 2.
             invalid: "error", "skip" or "noop", as `Index.apply` has them.
-            counters: as of `Index.apply`.
+            counters: (0,) or (1,) int64, changed with the state: the number of events counted.
 
         Raises:
             ItemError, DomainError, WeightError: say where in the batch, never what; nothing was applied.
@@ -78,7 +78,7 @@ class Updater:
             msg = f"the state must be an int64 array of {spec.size} words, found {state.dtype} of shape {state.shape}"
             raise SpecError(msg)
         items = Items.of(positions)
-        moved = np.zeros_like(counters)
+        moved = np.zeros(2, np.int64)
         # By the size of the batch alone, never by what it holds.
         if len(items) * (SPARSE if spec.layout == "time" else 1) > spec.length:
             given = np.zeros(spec.length, np.int64)
@@ -93,9 +93,10 @@ class Updater:
                 state[: spec.length] += given * np.int64(spec.grid)
             else:
                 kernels.add_scaled(state, places, given, spec.grid)
-            counters += moved
+            counters += moved[1 : 1 + len(counters)]
         finally:
             given.fill(0)
+            moved.fill(0)
             if places is not None:
                 places.fill(0)
 
@@ -120,8 +121,7 @@ class Updater:
             self._count(np.zeros(self.spec.length, np.int64), items, weights, 1, invalid, counters)
         left = outside | heavy
         places[left], given[left] = 0, 0
-        for place, value in enumerate((given.sum(dtype=np.int64), len(given) - np.count_nonzero(left))):
-            counters[place : place + 1] += value
+        counters += np.array([given.sum(dtype=np.int64), len(given) - np.count_nonzero(left)])
         return places, given
 
     def _add_columns(self, state: Ints, places: Ints | None, given: Ints) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.accounting import zcdp_log_delta
-from sketchstream.kinds.convolution.spec import SMOOTHING, ConvolutionSpec, Layer
+from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, SMOOTHING, ConvolutionSpec, Layer
 from sketchstream.kinds.convolution.update import columns
 from sketchstream.kinds.gaussian.calibration import delta_above
 from sketchstream.kinds.gaussian.discrete import closeness
@@ -48,7 +48,7 @@ def extreme_neighbours(spec: ConvolutionSpec) -> tuple[Neighbour, ...]:
 def exact_loss(
     spec: ConvolutionSpec, neighbour: Neighbour, layer: Layer | None = None, scales: Floats | None = None
 ) -> Fraction:
-    """The loss of a pair of neighbours under one layer, in the measure of the layer, exact.
+    """The loss of a pair of neighbours under one layer, in the measure of the layer, exact; that of the words.
 
     Args:
         spec: of layout "fourier", or of noise "counts".
@@ -83,7 +83,7 @@ def exact_loss(
 
 
 def spectral_loss(spec: ConvolutionSpec, layer: Layer | None = None) -> float:
-    """Layout "time" and "fourier": the loss of one unit at its bound, by the sum of precisions over the characters.
+    """The loss of one unit at its bound through the words, by the sum of precisions over the characters.
 
     Args:
         spec: of noise "gaussian" or "laplace".
@@ -117,9 +117,14 @@ def verified_delta(spec: ConvolutionSpec, layer: Layer | None = None) -> float:
     if law.measure == "rho":
         bound = math.exp(zcdp_log_delta(float(law.loss), float(law.epsilon)))
     else:
-        factor = spec.size * closeness(Fraction(SMOOTHING))
-        left = float(law.epsilon) - 2 * factor
-        bound = math.exp(factor) * float(delta_above(np.array([left]), np.array([math.sqrt(law.loss)]))[0])
+        bound = 1.0
+        for rounding in COUNTER_ROUNDINGS if spec.counted else (SMOOTHING,):
+            factor = (spec.size + spec.counted) * closeness(Fraction(rounding))
+            left = float(law.epsilon) - 2 * factor
+            beside = law.loss * spec.counted_share
+            if left > 0 and rounding * beside < 1:
+                mu = math.sqrt(law.loss - beside + beside / (1 - rounding * beside))
+                bound = min(bound, math.exp(factor) * float(delta_above(np.array([left]), np.array([mu]))[0]))
     bound += spent
     if bound > float(law.delta):
         msg = f"noise is too small: expected delta at most {float(law.delta):.6g}, found {bound:.6g}"

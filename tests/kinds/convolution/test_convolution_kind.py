@@ -21,6 +21,7 @@ from sketchstream import kinds, wire
 from sketchstream.kinds.convolution import ConvolutionSpec, answers
 from sketchstream.kinds.convolution.group import Coordinates
 from sketchstream.kinds.convolution.verification import verified_delta
+from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
 from sketchstream.published import Origin
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6", "noise": "gaussian"}
@@ -175,13 +176,13 @@ def test_threads_skips_and_no_ops_of_any_batch(layout: Any, size: int) -> None:
     inside, light = positions < 90, np.abs(weights) <= 3
     for invalid, kept in (("noop", inside & light), ("skip", inside)):
         state, expected = np.zeros(spec.size, np.int64), np.zeros(spec.size, np.int64)
-        counters = np.zeros(2, np.int64)
+        counters = np.zeros(1, np.int64)
         given = weights if invalid == "noop" else np.clip(weights, -3, 3)
         index.apply(state, positions, given, invalid=invalid, counters=counters, threads=2)
         for place, weight in zip(positions[kept].tolist(), given[kept].tolist(), strict=True):
             index.apply(expected, [place], [weight])
         assert np.array_equal(state, expected)
-        assert counters.tolist() == [given[kept].sum(), kept.sum()]
+        assert counters.tolist() == [kept.sum()]
     for wrong in ({"positions": [5, 90]}, {"positions": [5, 6], "weights": [1, 4]}):
         before = state.copy()
         with pytest.raises((ss.DomainError, ss.WeightError), match="position 1"):
@@ -290,3 +291,52 @@ def test_estimate_on_the_command_line(run: Run, tmp_path: Path) -> None:
     assert refused.code != 0
     assert "convolution" in refused.err
     assert run("inspect", tmp_path / "s.sealed").code == 0
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "counts", "laplace_pure", "time"])
+@pytest.mark.parametrize(("epsilon", "delta"), [("1", "1e-6"), ("1/10", "1e-9"), ("4", "1e-3")])
+def test_a_counter_of_events_takes_its_share_of_every_cost(noise: str, epsilon: str, delta: str) -> None:
+    given: dict[str, Any] = {"epsilon": epsilon, "delta": "0" if noise == "laplace_pure" else delta, "max_weight": 3}
+    given |= {"noise": "gaussian", "layout": "time"} if noise == "time" else {"noise": noise}
+    alone = ConvolutionSpec("window:30", 100, **given)
+    beside = ConvolutionSpec("window:30", 100, counted_share="1/20", epsilon_records="1/10", **given)
+    assert ConvolutionSpec.from_dict(beside.to_dict()).fingerprint == beside.fingerprint != alone.fingerprint
+    loss: Any = ss.Sketch.create(beside).ledger.loss(intrusion=True)
+    lost = loss.epsilon(beside.delta) if beside.noise == "gaussian" else loss
+    promised = Fraction(epsilon)
+    assert 0.98 * promised < lost <= promised
+    assert verified_delta(beside) <= beside.delta
+    ratio = float(beside.mse()[0] / alone.mse()[0])
+    if beside.noise == "gaussian":  # a little more, for the integers of a counter with small noise
+        assert 20 / 19 * 0.999 <= ratio <= 20 / 19 * (1.004 if epsilon != "4" else 1.12)
+    else:
+        assert ratio == pytest.approx((20 / 19) ** 2, rel=0.05)
+    assert KIND.cost(beside, KIND.parameter(beside, Fraction(1, 7))) == Fraction(1, 7)
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize("noise", ["gaussian", "counts"])
+def test_events_are_counted_under_the_noise_that_the_header_names(noise: Any) -> None:
+    spec = ConvolutionSpec(
+        "sum", 8, noise=noise, intrusion=False, counted_share="1/4", epsilon_records="1/10", epsilon=1, delta="1e-6"
+    )
+    found = []
+    for _ in range(300):
+        sketch = ss.Sketch.create(spec)
+        sketch.update([0, 7, 8, 3, -1], invalid="noop")
+        sketch.update([2, 99], invalid="skip")
+        (one,) = [each for each in sketch.seal().counters if each.name == "counted"]
+        found.append(one.value - 4)
+    (drawn,) = one.noise
+    cost = KIND.creation_cost(spec) / 4
+    law: Any = DiscreteGaussian if noise == "gaussian" else DiscreteLaplace
+    assert drawn.parameter == (1 / cost if noise == "gaussian" else cost)
+    samples = np.array(found)
+    assert min(check.p_value for check in battery(samples, law(drawn.parameter))) > 1e-7
+    assert min(check.p_value for check in battery(samples, law(drawn.parameter * 4))) < 1e-7
+
+
+@pytest.mark.parametrize("share", [{"counted_share": "1/4"}, {"epsilon_records": "1"}])
+def test_numbers_of_events_are_not_kept_where_an_item_would_show(share: dict[str, str]) -> None:
+    with pytest.raises(ss.SpecError, match="belongs to unit = 'event'"):
+        ConvolutionSpec("sum", 8, unit="item", max_total=3, **GIVEN, **share)  # type: ignore[arg-type]

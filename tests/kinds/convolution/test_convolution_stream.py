@@ -229,3 +229,39 @@ def test_a_file_worker_and_estimates_of_its_windows(run: Run, tmp_path: Path) ->
     rows = alone.out.splitlines()
     assert rows[0] == "filter,position,time,value,stderr,lower,upper,partial"
     assert [row.endswith("True") for row in rows[1:25]] == [True] * 5 + [False] * 19
+
+
+@pytest.mark.filterwarnings("ignore::sketchstream.NoPrivacyWarning")
+@pytest.mark.parametrize("noise", ["gaussian", "counts"])
+@pytest.mark.parametrize(("wrong", "verdict"), [(0, "good"), (12, "incomplete")])
+def test_a_loss_of_records_shows_in_every_answer(noise: str, wrong: int, verdict: str) -> None:
+    block = HOURLY.replace('step = "1h"', 'position = "where"\nlength = 24').replace("epsilon = 1", "epsilon = 2")
+    driver = Driver(TOPIC + block + f'noise = "{noise}"\n', partitions=2, now="2024-01-02T07:00:00Z")
+    for number in range(8000):
+        at = f"2024-01-01T{number // 400:02}:00:{number % 60:02}Z"
+        driver.send(
+            {"ts": at, "where": -1 if number % 100 < wrong else number % 24}, timestamp=at, partition=number % 2
+        )
+    driver.advance(hours=30)
+    quality = driver.windows("hourly")[0].quality
+    assert quality.verdict == verdict
+    assert quality.share is not None
+    assert quality.share.value == pytest.approx(1 - wrong / 100, abs=0.03)
+    assert ("lost" in quality.reason) == bool(wrong)
+
+
+def test_an_item_has_no_share_of_records() -> None:
+    block = HOURLY.replace("epsilon = 1", 'epsilon = 1\nunit = "item"\nmax_total = 3')
+    text = TOPIC.replace('partitioned_by = "none"', 'item = "place"\npartitioned_by = "item"\npartitioner = "murmur2"')
+    driver = Driver(text + block, partitions=1, now="2024-01-02T07:00:00Z")
+    driver.send({"ts": "2024-01-01T10:00:00Z", "place": "x"}, timestamp="2024-01-01T10:00:00Z")
+    driver.advance(hours=30)
+    quality = driver.windows("hourly")[0].quality
+    assert (quality.verdict, quality.share) == ("unknown", None)
+    assert "no share of records can be published" in quality.reason
+
+
+def test_records_are_judged_unless_a_block_says_otherwise() -> None:
+    assert (spec_of(HOURLY).counted_share, spec_of(HOURLY).epsilon_records) == (Fraction(1, 40), Fraction(1, 10))
+    without = spec_of(HOURLY + 'counted_share = 0\nepsilon_records = "0"\n')
+    assert (without.counted_share, without.epsilon_records) == (0, 0)
