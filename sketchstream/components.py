@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from sketchstream import noise
 from sketchstream.errors import FormatError
+from sketchstream.spec import read_rational
 
 TOTAL, COUNTED, ADMITTED = "total", "counted", "admitted"
 """Sum of the weights of the events that moved a slot; number of events counted; number of records admitted."""
@@ -94,7 +95,7 @@ class Noise:
     def from_dict(cls, data: Mapping[str, Any]) -> Noise:
         """The draw that `to_dict` described."""
         name = _PARAMETERS.get(data["law"], "")
-        parameter = Fraction(data.get(name, 0))
+        parameter = read_rational(data.get(name, "0"))
         if parameter <= 0:
             msg = "the noise of a counter in these bytes is not of a law that this version knows"
             raise FormatError(msg)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import msgpack
 import numpy as np
 import numpy.typing as npt
 
@@ -25,7 +26,7 @@ from sketchstream.errors import FormatError, KeyMismatchError, MergeError
 from sketchstream.files import PUBLIC, write_durably
 from sketchstream.kinds.profile.spec import Publish
 from sketchstream.privacy.guarantee import Context
-from sketchstream.spec import whole
+from sketchstream.spec import read_rational, whole
 
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import AnyLedger, Kind, Spec
@@ -44,6 +45,10 @@ LAWS = (
     "spectral-gaussian",
 )
 """Laws of layers. Spectral ones have other variances in other directions; the spec says which."""
+
+
+_REMEMBERED_BYTES = 1 << 14
+"""Specs of at most so many bytes are read once."""
 
 
 def parameter_name(law: str) -> str:
@@ -78,7 +83,7 @@ class Layer:
         if law not in LAWS or not isinstance(lineage, bytes) or len(lineage) != 16:
             msg = "a noise layer of this file is not one that this version knows"
             raise FormatError(msg)
-        return cls(law, Fraction(data[parameter_name(law)]), lineage)
+        return cls(law, read_rational(data[parameter_name(law)]), lineage)
 
 
 @dataclass(frozen=True)
@@ -352,7 +357,7 @@ class Release(_Published):
         kind.require_view(spec, header, body)
         layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
         ledger = kind.read_ledger(spec, header["ledger"])
-        final, cost = bool(header["final"]), Fraction(header["cost"])
+        final, cost = bool(header["final"]), read_rational(header["cost"])
         counters = read_counters(kind.components(spec)[1:], header.get("counters", ()), final=final)
         require_accounted(spec, layers, ledger, counters, sealed=final, cost=cost)
         return cls(
@@ -631,7 +636,19 @@ def _common_fields(part: Release | SealedState) -> dict[str, Any]:
 def _spec_of(header: Mapping[str, Any]) -> tuple[Any, Kind[Any]]:
     """The spec of a header, and its kind."""
     found = kinds.named(header["spec"].get("kind"))
-    return found.read_spec(header["spec"]), found
+    written = msgpack.packb(header["spec"])
+    if len(written) > _REMEMBERED_BYTES:
+        return found.read_spec(header["spec"]), found
+    spec = _remembered_spec(found, written)
+    if getattr(spec, "no_privacy", False):  # reading warns of it each time
+        spec = found.read_spec(header["spec"])
+    return spec, found
+
+
+@lru_cache(maxsize=256)
+def _remembered_spec(kind: Kind[Any], written: bytes) -> Any:
+    """The spec in these bytes: sketch after sketch has the same one, and specs do not change."""
+    return kind.read_spec(msgpack.unpackb(written))
 
 
 def _identifier(value: object) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import msgpack
@@ -81,6 +81,16 @@ def exact_rational(value: Epsilon, wanted: str) -> Fraction:
     except (ValueError, ZeroDivisionError, OverflowError):
         msg = f"{wanted}, found {str(value)[:40]!r}"
         raise SpecError(msg) from None
+
+
+@lru_cache(maxsize=1024)
+def read_rational(text: str) -> Fraction:
+    """The rational in a text that `str` wrote; remembered, for sketches repeat a few of them again and again.
+
+    Raises:
+        ValueError, ZeroDivisionError: it is none.
+    """
+    return Fraction(text)
 
 
 def exact_share(value: Epsilon, name: str) -> Fraction:

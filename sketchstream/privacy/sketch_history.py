@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 from sketchstream.errors import FormatError, MergeError, SealedError
@@ -257,9 +258,14 @@ def damaged() -> Iterator[None]:
 
 def fraction(text: object) -> Fraction:
     """A positive fraction that `to_dict` wrote."""
-    if not isinstance(text, str) or not _FRACTION.match(text):
+    if not isinstance(text, str):
         refuse()
-    value = Fraction(text)
+    return _positive(text)
+
+
+@lru_cache(maxsize=1024)
+def _positive(text: str) -> Fraction:
+    value = Fraction(text) if _FRACTION.match(text) else Fraction(0)
     if value <= 0:
         refuse()
     return value

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 import msgpack
 
@@ -26,6 +27,8 @@ _LONGEST_LIST = 1 << 16
 _DEEPEST = 72
 """Levels of nesting: a ledger of merged sketches nests twice for each of at most 32 generations."""
 _FAR_MS = 1 << 53
+_REMEMBERED, _REMEMBERED_BYTES = 256, 1 << 14
+"""So many specs of so many bytes are remembered once they were found good: nearly every header repeats one."""
 
 _RATIONAL = re.compile(r"[0-9]{1,400}(/[1-9][0-9]{0,400})?", re.ASCII)
 """Checked before `Fraction` sees it: that would also read "1e999999999", and never come back."""
@@ -42,9 +45,12 @@ def _text(value: Any) -> bool:
 
 def _fraction(value: Any) -> bool:
     """A non-negative rational in lowest terms, such as "1" or "1/2"."""
-    if not isinstance(value, str) or _RATIONAL.fullmatch(value) is None:
-        return False
-    return str(Fraction(value)) == value
+    return isinstance(value, str) and _lowest_terms(value)
+
+
+@lru_cache(maxsize=1024)
+def _lowest_terms(text: str) -> bool:
+    return _RATIONAL.fullmatch(text) is not None and str(Fraction(text)) == text
 
 
 def _whole(low: int, high: int) -> Check:
@@ -71,13 +77,39 @@ def _tree(value: Any, depth: int = 0) -> bool:
     """Plain data without floats, such as a spec."""
     if depth > _DEEPEST:
         return False
-    if isinstance(value, dict):
-        return len(value) <= 256 and all(_text(name) and _tree(item, depth + 1) for name, item in value.items())
-    if isinstance(value, list):
-        return len(value) <= _LONGEST_LIST and all(_tree(item, depth + 1) for item in value)
     if isinstance(value, str):
-        return _text(value) and _EXPONENT.fullmatch(value) is None
+        return len(value) <= _LONGEST_TEXT and _EXPONENT.fullmatch(value) is None
+    if isinstance(value, dict):
+        return len(value) <= 256 and all(map(_text, value)) and _trees(value.values(), depth + 1)
+    if isinstance(value, list):
+        return len(value) <= _LONGEST_LIST and _trees(value, depth + 1)
     return value is None or isinstance(value, (bool, int, bytes))
+
+
+def _trees(values: Iterable[Any], depth: int) -> bool:
+    return all(_tree(value, depth) for value in values)
+
+
+_GOOD: Final[set[bytes]] = set()
+"""Bytes of specs that are plain data."""
+
+
+def _plain(value: Any) -> bool:
+    """A map of plain data, the same in header after header: what was found good once is not looked at again."""
+    if not isinstance(value, dict):
+        return False
+    try:
+        text = _packed(value)
+    except FormatError:
+        return False
+    if text in _GOOD:
+        return True
+    good = _tree(value)
+    if good and len(text) <= _REMEMBERED_BYTES:
+        if len(_GOOD) >= _REMEMBERED:
+            _GOOD.clear()
+        _GOOD.add(text)
+    return good
 
 
 def _window(value: Any) -> bool:
@@ -135,7 +167,7 @@ _SEALED: dict[str, Check] = {
     "seal_id": _blob(16),
 }
 _HISTOGRAM: dict[str, Check] = {"form": _text, "edges_version": _whole(1, 1 << 16), "final": _flag}
-_ALWAYS: dict[str, Check] = {"kind": _text, "spec": lambda value: isinstance(value, dict) and _tree(value)}
+_ALWAYS: dict[str, Check] = {"kind": _text, "spec": _plain}
 _KEYED: dict[str, Check] = {"key_id": _blob(8)}
 
 FIELDS: dict[str, dict[str, Check]] = {
@@ -209,18 +241,16 @@ def write(header: Mapping[str, Any]) -> bytes:
 
 def read(data: bytes) -> dict[str, Any]:
     """The header that was written as these bytes, and no others."""
-    limit = len(data)
+    ordered = True
+
+    def in_order(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+        nonlocal ordered
+        names = [name for name, _ in pairs]
+        ordered = ordered and all(a < b for a, b in itertools.pairwise(names))
+        return dict(pairs)
+
     try:
-        header = msgpack.unpackb(
-            data,
-            raw=False,
-            strict_map_key=True,
-            max_str_len=limit,
-            max_bin_len=limit,
-            max_array_len=min(limit, _LONGEST_LIST),
-            max_map_len=256,
-            max_ext_len=0,
-        )
+        header = _unpacked(data, in_order)
     except Exception as error:  # msgpack's errors share no base class below this one
         msg = "the header is not readable"
         raise FormatError(msg) from error
@@ -228,10 +258,26 @@ def read(data: bytes) -> dict[str, Any]:
         msg = "the header is not a map"
         raise FormatError(msg)
     check(header)
-    if _packed(_canonical(header)) != data:
+    if not ordered or _packed(header) != data:
         msg = "the header is not written in its one canonical form"
         raise FormatError(msg)
     return header
+
+
+def _unpacked(data: bytes, pairs: Callable[[list[tuple[Any, Any]]], Any] | None = None) -> Any:
+    """Plain data from its bytes, of which nothing but the size is trusted."""
+    limit = len(data)
+    return msgpack.unpackb(
+        data,
+        raw=False,
+        strict_map_key=True,
+        object_pairs_hook=pairs,
+        max_str_len=limit,
+        max_bin_len=limit,
+        max_array_len=min(limit, _LONGEST_LIST),
+        max_map_len=256,
+        max_ext_len=0,
+    )
 
 
 def _packed(plain: Any) -> bytes:
