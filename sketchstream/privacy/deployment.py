@@ -30,10 +30,8 @@ from sketchstream.privacy.copies import UNKNOWN, copied_loss, families
 from sketchstream.privacy.gaussian import ROUNDINGS, GaussianLoss, Smoothed
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.guarantee import approximate
-from sketchstream.privacy.history import History
 from sketchstream.privacy.ledger import Ledger, Loss, show
-from sketchstream.privacy.looks import event_losses, item_loss
-from sketchstream.privacy.measures import PureEpsilon, concentrated
+from sketchstream.privacy.measures import concentrated
 from sketchstream.privacy.zcdp import DELTA
 from sketchstream.spec import Epsilon
 
@@ -115,14 +113,14 @@ class Record:
             return math.inf
         if self.copies:
             return self._copied()
-        gaps = event_losses(_public(self.ledger), PureEpsilon(self.ledger.max_weight))
-        return max((gap.loss for gap in gaps), default=Fraction(0))
+        assert isinstance(self.ledger, Ledger)
+        return self.ledger.most_of_event
 
     def item(self) -> Loss:
         """Most that an item loses here; infinite for unit "event", and for Gaussian noise."""
-        if self.ledger.unit != "item" or self.gaussian:
+        if not isinstance(self.ledger, Ledger):
             return math.inf
-        return self._copied() if self.copies else item_loss(_public(self.ledger))
+        return self._copied() if self.copies and self.ledger.unit == "item" else self.ledger.most_of_item
 
     @cached_property
     def mu(self) -> GaussianLoss:
@@ -131,11 +129,11 @@ class Record:
             return GaussianLoss.none()
         if self.copies:  # of what copies show together only mu^2 is known
             return GaussianLoss.without_bound_of_delta(self._copied())
-        return GaussianLoss.of(_public(self.ledger), self.ledger.shift, unit=self.ledger.unit)
+        return self.ledger.most
 
     def _copied(self) -> Loss:
         """Most that an event, or an item, loses to all copies together, in the ledger's measure."""
-        return copied_loss([_public(one) for one in (self.ledger, *self.copies)])
+        return copied_loss([one.counted for one in (self.ledger, *self.copies)])
 
     def parts(self) -> Iterator[Record]:
         """What a merge of published states consists of, for adding them up published nothing; else the record."""
@@ -146,12 +144,6 @@ class Record:
         for part in history.parts:
             part_ledger: AnyLedger = replace(self.ledger, history=part)
             yield from replace(self, ledger=part_ledger, seal_id=UNKNOWN).parts()
-
-
-def _public(ledger: AnyLedger) -> History:
-    """The history that counts: without copies, with the promised publication."""
-    history = ledger.history.without_copies()
-    return history if history.seal is not None else history.sealed_by(*ledger.promised.entries(ledger.max_weight))
 
 
 @dataclass(frozen=True)
@@ -256,7 +248,7 @@ class Deployment:
         held = Counter(record.place for record in kept)
         # sketches without a name are different sketches
         kept = [replace(record, conflicts=held[record.place] - 1 if record.name else 0) for record in kept]
-        return cls(tuple(sorted(kept, key=lambda record: _order(record.place))), keyed, limit, budget)
+        return cls(tuple(in_order(kept)), keyed, limit, budget)
 
     def total(self, records: Sequence[Record] | None = None) -> Total:
         """What some of the records, or all of them, cost together."""
@@ -264,12 +256,12 @@ class Deployment:
         pure = [record for record in chosen if not record.gaussian]
         gaussian = [record for record in chosen if record.gaussian]
         return Total(
-            _event_sum(pure, Record.event),
-            _event_sum(pure, lambda record: concentrated(record.event())),
+            event_sum(pure, Record.event),
+            event_sum(pure, lambda record: concentrated(record.event())),
             self._item_total(pure, Record.item),
             self._item_total(pure, lambda record: concentrated(record.item())),
-            _gaussian_total(gaussian, lambda loss: _event_sum(gaussian, loss)),
-            _gaussian_total(
+            gaussian_total(gaussian, lambda loss: event_sum(gaussian, loss)),
+            gaussian_total(
                 [record for record in gaussian if record.ledger.unit == "item"],
                 lambda loss: self._item_total(gaussian, loss),
             ),
@@ -301,7 +293,7 @@ class Deployment:
         item = Losses(
             self._worst_period(Record.item),
             self._worst_period(lambda record: concentrated(record.item())),
-            _gaussian_total(items, lambda loss: self._worst_period(loss, gaussian=True)),
+            gaussian_total(items, lambda loss: self._worst_period(loss, gaussian=True)),
         )
         return Losses(total.event, total.event_zcdp, total.event_gaussian), item
 
@@ -317,7 +309,7 @@ class Deployment:
             else:
                 start, end = self.budget.stretch(window)
                 steps += [(start, 1, lost), (end, 0, lost)]
-        return always + _sweep(steps)
+        return always + sweep(steps)
 
     def unbounded_for_items(self) -> list[str]:
         """Names of sketches of unit "event": an item loses m times an event's loss to them, for its m events."""
@@ -357,7 +349,7 @@ class Deployment:
         if self.limit is None:
             return
         recount = [Record("", 0, None, None, (), ledger) for ledger in ledgers]
-        total, more = self.total(), _event_sum(recount, Record.event)
+        total, more = self.total(), event_sum(recount, Record.event)
         spent = total.event_at(_DELTA).epsilon if total.event_gaussian.mu2 else total.event
         if spent + more > self.limit:
             msg = (
@@ -372,31 +364,23 @@ class Deployment:
         groups: dict[tuple[str, int], list[Record]] = {}
         for record in self.records:
             groups.setdefault((record.name, record.revision), []).append(record)
-        rows = []
-        for (name, revision), records in groups.items():
-            total = self.total(records)
-            unit = records[0].ledger.unit
-            if records[0].gaussian:
-                worst = str(GaussianLoss.worst(record.mu for record in records).at(_DELTA))
-                every = str((total.event_gaussian if unit == "event" else total.item_gaussian).at(_DELTA))
-            else:
-                worst = show(max(record.event() if unit == "event" else record.item() for record in records))
-                every = show(total.event if unit == "event" else total.item)
-            rows.append(
-                {
-                    "sketch": name or "-",
-                    "revision": str(revision),
-                    "unit": unit,
-                    "windows": str(len({record.window for record in records})),
-                    "partitions": str(len({record.partition for record in records})),
-                    "one window": worst,
-                    "all windows": every,
-                }
+        return [
+            table_row(
+                name,
+                revision,
+                records,
+                windows=len({record.window for record in records}),
+                total=self.total(records),
             )
-        return rows
+            for (name, revision), records in groups.items()
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: records with their ledgers, totals by day and over everything."""
+        return {**self.summary(), "sketches": [_record_fields(record) for record in self.records]}
+
+    def summary(self) -> dict[str, Any]:
+        """Plain data: totals by day and over everything."""
         return {
             "keyed": self.keyed,
             "limit": None if self.limit is None else str(self.limit),
@@ -406,22 +390,6 @@ class Deployment:
             "unbounded_for_items": self.unbounded_for_items(),
             "conflicts": len(self.conflicts()),
             "copied": len(self.copied()),
-            "sketches": [
-                {
-                    "sketch": record.name,
-                    "revision": record.revision,
-                    "window": None if record.window is None else list(record.window),
-                    "partition": record.partition,
-                    "partition_counts": list(record.counts),
-                    "event": show(record.event()),
-                    "item": show(record.item()),
-                    **({"gaussian": record.mu.to_dict(_DELTA)} if record.gaussian else {}),
-                    "conflicts": record.conflicts,
-                    "copies": len(record.copies),
-                    "ledger": record.ledger.to_dict(),
-                }
-                for record in self.records
-            ],
         }
 
     def __str__(self) -> str:
@@ -504,13 +472,63 @@ class Deployment:
             yield key[2], sum(sorted(held.values(), reverse=True)[:lies_in], Fraction(0))
 
 
+def table_row(name: str, revision: int, records: Sequence[Record], *, windows: int, total: Total) -> dict[str, str]:
+    """A row of `Deployment.rows`.
+
+    Args:
+        name: of the sketch.
+        revision: of the sketch.
+        records: all of it, or one for each that differ.
+        windows: how many there are.
+        total: of all of it.
+    """
+    unit = records[0].ledger.unit
+    if records[0].gaussian:
+        worst = str(GaussianLoss.worst(record.mu for record in records).at(_DELTA))
+        every = str((total.event_gaussian if unit == "event" else total.item_gaussian).at(_DELTA))
+    else:
+        worst = show(max(record.event() if unit == "event" else record.item() for record in records))
+        every = show(total.event if unit == "event" else total.item)
+    return {
+        "sketch": name or "-",
+        "revision": str(revision),
+        "unit": unit,
+        "windows": str(windows),
+        "partitions": str(len({record.partition for record in records})),
+        "one window": worst,
+        "all windows": every,
+    }
+
+
+def _record_fields(record: Record) -> dict[str, Any]:
+    """Plain data of one record."""
+    return {
+        "sketch": record.name,
+        "revision": record.revision,
+        "window": None if record.window is None else list(record.window),
+        "partition": record.partition,
+        "partition_counts": list(record.counts),
+        "event": show(record.event()),
+        "item": show(record.item()),
+        **({"gaussian": record.mu.to_dict(_DELTA)} if record.gaussian else {}),
+        "conflicts": record.conflicts,
+        "copies": len(record.copies),
+        "ledger": record.ledger.to_dict(),
+    }
+
+
+def in_order(records: Iterable[Record]) -> list[Record]:
+    """Records by name, revision, window, partition."""
+    return sorted(records, key=lambda record: _order(record.place))
+
+
 def _order(place: tuple[str, int, Window | None, int | None]) -> tuple[str, int, Window, int]:
     """A sorting key of places."""
     name, revision, window, partition = place
     return name, revision, window or (0, 0), -1 if partition is None else partition
 
 
-def _gaussian_total(records: Sequence[Record], total: Callable[[Measured], Loss]) -> GaussianLoss:
+def gaussian_total(records: Sequence[Record], total: Callable[[Measured], Loss]) -> GaussianLoss:
     """A total of losses to Gaussian noise: mu^2 and every bound of delta, each totalled by itself.
 
     Args:
@@ -536,10 +554,10 @@ def _exact(value: float) -> Loss:
 
 def most_of_event(records: Sequence[Record]) -> Loss:
     """Most that one event loses to these sketches together, in pure epsilon."""
-    return _event_sum(records, Record.event)
+    return event_sum(records, Record.event)
 
 
-def _event_sum(records: Sequence[Record], loss: Measured) -> Loss:
+def event_sum(records: Sequence[Record], loss: Measured) -> Loss:
     """The largest sum, over one instant and one partition, of the sketches that count it."""
     always = sum((loss(record) for record in records if record.window is None), Fraction(0))
     partitions = {record.partition for record in records if record.window is not None}
@@ -550,11 +568,11 @@ def _event_sum(records: Sequence[Record], loss: Measured) -> Loss:
             if record.window is not None and record.partition in (partition, None):
                 lost = loss(record)
                 steps += [(record.window[0], 1, lost), (record.window[1], 0, lost)]
-        worst = max(worst, _sweep(steps))
+        worst = max(worst, sweep(steps))
     return always + worst
 
 
-def _sweep(steps: list[tuple[int, int, Loss]]) -> Loss:
+def sweep(steps: list[tuple[int, int, Loss]]) -> Loss:
     """The largest sum of losses of intervals that hold one instant; ends come before beginnings."""
     now, unlimited = Fraction(0), 0
     worst: Loss = Fraction(0)
@@ -570,6 +588,9 @@ def _sweep(steps: list[tuple[int, int, Loss]]) -> Loss:
 
 def _day(window: Window | None) -> str:
     """The UTC day in which a window begins."""
-    if window is None:
-        return "always"
-    return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=window[0])).date().isoformat()
+    return "always" if window is None else utc_day(window[0])
+
+
+def utc_day(at: int) -> str:
+    """The UTC day of a time, ms since 1970."""
+    return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=at)).date().isoformat()

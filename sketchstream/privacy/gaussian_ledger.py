@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar
 
 from sketchstream.errors import BudgetError, SpecError
@@ -99,6 +100,11 @@ class GaussianLedger(SketchHistory):
 
     laws: ClassVar[tuple[str, ...]] = GAUSSIAN_LAWS
     alike: ClassVar[tuple[str, ...]] = ("shift",)
+
+    @cached_property
+    def most(self) -> GaussianLoss:
+        """Most that its unit loses, promised publication included."""
+        return GaussianLoss.of(self.counted, self.shift, unit=self.unit)
 
     @classmethod
     def create(

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar
 
 from sketchstream.errors import BudgetError
@@ -191,6 +192,17 @@ class Ledger(SketchHistory):
         if intrusion:
             return concentrated(self.loss(intrusion=True, copies=copies, from_now=from_now))
         return worst_rho(self._seen(copies=copies, promise=True), unit=self.unit, max_weight=self.max_weight)
+
+    @cached_property
+    def most_of_event(self) -> Loss:
+        """Most that an event loses, promised publication included, whatever the unit is."""
+        gaps = event_losses(self.counted, PureEpsilon(self.max_weight))
+        return max((gap.loss for gap in gaps), default=Fraction(0))
+
+    @cached_property
+    def most_of_item(self) -> Loss:
+        """Most that an item loses, promised publication included; infinite for unit "event"."""
+        return item_loss(self.counted) if self.unit == "item" else math.inf
 
     def loss_by_gap(self) -> list[Gap]:
         """What an event loses by the place in the history at which it was applied (empty places included)."""

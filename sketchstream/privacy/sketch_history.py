@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 from sketchstream.errors import FormatError, MergeError, SealedError
@@ -102,6 +102,11 @@ class SketchHistory(ABC):
     """Laws of noise that this ledger can account for."""
     alike: ClassVar[tuple[str, ...]] = ()
     """Further fields in which merged ledgers must agree."""
+
+    @cached_property
+    def counted(self) -> History:
+        """The history that counts: without copies, with the promised publication."""
+        return self._seen(promise=True)
 
     @abstractmethod
     def loss_by_gap(self) -> list[Gap]:

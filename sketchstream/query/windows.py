@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
@@ -99,14 +99,14 @@ class PublishedWindows:
         reader: of its sealed sketches, under its rule of quality.
         source: the same sealed sketches as they lie, for the ledger.
         around: what is known beside them.
-        overlapping: what was published of windows that overlap one; None: found by reading a stretch of time.
+        overlapping: records of the ledger whose windows overlap one; None: found by reading a stretch of time.
     """
 
     config: Config
     reader: SealedReader
     source: SealedSource
     around: Surroundings = field(default_factory=Unknown)
-    overlapping: Callable[[Span], Iterable[SealedEntry]] | None = None
+    overlapping: Callable[[Span], Sequence[Record]] | None = None
     _stretch: _Stretch = field(default_factory=_Stretch, repr=False, compare=False)
 
     def anew(self) -> PublishedWindows:
@@ -279,7 +279,7 @@ class PublishedWindows:
         Only that stretch of time is read, and when more windows are asked for, that of some windows more.
         """
         if self.overlapping is not None:
-            return self._deployment(self.overlapping(window.window)).records
+            return self.overlapping(window.window)
         known, (start, end) = self._stretch, window.window
         if known.start <= start and end <= known.end:
             return known.records
@@ -363,14 +363,8 @@ class PublishedWindows:
 
     def deployment(self, since: int | None = None, until: int | None = None) -> Deployment:
         """Everything that was published, of every revision, for the ledger."""
-        entries = (one for one in self.source.read(None, since, until) if isinstance(one, SealedEntry))
-        return self._deployment(entries, since, until)
-
-    def _deployment(
-        self, entries: Iterable[SealedEntry], since: int | None = None, until: int | None = None
-    ) -> Deployment:
-        """The ledger of some publications, and of positions that were published in that time before a seal."""
         limit = self.config.privacy.max_epsilon
+        entries = (one for one in self.source.read(None, since, until) if isinstance(one, SealedEntry))
         found = (read(entry.body) for entry in entries)
         parts: list[Release | SealedState | Instalment] = [
             part for part in found if isinstance(part, (Release, SealedState))

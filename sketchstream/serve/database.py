@@ -14,7 +14,7 @@ from typing import Final
 
 from sketchstream.errors import StoreError
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the tables. Databases of another format are filled again."""
 
 TABLES: Final = """
@@ -30,8 +30,12 @@ CREATE TABLE IF NOT EXISTS deleted (
 CREATE TABLE IF NOT EXISTS bodies (
     id INTEGER PRIMARY KEY, sketch INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL,
     revision INTEGER NOT NULL, partition INTEGER NOT NULL, digest BLOB NOT NULL, seal_id BLOB NOT NULL,
-    body BLOB NOT NULL);
+    shape INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE UNIQUE INDEX IF NOT EXISTS bodies_place ON bodies (sketch, start, stop, revision, partition, digest);
+CREATE TABLE IF NOT EXISTS shapes (id INTEGER PRIMARY KEY, shape BLOB NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS costs (
+    sketch INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL, revision INTEGER NOT NULL,
+    parts TEXT NOT NULL, PRIMARY KEY (sketch, start, stop, revision)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS noises (
     name BLOB PRIMARY KEY, sketch INTEGER NOT NULL, start INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS incidents (

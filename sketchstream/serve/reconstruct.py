@@ -25,8 +25,9 @@ from sketchstream.query.estimates import as_json
 from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.serve.database import open_database
+from sketchstream.serve.ledgers import Ledgers
 from sketchstream.serve.questions import Question, compute
-from sketchstream.serve.store import Computed, StoreSource, longest_windows
+from sketchstream.serve.store import LATEST, Computed, StoreSource, longest_windows
 
 
 def send(pipe: BinaryIO, value: Mapping[str, Any]) -> None:
@@ -82,13 +83,13 @@ def published_in(connection: sqlite3.Connection, config: Any) -> PublishedWindow
         config: of the deployment.
     """
     source = StoreSource(connection)
-    longest = longest_windows(config)
+    ledgers, longest = Ledgers(connection), longest_windows(config)
     return PublishedWindows(
         config,
         SealedReader(source, config.quality_rule),
         source,
         StoredSurroundings(connection),
-        overlapping=lambda window: source.overlapping(window, longest),
+        overlapping=lambda window: ledgers.overlapping(window, lambda name: longest.get(name, LATEST)),
     )
 
 

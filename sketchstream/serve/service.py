@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -23,8 +24,8 @@ import orjson
 
 from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
-from sketchstream.privacy.deployment import Deployment
 from sketchstream.query.windows import to_ms
+from sketchstream.serve.ledgers import Ledgers
 from sketchstream.serve.questions import FAMILIES, Point, Question, point
 from sketchstream.serve.reconstruct import published_in
 from sketchstream.serve.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow
@@ -32,6 +33,7 @@ from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
+    from sketchstream.privacy.deployment import Deployment
     from sketchstream.query.sealed import Span
     from sketchstream.serve.follower import Follower
     from sketchstream.serve.pool import Pool
@@ -97,6 +99,8 @@ class Service:
     def __init__(self, store: Store, pool: Pool, follower: Follower) -> None:
         self.store, self.pool, self.follower = store, pool, follower
         self._known: dict[str, tuple[float, Any]] = {}
+        self._counting = threading.Lock()
+        self._deployments: dict[frozenset[str] | None, tuple[int, Deployment]] = {}
 
     @property
     def config(self) -> Config:
@@ -470,20 +474,27 @@ class Service:
     # ------------------------------------------------------------------ the deployment
 
     def ledger(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
-        """What an event, or an item, can have lost to everything that is stored, as `sketchstream ledger` says it."""
-        return self.deployment(allowed).to_dict()
+        """What an event, or an item, can have lost to everything that is stored, as `sketchstream ledger` says it.
+
+        In place of each sketch's own ledger, which the command line prints, there is a row for each name and revision.
+        """
+        found = self.deployment(allowed)
+        rows = [{name.replace(" ", "_"): value for name, value in row.items()} for row in found.rows()]
+        return {**found.summary(), "sketches": rows}
 
     def deployment(self, allowed: frozenset[str] | None = None) -> Deployment:
-        """Everything that is stored, for the ledger.
+        """Everything that is stored, for the ledger; counted anew when something was stored since.
 
         Args:
             allowed: sketches that may be seen; None: all.
         """
-        found: Deployment = published_in(self.store.connection(), self.config).deployment()
-        if allowed is None:
-            return found
-        records = tuple(one for one in found.records if one.name in allowed)
-        return Deployment(records, found.keyed, found.limit, found.budget)
+        changes = self.store.changes
+        with self._counting:
+            known = self._deployments.get(allowed)
+            if known is None or known[0] != changes:
+                known = (changes, Ledgers(self.store.connection()).census(self.config, allowed))
+                self._deployments[allowed] = known
+        return known[1]
 
     def incidents(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
         """Publications of which nothing is shown, each as one: the newest window first."""

@@ -26,9 +26,10 @@ import orjson
 from sketchstream.errors import DataLossError, FormatError, StoreError
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
 from sketchstream.serve.database import FORMAT, open_database
+from sketchstream.serve.ledgers import NO_SHAPE, parts_of, shape_of
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.window_ranges import Mark
-from sketchstream.wire import noise_names
+from sketchstream.wire import claimed, noise_names
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -49,6 +50,10 @@ COLUMNS: Final = "sketch, start, stop, version, state, input, facts, status, gua
 NEW, MISSING, SETTLED, INCIDENT = "new", "missing", "settled", "incident"
 # What is left to compute of it.
 NOTHING, GUARANTEE, NUMBERS = 0, 1, 2
+
+
+Place = tuple[int, int, int, int]
+"""Number of the sketch, start, end, revision."""
 
 
 @dataclass(frozen=True)
@@ -163,23 +168,6 @@ class StoreSource:
             for start, stop, revision, partition, seal_id, body in found:
                 yield SealedEntry(name, revision, (start, stop), partition, seal_id, body)
 
-    def overlapping(self, window: Span, longest: Mapping[str, int]) -> Iterator[SealedEntry]:
-        """Entries of all sketches whose windows have any part of [start, end) of this one.
-
-        Args:
-            window: [start, end), ms.
-            longest: by sketch, at least the length of its windows, ms; of others nothing is known.
-        """
-        start, stop = window
-        for name in self.sketches():
-            found = self._connection.execute(
-                "SELECT b.start, b.stop, b.revision, b.partition, b.seal_id, b.body FROM bodies b"
-                " JOIN sketches s ON s.id = b.sketch WHERE s.name = ? AND b.start > ? AND b.start < ? AND b.stop > ?",
-                (name, start - longest.get(name, LATEST), stop, start),
-            )
-            for first, last, revision, partition, seal_id, body in found:
-                yield SealedEntry(name, revision, (first, last), partition, seal_id, body)
-
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
@@ -208,6 +196,9 @@ class Store:
         self._write = open_database(path, write=True)
         self._ids: dict[str, int] = {}
         self._names: dict[int, str] = {}
+        self._shapes: dict[bytes, int] = {}
+        self.changes = 0
+        """Grows when what is published here changes."""
         self._reader = SealedReader(StoreSource(self._write), config.quality_rule)
         self._version = version("sketchstream")
         self._longest_windows = longest_windows(config)
@@ -233,8 +224,7 @@ class Store:
                 execute("UPDATE windows SET state = ?, todo = 0 WHERE state != ?", (NEW, INCIDENT))
             for name, value in (("format", str(FORMAT)), ("feed", feed), ("config", now)):
                 execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
-            for number, name in execute("SELECT id, name FROM sketches").fetchall():
-                self._ids[name], self._names[number] = number, name
+            self._learn_numbers()
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
@@ -245,8 +235,16 @@ class Store:
                 yield self._write.execute
             except BaseException:
                 self._write.execute("ROLLBACK")
+                self._learn_numbers()
                 raise
             self._write.execute("COMMIT")
+
+    def _learn_numbers(self) -> None:
+        """Read which sketches and shapes have which numbers."""
+        sketches = self._write.execute("SELECT id, name FROM sketches").fetchall()
+        self._ids = {name: number for number, name in sketches}
+        self._names = dict(sketches)
+        self._shapes = dict(self._write.execute("SELECT shape, id FROM shapes").fetchall())
 
     def _sketch(self, execute: Any, name: str) -> int:
         """The number of a sketch."""
@@ -264,11 +262,16 @@ class Store:
         """
         new = 0
         with self._transaction() as execute:
-            spans = set()
+            spans: set[Span] = set()
+            places: set[Place] = set()
             for entry in batch.entries:
-                if self._take_entry(execute, entry):
+                touched = self._take_entry(execute, entry)
+                if touched:
                     new += 1
                     spans.add(entry.window)
+                    places |= touched
+            for place in places:
+                self._count(execute, place)
             for span in spans:
                 self._doubt_guarantees(execute, span)
             for frontier in batch.frontiers:
@@ -284,35 +287,56 @@ class Store:
                 self._report(execute, self._sketch(execute, bad.sketch), bad.start, bad.text)
             execute_many = self._write.executemany
             execute_many("INSERT OR REPLACE INTO positions VALUES (?, ?)", list(batch.positions.items()))
+        self.changes += new > 0
         return new
 
-    def _take_entry(self, execute: Any, entry: SealedEntry) -> int:
+    def _take_entry(self, execute: Any, entry: SealedEntry) -> set[Place]:
+        """Store an entry; gives the places whose ledger that changes, none where it is no news."""
         sketch = self._sketch(execute, entry.sketch)
         (start, stop), body = entry.window, entry.body
         if self._retention_ms is not None and stop < self._horizon(execute, sketch):
-            return 0
+            return set()
         digest = hashlib.blake2b(body, digest_size=16).digest()
         place = (sketch, start, stop, entry.revision, entry.partition)
+        header = _claimed(body)
         known = execute(
-            "INSERT OR IGNORE INTO bodies (sketch, start, stop, revision, partition, digest, seal_id, body)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*place, digest, entry.seal_id, body),
+            "INSERT OR IGNORE INTO bodies (sketch, start, stop, revision, partition, digest, seal_id, shape, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*place, digest, entry.seal_id, self._shape(execute, header), body),
         )
         if not known.rowcount:
-            return 0
+            return set()
         execute(
             "INSERT INTO windows (sketch, start, stop, version, state, todo) VALUES (?, ?, ?, 0, ?, 0)"
             " ON CONFLICT DO UPDATE SET state = excluded.state, todo = 0, version = version + 1",
             (sketch, start, stop, NEW),
         )
-        self._note_noises(execute, sketch, start, digest, body, entry.key)
+        touched = {(sketch, start, stop, entry.revision)}
+        touched |= self._note_noises(execute, sketch, start, digest, header, entry.key)
         (same,) = execute(
             "SELECT count(*) FROM bodies WHERE sketch = ? AND start = ? AND revision = ? AND partition = ?",
             (sketch, start, entry.revision, entry.partition),
         ).fetchone()
         if same > 1:
             self._report(execute, sketch, start, published_twice(entry.key))
-        return 1
+        return touched
+
+    def _shape(self, execute: Any, header: Mapping[str, Any]) -> int:
+        """The number of the shape of a ledger; see `sketchstream.serve.ledgers`."""
+        shape = shape_of(header)
+        if shape is None:
+            return NO_SHAPE
+        if shape not in self._shapes:
+            execute("INSERT OR IGNORE INTO shapes (shape) VALUES (?)", (shape,))
+            (self._shapes[shape],) = execute("SELECT id FROM shapes WHERE shape = ?", (shape,)).fetchone()
+        return self._shapes[shape]
+
+    def _count(self, execute: Any, place: Place) -> None:
+        """Note what the publications of one window and revision cost."""
+        rows = execute(
+            "SELECT partition, shape FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?", place
+        )
+        execute("INSERT OR REPLACE INTO costs VALUES (?, ?, ?, ?, ?)", (*place, parts_of(rows.fetchall())))
 
     def _doubt_guarantees(self, execute: Any, span: Span) -> None:
         """What is guaranteed to whom a window speaks of depends on what else was published of its time."""
@@ -327,12 +351,15 @@ class Store:
         """At least the length of any window of a sketch, ms."""
         return self._longest_windows.get(name, LATEST)
 
-    def _note_noises(self, execute: Any, sketch: int, start: int, digest: bytes, body: bytes, key: str) -> None:
-        """Remember what noise a body shows; report it where another body shows the same."""
+    def _note_noises(
+        self, execute: Any, sketch: int, start: int, digest: bytes, header: Mapping[str, Any], key: str
+    ) -> set[Place]:
+        """Remember what noise a body shows; report it where another one shows the same, and give the places of both."""
+        shared: set[Place] = set()
         try:
-            names = noise_names(body)
+            names = noise_names(header)
         except FormatError:
-            return  # the reader refuses the window
+            return shared  # the reader refuses the window
         for name in names:
             row = execute("SELECT sketch, start, body FROM noises WHERE name = ?", (name,)).fetchone()
             if row is None:
@@ -340,6 +367,19 @@ class Store:
             elif row[2] != digest:
                 for number, at in {(sketch, start), row[:2]}:
                     self._report(execute, number, at, shared_noise(key))
+                for where, at, one in ((sketch, start, digest), row):
+                    execute(
+                        "UPDATE bodies SET shape = ? WHERE sketch = ? AND start = ? AND digest = ?",
+                        (NO_SHAPE, where, at, one),
+                    )
+                    shared |= set(
+                        execute(
+                            "SELECT sketch, start, stop, revision FROM bodies"
+                            " WHERE sketch = ? AND start = ? AND digest = ?",
+                            (where, at, one),
+                        )
+                    )
+        return shared
 
     def _report(self, execute: Any, sketch: int, start: int, text: str) -> None:
         """An incident: nothing of these windows is shown any more, and nothing that was computed of them is kept."""
@@ -569,16 +609,17 @@ class Store:
                     ).fetchall()
                     for (body,) in bodies:
                         self._forget_noises(execute, body)
-                    for table in ("bodies", "windows", "points"):
+                    for table in ("bodies", "costs", "windows", "points"):
                         execute(f"DELETE FROM {table} WHERE sketch = ? AND start = ? AND stop = ?", place)  # noqa: S608
                 execute("DELETE FROM answers WHERE sketch = ? AND stop < ?", (sketch, horizon))
                 execute("DELETE FROM incidents WHERE sketch = ? AND start < ?", (sketch, horizon))
                 dropped += len(rows)
+        self.changes += dropped > 0
         return dropped
 
     def _forget_noises(self, execute: Any, body: bytes) -> None:
         try:
-            names = noise_names(body)
+            names = noise_names(claimed(body))
         except FormatError:
             return
         for name in names:
@@ -730,6 +771,14 @@ class Store:
 def longest_windows(config: Config) -> dict[str, int]:
     """By sketch, at least the length of any of its windows, ms."""
     return {plan.name: 2 * plan.shortest_ms for plan in config.sketches}
+
+
+def _claimed(body: bytes) -> dict[str, Any]:
+    """The header of a body, not verified; empty where it cannot be read."""
+    try:
+        return claimed(body)
+    except FormatError:
+        return {}
 
 
 def _anew(execute: Any, sketch: int) -> None:

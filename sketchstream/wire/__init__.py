@@ -4,7 +4,16 @@ In: a header (plain data), an array, perhaps the key. Out: bytes, and back. Touc
 Source: docs/format.md describes every byte.
 """
 
-from sketchstream.wire.envelope import FORMAT_VERSION, Unfinished, kind_of, noise_names, pack, unpack, version_of
+from sketchstream.wire.envelope import (
+    FORMAT_VERSION,
+    Unfinished,
+    claimed,
+    kind_of,
+    noise_names,
+    pack,
+    unpack,
+    version_of,
+)
 from sketchstream.wire.header import FIELDS, KINDS
 
 RAW = 0
@@ -19,6 +28,7 @@ __all__ = [
     "KINDS",
     "RAW",
     "Unfinished",
+    "claimed",
     "kind_of",
     "noise_names",
     "pack",

@@ -203,19 +203,35 @@ def kind_of(data: bytes | bytearray | memoryview) -> str | None:
     return kind
 
 
-def noise_names(data: bytes) -> set[bytes]:
-    """Names of the noise that published bytes claim to show, and of the publication; nothing of them is verified.
+def claimed(data: bytes) -> dict[str, Any]:
+    """The header that bytes claim to have; nothing of it is verified.
 
     Raises:
-        FormatError: the header cannot be read, or is not that of a release or a sealed state.
+        FormatError: it cannot be read.
     """
     view = _viewed(data)
     try:
         head = _PREFIX.unpack(view[: _PREFIX.size])[-4]
         header = msgpack.unpackb(view[_PREFIX.size : _PREFIX.size + head], raw=False)
-        found = {header["seal_id"], *(layer["lineage"] for layer in header["layers"])}
     except Exception as error:  # msgpack's errors share no base class below this one
         msg = "the header is not readable"
+        raise FormatError(msg) from error
+    if not isinstance(header, dict):
+        msg = "the header is not a map"
+        raise FormatError(msg)
+    return header
+
+
+def noise_names(header: Mapping[str, Any]) -> set[bytes]:
+    """Names of the noise that a header says is shown, and of the publication.
+
+    Raises:
+        FormatError: the header is not that of a release or a sealed state.
+    """
+    try:
+        found = {header["seal_id"], *(layer["lineage"] for layer in header["layers"])}
+    except (KeyError, TypeError) as error:
+        msg = "the header is not that of a release or a sealed state"
         raise FormatError(msg) from error
     if not all(isinstance(name, bytes) for name in found):
         msg = "the header is not that of a release or a sealed state"

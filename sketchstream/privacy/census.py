@@ -1,0 +1,209 @@
+"""The deployment's ledger where it is too long to hold: windows that are alike are counted, not listed.
+
+In: windows, each with the kind of its publications; what those kinds are. Out: the totals that a `Deployment` of all
+of them gives. Touches: nothing.
+Source: docs/theory/privacy.md section 5 (what adds and what does not).
+
+A stream that runs for years publishes the same thing every hour. What an instant costs an event is a function of the
+kinds of the windows that are open then, and what a window costs an item of its own kind; of both there are few.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final
+
+from sketchstream.privacy.deployment import (
+    Deployment,
+    Measured,
+    Periods,
+    Record,
+    Total,
+    Window,
+    event_sum,
+    gaussian_total,
+    in_order,
+    sweep,
+    table_row,
+    utc_day,
+)
+from sketchstream.privacy.gaussian import GaussianLoss
+from sketchstream.privacy.ledger import Loss
+from sketchstream.privacy.measures import concentrated
+
+DAY_MS: Final = 86_400_000
+INSTANT: Final = (0, 1)
+"""The window of records of a kind: all of them are open at the same time."""
+Kind = tuple[Any, ...]
+"""Name, revision, and what tells kinds of one sketch apart."""
+Instant = frozenset[tuple[Kind, int]]
+"""Kinds of the windows that are open, and how many of each."""
+
+
+@dataclass(frozen=True)
+class Census(Deployment):
+    """Everything that one deployment has published on one topic, by windows of few kinds.
+
+    `records` holds one example of each record, and every record of a window that is like no other.
+
+    Args:
+        windows: the kind and the [start, end) of each window of each sketch and revision; ms since 1970.
+        kinds: the records of one window of each kind.
+    """
+
+    windows: Sequence[tuple[Kind, Window]] = ()
+    kinds: Mapping[Kind, tuple[Record, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def count(
+        cls,
+        windows: Iterable[tuple[Kind, Window]],
+        kinds: Mapping[Kind, Sequence[Record]],
+        *,
+        keyed: bool = True,
+        limit: Fraction | None = None,
+        budget: Periods | None = None,
+    ) -> Census:
+        """The deployment that has published these windows.
+
+        Args:
+            windows: the kind and the [start, end) of each window of each sketch and revision.
+            kinds: the records of one window of each kind; a kind begins with the name and the revision of the sketch.
+            keyed: whether all records of an item lie in one partition, and that is checked.
+            limit: `privacy.max_epsilon`, or None.
+            budget: `privacy.budget`, or None.
+        """
+        records = in_order([record for found in kinds.values() for record in found])
+        at_once = {kind: tuple(replace(record, window=INSTANT) for record in found) for kind, found in kinds.items()}
+        return cls(tuple(records), keyed, limit, budget, list(windows), at_once)
+
+    def total(self, records: Sequence[Record] | None = None) -> Total:
+        """What some records, or everything, cost together."""
+        return super().total(records) if records is not None else self._everything
+
+    @cached_property
+    def _everything(self) -> Total:
+        return self._total(self.windows)
+
+    def by_day(self) -> dict[str, Total]:
+        """Totals by the UTC day in which a window begins."""
+        days: dict[int, list[tuple[Kind, Window]]] = defaultdict(list)
+        for kind, (start, end) in self.windows:
+            day = start // DAY_MS
+            days[day].append((kind, (start - day * DAY_MS, end - day * DAY_MS)))
+        known: dict[frozenset[Any], Total] = {}
+        out = {}
+        for day, windows in sorted(days.items()):
+            alike = frozenset(Counter(windows).items())
+            if alike not in known:
+                known[alike] = self._total(windows)
+            out[utc_day(day * DAY_MS)] = known[alike]
+        return out
+
+    def unbounded_for_items(self) -> list[str]:
+        """Names of sketches of unit "event": an item loses m times an event's loss to them, for its m events."""
+        return sorted({record.name for record in self.records if record.ledger.unit == "event"})
+
+    def rows(self) -> list[dict[str, str]]:
+        """One row for each name and revision: windows, partitions, and what one window and all of them cost."""
+        groups: dict[tuple[str, int], list[tuple[Kind, Window]]] = defaultdict(list)
+        for kind, window in self.windows:
+            groups[kind[0], kind[1]].append((kind, window))
+        return [
+            table_row(
+                *place,
+                [record for kind in {kind for kind, _ in windows} for record in self.kinds[kind]],
+                windows=len({window for _, window in windows}),
+                total=self._total(windows),
+            )
+            for place, windows in sorted(groups.items())
+        ]
+
+    def _total(self, windows: Sequence[tuple[Kind, Window]]) -> Total:
+        """What some windows cost together."""
+        counts = Counter(kind for kind, _ in windows)
+        instants = self._instants(windows)
+
+        def event(loss: Measured, gaussian: bool) -> Loss:
+            return max((self._at(instant, loss, gaussian) for instant in instants), default=Fraction(0))
+
+        def item(loss: Measured, gaussian: bool) -> Loss:
+            found = ((times, self._window_item(kind, loss, gaussian)) for kind, times in counts.items())
+            return sum((times * lost for times, lost in found if lost), Fraction(0))
+
+        return Total(
+            event(Record.event, False),
+            event(lambda record: concentrated(record.event()), False),
+            item(Record.item, False),
+            item(lambda record: concentrated(record.item()), False),
+            self._gaussian(counts, lambda loss: event(loss, True), lambda record: True),
+            self._gaussian(counts, lambda loss: item(loss, True), lambda record: record.ledger.unit == "item"),
+        )
+
+    def _gaussian(
+        self, counts: Mapping[Kind, int], total: Callable[[Measured], Loss], wanted: Callable[[Record], bool]
+    ) -> GaussianLoss:
+        """A total of losses to Gaussian noise."""
+        found = [
+            record
+            for kind, times in counts.items()
+            for record in self.kinds[kind]
+            if record.gaussian and wanted(record)
+            for _ in range(min(times, 2))  # one record has its own loss, of several only their sums matter
+        ]
+        return gaussian_total(found, total)
+
+    def _instants(self, windows: Sequence[tuple[Kind, Window]]) -> set[Instant]:
+        """What is open at each instant after which something ends; of equal ones one."""
+        begins: dict[int, list[Kind]] = defaultdict(list)
+        ends: dict[int, list[Kind]] = defaultdict(list)
+        for kind, (start, end) in windows:
+            begins[start].append(kind)
+            ends[end].append(kind)
+        now: Counter[Kind] = Counter()
+        found: set[Instant] = set()
+        for at in sorted(begins.keys() | ends.keys()):
+            now.subtract(ends.get(at, ()))
+            now.update(begins.get(at, ()))
+            if at in ends:
+                now = +now
+            if at in begins:
+                found.add(frozenset(now.items()))
+        return found
+
+    def _at(self, instant: Instant, loss: Measured, gaussian: bool) -> Loss:
+        """What one event loses that lies in all windows that are open."""
+        return event_sum(
+            [
+                record
+                for kind, times in instant
+                for record in self.kinds[kind]
+                if record.gaussian == gaussian
+                for _ in range(times)
+            ],
+            loss,
+        )
+
+    def _window_item(self, kind: Kind, loss: Measured, gaussian: bool) -> Loss:
+        """What one item loses in a window of some kind."""
+        chosen = [record for record in self.kinds[kind] if record.gaussian == gaussian]
+        return self._item_total(chosen, loss)
+
+    def _worst_period(self, loss: Measured, *, gaussian: bool = False) -> Loss:
+        """Most that an item has lost in any one period of the budget, to sketches of one measure."""
+        assert self.budget is not None
+        lost = {kind: self._window_item(kind, loss, gaussian) for kind in self.kinds}
+        stretches: dict[Window, Window] = {}
+        sums: dict[Window, Loss] = defaultdict(Fraction)
+        for kind, window in self.windows:
+            if lost[kind]:
+                if window not in stretches:
+                    stretches[window] = self.budget.stretch(window)
+                where = stretches[window]
+                sums[where] = sums[where] + lost[kind]
+        steps = [(at, begins, one) for (start, end), one in sums.items() for at, begins in ((start, 1), (end, 0))]
+        return sweep(steps)

@@ -1,0 +1,221 @@
+"""What the ledger needs of published sketches, kept beside them: few kinds of ledgers, and which window has which.
+
+In: headers, as they are stored; a database. Out: shapes of ledgers, records for guarantees, a census for the ledger.
+Touches: the database, reading.
+
+A ledger names its noise, and otherwise says the same in every window. Without these names it is a *shape*, of which a
+sketch has one. A window's *parts* say which shape each of its partitions has, such as "3:0-15". Publications that
+share their noise, or their place, with another one, and merged ones, have no shape: their bodies are read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import msgpack
+
+from sketchstream import kinds
+from sketchstream.errors import FormatError
+from sketchstream.privacy.census import INSTANT, Census
+from sketchstream.privacy.census import Kind as Alike
+from sketchstream.privacy.deployment import Deployment, Record
+from sketchstream.published import Origin, Release, SealedState, read
+
+if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
+    from sketchstream.privacy.deployment import AnyLedger
+    from sketchstream.query.sealed import Span
+
+NO_SHAPE: Final = 0
+"""In place of the number of a shape."""
+APART: Final = ""
+"""The parts of a window of which some publication has no shape."""
+
+
+def shape_of(header: Mapping[str, Any]) -> bytes | None:
+    """The ledger of a published sketch without the names of its noise, with all that it is read with.
+
+    Args:
+        header: of the sketch, not verified.
+
+    Returns:
+        Canonical bytes; None for the ledger of a merge, and for what is no ledger.
+    """
+    try:
+        ledger = header["ledger"]
+        history = ledger["history"]
+        if history.get("parts"):
+            return None
+        names: dict[str, str] = {}
+        entries = []
+        for entry in history["entries"]:
+            if entry[0] == "layer":
+                kind, law, cost, name, *rest = entry
+                names.setdefault(name, f"{len(names):032x}")
+                entries.append([kind, law, cost, names[name], *rest])
+            else:
+                entries.append(entry)
+        plain = {
+            "spec": header["spec"],
+            "ledger": ledger | {"history": history | {"entries": entries}},
+            "counts": list(Origin.from_dict(header).partition_counts),
+        }
+        found: bytes = msgpack.packb(plain)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None
+    try:
+        _read_shape(found)
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError, FormatError):
+        return None
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _read_shape(shape: bytes) -> tuple[AnyLedger, tuple[int, ...]]:
+    """The ledger, and the numbers of partitions."""
+    plain = msgpack.unpackb(shape)
+    kind = kinds.named(plain["spec"].get("kind"))
+    spec = kind.read_spec(plain["spec"])
+    ledger: Any = kind.read_ledger(spec, plain["ledger"])
+    return ledger, tuple(plain["counts"])
+
+
+def parts_of(shapes: Sequence[tuple[int, int]]) -> str:
+    """The parts of a window as text.
+
+    Args:
+        shapes: partition and number of the shape of each publication.
+    """
+    numbers = [number for _, number in shapes]
+    partitions = [partition for partition, _ in shapes]
+    if NO_SHAPE in numbers or len(set(partitions)) < len(partitions):
+        return APART
+    texts = []
+    for number in sorted(set(numbers)):
+        held = sorted(partition for partition, one in shapes if one == number)
+        runs = [[at for _, at in run] for _, run in groupby(enumerate(held), lambda pair: pair[1] - pair[0])]
+        said = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+        texts.append(f"{number}:{said}")
+    return ";".join(texts)
+
+
+def read_parts(text: str) -> Iterator[tuple[int, int]]:
+    """Partition and number of the shape of each publication; see `parts_of`."""
+    for piece in text.split(";"):
+        number, _, said = piece.partition(":")
+        for run in said.split(","):
+            first, _, last = run.partition("-")
+            for partition in range(int(first), int(last or first) + 1):
+                yield partition, int(number)
+
+
+class Ledgers:
+    """The ledgers of what a database holds.
+
+    Args:
+        connection: of the database, reading.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._shapes: dict[int, tuple[AnyLedger, tuple[int, ...]]] = {}
+
+    def overlapping(self, window: Span, longest: Callable[[str], int]) -> list[Record]:
+        """Records of all sketches whose windows have any part of [start, end) of this one.
+
+        Args:
+            window: [start, end), ms.
+            longest: at least the length of any window of a sketch, ms.
+        """
+        found: list[Record] = []
+        apart: list[tuple[int, int, int, int]] = []
+        for sketch, name in self._names():
+            rows = self._connection.execute(
+                "SELECT start, stop, revision, parts FROM costs"
+                " WHERE sketch = ? AND start > ? AND start < ? AND stop > ?",
+                (sketch, window[0] - longest(name), window[1], window[0]),
+            )
+            for start, stop, revision, parts in rows.fetchall():
+                if parts == APART:
+                    apart.append((sketch, start, stop, revision))
+                else:
+                    found += self._records(name, revision, (start, stop), parts)
+        return found + list(Deployment.from_records(self._read(apart)).records)
+
+    def census(self, config: Config, allowed: Collection[str] | None = None) -> Census:
+        """Everything that is stored, for the ledger.
+
+        Args:
+            config: of the deployment.
+            allowed: names of the sketches that count; None: all.
+        """
+        windows: list[tuple[Alike, Span]] = []
+        alike: dict[Alike, list[Record]] = {}
+        apart: list[tuple[int, int, int, int]] = []
+        for sketch, name in self._names():
+            if allowed is not None and name not in allowed:
+                continue
+            rows = self._connection.execute(
+                "SELECT start, stop, revision, parts FROM costs WHERE sketch = ?", (sketch,)
+            )
+            for start, stop, revision, parts in rows:
+                if parts == APART:
+                    apart.append((sketch, start, stop, revision))
+                    continue
+                kind = (name, revision, parts)
+                windows.append((kind, (start, stop)))
+                if kind not in alike:
+                    alike[kind] = self._records(name, revision, INSTANT, parts)
+        for record in Deployment.from_records(self._read(apart)).records:
+            assert record.window is not None  # a body without one is stored nowhere
+            kind = (record.name, record.revision, record.window)
+            if kind not in alike:
+                alike[kind] = []
+                windows.append((kind, record.window))
+            alike[kind].append(record)
+        limit = config.privacy.max_epsilon
+        return Census.count(
+            windows,
+            alike,
+            keyed=config.checked or not config.from_kafka,
+            limit=None if limit is None else Fraction(limit),
+            budget=config.budget,
+        )
+
+    def _names(self) -> list[tuple[int, str]]:
+        """Number and name of each sketch."""
+        return self._connection.execute("SELECT id, name FROM sketches ORDER BY name").fetchall()
+
+    def _records(self, name: str, revision: int, window: Span, parts: str) -> list[Record]:
+        """The records of a window, none of which shares anything with another one."""
+        out = []
+        for partition, number in read_parts(parts):
+            ledger, counts = self._shape(number)
+            out.append(Record(name, revision, window, partition, counts, ledger))
+        return out
+
+    def _shape(self, number: int) -> tuple[AnyLedger, tuple[int, ...]]:
+        if number not in self._shapes:
+            (shape,) = self._connection.execute("SELECT shape FROM shapes WHERE id = ?", (number,)).fetchone()
+            self._shapes[number] = _read_shape(shape)
+        return self._shapes[number]
+
+    def _read(self, places: Iterable[tuple[int, int, int, int]]) -> Iterator[Record]:
+        """The records of all publications in some places; of what cannot be read there is none."""
+        for sketch, start, stop, revision in places:
+            rows = self._connection.execute(
+                "SELECT body FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?",
+                (sketch, start, stop, revision),
+            )
+            for (body,) in rows.fetchall():
+                try:
+                    found = read(body)
+                except FormatError:
+                    continue  # an incident says so
+                if isinstance(found, (Release, SealedState)) and found.origin.window is not None:
+                    yield Record.of(found)
