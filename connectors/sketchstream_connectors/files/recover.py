@@ -69,7 +69,7 @@ def _look(root: Path, end: int | None, *, mended: bool = False) -> list[Finding]
 
 
 def _judge(root: Path, partition: int, end: int | None, revision: int) -> Finding:
-    """One partition as a worker that takes it would find it."""
+    """Examine one partition as a worker that takes it would."""
     try:
         header = stores.newest_snapshot(root, partition)
         if header is None:

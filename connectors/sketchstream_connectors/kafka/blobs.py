@@ -34,7 +34,7 @@ def new_key() -> bytes:
 
 
 def _bound(name: bytes, number: int, count: int) -> bytes:
-    """What a chunk is authenticated with: its blob, its number, how many there are."""
+    """The associated data of a chunk: its blob, its number, and the number of chunks."""
     return struct.pack(">HII", len(name), number, count) + name
 
 
@@ -52,7 +52,7 @@ def encrypt(name: bytes, data: Bytes, key: bytes) -> Iterator[tuple[bytes, bytes
 
 
 def decrypt(name: bytes, chunks: Sequence[bytes], key: bytes) -> bytes:
-    """The blob again. Raises DataLossError if a chunk is not what was written."""
+    """Decrypt a blob. Raises DataLossError if a chunk is not what was written."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -88,7 +88,7 @@ class Reader:
         )
 
     def committed(self, partition: int) -> OffsetAndMetadata | None:
-        """The group's committed offset with its metadata, pending transactions waited for (KIP-447)."""
+        """The group's committed offset with its metadata, after pending transactions have ended (KIP-447)."""
         from kafka import TopicPartition
 
         tp = TopicPartition(self._input_topic, partition)
@@ -99,7 +99,7 @@ class Reader:
         """One blob of `count` chunks that begins at `offset`.
 
         Raises:
-            DataLossError: it is not there any more, or not what was written.
+            DataLossError: it no longer exists, or is not what was written.
             BrokerError: the broker did not answer in time.
         """
         from kafka import TopicPartition
@@ -137,5 +137,5 @@ class Reader:
         return decrypt(name, chunks, key)
 
     def close(self) -> None:
-        """Let go."""
+        """Close."""
         self._consumer.close(autocommit=False, timeout_ms=1000)

@@ -62,7 +62,7 @@ _Answer = TypeVar("_Answer")
 
 @contextlib.contextmanager
 def ours(what: str) -> Iterator[None]:
-    """Turn the client's errors into ours: `what` says which step failed."""
+    """Convert the client's errors into ours; `what` names the step that failed."""
     from kafka import errors
 
     try:
@@ -91,7 +91,7 @@ def ours(what: str) -> Iterator[None]:
 
 
 def spelled(error: Exception) -> str:
-    """What a client's error says, then its name, each once; the client's own text puts its names before everything.
+    """The message of a client's error, then its name, each once; the client's own text begins with its names.
 
     Examples:
         >>> from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
@@ -120,7 +120,7 @@ def spelled(error: Exception) -> str:
 
 
 def know_partition(producer: KafkaProducer, topic: str, partition: int, timeout_s: float = KNOW_PARTITION_S) -> None:
-    """Let a producer hear of a partition that was added a moment ago; it raises a bare ValueError for others.
+    """Make a producer learn of a partition that was just added; without this it raises a bare ValueError.
 
     Raises:
         BrokerError: no broker knows it.
@@ -146,7 +146,7 @@ def _import() -> None:
 
 
 def _build(client: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """A client, whose thread and sockets are let go when it cannot be made (kafka-python leaves them behind)."""
+    """Build a client; its thread and sockets are closed if this fails (kafka-python leaves them open)."""
     from kafka.errors import KafkaTimeoutError
     from kafka.net.compat import KafkaNetClient
 
@@ -175,12 +175,12 @@ def _build(client: Callable[..., Any], options: Mapping[str, Any]) -> Any:
 
 
 class _Unreachable(Exception):  # noqa: N818 - becomes a BrokerError in `ours`
-    """No bootstrap server let us in.
+    """No bootstrap server accepted the connection.
 
     Args:
-        cause: of the client, the one that says most.
-        servers: that were tried.
-        protocol: that was spoken.
+        cause: the most informative cause from the client.
+        servers: addresses that were tried.
+        protocol: security protocol that was used.
     """
 
     def __init__(self, cause: Exception, servers: str, protocol: str) -> None:
@@ -191,11 +191,11 @@ class _Unreachable(Exception):  # noqa: N818 - becomes a BrokerError in `ours`
 
 
 def _says_not_ready(network: Any) -> Any:
-    """A network client that says of a node which cannot be reached that it is not ready, where it would raise.
+    """A network client that reports an unreachable node as "not ready" instead of raising an error.
 
-    The producer's thread (kafka-python 3.0.12, Sender._maybe_send_pending_request) puts a transactional request back
-    only where the coordinator's node is "not ready". Of an error it makes a new search for the coordinator, and the
-    request is lost: taking a partition, or its commit, then ends with its timeout, however soon the node is back.
+    The producer's thread (kafka-python 3.0.12, Sender._maybe_send_pending_request) queues a transactional request
+    again only if the coordinator's node is "not ready". After an error it looks for the coordinator again, and the
+    request is lost: a take or a commit then ends with its timeout, however soon the node is back.
     """
     from kafka.errors import KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
 
@@ -214,7 +214,7 @@ def _says_not_ready(network: Any) -> Any:
 
 @dataclass(frozen=True)
 class Topic:
-    """What the cluster says of a topic.
+    """The metadata of a topic.
 
     `leaders`: partition -> leader's node id, -1 where there is none now.
     """
@@ -232,7 +232,7 @@ class Connection:
     Args:
         options: Kafka's dotted names, with `bootstrap.servers`; `consumer.`, `producer.` and `admin.` in front of a
             name restrict it to that client.
-        base: folder that relative file names start from (the configuration's).
+        base: folder to which file names are relative (the configuration's).
 
     Raises:
         ConfigError: an option that is ours, unknown, or of the wrong type.
@@ -277,7 +277,7 @@ class Connection:
 
     @property
     def patience_ms(self) -> int:
-        """How long questions to the cluster are repeated: the time that a first connection may take."""
+        """How long requests to the cluster are repeated: the time that a first connection may take."""
         given = self._special["admin"].get("bootstrap_timeout_ms", self._common.get("bootstrap_timeout_ms"))
         return ADMIN_PATIENCE_MS if given is None else int(given)
 
@@ -297,7 +297,7 @@ class Connection:
         return str(given) if given else None
 
     def _add(self, name: str, value: Option) -> None:
-        """One setting, in the client's spelling, where the client has it; the others are ours."""
+        """Add one setting in the client's spelling, if the client has it; the others are ours."""
         client, plain = kafka_settings.split(name)
         if plain in kafka_settings.FILES:
             path = self._base / str(value)
@@ -314,7 +314,7 @@ class Connection:
         target[plain.replace(".", "_")] = value
 
     def _read_secrets(self) -> None:
-        """Secrets that stand in files of their own."""
+        """Read the secrets that are in separate files."""
         for name in kafka_settings.SECRETS:
             file = self._ours.pop(f"{name}.file", None)
             if file is None:
@@ -355,7 +355,7 @@ class Connection:
         return chosen
 
     def option(self, name: str) -> Option | None:
-        """A setting of consumers, as they get it."""
+        """The value of a setting for consumers."""
         return self._options("consumer", CONSUMER_DEFAULTS).get(name.replace(".", "_"))
 
     def consumer(self, **fixed: object) -> KafkaConsumer:
@@ -413,7 +413,7 @@ class Admin:
 
     @contextlib.contextmanager
     def client(self, what: str) -> Iterator[KafkaAdminClient]:
-        """The client, one caller at a time, in a block whose errors become ours."""
+        """The client, for one caller at a time; errors in the block are converted into ours."""
         with self._lock, ours(what):
             if self._client is None:
                 self._client = self._connection.make_admin(self._patience_ms)
@@ -424,7 +424,7 @@ class Admin:
                 raise
 
     def _ask(self, what: str, question: Callable[[KafkaAdminClient], _Answer]) -> _Answer:
-        """An answer, asked for again over new connections while brokers come and go; for what changes nothing."""
+        """Ask, and retry over new connections if brokers fail; only for requests without side effects."""
         deadline = time.monotonic() + (self._patience_ms or self._connection.patience_ms) / 1000
         while True:
             try:
@@ -438,7 +438,7 @@ class Admin:
                 time.sleep(0.2)
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
@@ -453,7 +453,7 @@ class Admin:
         return self._cluster_id
 
     def topic(self, name: str, max_age_s: float = 0.0) -> Topic | None:
-        """What the cluster says of a topic, None if it has none of that name."""
+        """The metadata of a topic; None if there is none of that name."""
         with self._lock:
             when, known = self._seen.get(name, (float("-inf"), None))
             if time.monotonic() - when <= max_age_s:
@@ -530,7 +530,7 @@ class Admin:
         return offsets
 
     def ask_group(self, group: str) -> dict[str, Any]:
-        """What the cluster says of a group: its members, and what we may do with it; empty if we may not ask."""
+        """The metadata of a group: its members, and our rights; empty if we may not ask."""
         found = self._ask(f"asking about group {group!r}", lambda client: client.describe_groups([group]))
         said: dict[str, Any] = found[group]
         return said

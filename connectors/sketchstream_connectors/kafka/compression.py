@@ -53,7 +53,7 @@ def decompress(codec: int, data: memoryview, offset: int) -> npt.NDArray[np.uint
 
 
 def _gzip(data: memoryview) -> Buffer:
-    """All members of a gzip stream; one that says how long it is goes into its place at once."""
+    """All members of a gzip stream; a member of known length is decompressed in place."""
     at_once = _one_member(data)
     if at_once is not None:
         return at_once
@@ -73,7 +73,7 @@ def _gzip(data: memoryview) -> Buffer:
 
 
 def _one_member(data: memoryview) -> memoryview | None:
-    """A stream that is exactly as long as the end of its last member says; None leaves it to zlib, which decides."""
+    """Decompress a stream whose length is in its last bytes; None: leave the decision to zlib."""
     size = int.from_bytes(data[-4:], "little") if len(data) >= 18 else 0
     if not 0 < size <= min(MAX_BATCH_BYTES, _DEFLATED * len(data)):
         return None

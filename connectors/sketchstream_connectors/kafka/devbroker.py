@@ -52,7 +52,7 @@ def default_cache() -> Path:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One process at a time brings jars or writes the class archive."""
+    """Let one process at a time fetch jars or write the class archive."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -117,7 +117,7 @@ class Jars:
 
 
 class _Guard:
-    """A process that ends our process groups when we do, even if we are killed."""
+    """A process that ends our process groups when this process ends, even if it is killed."""
 
     def __init__(self, directory: Path) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -138,7 +138,7 @@ class _Guard:
                 pipe.flush()
 
     def close(self) -> None:
-        """Let it end whatever is left, and wait for it."""
+        """Let the guard end what is left, and wait for it."""
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -176,7 +176,7 @@ class Node:
         return self.process is not None and self.process.poll() is None
 
     def ready(self) -> bool:
-        """Whether it has said so since its last start."""
+        """Whether it has reported that it is ready since its last start."""
         if not self.output.exists():
             return False
         with self.output.open("rb") as handle:
@@ -185,7 +185,7 @@ class Node:
 
 
 def free_ports(count: int) -> list[int]:
-    """That many ports of 127.0.0.1 on which nobody listens now."""
+    """Unused ports of 127.0.0.1."""
     found: list[int] = []
     while len(found) < count:
         port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT)
@@ -214,8 +214,8 @@ class DevCluster:
             certificate made for this run (`certificate`).
         quick: flags that suit tests; False leaves the JIT to the JVM, for benches.
         users: name -> password of those who may log in on the SASL listener; default `alice` with `PASSWORD`.
-        access: grant nothing to anybody but by access rules (StandardAuthorizer). Who comes over the plain listener
-            without a name may do everything.
+        access: grant rights by access rules only (StandardAuthorizer). Clients of the plain listener, which have no
+            name, may do everything.
         heap: the JVM's largest heap.
         properties: further broker settings, over ours.
         jvm: further flags of the brokers' JVM.
@@ -419,7 +419,7 @@ class DevCluster:
             self.wait_ready([number])
 
     def wait_ready(self, numbers: list[int] | None = None, timeout_s: float = PATIENCE_S) -> None:
-        """Wait until these nodes (all that run, by default) have said that they are ready."""
+        """Wait until these nodes (by default all running ones) have reported that they are ready."""
         waiting = [self.nodes[n] for n in numbers] if numbers else [n for n in self.nodes.values() if n.process]
         deadline = time.monotonic() + timeout_s
         while not all(node.ready() for node in waiting):
@@ -431,7 +431,7 @@ class DevCluster:
             time.sleep(0.05)
 
     def _tail(self) -> str:
-        """The end of what the nodes printed."""
+        """The last output of the nodes."""
         texts = [n.output.read_text(errors="replace")[-1500:] for n in self.nodes.values() if n.output.exists()]
         return " | ".join(texts)
 
@@ -464,11 +464,11 @@ class DevCluster:
         self._reap(number, timeout_s)
 
     def suspend(self, number: int) -> None:
-        """Stop the clock of one node (SIGSTOP)."""
+        """Suspend one node (SIGSTOP)."""
         self._signal(number, signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
-        """Let it go on (SIGCONT)."""
+        """Resume one node (SIGCONT)."""
         self._signal(number, signal.SIGCONT)
 
     def restart(self, number: int, *, wait: bool = True) -> None:
@@ -477,7 +477,7 @@ class DevCluster:
         self.start_node(number, wait=wait)
 
     def close(self) -> None:
-        """End all nodes and remove their data. The data are worth nothing, so they are not asked politely."""
+        """Kill all nodes and remove their data, which nobody needs."""
         for number in self.nodes:
             self.kill(number)
         if self._guard is not None:

@@ -53,7 +53,7 @@ class KafkaFeed:
 
     @property
     def identity(self) -> str:
-        """The topic and its id: one that was deleted and made again is another one."""
+        """The topic and its id, which changes if the topic is deleted and created again."""
         return self._identity
 
     def newest(self) -> Sequence[Frontier]:
@@ -64,7 +64,7 @@ class KafkaFeed:
         """Records after the positions up to the present end.
 
         Raises:
-            StoreError: the topic ends before a position: it is not the one that was read.
+            StoreError: the topic ends before a position, so it is not the topic that was read.
         """
         extent = self._log.extent()
         starts: dict[int, int] = {}
@@ -99,11 +99,11 @@ class KafkaFeed:
 
 
 class _Reading:
-    """What was read since the last batch, and the chunks of bodies that are not whole yet.
+    """What was read since the last batch, and the chunks of incomplete bodies.
 
     Args:
         starts: first offset of each partition.
-        trimmed: partitions of which something was deleted before it was read.
+        trimmed: partitions that lost records before they were read.
     """
 
     def __init__(self, starts: Mapping[int, int], trimmed: set[int]) -> None:
@@ -122,7 +122,7 @@ class _Reading:
         return len(self._entries) + len(self._frontiers) >= ENTRIES or self._bytes >= BATCH_BYTES
 
     def add(self, record: Any) -> None:
-        """Take in one record."""
+        """Add one record."""
         partition = record.partition
         self._next[partition] = record.offset + 1
         named = read_key(record.key)
@@ -154,11 +154,11 @@ class _Reading:
         self._entries.append(SealedEntry(body.sketch, body.revision, body.window, body.partition, seal_id, data))
 
     def reached(self, partition: int, end: int) -> None:
-        """The partition is read up to this offset: markers of transactions at its end hold no record."""
+        """Note that the partition is read up to this offset; transaction markers at its end are no records."""
         self._next[partition] = max(end, self._next.get(partition, end))
 
     def batch(self, behind: int) -> Batch:
-        """What was read since the last one."""
+        """Return what was read since the last batch."""
         positions = dict(self._next)
         for (partition, _), chunks in self._open.items():
             positions[partition] = min([positions[partition], *(offset for offset, _ in chunks.values())])

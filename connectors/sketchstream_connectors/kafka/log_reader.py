@@ -24,7 +24,7 @@ a fetch at the end of a partition keeps the next question waiting."""
 
 @dataclass(frozen=True)
 class Extent:
-    """First offset, and the one behind the last, of each partition of a topic at one moment."""
+    """The first offset and the end offset of each partition of a topic at one moment."""
 
     begins: dict[int, int]
     ends: dict[int, int]
@@ -39,7 +39,7 @@ class Log:
         tail: `advance` starts that many records before the end of each partition, instead of at the beginning.
         only: read that partition only.
         fetch_bytes: most that the broker sends of one partition at a time.
-        poll_records: most that the client decodes at a time. Who stops early wants few.
+        poll_records: most that the client decodes at a time; few for callers that stop early.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class Log:
         }
 
     def advance(self) -> Iterator[Any]:
-        """Records from where the last call stopped up to the end as it is when this is called.
+        """Records from the end of the last call up to the present end.
 
         Raises:
-            BrokerError: the broker does not answer, or a record is gone that should be there.
+            BrokerError: the broker does not answer, or a record that should exist is gone.
         """
         extent = self.extent()
         starts = {}
@@ -111,19 +111,19 @@ class Log:
     def batches(
         self, starts: Mapping[int, int], ends: Mapping[int, int], enough: Callable[[int], bool] = lambda _: False
     ) -> Iterator[tuple[list[Any], set[int]]]:
-        """Records between offsets, as the client brings them.
+        """Records between offsets, in the client's batches.
 
         Args:
             starts: of each partition to be read.
             ends: where to stop, by partition.
-            enough: asked after each batch: whether nothing more of a partition is wanted.
+            enough: called after each batch; True if no more of a partition is wanted.
 
         Yields:
             Records of one partition in order, and the partitions that are read to their end. At least one pair, and a
             last one in which all partitions are.
 
         Raises:
-            BrokerError: the broker does not answer, or a record is gone that should be there.
+            BrokerError: the broker does not answer, or a record that should exist is gone.
         """
         over = {p for p, start in starts.items() if start >= ends[p]}
         wanted = {p for p in starts if p not in over}
@@ -151,7 +151,7 @@ class Log:
             if done:
                 wanted -= done
                 if wanted:
-                    # not paused: what the client holds of a paused partition keeps it from fetching others
+                    # not paused: records of a paused partition in the client keep it from fetching others
                     with ours(f"reading {self._topic!r}"):
                         self._consumer.assign([self._at(p) for p in sorted(wanted)])
                 yield [], set(over)
@@ -182,5 +182,5 @@ class Log:
         return TopicPartition(self._topic, partition)
 
     def close(self) -> None:
-        """Let go."""
+        """Close."""
         self._consumer.close(autocommit=False, timeout_ms=1000)

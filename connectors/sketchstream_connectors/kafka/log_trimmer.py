@@ -17,7 +17,7 @@ ERASE_EVERY_S = 1.0
 
 
 class Eraser:
-    """A thread that cuts superseded snapshots off the state topic (DeleteRecords); late is better than wrong."""
+    """A thread that deletes superseded snapshots from the state topic (DeleteRecords); it may be late, never early."""
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self._admin = Admin(connection, patience_ms=10_000)
@@ -30,12 +30,12 @@ class Eraser:
         self._thread.start()
 
     def erase(self, partition: int, before: int) -> None:
-        """Everything of this partition before that offset is superseded."""
+        """Delete everything of this partition before that offset, which is superseded."""
         with self._lock:
             self._wanted[partition] = max(before, self._wanted.get(partition, 0))
 
     def restart(self, partition: int) -> None:
-        """The topic was made again: offsets begin anew, and those of the former one mean nothing."""
+        """Forget the offsets of a topic that was deleted and created again."""
         with self._lock:
             self._wanted.pop(partition, None)
             self._done.pop(partition, None)
@@ -58,7 +58,7 @@ class Eraser:
             log.warning("event=erase_delayed topic=%s error=%s", self._topic, type(error.__cause__ or error).__name__)
 
     def close(self) -> None:
-        """One last round, and the end."""
+        """Run a last round, and end the thread."""
         self._stopped.set()
         self._thread.join(timeout=15)
         self._admin.close()

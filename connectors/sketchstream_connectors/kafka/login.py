@@ -31,7 +31,7 @@ LARGEST: Final = 1 << 20
 
 
 class Tokens:
-    """Bearer tokens by the client credentials grant; one is shared by all connections until it is near its end.
+    """Bearer tokens by the client credentials grant; all connections share one until it is about to expire.
 
     Args:
         settings: `sasl.oauthbearer.token.endpoint.url`, `.client.id`, `.client.secret`, perhaps `.scope` and
@@ -55,7 +55,7 @@ class Tokens:
         return f"Tokens({self._url!r})"
 
     def token(self) -> str:
-        """A token that is valid for a while. Raises errors of the client, so that it treats them as its own."""
+        """A token that stays valid for a while. Raises errors of the client, which handles them as its own."""
         with self._lock:
             now = time.monotonic()
             if now >= self._until:
@@ -99,7 +99,7 @@ class Tokens:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Credentials go to the configured address only."""
+    """Refuse redirects: credentials go to the configured address only."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         """Follow nothing."""
@@ -144,13 +144,13 @@ class Causes:
         self._manager.get_connection = watched
 
     def _note(self, node_id: Any, error: Exception) -> None:
-        """Remember a cause; one that stays is raised by the client's next attempt."""
+        """Remember a cause; the client's next attempt raises a permanent one."""
         self._found.append(error)
         if is_final(error):
             self._final[node_id] = error
 
     def first(self) -> Exception | None:
-        """The cause that says most: one that no repetition mends, else the first that was no bare timeout."""
+        """The most informative cause: a permanent one, or else the first one that is not just a timeout."""
         from kafka.errors import KafkaTimeoutError
 
         final = [error for error in self._found if is_final(error)]
@@ -159,10 +159,10 @@ class Causes:
 
 
 def _hear_last_words(connection: Any) -> None:
-    """Let a connection read what came before its end.
+    """Make a connection read the data that came before its end.
 
-    A broker that refuses a login says so and closes. The client (kafka-python 3.0.12, `_sock_recv`) throws away what it
-    read together with the end of the stream, and reports "socket disconnected".
+    A broker that refuses a login sends the reason and closes. The client (kafka-python 3.0.12, `_sock_recv`) discards
+    what it read together with the end of the stream, and reports "socket disconnected".
     """
     made = connection.connection_made
 
@@ -180,7 +180,7 @@ def _hear_last_words(connection: Any) -> None:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether trying again would fail for the same reason."""
+    """Whether a retry would fail for the same reason."""
     from kafka import errors
 
     final = (
@@ -195,7 +195,7 @@ def is_final(error: Exception) -> bool:
 
 
 def advice(error: Exception, protocol: str) -> str:
-    """What to look at, for a cause; empty where that is not known."""
+    """What to check for a cause; empty if that is not known."""
     from kafka import errors
 
     text = str(error)

@@ -19,7 +19,7 @@ REFETCHES = 3
 
 @dataclass
 class _Hold:
-    """A position in doubt: since when, and when the leader is asked again (never, once it said that it exists)."""
+    """A doubted position: since when, and when to ask the leader again (never, once it has confirmed the position)."""
 
     since: float
     offset: int
@@ -28,12 +28,12 @@ class _Hold:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is true of a position.
+    """The verdict on a position.
 
     Args:
         exists: it may be read from.
         text: otherwise: what happened to it.
-        resume_at: otherwise: where reading could go on; None where nobody can say.
+        resume_at: otherwise: where reading could continue; None if that is unknown.
     """
 
     exists: bool
@@ -49,7 +49,7 @@ class Doubts:
         self._refetched: dict[int, tuple[int, int]] = {}
 
     def hold(self, partition: int, offset: int, now: float) -> None:
-        """A broker says that this position does not exist; if it is in doubt already, it is so since then."""
+        """Doubt a position that does not exist according to a broker; keep the time of an earlier doubt."""
         self._held.setdefault(partition, _Hold(now, offset))
 
     def waits(self, partition: int) -> bool:
@@ -58,11 +58,11 @@ class Doubts:
         return hold is not None and hold.again_at != float("inf")
 
     def due(self, now: float) -> list[int]:
-        """Partitions of which the leader is to be asked again."""
+        """Partitions for which the leader is to be asked again."""
         return [partition for partition, hold in self._held.items() if hold.again_at <= now]
 
     def asked(self, partition: int, now: float) -> int | None:
-        """The leader is asked now: the position in question; None where there is none any more."""
+        """Note that the leader is asked now; return the position in doubt, None if there is none any more."""
         hold = self._held.get(partition)
         if hold is None:
             return None
@@ -72,14 +72,14 @@ class Doubts:
     def judge(
         self, partition: int, first: int | None, last: int | None, now: float, patience_s: float
     ) -> Verdict | None:
-        """What the leader's bounds say of the position in question; None: it is asked again.
+        """Judge the position in doubt by the leader's bounds; None: the leader is asked again.
 
         Args:
             partition: that is held back.
-            first: where its log begins; None where the leader did not say.
+            first: where its log begins; None if the leader did not answer.
             last: where it ends.
             now: seconds.
-            patience_s: how long a position beyond the end is waited for.
+            patience_s: how long to wait for a position beyond the end.
         """
         hold = self._held[partition]
         if first is not None and hold.offset < first:
@@ -96,7 +96,7 @@ class Doubts:
         return None
 
     def refetch(self, partition: int, position: int) -> int | None:
-        """A batch at this position cannot be read: the how-many-th attempt is next; None: there were enough."""
+        """Count a failure to read the batch at this position; return the number of the next attempt, None: no more."""
         at, times = self._refetched.get(partition, (position, 0))
         times = times + 1 if at == position else 1
         if times > REFETCHES:
@@ -106,14 +106,14 @@ class Doubts:
         return times
 
     def settled(self, partition: int) -> None:
-        """A chunk came, or the partition was sought or taken away: nothing of it is in doubt."""
+        """Clear the doubt about a partition: a chunk came, or it was sought or taken away."""
         self._held.pop(partition, None)
 
     def let_go(self) -> None:
-        """Another consumer: every position is sought anew. Batches that could not be read are remembered."""
+        """Clear all doubts for a new consumer, which seeks every position; failures to read batches are kept."""
         self._held.clear()
 
     def clear(self) -> None:
-        """Another topic: nothing of any partition is in doubt."""
+        """Clear everything, because the topic is a different one."""
         self._held.clear()
         self._refetched.clear()

@@ -38,7 +38,7 @@ class Pointer:
         chunks: records of the manifest.
         snapshot_id: 16 random bytes, part of what the manifest is bound to.
         key: of the manifest, 32 bytes.
-        partial: without a snapshot: records of an earlier topic are lost, the first windows lack some.
+        partial: without a snapshot: records of an earlier topic are lost, so the first windows lack some.
         begins: see `sketchstream.stream.interfaces.Snapshot`.
         newest: see `sketchstream.stream.interfaces.Snapshot`.
         naming: rule of the transactional id it was written under; 1: two applications could have the same one.
@@ -84,7 +84,7 @@ class Pointer:
 
     @classmethod
     def from_text(cls, text: str) -> Pointer | None:
-        """The pointer that a metadata text is; None if it is not one of ours.
+        """Parse a metadata text; None if it is not a pointer of ours.
 
         Raises:
             DataLossError: a newer release wrote it.

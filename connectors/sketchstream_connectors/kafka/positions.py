@@ -15,21 +15,21 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Position:
-    """The next record, and the leader epoch of the batch before it; -1 where that is not known."""
+    """The offset of the next record, and the leader epoch of the batch before it; -1 if unknown."""
 
     offset: int
     epoch: int = UNKNOWN
 
 
 class Positions:
-    """Of all partitions that are ours. `expect`, `epoch` and `all` may be called by any thread."""
+    """The positions of our partitions. Any thread may call `expect`, `epoch` and `all`."""
 
     def __init__(self) -> None:
         self._at: dict[int, Position] = {}
         self._expected: dict[int, int] = {}
 
     def at(self, partition: int) -> Position | None:
-        """Where it is read; None before it was sought for the first time."""
+        """The position of a partition; None before its first seek."""
         return self._at.get(partition)
 
     def all(self) -> dict[int, Position]:
@@ -37,23 +37,23 @@ class Positions:
         return self._at.copy()
 
     def read(self, partition: int, offset: int, epoch: int) -> Position:
-        """Records before `offset` were read; the epoch is that of their last batch."""
+        """Note that records before `offset` were read; the epoch is that of their last batch."""
         found = self._at[partition] = Position(offset, epoch)
         return found
 
     def expect(self, partition: int, epoch: int) -> None:
-        """The epoch of the offset that will be sought next; that of the present one stays what it is."""
+        """Note the epoch of the offset that will be sought next; the present epoch does not change."""
         self._expected[partition] = epoch
 
     def seek(self, partition: int, offset: int) -> Position:
-        """Go on at `offset`: with the epoch that was expected, else with the present one, unless that may be older."""
+        """Seek to `offset`, with the expected epoch, or else with the present one, unless that may be older."""
         before, epoch = self._at.get(partition), self._expected.pop(partition, None)
         if epoch is None:
             epoch = before.epoch if before is not None and offset <= before.offset else UNKNOWN
         return self.read(partition, offset, epoch)
 
     def epoch(self, partition: int) -> int:
-        """What is committed with an offset: expected with the one that will be sought, else of the last batch read."""
+        """The epoch to commit with an offset: the expected one before its seek, else that of the last batch read."""
         expected = self._expected.get(partition)
         if expected is not None:
             return expected
@@ -61,14 +61,14 @@ class Positions:
         return UNKNOWN if position is None else position.epoch
 
     def forget(self, partition: int) -> None:
-        """It was taken away: its offset will come from the store."""
+        """Forget a partition that was taken away: its next offset comes from the store."""
         self._at.pop(partition, None)
 
     def clear(self) -> None:
-        """All were taken away."""
+        """Forget all partitions."""
         self._at.clear()
 
     def forget_epochs(self) -> None:
-        """The topic is another one: nothing that was read says anything of its leaders."""
+        """Forget the epochs, because the topic is a different one."""
         self._expected.clear()
         self._at = {partition: Position(position.offset) for partition, position in self._at.items()}

@@ -30,7 +30,7 @@ STATE_ERASED_MS = 26 * 60_000
 def check(
     connection: Connection, config: Config, names: Names, sample: kafka_sample.TopicSample | None = None
 ) -> list[str]:
-    """Everything that looks wrong, most serious first.
+    """Return everything that looks wrong, most serious first.
 
     Args:
         connection: to the cluster.
@@ -102,7 +102,7 @@ def _timestamps_and_retention(connection: Connection, config: Config, names: Nam
 
 
 def _brokers(connection: Connection) -> Iterator[str]:
-    """Limits of the brokers that pointers and transactions run into."""
+    """Limits of the brokers that pointers and transactions would exceed."""
     from kafka.admin import ConfigResource, ConfigResourceType
     from kafka.errors import ClusterAuthorizationFailedError
 
@@ -148,10 +148,10 @@ def _sample(
 
 
 def missing_rights(connection: Connection, names: Names) -> list[Right]:
-    """What a worker may not do under this connection's principal; nothing where the cluster asks nobody for rights.
+    """The rights that this connection's principal lacks for a worker; none if the cluster has no access control.
 
-    Brokers say what the asking principal may do with topics and groups that it may see; of the others, the right that
-    lets it see them is named only. For transactional ids one of ours is tried that belongs to no partition, so that no
+    Brokers report a principal's rights on the topics and groups that it may describe; for the others only the right to
+    describe them is named. For transactional ids, one of ours is tried that belongs to no partition, so that no
     worker is fenced.
     """
     missing: list[Right] = []
@@ -173,7 +173,7 @@ def missing_rights(connection: Connection, names: Names) -> list[Right]:
 
 
 def _allowed(connection: Connection, kind: str, name: str) -> set[str] | None:
-    """Operations on one topic or group that the brokers allow us, in small letters; None where we may not see it."""
+    """The operations on one topic or group that the brokers allow us, in lower case; None if we may not describe it."""
     from kafka.errors import GroupAuthorizationFailedError, UnknownTopicOrPartitionError
 
     if kind == "group":
@@ -195,7 +195,7 @@ def _allowed(connection: Connection, kind: str, name: str) -> set[str] | None:
 
 
 def _may_join(connection: Connection, group: str) -> bool:
-    """Whether we may be a member of a group that has none: asked by leaving it as somebody who is not in it."""
+    """Whether we may join a group without members: tested by leaving it under an unknown member id."""
     from kafka.admin import MemberToRemove
     from kafka.errors import GroupAuthorizationFailedError
 
@@ -226,7 +226,7 @@ def _may_fence(connection: Connection, transactional_id: str) -> bool:
 
 
 def _access(connection: Connection, names: Names) -> Iterator[str]:
-    """Rights that a worker will miss."""
+    """The rights that a worker lacks."""
     for right in missing_rights(connection, names):
         kind = right.kind.replace("_", " ")
         which = f"{right.name!r}" if right.pattern == "literal" else f"{right.name!r} and whatever follows"

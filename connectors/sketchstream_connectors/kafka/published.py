@@ -41,7 +41,7 @@ class KafkaSurroundings:
         self._config = config
 
     def open_windows(self) -> Mapping[str, Sequence[Span]]:
-        """Windows that are open in the newest snapshots of the group; none for who may not read those."""
+        """The open windows in the newest snapshots of the group; none if we may not read those."""
         connection, config = self._connection, self._config
         manifests: list[dict[str, Any]] = []
         try:
@@ -70,7 +70,7 @@ class KafkaSurroundings:
         return checkpoint.open_windows(manifests)
 
     def retention_ms(self) -> float | None:
-        """How long the input topic keeps records, infinity for ever; None for who may not ask, or hears nothing."""
+        """How long the input topic keeps records, infinity for ever; None if we may not ask, or get no answer."""
         try:
             settings = self._connection.admin.configs(self._config.input.topic or "")
         except (BrokerError, ConfigError) as error:
@@ -81,7 +81,7 @@ class KafkaSurroundings:
 
 
 def published_in_topic(connection: Connection, config: Config) -> PublishedWindows:
-    """What is in the sealed topic of a configuration; closing its source leaves the connection open."""
+    """The contents of the sealed topic of a configuration; closing its source leaves the connection open."""
     source = KafkaSealedSource(connection, config.sealed_topic or "")
     reader = SealedReader(source, config.quality_rule)
     return PublishedWindows(config, reader, source, KafkaSurroundings(connection, config))

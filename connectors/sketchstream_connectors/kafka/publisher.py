@@ -45,7 +45,7 @@ class Outlet:
     Args:
         connection: of the cluster.
         client_id: of the producer.
-        max_block_ms: longest wait of a send for what the cluster says of its topic; default: the configuration's.
+        max_block_ms: longest wait of a send for the metadata of its topic; default: the configuration's.
     """
 
     def __init__(self, connection: Connection, client_id: str, max_block_ms: int | None = None) -> None:
@@ -104,14 +104,14 @@ class Outlet:
             raise
 
     def replace(self) -> None:
-        """Throw the producer away that is there now."""
+        """Discard the present producer."""
         with self._lock:
             producer = self._producer
         if producer is not None:
             self.discard(producer)
 
     def discard(self, producer: KafkaProducer) -> None:
-        """Throw a producer away; what it still has in flight may arrive, and is the same bytes."""
+        """Discard a producer; records that it has in flight may still arrive, with the same bytes."""
         with self._lock:
             if self._producer is producer:
                 self._producer = None
@@ -121,7 +121,7 @@ class Outlet:
             producer._sender.force_close()
 
     def close(self) -> None:
-        """Let go."""
+        """Close."""
         with self._lock:
             producer, self._producer = self._producer, None
         if producer is not None:
@@ -144,7 +144,7 @@ class KafkaPublisher:
         self._reading = threading.Lock()
 
     def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
-        """Entries, acknowledged, then frontiers, acknowledged."""
+        """Publish entries, then frontiers, each acknowledged."""
         digests = {entry.key: digest_of(entry.body) for entry in entries}
         for key, digest in digests.items():
             if self._published.get(key, digest) != digest:
@@ -166,7 +166,7 @@ class KafkaPublisher:
             faults.reach("publish.frontiers")
 
     def _remember(self, digests: Mapping[str, str]) -> None:
-        """These were published; a service that runs for months forgets the oldest."""
+        """Remember published entries, and forget the oldest after months."""
         with self._remembering:
             for key, digest in digests.items():
                 self._published.pop(key, None)
@@ -193,7 +193,7 @@ class KafkaPublisher:
             return dict(self._seen.frontiers)
 
     def close(self) -> None:
-        """Let go."""
+        """Close."""
         self._outlet.close()
         if self._log is not None:
             with contextlib.suppress(Exception):
@@ -202,7 +202,7 @@ class KafkaPublisher:
 
 @dataclass
 class _Letter:
-    """One refused record on its way.
+    """One refused record that is being sent.
 
     Args:
         topic: destination topic.
@@ -224,14 +224,14 @@ class _Letter:
 
 
 def _too_large(error: BrokerError) -> bool:
-    """Whether the topic, or the client, takes no record of that size."""
+    """Whether the topic, or the client, refuses a record of this size."""
     from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
     return isinstance(error.__cause__, MessageSizeTooLargeError | RecordListTooLargeError)
 
 
 def _marked(marks: Mapping[str, str]) -> Headers:
-    """What we say of a refused record, as headers."""
+    """The headers that describe a refused record."""
     return [(PREFIX + name, text.encode()) for name, text in marks.items()]
 
 
@@ -244,8 +244,8 @@ class KafkaSink:
         late_topic: for late and future records; empty: they are only counted.
         dead_letter_topic: for records that cannot be read; empty: they are only counted.
 
-    A record that comes with its key, value and headers keeps them, as far as the topic takes records of that size; its
-    own headers that begin as ours do are left out. Otherwise the letter's key says where the record is.
+    A record that is sent with its contents keeps key, value and headers if the topic accepts records of that size,
+    except for headers with our prefix. Otherwise the key of the letter says where the record is.
     """
 
     def __init__(
@@ -270,7 +270,7 @@ class KafkaSink:
         return bool(self._topics.get(reason, self._dead_letters))
 
     def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
-        """Put one record in the queue of its partition. A failure shows at the next `flush`."""
+        """Queue one record of its partition. The next `flush` reports a failure."""
         topic = self._topics.get(reason, self._dead_letters)
         if not topic:
             return
@@ -304,10 +304,10 @@ class KafkaSink:
             )
 
     def flush(self, partition: int, timeout_s: float = 10.0) -> None:
-        """Return when everything sent before of a partition is acknowledged; else BrokerError: no snapshot may pass it.
+        """Wait until all sent records of a partition are acknowledged; else BrokerError: no snapshot may pass them.
 
-        One partition at a time: a letter that fails its producer takes all that is under way along. Where a topic took
-        nothing a moment ago, the others do not wait for it too.
+        One partition at a time, because a failed letter also fails everything else in flight in its producer. If a
+        topic has just accepted nothing, other partitions do not wait for it again.
         """
         with self._lock:
             pending = self._pending.pop(partition, [])
@@ -328,14 +328,14 @@ class KafkaSink:
                 raise
 
     def _send(self, pending: Sequence[_Letter], deadline: float) -> None:
-        """Deliver letters; where one is too large, each by itself."""
+        """Deliver letters; one by one if any is too large."""
         try:
             try:
                 self._deliver(pending, deadline)
             except BrokerError as error:
                 if not _too_large(error):
                     raise
-                # one letter that is too large fails its producer, and all that is under way with it
+                # a letter that is too large fails its producer, and everything that it has in flight
                 for letter in [one for one in pending if not one.done]:
                     self._deliver_alone(letter, deadline)
         except BrokerError:
@@ -344,12 +344,12 @@ class KafkaSink:
             raise
 
     def forget(self, partition: int) -> None:
-        """What waits of a partition that was dropped comes again with its records."""
+        """Forget the waiting letters of a dropped partition; they are sent again with its records."""
         with self._lock:
             self._pending.pop(partition, None)
 
     def _deliver(self, letters: Sequence[_Letter], deadline: float) -> None:
-        """Wait until letters are acknowledged; those that no producer has are handed over first."""
+        """Hand over the letters that no producer has, and wait until all are acknowledged."""
         for letter in letters:
             if letter.future is None:
                 self._hand_over(letter)
@@ -359,7 +359,7 @@ class KafkaSink:
                 letter.done = True
 
     def _deliver_alone(self, letter: _Letter, deadline: float) -> None:
-        """One letter by itself; if it is the one that is too large, without its contents."""
+        """Deliver one letter; without its contents if it is too large."""
         self._outlet.replace()
         letter.future = None
         try:
@@ -372,5 +372,5 @@ class KafkaSink:
             self._deliver_alone(letter, deadline)
 
     def close(self) -> None:
-        """Let go."""
+        """Close."""
         self._outlet.close()

@@ -47,7 +47,7 @@ class _Found:
 
 
 def require_empty(connection: Connection) -> None:
-    """Refuse while workers of the group run: two owners of one decision.
+    """Refuse while workers of the group run, because both would decide about the partitions.
 
     Raises:
         ConfigError: the group has members.
@@ -68,13 +68,13 @@ def recover(
     dry_run: bool = False,
     partitions: Collection[int] | None = None,
 ) -> list[Finding]:
-    """Look at every partition, and mend those that can be mended.
+    """Examine every partition, and repair those that can be repaired.
 
     Args:
         connection: of the cluster; its group must have no running workers.
         names: the topics.
-        accept_loss: go on behind records that are gone, marking open windows as partial.
-        dry_run: only look.
+        accept_loss: continue behind records that are gone, with open windows marked as partial.
+        dry_run: only examine.
         partitions: which; default all.
 
     Raises:
@@ -115,7 +115,7 @@ def reset(
     dry_run: bool = False,
     partitions: Collection[int] | None = None,
 ) -> list[Finding]:
-    """A new revision of all sketches in every partition, from a given place, with nothing of the old state.
+    """Begin a new revision of all sketches in every partition at a given place, without any old state.
 
     What was published before stays published. A start before what was already counted counts events a second time, as
     a publication of its own: the ledger adds revisions.
@@ -124,7 +124,7 @@ def reset(
         connection: of the cluster; its group must have no running workers.
         names: the topics.
         to: "beginning", "end", "committed" (where the old revision stood), or a time in ms since 1970.
-        dry_run: only say what would be done.
+        dry_run: only report what would be done.
         partitions: which; default all. Revisions are the same in all partitions, so the others keep their state only
             under the old one.
 
@@ -156,14 +156,14 @@ def reset(
 
 
 class _Home(NamedTuple):
-    """A state topic: the names with it, and a reader of it."""
+    """A state topic: the names that include it, and a reader of it."""
 
     names: Names
     reader: blobs.Reader
 
 
 def _topics(connection: Connection, names: Names) -> tuple[Topic, dict[str, Names]]:
-    """The input, and by topic id the state topics that exist: the present one first, then an older release's."""
+    """The input topic, and the existing state topics by topic id: the present one, then that of an older release."""
     given = connection.admin.topic(names.input)
     former = names.formerly()
     states = {}
@@ -180,7 +180,7 @@ def _topics(connection: Connection, names: Names) -> tuple[Topic, dict[str, Name
 
 
 def _look(connection: Connection, names: Names, homes: Mapping[str, _Home], given: Topic, partition: int) -> _Found:
-    """One partition as a worker that takes it would find it."""
+    """Examine one partition as a worker that takes it would."""
     committed = next(iter(homes.values())).reader.committed(partition)
     pointer = None
     if committed is not None:
@@ -210,7 +210,7 @@ def _judge(
     position: int,
     pointer: Pointer,
 ) -> _Found:
-    """Whether what a pointer names is there, and its position is in the log."""
+    """Check that the snapshot of a pointer exists, and that its position is in the log."""
 
     def lost(text: str) -> _Found:
         return _Found(Finding(partition, "lost", text, revision=pointer.revision), pointer, position)
@@ -250,7 +250,7 @@ def _adoptable(
     logged: Mapping[int, tuple[int, Pointer]],
     found: _Found,
 ) -> _Found:
-    """A partition whose pointer is not where it should be, with the newest one that the log still holds."""
+    """A partition whose pointer is missing, with the newest one that the log still holds."""
     if partition not in logged:
         return found
     position, pointer = logged[partition]
@@ -262,7 +262,7 @@ def _adoptable(
 
 
 def read_manifest(reader: blobs.Reader, partition: int, pointer: Pointer) -> dict[str, Any]:
-    """The stored manifest that a pointer names. Raises DataLossError if it is gone or altered."""
+    """Read the manifest of a pointer. Raises DataLossError if it is gone or altered."""
     packed = reader.read(partition, b"m" + pointer.snapshot_id, pointer.manifest, pointer.chunks, pointer.key)
     found: dict[str, Any] = msgpack.unpackb(packed, strict_map_key=False)
     return found
@@ -294,7 +294,7 @@ def logged_pointers(connection: Connection, names: Names) -> dict[int, tuple[int
 
 
 def _wait_stable(connection: Connection, place: int) -> None:
-    """Until nothing that is in that log now is undecided: an open transaction of any group hides what follows it."""
+    """Wait until all present transactions in that log have ended: an open one of any group hides what follows it."""
     end = connection.admin.offsets(OFFSETS_TOPIC, [place], "latest").get(place, 0)
     deadline = time.monotonic() + STABLE_TIMEOUT_S
     while connection.admin.offsets(OFFSETS_TOPIC, [place], "stable").get(place, -1) < end:
@@ -367,7 +367,7 @@ def _committed_revisions(connection: Connection, names: Names, given: Topic) -> 
 
 
 def _starts(connection: Connection, names: Names, partitions: Sequence[int], to: Start | int) -> dict[int, int]:
-    """Positions to start from."""
+    """The positions at which to start."""
     from kafka import TopicPartition
 
     first = connection.admin.offsets(names.input, partitions, "earliest")
@@ -393,7 +393,7 @@ def _starts(connection: Connection, names: Names, partitions: Sequence[int], to:
 
 
 def _producer(connection: Connection, names: Names, partition: int) -> KafkaProducer:
-    """The partition's fence, taken: whoever held it before is out."""
+    """Take the partition's fence, which locks out every earlier owner."""
     Fence.end_former(connection, names.input, partition)
     producer = connection.producer(
         transactional_id=transactional_id(names.group, names.input, partition),
@@ -427,7 +427,7 @@ def _send_offset(producer: KafkaProducer, names: Names, partition: int, position
 
 
 def _move(connection: Connection, names: Names, homes: Mapping[str, _Home], partition: int, found: _Found) -> None:
-    """The same snapshot at another position, its windows marked as partial: a manifest of its own, one transaction."""
+    """Commit the same snapshot at another position, with windows marked as partial, in one transaction."""
     pointer, position = found.pointer, found.finding.position
     assert pointer is not None
     if pointer.manifest < 0:
@@ -463,9 +463,9 @@ def _move(connection: Connection, names: Names, homes: Mapping[str, _Home], part
 
 
 def _erase(connection: Connection, names: Names, partition: int, input_id: str) -> None:
-    """Cut off every snapshot of a partition: what a reset leaves behind must not stay readable.
+    """Delete every snapshot of a partition: what a reset leaves behind must not stay readable.
 
-    A state topic of an older release may hold another application's snapshots; then it stays as it is.
+    A state topic of an older release that holds another application's snapshots is left unchanged.
     """
     if names.former_state is not None:
         others = inputs_of(connection, names.state, partition) - {input_id}

@@ -30,7 +30,7 @@ EVERY_S = 5.0
 
 
 def result_key(window: SealedWindow) -> str:
-    """What names one result."""
+    """The key of one result."""
     group = "" if window.group is None else f"/{window.group}"
     return f"{window.sketch}/{window.revision}/{window.window[0]}{group}"
 
@@ -41,7 +41,7 @@ class KafkaResults:
     Args:
         connection: of the cluster.
         config: whose sketches; `output.results_topic` names the topic.
-        mine: whether this worker is the one that does it now.
+        mine: whether this worker publishes results now.
         every_s: seconds between two looks.
     """
 
@@ -80,7 +80,7 @@ class KafkaResults:
             published.reader.close()
 
     def look(self, published: PublishedWindows) -> int:
-        """Publish what is complete and not published yet; how many results that were."""
+        """Publish results that are complete and not yet published; return how many."""
         topic = self._config.output.results_topic
         if self._done is None:
             self._done = self._published(topic)
@@ -111,7 +111,7 @@ class KafkaResults:
         return (one for window in self._unsettled(reader, sketch) for one in window.each_group())
 
     def _unsettled(self, reader: SealedReader, sketch: str) -> Iterator[SealedWindow]:
-        """Windows of which more may come, and those that were settled since the last look.
+        """The windows that may still change, and those that were settled since the last look.
 
         The others are not read again: a topic holds years of them. A new revision begins anew.
         """

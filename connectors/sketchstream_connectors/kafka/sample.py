@@ -58,9 +58,9 @@ class TopicSample:
 
 
 def try_to_read(connection: Connection, config: Config, records: int) -> TopicSample | None:
-    """A sample, or None where brokers do not give one; a topic that does not exist is an error all the same.
+    """Read a sample; None if the brokers return none. A topic that does not exist is an error.
 
-    A wrong configuration would pass unseen without a sample, so that a broker that is busy is asked again.
+    Without a sample a wrong configuration would pass unnoticed, so a busy broker is asked again.
     """
     for _ in range(TRIES):
         try:
@@ -71,7 +71,7 @@ def try_to_read(connection: Connection, config: Config, records: int) -> TopicSa
 
 
 def read(connection: Connection, config: Config, records: int = RECORDS) -> TopicSample:
-    """The newest records of every partition, about so many in all.
+    """Read the newest records of every partition, about `most` in all.
 
     Raises:
         ConfigError: there is no such topic.

@@ -39,7 +39,7 @@ Headers = list[tuple[str, bytes]]
 
 
 def digest_of(body: bytes) -> str:
-    """Names a body: two bodies under one key have different ones."""
+    """The digest of a body: two bodies under one key have different digests."""
     return hashlib.blake2b(body, digest_size=16, person=b"sketch-sealed").hexdigest()
 
 
@@ -65,7 +65,7 @@ def entry_records(entry: SealedEntry) -> Iterator[tuple[bytes, bytes, Headers]]:
 
 
 def stamp(time_ms: int) -> int:
-    """The timestamp of a record about a window that ends then, or a frontier that reached then: readers seek by it.
+    """The timestamp of a record: the end of its window, or the time of its frontier. Readers seek by it.
 
     A broker may refuse times beyond its clock.
     """
@@ -129,7 +129,7 @@ def read_closed_key(key: bytes | None) -> tuple[Body, tuple[int, int], int] | No
 
 
 def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier | None:
-    """A frontier again; None if the value is not one."""
+    """Parse a frontier; None if the value is not one."""
     try:
         said = json.loads(value or b"")
         partial, diverged = window_ranges.read({name: int(said[name]) for name in window_ranges.NAMES if name in said})
@@ -151,12 +151,12 @@ def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier 
 
 @dataclass
 class Seen:
-    """Newest frontiers that were read so far, by (sketch, revision, partition)."""
+    """The newest frontiers read so far, by (sketch, revision, partition)."""
 
     frontiers: dict[tuple[str, int, int], Frontier] = field(default_factory=dict)
 
     def add(self, record: Any) -> None:
-        """Take in one record of the client, if it holds a frontier."""
+        """Add one record of the client, if it holds a frontier."""
         named = read_key(record.key)
         if named is not None and len(named) == 3:
             frontier = read_frontier(named, record.value)
@@ -164,7 +164,7 @@ class Seen:
                 self.is_news(frontier)
 
     def is_news(self, frontier: Frontier) -> bool:
-        """Take in a frontier; False if a newer one of its partition is known."""
+        """Add a frontier; False if a newer one of its partition is known."""
         name = (frontier.sketch, frontier.revision, frontier.partition)
         known = self.frontiers.get(name)
         if known is not None and frontier.sequence < known.sequence:
@@ -182,7 +182,7 @@ HELD_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class _Held:
-    """One body that waits for its window to be over: where its chunks are, and the bytes if they were kept."""
+    """One body that waits for the end of its window: where its chunks are, and the bytes if they were kept."""
 
     body: Body
     offsets: tuple[int, ...]
@@ -190,9 +190,9 @@ class _Held:
 
 
 class _Windows:
-    """Bodies in the order of their windows: those of one window are given together, once the window is over.
+    """Bodies in the order of their windows: those of one window are returned together, once it is over.
 
-    A repetition of a body that was given is left out. A body that comes after its window was given is given at once.
+    A repetition of a returned body is left out. A body that comes after its window was returned is returned at once.
     """
 
     def __init__(self, fetch: Callable[[int, Sequence[int]], list[bytes]]) -> None:
@@ -224,7 +224,7 @@ class _Windows:
         self._waiting.setdefault(body.window, []).append(_Held(body, tuple(at for at, _ in found), data))
 
     def over(self, through: float) -> Iterator[SealedEntry]:
-        """Bodies of the windows that end by then, ascending."""
+        """Return the bodies of the windows that end by then, ascending."""
         due = sorted(window for window in self._waiting if window[1] <= through)
         for window in due:
             for held in sorted(self._waiting.pop(window), key=lambda one: (one.body.sketch, one.body)):
@@ -263,8 +263,8 @@ class KafkaSealedSource:
     def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
         """Newest frontier of each (sketch, revision, partition) near the ends of the partitions; of one sketch, or all.
 
-        The end of each partition is read, and more of it as long as nothing is said there of the sketch. What an
-        earlier call has read is not read again.
+        Reads the end of each partition, and further back until it finds the sketch. What an earlier call has read is
+        not read again.
         """
         with self._reading() as log_:
             self._hear(log_, log_.extent(), sketch)
@@ -299,7 +299,7 @@ class KafkaSealedSource:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Log]:
-        """A consumer that nobody else reads with; it is kept for the next reader."""
+        """An unused consumer, which is kept for the next reader."""
         reader = (
             self._idle.pop()
             if self._idle
@@ -330,9 +330,9 @@ class KafkaSealedSource:
     ) -> Iterator[Frontier | SealedEntry | Deleted]:
         """Frontiers and bodies in a range of time; see `SealedSource`.
 
-        A body of which a chunk is missing was cut short by a crash, and comes again, whole. Reading begins at the
-        first record that is stamped with a time in the range. It ends where every partition's frontier has passed the
-        range, so a second publication that came later is seen by those only who read the whole topic.
+        A body with a missing chunk was interrupted by a crash, and is repeated as a whole. Reading begins at the
+        first record with a timestamp in the range. It ends where every partition's frontier has passed the range, so
+        only a reader of the whole topic sees a second publication that came later.
         """
         with self._reading() as log_:
             extent = log_.extent()
@@ -360,7 +360,7 @@ class KafkaSealedSource:
         begun: set[tuple[int, str]] = set()
 
         def reached(partition: int) -> float:
-            """Until when nothing new comes from a partition."""
+            """The time through which a partition has published everything."""
             said = passed[partition]
             return min((said.get(name, -math.inf) for name in revisions), default=-math.inf)
 
@@ -418,12 +418,12 @@ class KafkaSealedSource:
             yield SealedEntry(sketch, body.revision, body.window, body.partition, seal_id, data, positions)
 
     def _fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:
-        """Chunks of a body that were not kept; another consumer brings them, so that the first one keeps its place."""
+        """Fetch chunks of a body that were not kept, with another consumer, so that the first one keeps its place."""
         with self._reading() as log_:
             return log_.fetch(partition, offsets)
 
     def sketches(self) -> Sequence[str]:
-        """Names of the sketches of which anything is known."""
+        """Names of all sketches that have published anything."""
         names = set()
         with self._reading() as log_:
             extent = log_.extent()

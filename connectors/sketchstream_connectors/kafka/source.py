@@ -48,8 +48,8 @@ class KafkaSource:
     Args:
         connection: of the cluster; its `group.id` is the group.
         topic: the input topic. It must exist.
-        decode: records -> items, times and validity; never raises for what records hold.
-        path: "auto" (raw batches where the self-test passes), "raw" or "stock".
+        decode: records -> items, times and validity; never raises because of a record's contents.
+        path: "auto" (raw batches if the self-test passes), "raw" or "stock".
 
     Raises:
         ConfigError: no such topic, or the raw path asked for and impossible.
@@ -115,7 +115,7 @@ class KafkaSource:
         self._consumer = consumer
 
     def _await_metadata(self, consumer: KafkaConsumer) -> None:
-        """A group leader that does not know the topic's partitions yet assigns none of them to anybody."""
+        """Wait for metadata: a group leader that does not know the topic's partitions assigns none of them."""
         deadline = time.monotonic() + METADATA_TIMEOUT_S
         with ours(f"asking for the partitions of {self.topic!r}"):
             while not consumer.partitions_for_topic(self.topic):
@@ -141,7 +141,7 @@ class KafkaSource:
         return self._positions.epoch(partition)
 
     def expect_epoch(self, partition: int, epoch: int) -> None:
-        """The epoch that was committed with the position to which the partition will be sought: any thread may say."""
+        """Note the epoch that was committed with the position of the next seek: any thread may call this."""
         self._positions.expect(partition, epoch)
 
     def _of(self, partition: int) -> TopicPartition:
@@ -153,7 +153,7 @@ class KafkaSource:
         return {tp.partition for tp in self.consumer.assignment()}
 
     def _replace_consumer(self, reason: str) -> None:
-        """Close the consumer and open another: a new member, to whom everything is announced again."""
+        """Close the consumer and open another: a new member, to which everything is announced again."""
         log.warning("event=consumer_recreated topic=%s reason=%s", self.topic, reason)
         self._recreated_at = time.monotonic()
         self.joined = False
@@ -171,28 +171,28 @@ class KafkaSource:
         self._open()
 
     def owns(self, partition: int) -> bool:
-        """Whether this partition was announced and not taken away: any thread may ask."""
+        """Whether this partition is assigned: any thread may ask."""
         return partition in self._announced
 
     def waiting(self) -> Mapping[int, int]:
-        """Partitions that are read, and the position of each: any thread may ask."""
+        """The partitions that are being read, and their positions: any thread may ask."""
         positions = self._positions.all()
         return {p: positions[p].offset for p in self._announced - self._paused if p in positions}
 
     def doubt_topic(self) -> None:
-        """The topic may be another one than before: the next poll looks. Any thread may call this."""
+        """Let the next poll check whether the topic was created again. Any thread may call this."""
         self._suspicious = True
 
     def ask_for_another_consumer(self, reason: str) -> None:
-        """The next poll opens a new consumer, if the last one is old enough. Any thread may call this."""
+        """Let the next poll open a new consumer, if the last one is old enough. Any thread may call this."""
         self._recreate = reason
 
     def condemn(self, error: FencedError) -> None:
-        """Another process has our group.instance.id: the next poll raises. Any thread may call this."""
+        """Let the next poll raise, because another process has our group.instance.id. Any thread may call this."""
         self._condemned = error
 
     def _check_instance(self) -> None:
-        """A static member that was replaced is told by its heartbeats, and the client only stops sending them."""
+        """Find out whether this static member was replaced: the client only stops its heartbeats then."""
         if self._condemned is not None:
             raise self._condemned
         if self._connection.instance is None:
@@ -207,7 +207,7 @@ class KafkaSource:
     # ------------------------------------------------------------------- called by the client while poll() blocks
 
     def _on_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Kept partitions go on where they were; new ones wait, paused, for the position that the store knows."""
+        """Kept partitions continue where they were; new ones wait, paused, for their position from the store."""
         for tp in partitions:
             p = tp.partition
             position = self._positions.at(p)
@@ -222,11 +222,11 @@ class KafkaSource:
                 self.consumer.pause(tp)
 
     def _on_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """The group has gone on without us: whatever we hold of these partitions is stale."""
+        """The group has continued without us: everything that we hold of these partitions is stale."""
         self._lost.update(tp.partition for tp in partitions)
 
     def _place(self, partition: int, position: Position) -> None:
-        """Seek with the leader epoch where it is known: a truncation below the position is then noticed (KIP-320)."""
+        """Seek, with the leader epoch if it is known, so that a truncation below the position is noticed (KIP-320)."""
         tp = self._of(partition)
         self.consumer.seek(tp, position.offset)
         if position.epoch >= 0:
@@ -237,7 +237,7 @@ class KafkaSource:
     # ----------------------------------------------------------------------------------------------- the port
 
     def confirmed(self, since_s: float) -> bool:
-        """Whether a heartbeat that was sent after that time was answered: a zombie's is refused."""
+        """Whether a heartbeat sent after that time was answered: those of a zombie are refused."""
         heartbeat = self.consumer._coordinator.heartbeat
         return bool(heartbeat.last_send > since_s and heartbeat.last_receive >= heartbeat.last_send)
 
@@ -247,7 +247,7 @@ class KafkaSource:
         Raises:
             FencedError: another worker runs under the same group.instance.id.
             BrokerError: the topic may not be read.
-            ConfigError: the group takes no member with these settings.
+            ConfigError: the group accepts no member with these settings.
         """
         self._check_instance()
         if self._recreate is not None and time.monotonic() - self._recreated_at > RECREATE_EVERY_S:
@@ -275,7 +275,7 @@ class KafkaSource:
         return events
 
     def _changes(self) -> list[SourceEvent]:
-        """What the assignment says now against what the worker was told."""
+        """The differences between the assignment and what the worker was told."""
         owned = self._owned()
         lost = self._lost & self._announced
         gone = (self._announced - owned) | lost
@@ -295,7 +295,7 @@ class KafkaSource:
         return events
 
     def _chunks(self, partition: int, polled: Sequence[Any]) -> list[SourceEvent]:
-        """Chunks of one partition, from the position that is ours to the client's position after the poll."""
+        """Chunks of one partition, from our position to the client's position after the poll."""
         before = self._positions.at(partition)
         state = self.consumer._subscription.assignment.get(self._of(partition))
         after = state.position.offset if state is not None and state.position is not None else None
@@ -327,7 +327,7 @@ class KafkaSource:
         return events
 
     def _failed(self, error: Exception) -> list[SourceEvent]:
-        """What an exception of the client's poll means, and for which partition."""
+        """Find out what an exception of the client's poll means, and for which partition."""
         from kafka import errors
 
         if isinstance(error, errors.NoOffsetForPartitionError):
@@ -370,12 +370,12 @@ class KafkaSource:
         raise error
 
     def _doubt(self, partition: int, offset: int) -> list[SourceEvent]:
-        """A broker says that a position does not exist."""
+        """Doubt a position that does not exist according to a broker."""
         self._doubts.hold(partition, offset, time.monotonic())
         return self._settle(partition)
 
     def _settle(self, partition: int) -> list[SourceEvent]:
-        """Halt, read on, or wait, as the leader's bounds say."""
+        """Halt, continue, or wait, according to the leader's bounds."""
         now = time.monotonic()
         offset = self._doubts.asked(partition, now)
         if offset is None:  # settled while another partition was
@@ -404,9 +404,9 @@ class KafkaSource:
         return []
 
     def _truncated(self, divergent: Mapping[TopicPartition, OffsetAndMetadata | None]) -> list[SourceEvent]:
-        """Logs that were cut below our positions and may be longer again: where each of them parts from what we read.
+        """For logs truncated below our positions, perhaps grown again: where each differs from what we read.
 
-        None where the leader has nothing left of that time, so that nobody can say.
+        None if the leader has nothing left of that time, so that the place is unknown.
         """
         try:
             anew = self._anew()
@@ -425,7 +425,7 @@ class KafkaSource:
         return events
 
     def _anew(self) -> list[SourceEvent]:
-        """If the input is not the topic any more that positions belong to, nothing of any partition can be read on."""
+        """Halt all partitions if the input is no longer the topic to which their positions belong."""
         found = self._admin.topic(self.topic)
         if found is not None and found.topic_id == self.topic_id:
             return []
@@ -454,7 +454,7 @@ class KafkaSource:
             self.consumer.seek(self._of(partition), 0 if position is None else position.offset)
 
     def _unreadable(self, error: Exception) -> list[SourceEvent]:
-        """A batch whose checksum is wrong is fetched again, from another replica perhaps; then the partition halts."""
+        """Fetch a batch with a wrong checksum again, perhaps from another replica; halt the partition after that."""
         partition = self._blamed(error)
         position = None if partition is None else self._positions.at(partition)
         if partition is None or position is None:
@@ -472,7 +472,7 @@ class KafkaSource:
         ]
 
     def _blamed(self, error: Exception) -> int | None:
-        """The partition that an error of the fetcher speaks of."""
+        """The partition that an error of the fetcher names."""
         named = re.search(r"partition=(\d+)", str(error))
         if named:
             return int(named.group(1))
@@ -480,7 +480,7 @@ class KafkaSource:
         return int(part.topic_partition.partition) if part is not None else None
 
     def seek(self, partition: int, position: int) -> None:
-        """Go on from here."""
+        """Continue at this position."""
         found = self._positions.seek(partition, position)
         self._doubts.settled(partition)
         if partition in self._owned():
@@ -525,7 +525,7 @@ class KafkaSource:
             return {}
 
     def close(self, *, leave: bool = False) -> None:
-        """Let go; a static member keeps its place unless `leave`."""
+        """Close; a static member keeps its place unless `leave`."""
         self._watch.stop()
         old, self._consumer = self._consumer, None
         if old is not None:
@@ -541,7 +541,7 @@ class KafkaSource:
 
 
 def _never_a_member() -> tuple[type[Exception], ...]:
-    """Refusals of a group that do not pass by themselves."""
+    """Permanent refusals of a group."""
     from kafka import errors
 
     return (
@@ -552,7 +552,7 @@ def _never_a_member() -> tuple[type[Exception], ...]:
 
 
 def _raw(records: Records) -> Callable[[int], RawRecord]:
-    """Record i as it came."""
+    """Record i, unchanged."""
 
     def record(index: int) -> RawRecord:
         headers, whole = records.headers(index)
@@ -576,7 +576,7 @@ def _listener(source: KafkaSource) -> object:
         """Passes on what concerns positions."""
 
         def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-            """Nothing: the new assignment says what is gone."""
+            """Do nothing: the new assignment says what was revoked."""
 
         def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
             source._on_assigned(assigned)

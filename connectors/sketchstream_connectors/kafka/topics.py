@@ -154,7 +154,7 @@ def create(
         connection: of the cluster.
         names: the topics.
         replication: copies of new topics; default: as many as the input has.
-        dry_run: only say what would be done.
+        dry_run: only report what would be done.
     """
     given, ours = wanted(connection, names)
     copies = replication or given.replication
