@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import itertools
+import re
 import secrets
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
+import msgpack
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -34,6 +37,7 @@ from sketchstream.config.loader import Config
 from sketchstream.serve.app import create
 from sketchstream.serve.feed import Batch
 from sketchstream.serve.follower import Follower
+from sketchstream.serve.ledgers import Ledgers
 from sketchstream.serve.pool import Pool
 from sketchstream.serve.reconstruct import published_in
 from sketchstream.serve.server import Server, listening, url
@@ -42,12 +46,17 @@ from sketchstream.serve.store import Store
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows import iso
 
-Part = tuple[dict[str, Any], Any]
+Form = tuple[bytearray, list[tuple[bytes, list[int], list[int]]], list[tuple[list[int], int]]]
+"""Bytes of a body; where names of noise are in it, raw and in hexadecimal; where its times are."""
 HOUR = 3_600_000
 BEGIN = 1_600_000_000_000 // HOUR * HOUR
 FULL = 10 * 3 * 365 * 24 * 16
 """Bodies of ten sketches, three years of hours and 16 partitions."""
-SPEC = 'epsilon = "1"\ndomain = {{ size = {size} }}\nmax_count = 100'
+PAGES: Final = ("/sketches", "/ledger")
+PAGE_RATE: Final = 5.0
+"""Requests a second of what one person looks at: pages with pictures, and what takes long."""
+SLOW_S: Final = 0.1
+SPEC: Final = 'epsilon = "1"\ndomain = {{ size = {size} }}\nmax_count = 100'
 
 
 def configuration(sketches: int, partitions: int) -> str:
@@ -62,13 +71,15 @@ def configuration(sketches: int, partitions: int) -> str:
     )
 
 
-def _renamed(value: Any, names: Mapping[Any, Any]) -> Any:
-    """Plain data with some of its texts and bytes replaced."""
-    if isinstance(value, dict):
-        return {key: _renamed(one, names) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_renamed(one, names) for one in value]
-    return names.get(value, value) if isinstance(value, (bytes, str)) else value
+def _found(body: bytes, what: bytes) -> list[int]:
+    """All places of some bytes."""
+    return [match.start() for match in re.finditer(re.escape(what), body)]
+
+
+def _packed(number: int) -> bytes:
+    """A time as headers have it."""
+    out: bytes = msgpack.packb(number)
+    return out
 
 
 class Generated:
@@ -84,30 +95,51 @@ class Generated:
 
     def __init__(self, config: Config, hours: int, partitions: int) -> None:
         self.config, self.hours, self.partitions = config, hours, partitions
-        self._parts = [self._seal(number) for number in range(8)]
+        self._made: dict[int, Any] = {}
+        self._forms: dict[tuple[int, str, int], Form] = {}
         self.bytes = 0
 
-    def _seal(self, number: int) -> Part:
-        spec = self.config.sketches[0].spec
-        sketch = ss.Sketch.create(spec)  # type: ignore[arg-type]
-        sketch.update([item for item in range(400) for _ in range(1 + (item * number) % 9)])
-        header, counters = wire.unpack(sketch.seal().to_bytes())
-        assert counters is not None
-        return header, counters
+    def _seal(self, number: int, name: str, partition: int) -> bytes:
+        """A sealed sketch of some counters, of the first window."""
+        if number not in self._made:
+            sketch = ss.Sketch.create(self.config.sketches[0].spec)  # type: ignore[arg-type]
+            sketch.update([item for item in range(400) for _ in range(1 + (item * number) % 9)])
+            header, counters = wire.unpack(sketch.seal().to_bytes())
+            assert counters is not None
+            self._made[number] = header, counters
+        header, counters = self._made[number]
+        where = {"name": name, "window": [BEGIN, BEGIN + HOUR], "partition": partition, "partitions": [self.partitions]}
+        return wire.pack(header | where, counters, wire.HUFFMAN)
 
-    def _entry(self, name: str, window: tuple[int, int], partition: int, part: Part) -> SealedEntry:
-        """A sketch with noise of names of its own."""
-        header, counters = part
-        renamed = {layer["lineage"]: secrets.token_bytes(16) for layer in header["layers"]}
-        renamed |= {old.hex(): new.hex() for old, new in renamed.items()}
-        fresh = _renamed(header, renamed) | {
-            "name": name,
-            "window": list(window),
-            "partition": partition,
-            "partitions": [self.partitions],
-            "seal_id": secrets.token_bytes(16),
-        }
-        return SealedEntry(name, 0, window, partition, fresh["seal_id"], wire.pack(fresh, counters, wire.HUFFMAN))
+    def _form(self, number: int, name: str, partition: int) -> Form:
+        """Such a sketch, and where its bytes hold what differs from window to window."""
+        key = (number, name, partition)
+        if key not in self._forms:
+            body = self._seal(*key)
+            header = wire.claimed(body)
+            names = {header["seal_id"], *(layer["lineage"] for layer in header["layers"])}
+            places = []
+            for old in names:
+                places += [(old, _found(body, old), _found(body, old.hex().encode()))]
+            times = [(_found(body, _packed(at)), after) for after, at in ((0, BEGIN), (HOUR, BEGIN + HOUR))]
+            self._forms[key] = bytearray(body), places, times
+        return self._forms[key]
+
+    def _entry(self, name: str, window: tuple[int, int], partition: int, number: int) -> SealedEntry:
+        """A sketch of this window, with noise of names of its own."""
+        body, places, times = self._form(number, name, partition)
+        for _, raw, written in places:
+            fresh = secrets.token_bytes(16)
+            for at in raw:
+                body[at : at + 16] = fresh
+            for at in written:
+                body[at : at + 32] = fresh.hex().encode()
+        for found, after in times:
+            for at in found:
+                body[at : at + 9] = _packed(window[0] + after)
+        body[-32:] = hashlib.blake2b(memoryview(body)[:-32], digest_size=32, person=b"sketchstream-sum").digest()
+        done = bytes(body)
+        return SealedEntry(name, 0, window, partition, wire.claimed(done)["seal_id"], done)
 
     def newest(self) -> Sequence[Frontier]:
         """Everything is published."""
@@ -125,7 +157,7 @@ class Generated:
         for hour, plan in itertools.product(range(self.hours), self.config.sketches):
             window = (BEGIN + hour * HOUR, BEGIN + (hour + 1) * HOUR)
             for partition in range(self.partitions):
-                entry = self._entry(plan.name, window, partition, self._parts[(hour + partition) % len(self._parts)])
+                entry = self._entry(plan.name, window, partition, (hour + partition) % 8)
                 self.bytes += len(entry.body)
                 entries.append(entry)
             if len(entries) >= 2048:
@@ -135,6 +167,21 @@ class Generated:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class Clock:
+    """Adds up the time between entering and leaving."""
+
+    def __init__(self) -> None:
+        self.wall = self.processor = 0.0
+
+    def __enter__(self) -> None:
+        self._begun = time.perf_counter(), time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        wall, processor = self._begun
+        self.wall += time.perf_counter() - wall
+        self.processor += time.process_time() - processor
 
 
 def ask(client: httpx.Client, path: str, requests: int, rate: float, **headers: str) -> list[float]:
@@ -167,6 +214,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=16)
     parser.add_argument("--requests", type=int, default=400, help="to each endpoint")
     parser.add_argument("--rate", type=float, default=200.0, help="requests a second")
+    parser.add_argument("--retain", action="store_true", help="drop the older half at the end")
     parser.add_argument("--answers", type=int, default=4, help="windows that are reconstructed")
     given = parser.parse_args()
     if given.quick:
@@ -178,39 +226,43 @@ def main() -> None:
         path.write_text(text)
         config = Config.load(path, {})
         feed = Generated(config, 24 * given.days, given.partitions)
-        begun = time.perf_counter()
-        count = sum(len(batch.entries) for batch in feed.read(None))
-        generating = time.perf_counter() - begun
-        feed.bytes = 0
         store = Store(folder / "serve.sqlite", config, feed.identity)
         pool = Pool(store, text, 1, 600.0)
         follower = Follower(store, feed, pool)
         stack.callback(store.close)
         stack.callback(pool.close)
-        stored = 0.0
+        storing, count = Clock(), 0
         for batch in feed.read(None):
-            before = time.perf_counter()
-            store.take(batch)
-            stored += time.perf_counter() - before
-        before = time.perf_counter()
-        while store.refresh():
-            pass
-        assembled = time.perf_counter() - before
+            with storing:
+                store.take(batch)
+            count += len(batch.entries)
+        assembling = Clock()
+        with assembling:
+            while store.refresh():
+                pass
         size = (folder / "serve.sqlite").stat().st_size
         windows, scale = count // given.partitions, FULL / count
 
         def row(name: str, value: float, text: str) -> None:
-            print(f"{name:22} {value:12,.0f} {text}")
+            print(f"{name:22} {value:12,.0f} {text}", flush=True)
 
         row("bodies", count, f"of {FULL:,} at full size, {feed.bytes / count:,.0f} bytes each")
-        row("stored", count / stored, f"a second ({scale * stored / 60:,.0f} min at full size)")
-        row("windows put together", windows / assembled, f"a second ({scale * assembled / 60:,.0f} min at full size)")
-        row("database", size / count, f"bytes a body ({scale * size / 2**30:,.1f} GiB at full size)")
-        row("generated", count / generating, "bodies a second (not part of the service)")
-        before = time.perf_counter()
-        again = Store(folder / "serve.sqlite", config, feed.identity)
-        row("opened again", 1000 * (time.perf_counter() - before), "ms")
-        again.close()
+        for name, number, clock in (("stored", count, storing), ("windows put together", windows, assembling)):
+            said = f"a second of processor time ({number / clock.wall:,.0f} by the clock"
+            row(name, number / clock.processor, f"{said}; {scale * clock.processor / 60:,.0f} min at full size)")
+        row(
+            "database",
+            size / count,
+            f"bytes a body ({size / 2**30:,.2f} GiB; {scale * size / 2**30:,.1f} at full size)",
+        )
+        for name, step in (
+            ("opened again", lambda: Store(folder / "serve.sqlite", config, feed.identity).close()),
+            ("ledger, first time", lambda: Ledgers(store.connection()).census(config).summary()),
+        ):
+            clock = Clock()
+            with clock:
+                step()
+            row(name, 1000 * clock.processor, f"ms of processor time ({1000 * clock.wall:,.0f} by the clock)")
 
         last = [store.windows(plan.name, limit=1, newest=True)[0] for plan in config.sketches]
         service = Service(store, pool, follower)
@@ -252,24 +304,57 @@ def main() -> None:
         answer = client.get(f"/v1/sketches/{name}/profile?{span}", headers={"Accept-Encoding": "identity"})
         page["body"] = answer.content
         plain = {"Accept-Encoding": "identity"}
+        middle = BEGIN + 12 * given.days * HOUR
+        before_last = store.windows(name, limit=2, newest=True)[1]
+        against = f"against_from={iso(before_last.window[0])}&against_to={iso(before_last.window[1])}"
         paths = {
             "static response of the answer's size": "/static",
             "profile, cached": f"/v1/sketches/{name}/profile?{span}",
             "profile as CSV": f"/v1/sketches/{name}/profile?{span}&format=csv",
+            "profile as Arrow": f"/v1/sketches/{name}/profile?{span}&format=arrow",
             "sketches": "/v1/sketches",
+            "one sketch": f"/v1/sketches/{name}",
             "windows, a page of 100": f"/v1/sketches/{name}/windows",
+            "windows, 1000 from the middle": f"/v1/sketches/{name}/windows?limit=1000&order=asc&from={iso(middle)}",
             "series, 7 days": f"/v1/sketches/{name}/series?from={iso(last[0].window[1] - 168 * HOUR)}",
+            "difference": f"/v1/sketches/{name}/difference?{span}&{against}",
+            "ledger": "/v1/ledger",
             "incidents": "/v1/incidents",
             "status": "/v1/status",
+            "metrics": "/metrics",
+            "openapi.json": "/openapi.json",
+            "healthz": "/healthz",
             "readyz": "/readyz",
+            "page: sketches": "/",
+            "page: one sketch": f"/sketches/{name}",
+            "page: one window": f"/sketches/{name}/window?{span}",
+            "page: ledger": "/ledger",
+            "page: incidents": "/incidents",
         }
         for title, where in paths.items():
             once = client.get(where, headers=plain)
-            took = ask(client, where, given.requests, given.rate, **plain)
-            print(show(title, took, len(once.content)))
+            slow = once.elapsed.total_seconds() > SLOW_S or where.startswith(PAGES)
+            requests, rate = (given.requests // 5, PAGE_RATE) if slow else (given.requests, given.rate)
+            took = ask(client, where, requests, rate, **plain)
+            print(show(title, took, len(once.content)) + (f"  at {PAGE_RATE:g} a second" if slow else ""), flush=True)
         tag = client.get(paths["profile, cached"], headers=plain).headers["etag"]
         took = ask(client, paths["profile, cached"], given.requests, given.rate, **{"If-None-Match": tag}, **plain)
         print(show("profile, not modified", took, 0))
+    if given.retain:
+        with contextlib.closing(
+            Store(folder / "serve.sqlite", config, feed.identity, given.days // 2 * 24 * HOUR)
+        ) as store:
+            clock, dropped, longest = Clock(), 0, 0.0
+            while True:
+                before = clock.wall
+                with clock:
+                    found = store.retain()
+                longest = max(longest, clock.wall - before)
+                dropped += found
+                if not found:
+                    break
+            row("dropped by age", dropped, f"windows, {dropped / clock.processor:,.0f} a second of processor time")
+            row("longest step", 1000 * longest, "ms by the clock, in which nothing else is stored")
 
 
 class _Quiet:

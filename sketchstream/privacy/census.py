@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final
 
+from sketchstream.privacy.composition import Losses
 from sketchstream.privacy.deployment import (
     Deployment,
     Measured,
@@ -91,6 +92,10 @@ class Census(Deployment):
 
     def by_day(self) -> dict[str, Total]:
         """Totals by the UTC day in which a window begins."""
+        return self._days
+
+    @cached_property
+    def _days(self) -> dict[str, Total]:
         days: dict[int, list[tuple[Kind, Window]]] = defaultdict(list)
         for kind, (start, end) in self.windows:
             day = start // DAY_MS
@@ -110,6 +115,10 @@ class Census(Deployment):
 
     def rows(self) -> list[dict[str, str]]:
         """One row for each name and revision: windows, partitions, and what one window and all of them cost."""
+        return self._rows
+
+    @cached_property
+    def _rows(self) -> list[dict[str, str]]:
         groups: dict[tuple[str, int], list[tuple[Kind, Window]]] = defaultdict(list)
         for kind, window in self.windows:
             groups[kind[0], kind[1]].append((kind, window))
@@ -192,6 +201,14 @@ class Census(Deployment):
         """What one item loses in a window of some kind."""
         chosen = [record for record in self.kinds[kind] if record.gaussian == gaussian]
         return self._item_total(chosen, loss)
+
+    def _period(self) -> tuple[Losses, Losses]:
+        """The same as of a `Deployment`, computed once."""
+        return self._periods
+
+    @cached_property
+    def _periods(self) -> tuple[Losses, Losses]:
+        return super()._period()
 
     def _worst_period(self, loss: Measured, *, gaussian: bool = False) -> Loss:
         """Most that an item has lost in any one period of the budget, to sketches of one measure."""
