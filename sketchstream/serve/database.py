@@ -36,6 +36,7 @@ CREATE TABLE IF NOT EXISTS shapes (id INTEGER PRIMARY KEY, shape BLOB NOT NULL U
 CREATE TABLE IF NOT EXISTS costs (
     sketch INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL, revision INTEGER NOT NULL,
     parts TEXT NOT NULL, PRIMARY KEY (sketch, start, stop, revision)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS costs_apart ON costs (sketch, start, stop, revision) WHERE parts = '';
 CREATE TABLE IF NOT EXISTS noises (
     name BLOB PRIMARY KEY, sketch INTEGER NOT NULL, start INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS incidents (
@@ -51,8 +52,9 @@ CREATE INDEX IF NOT EXISTS windows_missing ON windows (sketch, stop) WHERE state
 CREATE INDEX IF NOT EXISTS windows_counts ON windows (sketch, state, todo);
 CREATE INDEX IF NOT EXISTS windows_todo ON windows (stop) WHERE todo > 0;
 CREATE TABLE IF NOT EXISTS answers (
-    input BLOB PRIMARY KEY, sketch INTEGER NOT NULL, stop INTEGER NOT NULL, usual INTEGER NOT NULL,
-    numbers BLOB NOT NULL, csv BLOB NOT NULL);
+    id INTEGER PRIMARY KEY, input BLOB NOT NULL UNIQUE, sketch INTEGER NOT NULL, stop INTEGER NOT NULL,
+    special INTEGER NOT NULL, bytes INTEGER NOT NULL, numbers BLOB NOT NULL, csv BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS answers_special ON answers (id, bytes) WHERE special;
 CREATE INDEX IF NOT EXISTS answers_age ON answers (sketch, stop);
 CREATE TABLE IF NOT EXISTS points (
     sketch INTEGER NOT NULL, metric TEXT NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL,

@@ -133,7 +133,7 @@ class Ledgers:
             longest: at least the length of any window of a sketch, ms.
         """
         found: list[Record] = []
-        apart: list[tuple[int, int, int, int]] = []
+        apart = False
         for sketch, name in self._names():
             rows = self._connection.execute(
                 "SELECT start, stop, revision, parts FROM costs"
@@ -142,10 +142,17 @@ class Ledgers:
             )
             for start, stop, revision, parts in rows.fetchall():
                 if parts == APART:
-                    apart.append((sketch, start, stop, revision))
+                    apart = True
                 else:
                     found += self._records(name, revision, (start, stop), parts)
-        return found + list(Deployment.from_records(self._read(apart)).records)
+        if apart:  # what shares its noise with one of them may be of any time
+            places = self._connection.execute(
+                "SELECT sketch, start, stop, revision FROM costs INDEXED BY costs_apart WHERE parts = ''"
+            )
+            for record in Deployment.from_records(self._read(places.fetchall())).records:
+                if record.window is not None and record.window[0] < window[1] and window[0] < record.window[1]:
+                    found.append(record)
+        return found
 
     def census(self, config: Config, allowed: Collection[str] | None = None) -> Census:
         """Everything that is stored, for the ledger.

@@ -287,7 +287,7 @@ class Pool:
         computed = read_computed(frame)
         self.computed += 1
         if not job.question.names_items:
-            self._store.put_answer(stored, job.question.text, computed)
+            self._store.put_answer(stored, job.question.text, computed, special=job.question.special)
         if job.waiting is not None:
             job.waiting.set_result(computed)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import orjson
@@ -76,6 +76,11 @@ class Question:
         usual = Question()
         said = {name: value for name, value in asdict(self).items() if value != getattr(usual, name)}
         return orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode() if said else ""
+
+    @property
+    def special(self) -> bool:
+        """Whether it asks for more than the usual answer of a window, or of one of its groups."""
+        return replace(self, group=None) != Question()
 
     @property
     def names_items(self) -> bool:

@@ -39,6 +39,8 @@ log = logging.getLogger("sketchstream.serve")
 
 REFRESH: Final = 512
 """Windows that are put together in one transaction."""
+SPECIAL_BYTES: Final = 256 * 2**20
+"""Most bytes of special answers."""
 LATEST: Final = 2**62
 """Later than any window, ms."""
 
@@ -181,13 +183,17 @@ class Store:
         config: of the deployment.
         feed: names the topic or folder that fills it.
         retention_ms: windows that end so much before the newest one are dropped; None: all are kept.
+        special_bytes: most bytes of answers that were asked for with other methods or options.
 
     Raises:
         StoreError: the database cannot be used, or is of another deployment.
     """
 
-    def __init__(self, path: Path, config: Config, feed: str, retention_ms: int | None = None) -> None:
+    def __init__(
+        self, path: Path, config: Config, feed: str, retention_ms: int | None = None, special_bytes: int = SPECIAL_BYTES
+    ) -> None:
         self.path = path
+        self._special_bytes = special_bytes
         self.config = config
         self._retention_ms = retention_ms
         self._lock = threading.Lock()
@@ -392,6 +398,11 @@ class Store:
             (INCIDENT, f"incident: {text}", sketch, start),
         )
         execute("DELETE FROM points WHERE sketch = ? AND start = ?", (sketch, start))
+        execute(
+            "DELETE FROM answers WHERE sketch = ?"
+            " AND stop IN (SELECT stop FROM windows WHERE sketch = ? AND start = ?)",
+            (sketch, sketch, start),
+        )
 
     def _take_frontier(self, execute: Any, frontier: Frontier) -> None:
         sketch = self._sketch(execute, frontier.sketch)
@@ -514,25 +525,32 @@ class Store:
             digest.update(partition.to_bytes(4, "big") + body)
         return digest.digest()
 
-    def put_answer(self, stored: StoredWindow, question: str, computed: Computed) -> bool:
+    def put_answer(self, stored: StoredWindow, question: str, computed: Computed, *, special: bool = False) -> bool:
         """Store an answer, unless the window has changed since it was asked for.
+
+        Of special answers the oldest ones go when there are too many: there is no end of them.
 
         Args:
             stored: the window as it was when it was asked for.
             question: canonical text of the question; empty for the usual one.
             computed: the answer.
+            special: whether it is neither the usual answer of the window nor of a group.
 
         Returns:
             Whether it was stored.
         """
+        size = len(computed.numbers) + len(computed.csv)
         sketch, (start, stop) = self._ids[stored.sketch], stored.window
         with self._transaction() as execute:
             if not self._unchanged(execute, sketch, stored) or stored.input is None:
                 return False
             execute(
-                "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?)",
-                (answer_key(stored.input, question), sketch, stop, not question, computed.numbers, computed.csv),
+                "INSERT OR REPLACE INTO answers (input, sketch, stop, special, bytes, numbers, csv)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (answer_key(stored.input, question), sketch, stop, special, size, computed.numbers, computed.csv),
             )
+            if special:
+                self._forget_special(execute)
             execute(
                 "UPDATE windows SET guarantee = ?, failure = NULL, version = version + 1,"
                 " todo = CASE WHEN ? THEN 0 ELSE todo END WHERE sketch = ? AND start = ? AND stop = ?",
@@ -544,6 +562,16 @@ class Store:
                     [(sketch, name, start, stop, *ends) for name, ends in computed.points.items()],
                 )
         return True
+
+    def _forget_special(self, execute: Any) -> None:
+        """Delete the oldest special answers, until the rest is small enough."""
+        held = execute("SELECT id, bytes FROM answers INDEXED BY answers_special WHERE special ORDER BY id").fetchall()
+        over = sum(size for _, size in held) - self._special_bytes
+        for number, size in held:
+            if over <= 0:
+                break
+            execute("DELETE FROM answers WHERE id = ?", (number,))
+            over -= size
 
     def put_guarantee(self, stored: StoredWindow, guarantee: str) -> bool:
         """Store what is guaranteed, unless the window has changed since; see `put_answer`."""

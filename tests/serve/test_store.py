@@ -13,8 +13,10 @@ from helpers.streams import EPOCH
 from helpers.workers import close_windows, send
 from sketchstream.config.loader import Config
 from sketchstream.errors import StoreError
+from sketchstream.privacy.deployment import Deployment
 from sketchstream.published import read
 from sketchstream.serve.feed import Batch
+from sketchstream.serve.ledgers import Ledgers
 from sketchstream.serve.store import Store
 from sketchstream.stream.interfaces import Deleted, SealedEntry
 from sketchstream.stream.windows import iso
@@ -159,6 +161,76 @@ def test_old_windows_are_dropped_and_stay_away(tmp_path):
         assert bodies(tmp_path / "serve.sqlite") == kept
     with serving(tmp_path, processes=0) as (service, _):
         assert [one.window[0] for one in service.store.windows("minutes")] == starts
+
+
+def test_of_answers_by_other_methods_the_oldest_go(tmp_path):
+    publish(tmp_path / "sealed", minutes=2, partitions=1)
+
+    def stored(special):
+        with sqlite3.connect(tmp_path / "serve.sqlite") as connection:
+            return connection.execute("SELECT id, bytes FROM answers WHERE special = ?", (special,)).fetchall()
+
+    with serving(tmp_path, special_bytes=9000) as (service, client):
+        usual = client.get("/v1/sketches/minutes/profile", params=params(0))
+        seen = []
+        for count in range(1, 9):
+            asked = params(0) | {"method": "inverse", "max_count": str(count)}
+            assert client.get("/v1/sketches/minutes/profile", params=asked).status_code == 200
+            assert sum(size for _, size in stored(True)) <= 9000
+            seen.append(max((number for number, _ in stored(True)), default=0))
+        kept = [number for number, _ in stored(True)]
+        assert 0 < len(kept) < len(seen), "the bound was never reached, or nothing fits below it"
+        assert kept == seen[-len(kept) :]
+        before = service.pool.computed
+        assert client.get("/v1/sketches/minutes/profile", params=params(0)).content == usual.content
+        assert service.pool.computed == before
+        assert stored(False)
+
+
+def test_an_incident_leaves_no_answer(tmp_path):
+    publish(tmp_path / "sealed", minutes=2, partitions=1)
+    driver = publish(tmp_path / "other", minutes=2, partitions=1)
+    with serving(tmp_path) as (service, client):
+        for method in ("likelihood", "inverse"):
+            assert client.get("/v1/sketches/minutes/profile", params=params(0) | {"method": method}).status_code == 200
+        service.store.take(Batch([one for one in driver.publisher.log if one.window == (EPOCH, EPOCH + MINUTE)]))
+        with sqlite3.connect(tmp_path / "serve.sqlite") as connection:
+            left = connection.execute("SELECT count(*) FROM answers WHERE stop = ?", (EPOCH + MINUTE,)).fetchone()
+        assert left == (0,)
+
+
+def test_the_ledger_of_the_store_is_that_of_all_bodies(tmp_path):
+    driver = publish(tmp_path / "sealed", minutes=4, partitions=2)
+    entries = list(driver.publisher.log)
+    first, second = (one for one in entries if one.window == (EPOCH, EPOCH + MINUTE))
+    later = (EPOCH + HOUR, EPOCH + HOUR + MINUTE)
+    copied = replace(read(first.body), origin=replace(read(first.body).origin, window=later), seal_id=bytes(16))
+    again = replace(read(second.body), origin=replace(read(second.body).origin, revision=1), seal_id=b"s" * 16)
+    # of another noise, in the place of another one
+    other = next(one for one in publish(tmp_path / "other").publisher.log if one.key == entries[-1].key)
+    entries += [SealedEntry("minutes", 0, later, 0, copied.seal_id, copied.to_bytes()), other]
+    entries.append(replace(second, revision=1, seal_id=again.seal_id, body=again.to_bytes()))
+    wanted = Deployment.of([read(one.body) for one in entries], keyed=True)
+    assert wanted.copied()
+    assert wanted.conflicts()
+    for order in (entries, entries[::-1]):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite"
+        store = Store(path, Config.parse(TEXT), "test")
+        for one in order:
+            store.take(Batch([one]))
+            store.take(Batch([one]))
+        found = Ledgers(store.connection()).census(store.config)
+        assert found.summary() == wanted.summary()
+        assert found.rows() == wanted.rows()
+        beside = Ledgers(store.connection()).overlapping(first.window, lambda _: 2 * HOUR)
+        near = [one for one in wanted.records if one.window[0] < first.window[1] and first.window[0] < one.window[1]]
+        assert sorted((one.place, one.event(), one.item()) for one in beside) == sorted(
+            (one.place, one.event(), one.item()) for one in near
+        )
+        assert Ledgers(store.connection()).census(store.config, {"hours"}).rows() == [
+            row for row in wanted.rows() if row["sketch"] == "hours"
+        ]
+        store.close()
 
 
 def test_another_topic_is_refused(tmp_path):
