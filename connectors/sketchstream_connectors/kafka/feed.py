@@ -70,7 +70,8 @@ class KafkaFeed:
         starts: dict[int, int] = {}
         trimmed: set[int] = set()
         for partition, begin in extent.begins.items():
-            at = int(positions.get(str(partition), begin))
+            known = positions.get(str(partition))
+            at = begin if known is None else int(known)
             if at > extent.ends[partition]:
                 msg = (
                     f"partition {partition} of {self._topic!r} ends before what was read of it: records were lost, or "
@@ -78,7 +79,7 @@ class KafkaFeed:
                 )
                 raise StoreError(msg)
             starts[partition] = max(at, begin)
-            if begin > 0 and at <= begin:
+            if at < begin or (known is None and begin > 0):  # the log may begin where it was read to
                 trimmed.add(partition)
         reading = _Reading(starts, trimmed)
         left = sum(extent.ends[p] - start for p, start in starts.items())

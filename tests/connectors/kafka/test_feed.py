@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from kafka import KafkaAdminClient, TopicPartition
 
 from helpers.kafka.app import MINUTE, App
+from helpers.serving import TEXT, publish
+from helpers.streams import EPOCH
+from sketchstream.config.loader import Config
+from sketchstream.errors import SketchstreamError
 from sketchstream.query.history import history
 from sketchstream.serve.feed import Batch
 from sketchstream.serve.follower import Follower
@@ -17,7 +23,10 @@ from sketchstream.serve.questions import Question
 from sketchstream.serve.service import Service
 from sketchstream.serve.store import Store
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
-from sketchstream_connectors.kafka.feed import _Reading
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.feed import KafkaFeed, _Reading
+from sketchstream_connectors.kafka.log_reader import Extent, Log
+from sketchstream_connectors.kafka.publisher import KafkaPublisher
 from sketchstream_connectors.kafka.sealed import entry_records, frontier_record
 from sketchstream_connectors.published import open_feed, open_published
 
@@ -74,6 +83,91 @@ def test_a_topic_is_followed_over_a_restart(kafka: str, tmp_path: Path) -> None:
         assert threading.active_count() >= 1
     finally:
         app.close()
+
+
+@pytest.fixture
+def connection(kafka: str) -> Iterator[Connection]:
+    made = Connection({"bootstrap.servers": kafka, "group.id": "followers"})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def admin(kafka: str) -> Iterator[KafkaAdminClient]:
+    made = KafkaAdminClient(bootstrap_servers=kafka)
+    yield made
+    made.close()
+
+
+def test_the_log_loses_its_beginning_while_the_service_follows(
+    connection: Connection,
+    admin: KafkaAdminClient,
+    topic_name: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was stored stays; what was deleted before it was read is missing, and nothing else is."""
+    topic = topic_name("sealed")
+    admin.create_topics({topic: {"num_partitions": 2, "replication_factor": 1}})
+    admin.wait_for_topics([topic])
+    driver = publish(tmp_path / "driver", minutes=6, partitions=2)
+    minutes = sorted(
+        (one for one in driver.publisher.log if one.sketch == "minutes" and one.window[0] < EPOCH + 6 * MINUTE),
+        key=lambda one: (one.window, one.partition),
+    )
+    publisher = KafkaPublisher(connection, topic)
+
+    def send(first: int, last: int) -> dict[int, int]:
+        """Publish some minutes with their frontiers; gives the ends of the partitions."""
+        for one in minutes:
+            number = (one.window[0] - EPOCH) // MINUTE
+            if first <= number < last and (number, one.partition) != (0, 0):  # partition 0 was empty at first
+                said = Frontier("minutes", 0, one.partition, one.window[1], 2, number + 1)
+                publisher.publish(one.partition, [one], [said])
+        return feed._log.extent().ends
+
+    def delete(offsets: dict[int, int]) -> None:
+        admin.delete_records({TopicPartition(topic, partition): at for partition, at in offsets.items()})
+
+    def shown() -> list[tuple[bool, list[int], bool]]:
+        fields = [one.fields for one in store.windows("minutes")]
+        return [(one["complete"], one["partitions"]["missing"], one.get("deleted", False)) for one in fields]
+
+    feed = KafkaFeed(connection, topic)
+    store = Store(tmp_path / "serve.sqlite", Config.parse(TEXT), feed.identity)
+    follower = Follower(store, feed)
+    whole, lost = (True, [], False), (False, [1], True)
+    try:
+        ends = send(0, 2)
+        follower.step()
+        assert shown() == [whole] * 2
+        between = send(2, 3)
+        send(3, 4)
+        delete({0: ends[0], 1: between[1]})  # all that was read of the one; of the other a minute that was not
+        follower.step()
+        assert shown() == [whole, whole, lost, whole]
+
+        between = send(4, 5)
+        send(5, 6)
+        extent = Log.extent
+
+        def late(log: Log) -> Extent:
+            """The log's beginning moves after the service has asked for it."""
+            found = extent(log)
+            monkeypatch.setattr(Log, "extent", extent)
+            delete({1: between[1]})
+            return found
+
+        monkeypatch.setattr(Log, "extent", late)
+        with pytest.raises(SketchstreamError):
+            follower.step()
+        follower.step()
+        assert shown() == [whole, whole, lost, whole, lost, whole]
+        assert store.incidents() == []
+    finally:
+        follower.close()
+        store.close()
+        publisher.close()
 
 
 def record(key: bytes, value: bytes, partition: int, offset: int) -> SimpleNamespace:
