@@ -12,6 +12,7 @@ from sketchstream.wire.envelope import (
     noise_names,
     pack,
     unpack,
+    unpack_header,
     version_of,
 )
 from sketchstream.wire.header import FIELDS, KINDS
@@ -33,5 +34,6 @@ __all__ = [
     "noise_names",
     "pack",
     "unpack",
+    "unpack_header",
     "version_of",
 ]

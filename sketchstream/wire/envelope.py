@@ -152,6 +152,28 @@ def unpack(
         KeyMismatchError: they were made with another key.
         FormatError: they are not a sketch, or break its rules.
     """
+    fields, stored = _verified(data, key)
+    return fields, _array(fields["kind"], *stored)
+
+
+def unpack_header(data: bytes | bytearray | memoryview) -> dict[str, Any]:
+    """The header of one object; its array is verified by the checksum, but not decoded.
+
+    Args:
+        data: the bytes that `pack` made.
+
+    Raises:
+        TruncatedError, ChecksumError, VersionError, FormatError: as `unpack`.
+    """
+    return _verified(data, None)[0]
+
+
+_Stored = tuple[memoryview, int, int, int, int, int]
+"""The bytes of an array, and the codec, type and shape that the prefix gives for it: arguments of `_array`."""
+
+
+def _verified(data: bytes | bytearray | memoryview, key: Key | None) -> tuple[dict[str, Any], _Stored]:
+    """The header and the array as it is stored, of bytes whose length, checksum and header are right."""
     view = _viewed(data)
     if len(view) < _PREFIX.size:
         if view != MAGIC[: len(view)] and view[:4] != MAGIC:
@@ -187,8 +209,7 @@ def unpack(
         msg = f"the header's fields are those of format version {needed}, the bytes say {version}"
         raise FormatError(msg)
     _check_key(fields, key, view, tag)
-    body = view[start : start + length]
-    return fields, _array(fields["kind"], body, codec, code, ndim, rows, columns)
+    return fields, (view[start : start + length], codec, code, ndim, rows, columns)
 
 
 def kind_of(data: bytes | bytearray | memoryview) -> str | None:

@@ -6,6 +6,7 @@ import json
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.rules import Rules
 from sketchstream.stream.window_ranges import Mark
 from sketchstream.stream.windows import within
+from sketchstream.wire import envelope
 from sketchstream_connectors.files.publisher import (
     Both,
     DirectoryPublisher,
@@ -67,6 +69,26 @@ def test_partitions_of_a_window_are_stacked(tmp_path: Path) -> None:
     assert result.slots == 32
     assert sum(exact(part, 1) for part in window.parts) == 4
     assert reader(tmp_path).sketches() == ["minutes"]
+
+
+def test_each_part_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder's entries are named by their headers; their counters are decoded by the reader alone."""
+    publisher = DirectoryPublisher(tmp_path)
+    for partition in range(2):
+        publisher.publish(partition, *sealed(partition, [1, 2]))
+    decoded = []
+    original = envelope._array
+
+    def decode(*stored: Any) -> Any:
+        decoded.append(stored)
+        return original(*stored)
+
+    monkeypatch.setattr(envelope, "_array", decode)
+    entries = [one for one in DirectorySealed(tmp_path).read("minutes") if isinstance(one, SealedEntry)]
+    assert [one.partition for one in entries] == [0, 1]
+    assert decoded == []
+    (window,) = reader(tmp_path).windows("minutes")
+    assert len(window.parts) == len(decoded) == 2
 
 
 def test_absent_is_not_silent(tmp_path: Path) -> None:

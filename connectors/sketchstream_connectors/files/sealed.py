@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from sketchstream import wire
 from sketchstream.errors import FormatError, StoreError
-from sketchstream.published import Instalment, Release, SealedState, read
+from sketchstream.published import Instalment, Origin, well_formed
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows import within
 from sketchstream_connectors.files.publisher import (
@@ -118,20 +119,25 @@ class DirectorySealed:
 
 
 def describe(body: bytes, where: str) -> SealedEntry:
-    """The entry that sealed bytes are, from their own header.
+    """The entry that sealed bytes are, from their own header; their counters are decoded by who needs them.
+
+    Args:
+        body: bytes of a published sketch.
+        where: what an error calls them.
 
     Raises:
         FormatError: they are not those of one sealed window of one partition.
     """
-    found = read(body)
-    if not isinstance(found, (Release, SealedState)):
+    fields = wire.unpack_header(body)
+    if fields["kind"] not in ("release", "sealed-state"):
         msg = f"{where} is not one sealed sketch"
         raise FormatError(msg)
-    origin = found.origin
+    with well_formed():
+        origin, seal_id = Origin.from_dict(fields), fields["seal_id"]
     if origin.window is None or origin.partition is None:
         msg = f"{where} was not sealed by a worker: it has no window"
         raise FormatError(msg)
-    return SealedEntry(origin.name, origin.revision, origin.window, origin.partition, found.seal_id, body)
+    return SealedEntry(origin.name, origin.revision, origin.window, origin.partition, seal_id, body)
 
 
 def start_ms(name: str) -> int | None:

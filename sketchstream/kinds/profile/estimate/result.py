@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -191,15 +192,15 @@ class Profile:
 
     def at_least(self, k: int) -> Estimate:
         """Number of items that occurred k times or more (k+ reach), 0 <= k <= max_count + 1."""
-        return self.interval(f"at_least.{k}")
+        return self._at_least(k, normal_quantile(LEVEL))
 
     def exactly(self, k: int) -> Estimate:
         """Number of items that occurred k times, no more and no less, 0 <= k <= max_count."""
-        return self.interval(f"exactly.{k}")
+        return self._exactly(k, normal_quantile(LEVEL))
 
     def quantile(self, q: float) -> Estimate:
         """The count below or at which a share q of the items that occurred lies."""
-        return self.interval(f"quantile.{q}")
+        return self._quantile(q, normal_quantile(LEVEL))
 
     @overload
     def interval(  # type: ignore[overload-overlap]
@@ -236,30 +237,26 @@ class Profile:
             return _estimate(self._value(name), self._known.scalars[name], z, least, most)
         kind, _, rest = name.partition(".")
         if kind == "at_least":
-            if not rest.isdecimal() or not 0 <= int(rest) <= self.max_count + 1:
-                msg = f"k must be a whole number from 0 to max_count + 1 = {self.max_count + 1}, found {rest:.40}"
-                raise EstimateError(msg)
-            return Estimate(*self.tail_ends(z)[int(rest)].tolist())
+            return self._at_least(_parsed(rest), z)
         if kind == "exactly":
-            if not rest.isdecimal() or not 0 <= int(rest) <= self.max_count:
-                msg = f"k must be a whole number from 0 to max_count = {self.max_count}, found {rest:.40}"
-                raise EstimateError(msg)
-            low, high = self._counts_ends(z)[int(rest)].tolist()
-            return Estimate(float(self.counts[int(rest)]), low, high)
+            return self._exactly(_parsed(rest), z)
         if kind == "quantile":
-            try:
-                q = float(rest)
-            except ValueError:
-                q = math.nan
-            if not 0.0 <= q <= 1.0:
-                msg = f"a quantile lies between 0 and 1, found {rest:.40}"
-                raise EstimateError(msg)
-            return self._quantile(q, z)
+            return self._quantile(_parsed(rest), z)
         msg = (
             "unknown number: expected distinct, total, mean, entropy, one_hit_ratio, coverage, above, fractions, "
             f"counts, at_least.K, exactly.K or quantile.Q, found {name:.40}"
         )
         raise EstimateError(msg)
+
+    def _at_least(self, k: object, z: float) -> Estimate:
+        """One k+ number."""
+        return Estimate(*self.tail_ends(z)[_count(k, self.max_count + 1, "max_count + 1")].tolist())
+
+    def _exactly(self, k: object, z: float) -> Estimate:
+        """The number of items with one count."""
+        count = _count(k, self.max_count, "max_count")
+        low, high = self._counts_ends(z)[count].tolist()
+        return Estimate(float(self.counts[count]), low, high)
 
     def _counts_ends(self, z: float) -> Floats:
         """(n+1, 2) ends of the numbers of items with each count."""
@@ -305,11 +302,12 @@ class Profile:
         spread = scale * float(xlogx(t) @ fit.fractions + xlogx(fit.heavy) @ fit.heavy_shares)
         return min(max(math.log(total) - spread / total, 0.0), math.log(max(self._most, 1.0)))
 
-    def _quantile(self, q: float, z: float) -> Estimate:
+    def _quantile(self, share: object, z: float) -> Estimate:
         """Frequency quantile among the items that occurred, ends from the ends of the k+ numbers.
 
         Beyond max_count no k+ number is known: an end there is the first count above, or the largest that was seen.
         """
+        q = _share(share)
         first, last = self.max_count + 1.0, float(self._fit.heavy.max(initial=self.max_count + 1.0))
         value = self._crossing(self._tails, float(self._tails[1]), q)
         if value is None:
@@ -424,6 +422,32 @@ def _estimate(value: float, band: Ends, z: float, least: float, most: float) -> 
     """The estimate with its interval, widened to contain the value."""
     low, high = _ends(band, z, least, most)
     return Estimate(float(value), float(min(low[0], value)), float(max(high[0], value)))
+
+
+def _count(k: object, most: int, limit: str) -> int:
+    """A count from 0 to `most`, which the error calls `limit`."""
+    if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or not 0 <= k <= most:
+        msg = f"k must be a whole number from 0 to {limit} = {most}, found {k!s:.40}"
+        raise EstimateError(msg)
+    return int(k)
+
+
+def _share(q: object) -> float:
+    """A share from 0 to 1."""
+    if not isinstance(q, Real) or not 0.0 <= float(q) <= 1.0:
+        msg = f"a quantile lies between 0 and 1, found {q!s:.40}"
+        raise EstimateError(msg)
+    return float(q)
+
+
+def _parsed(text: str) -> int | float | str:
+    """The number in a text, or the text itself if it holds none."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _at_most(q: float, items: float) -> float:

@@ -177,6 +177,22 @@ def test_circulant_says_its_norm_and_beta():
     assert (data["norm"], data["beta"]) == ("inf", 0.1)
 
 
+def test_numbers_are_asked_for_by_count_or_by_name():
+    p = reconstruct([closed()], method="monotone", max_count=10)
+    for k in range(12):
+        assert p.at_least(k) == p.at_least(np.int64(k)) == p.interval(f"at_least.{k}")
+    assert p.exactly(10) == p.interval("exactly.10")
+    assert p.quantile(0.9) == p.quantile(np.float64(0.9)) == p.interval("quantile.0.9")
+    for k in (12, -1, 1.0, True, "1"):
+        with pytest.raises(EstimateError, match=r"k must be a whole number from 0 to max_count \+ 1 = 11"):
+            p.at_least(k)
+    with pytest.raises(EstimateError, match="max_count = 10, found 11"):
+        p.exactly(11)
+    for q in (1.5, float("nan"), "0.5"):
+        with pytest.raises(EstimateError, match="a quantile lies between 0 and 1"):
+            p.quantile(q)
+
+
 def test_tables_agree_with_the_profile():
     p = reconstruct([closed("cumulative")], method="monotone", max_count=20)
     rows = list(csv.DictReader(io.StringIO(p.to_csv())))
