@@ -80,7 +80,7 @@ class FormatError(SketchstreamError, ValueError):
 
 
 class TruncatedError(FormatError):
-    """The bytes end before, or go on after, the length they declare."""
+    """The bytes end before, or continue after, the length they declare."""
 
 
 class ChecksumError(FormatError):
@@ -134,7 +134,7 @@ class BrokerError(SketchstreamError, ConnectionError):
 
 
 class FencedError(BrokerError):
-    """Another worker has taken over; this one must not go on."""
+    """Another worker has taken over; this one must stop."""
 
     retriable = False
 

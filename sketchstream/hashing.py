@@ -3,7 +3,7 @@
 In: 16 random bytes, or a key file. Out: `Key`. Touches: key files, when asked to save or load one.
 Source: Aumasson & Bernstein 2012 (SipHash); RFC 7693 (BLAKE2b with key and personalisation).
 
-A key decides which slot an item goes to. Who has it can test whether an item's slot moved between two copies of a
+A key decides which slot an item goes to. Its owner can test whether an item's slot moved between two copies of a
 state, so it is a secret; only its id is ever written into sketches.
 """
 

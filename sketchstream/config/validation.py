@@ -84,7 +84,7 @@ def read_tables(given: Mapping[str, Any]) -> tuple[FileTable | None, list[str], 
 
 
 def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:
-    """One mistake in one line; None for what only follows from others."""
+    """One mistake in one line; None if it only follows from others."""
     kind, loc, value = error["type"], tuple(error["loc"]), error["input"]
     path = _spelled(loc, data)
     if kind == "extra_forbidden":

@@ -24,7 +24,7 @@ _NOTICE = "sketchstream: compiling for this machine; it happens once and takes u
 
 
 class _Notice(event.Listener):
-    """Tells whoever is watching that the first use compiles: on a terminal or in a notebook, once in a process."""
+    """Tell the user that the first use compiles: on a terminal or in a notebook, once in a process."""
 
     def __init__(self) -> None:
         self.said = False

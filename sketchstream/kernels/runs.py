@@ -13,7 +13,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 # How many of the next 16 bytes are of one class, in vector registers: the step in which texts are walked through.
-# Nothing is checked here: whoever calls has made sure of `WIDTH <= array.size - position`.
+# Nothing is checked here: the caller has made sure of `WIDTH <= array.size - position`.
 
 WIDTH = 16
 

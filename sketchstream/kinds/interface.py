@@ -421,7 +421,7 @@ class Kind(ABC, Generic[S]):
         Args:
             spec: of the sketch.
             key: the secret hash key, where the spec needs one.
-            keep: as of `index`.
+            keep: see `index`.
             origin: where in a deployment the sketch belongs.
         """
         del origin

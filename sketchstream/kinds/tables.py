@@ -87,7 +87,7 @@ class Around:
         unchecked: whether the topic's partitioner is not checked.
         weights: whether records carry weights.
         packed: whether a record holds any number of events.
-        windows: of the block; None where they are wrong, and the rest is to be checked all the same.
+        windows: of the block; None if they are invalid and only the rest is checked.
         folder: of the file, from which its paths begin.
     """
 

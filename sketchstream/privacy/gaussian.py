@@ -6,7 +6,7 @@ Source: Balle & Wang, ICML 2018, Theorem 8; docs/theory/gaussian_ledger.md.
 
 mu^2 is exact for noise on the real numbers. Sketches have discrete Gaussian noise on the integers, for which two
 bounds of delta hold, and the smaller one counts. *Smoothing*: what is seen is within e^kappa of a Gaussian history
-whose noises all have less variance, by the variance of a rounding. *Exact*: whoever sees everything sees at most a
+whose noises all have less variance, by the variance of a rounding. *Exact*: an observer of everything sees at most a
 few noises that are shifted by integers; their delta is summed.
 """
 

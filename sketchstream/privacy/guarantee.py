@@ -467,7 +467,7 @@ def not_protected(spec: CountingSpec, ledger: AnyLedger, around: Context, *, sta
     if spec.unit == "event":
         lost.append("a person with m events in this sketch loses up to m times as much")
         if any(one.window_ms is not None for one in around.beside) or around.window_ms is not None:
-            lost.append("a person with events in several windows: the losses of all his events add")
+            lost.append("a person with events in several windows: the losses of all these events add")
     else:
         lost.append("an item in several windows, sketches or partitions, or under two spellings: the losses add")
         if not around.keyed and around.partitions:
@@ -484,7 +484,7 @@ def not_protected(spec: CountingSpec, ledger: AnyLedger, around: Context, *, sta
         lost.append(_key(states=states))
     lost.append("records in flight in the process, when it is seized")
     if ledger.copies:
-        lost.append("copies of the open state were written: whoever has two of them sees exactly what came between")
+        lost.append("copies of the open state were written: two of them show exactly what came between")
     else:
         lost.append("what was applied between two copies of one open state, and everything from an intruder who stays")
     if bare:
@@ -519,16 +519,16 @@ def _key(*, states: bool) -> str:
     else:
         where = "in a copied open state; published histograms do not name slots"
     return (
-        f"guesses, by whoever has the hash key: he finds the slot of any item that he thinks of {where}; the numbers "
-        "above hold against him too, but no secrecy beyond them"
+        f"guesses by the owner of the hash key, who can find the slot of any guessed item {where}; the numbers above "
+        "hold against the owner too, but no secrecy beyond them"
     )
 
 
 def readers_of_the_topic(around: Context) -> str:
     """Retention against the window: against readers of the topic pan-privacy begins where retention ends."""
-    base = "records that the topic still holds, for whoever can read it"
+    base = "records that the topic still holds, for those who can read it"
     if around.retention_ms is None or around.window_ms is None:
-        return f"{base} (unless its retention is shorter than the window, a copied state tells him nothing new)"
+        return f"{base} (unless its retention is shorter than the window, a copied state tells them nothing new)"
     kept = duration(around.retention_ms)
     kept = "for ever" if around.retention_ms == math.inf else f"for {kept}"
     if around.retention_ms >= around.window_ms:

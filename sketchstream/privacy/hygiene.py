@@ -55,7 +55,7 @@ def harden() -> Hardened:
     return Hardened(undumpable, no_core)
 
 
-# Forks: a forked child holds a second copy of every open state. Two copies that both go on are two looks.
+# Forks: a forked child holds a second copy of every open state. Two copies that are both used are two looks.
 
 _forks = 0
 
@@ -75,7 +75,7 @@ def process() -> tuple[int, int]:
 
 
 def require_home(home: tuple[int, int], what: str) -> None:
-    """Refuse to go on with an open state in a child that was forked after it was made.
+    """Refuse to use an open state in a child that was forked after the state was created.
 
     Args:
         home: `process()` at the time the state was made.

@@ -276,7 +276,7 @@ class _Found:
         self._names: set[bytes] = set()
 
     def hear(self, frontier: Frontier) -> None:
-        """Take in a frontier; an older one than is known says nothing."""
+        """Add a frontier, unless a newer one is known."""
         name = (frontier.revision, frontier.partition)
         if name not in self.frontiers or self.frontiers[name].sequence <= frontier.sequence:
             self.frontiers[name] = frontier
@@ -296,7 +296,7 @@ class _Found:
         return known is None
 
     def add(self, entry: SealedEntry) -> None:
-        """Take in one entry of the window that is being read.
+        """Add one entry of the window that is being read.
 
         Raises:
             DataLossError: it has the noise, or the seal id, of another one: an incident.

@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS points (
 
 
 def open_database(path: Path, *, write: bool = False) -> sqlite3.Connection:
-    """A connection to the database; whoever writes makes it where there is none.
+    """A connection to the database; a writer creates the database if there is none.
 
     Args:
         path: of the file.

@@ -446,7 +446,7 @@ class Service:
         Args:
             first: the window of interest.
             second: the one that it is compared with.
-            metric: as of `series`.
+            metric: see `series`.
 
         Raises:
             EstimateError: an answer does not have this number.

@@ -24,7 +24,7 @@ MAX_OUTBOX_BYTES = 64 << 20
 MAX_REFUSED_BYTES = 16 << 20
 """Bytes of refused records of one partition that wait for their topic before it is paused and committed."""
 STRANGE_ERRORS, STRANGE_S = 5, 60.0
-"""Errors of an unknown kind in a row after which a partition halts, and the seconds that they must go on for.
+"""Unexpected errors in a row after which a partition halts, and the seconds for which they must last.
 
 What a client raises while a broker comes back is not always an error of its own tree; that passes."""
 PRODUCERS_LEARN_S = 900.0

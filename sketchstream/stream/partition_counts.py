@@ -23,7 +23,7 @@ class CountNeeded(Enum):
 
 
 Steps = Generator[CountNeeded, int | None, Result]
-"""A computation that stops where it needs a fresh partition count, and goes on with the answer; None: nobody knows."""
+"""A computation that stops when it needs a fresh partition count, and resumes with the answer; None: unknown."""
 
 
 def answered(steps: Steps[Result], count: Callable[[CountNeeded], int | None]) -> Result:

@@ -10,7 +10,7 @@ from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.outcome import Ints, Outcome
 
 LETTER_BYTES = 1000
-"""What a letter takes in memory beside the record's own bytes, about."""
+"""Approximate memory of a letter beside the record's own bytes."""
 
 
 def send(sink: Sink, chunk: Chunk, outcome: Outcome, metrics: Metrics, *, payload: bool) -> tuple[int, int]:

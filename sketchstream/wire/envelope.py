@@ -146,7 +146,7 @@ def unpack(
             is not looked at; the checksum always is.
 
     Raises:
-        TruncatedError: the bytes end too early or go on too long.
+        TruncatedError: the bytes end too early or too late.
         ChecksumError: they were altered.
         VersionError: a newer version wrote them.
         KeyMismatchError: they were made with another key.

@@ -182,5 +182,5 @@ def test_what_the_owner_of_the_hash_key_can_look_up_is_said() -> None:
         ({"publish": "state", "intrusion": False}, "in every published state, and in a copied open one"),
     ):
         spec = ss.ProfileSpec(epsilon="1", domain=domain, **publish)
-        assert f"finds the slot of any item that he thinks of {words}" in str(Guarantee.of(spec, ledger_of(spec)))
+        assert f"find the slot of any guessed item {words}" in str(Guarantee.of(spec, ledger_of(spec)))
     assert "whoever has the hash key" not in str(guarantee()), "a closed domain of ids needs no key"

@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 SHORT = 1 << 16
 """Up to so many bytes memory is always fresh: the allocator has it at hand."""
 IDLE_S = 1.0
-"""Seconds without use after which waiting memory is overwritten and let go."""
+"""Seconds without use after which waiting memory is overwritten and released."""
 
 
 class Pool:
@@ -74,7 +74,7 @@ class Pool:
             self._free.pop(0).fill(0)
 
     def rest(self) -> None:
-        """Overwrite and let go of what waits, if nothing was taken for a while: it holds the past."""
+        """Overwrite and release waiting memory that was not used for a while: it holds old records."""
         if not (self._free or self._returned) or time.monotonic() - self._taken_at < IDLE_S:
             return
         with self._lock:

@@ -26,7 +26,7 @@ def recover_directory(
     Args:
         root: folder of the store.
         end: position behind the last record of the input; None where that is not known (standard input, no file).
-        accept_loss: go on at the end of an input that is shorter than what was counted, marking open windows.
+        accept_loss: continue at the end of an input that is shorter than what was counted, with open windows marked.
         dry_run: only look; a worker may be running.
 
     Raises:

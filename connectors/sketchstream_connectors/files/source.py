@@ -38,7 +38,7 @@ def pieces(
     """The records of a file from a position on.
 
     Args:
-        path: of the file; None: standard input, of which `position` is where counting goes on.
+        path: of the file; None: standard input, whose next record has `position`.
         layout: how it is read.
         position: byte offset, or row for csv and parquet.
         wait_s: standard input: yield None when nothing came for so long; None: wait.

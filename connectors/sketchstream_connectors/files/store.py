@@ -224,7 +224,7 @@ class DirectoryStore:
         self._blobs.pop(partition, None)
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         with self._guard:
             if self._lock is not None:
                 os.close(self._lock)

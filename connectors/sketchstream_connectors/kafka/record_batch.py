@@ -59,7 +59,7 @@ def read_batches(
 ) -> Iterator[Records]:
     """As `parse_batches`, in pieces of about `chunk_bytes` decompressed bytes, each with its own arrays.
 
-    A piece without records is yielded where the position moved all the same (control, aborted and compacted batches),
+    A piece without records is yielded if only the position moved (control, aborted and compacted batches),
     so that each piece begins where the one before it ended. What precedes a corrupt batch is yielded first.
     """
     return _Reader(data, from_position, check_crc, aborted).read(chunk_bytes)
@@ -69,8 +69,8 @@ def end_of(data: Buffer, from_position: int) -> tuple[int, int] | None:
     """Where reading continues after sound batches, from their heads alone; nothing else is checked.
 
     Args:
-        data: as of `read_batches`.
-        from_position: as of `read_batches`.
+        data: see `read_batches`.
+        from_position: see `read_batches`.
 
     Returns:
         The position behind the last whole batch, and its leader epoch; None where the heads do not say: there is no

@@ -292,7 +292,7 @@ class KafkaSealedSource:
                 self._heard[p] = (min(start, ends[p]), self._heard[p][1])
 
     def _take_frontiers(self, log_: Log, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """Take in the frontiers between these offsets."""
+        """Add the frontiers between these offsets."""
         for records, _ in log_.batches(starts, ends):
             for record in records:
                 self._seen.add(record)

@@ -358,7 +358,7 @@ class KafkaStore:
         return [Peer(one.fingerprint, one.begins, one.newest) for one in found if one.manifest >= 0]
 
     def drop(self, partition: int) -> None:
-        """Forget a partition. A transaction in flight is ended by whoever takes it next."""
+        """Forget a partition. Its next owner aborts a transaction in flight."""
         with self._lock:
             fence = self._fences.pop(partition, None)
         if fence is not None:

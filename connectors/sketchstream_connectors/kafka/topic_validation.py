@@ -34,7 +34,7 @@ class Ground:
         states: names of the state topic, of which the first that exists is taken: the present one, perhaps the one
             that an older release made.
         sealed: the sealed topic.
-        accept_loss: an input that was made again is the input.
+        accept_loss: accept an input that was created again.
 
     Raises:
         ConfigError: a topic is missing, or has settings under which state would be lost.
@@ -104,7 +104,7 @@ class Ground:
                 log.error('event=topic_forgets topic=%s settings="%s"', name, wrong)
 
     def state_now(self) -> Topic:
-        """The state topic as it is; its id is another one when it was deleted and made again.
+        """The present state topic; its id changes when it is deleted and created again.
 
         Raises:
             SnapshotsGoneError: there is none.
@@ -117,7 +117,7 @@ class Ground:
         return found
 
     def check_input(self) -> None:
-        """The input topic is the one we know; its id changes when it is deleted and made again."""
+        """Check that the input topic is the one we know; its id changes when it is deleted and created again."""
         name = self.input.name
         found = self._admin.topic(name, max_age_s=KNOWN_FOR_S)
         if found is not None and found.topic_id == self.input.topic_id:

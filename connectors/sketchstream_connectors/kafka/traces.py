@@ -101,7 +101,7 @@ def revision_of(connection: Connection, input_topic: str, topic_id: str) -> int 
 
 
 def next_revision(connection: Connection, input_topic: str, topic_id: str, sealed_topic: str | None, used: int) -> int:
-    """The revision under which an input that was made again is counted: the same for every partition.
+    """The revision under which an input that was created again is counted: the same for every partition.
 
     Published revisions are looked for before pointers are: whoever publishes under a new revision has committed a
     pointer with it, so either both are seen, or neither is and the same number comes out.

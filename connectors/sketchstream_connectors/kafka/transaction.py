@@ -70,7 +70,7 @@ class Fence:
         partition: of the input.
         topic: the input.
         state_topic: where snapshots are written.
-        producer: transactional, with the partition's own id; whoever held it before is out.
+        producer: transactional, with the partition's own id; earlier owners are fenced.
         state_id: topic id of the state topic that holds the live blobs.
         position: committed with the last snapshot.
         manifest: offset of that snapshot's manifest; -1: none yet.
@@ -116,7 +116,7 @@ class Fence:
 
     @staticmethod
     def end_former(connection: Connection, topic: str, partition: int) -> bool:
-        """Fence whoever holds the partition under the id that older releases gave it; False where it is the same id."""
+        """Fence an owner under the id that older releases gave the partition; False if it is the same id."""
         name = former_transactional_id(connection.group, topic, partition)
         if name is None:
             return False
@@ -231,7 +231,7 @@ class Fence:
                 raise BrokerError(msg)
 
     def abandon(self) -> None:
-        """Close the producer without waiting for what it has in flight: whoever takes the partition next ends that."""
+        """Close the producer without waiting for what it has in flight, which the partition's next owner aborts."""
         self.broken = True
         with contextlib.suppress(Exception):
             self.producer._unregister_cleanup()

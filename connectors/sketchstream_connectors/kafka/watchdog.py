@@ -92,7 +92,7 @@ class Watch:
                 log.warning("event=watch_failed error=%s", type(error).__name__)
 
     def _check_topic(self) -> None:
-        """A topic that was deleted, or deleted and made again, has nothing to do with the positions that we hold."""
+        """Notice that the topic was deleted, or deleted and created again, so that our positions are meaningless."""
         found = self._admin.topic(self._source.topic)
         if found is None or found.topic_id != self._source.topic_id:
             self._source.doubt_topic()

@@ -50,7 +50,7 @@ def command(
 ) -> None:
     r"""Make an open sketch: its noise is drawn now, before any event.
 
-    The file is a secret, like a key: whoever has two copies of one open sketch sees what happened between them.
+    The file is a secret, like a key: two copies of one open sketch show what happened between them.
 
     \b
     Examples:

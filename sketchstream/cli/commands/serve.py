@@ -37,7 +37,7 @@ def command(config_file: Path, port: int | None, host: str | None, database: Pat
 
     Only what was published is read: no key is needed, and no privacy is lost, however often it is asked. It listens on
     this machine only, unless [serve] says otherwise; other machines need tokens. It runs until it is stopped (SIGINT or
-    SIGTERM), and goes on from where it was.
+    SIGTERM), and continues where it was.
 
     \b
     Examples:

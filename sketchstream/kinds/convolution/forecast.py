@@ -69,8 +69,8 @@ def forecast(kernel: object, length: int | None = None, *, parts: int = 1, **giv
     """Every noise and layout that these arguments allow, the smallest error first.
 
     Args:
-        kernel: as of `ConvolutionSpec`.
-        length: as of `ConvolutionSpec`.
+        kernel: see `ConvolutionSpec`.
+        length: see `ConvolutionSpec`.
         parts: states that are merged before they are read.
         given: the other arguments of `ConvolutionSpec`; noise and layout are tried in turn.
 

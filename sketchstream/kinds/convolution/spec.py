@@ -504,7 +504,7 @@ class ConvolutionSpec:
         """
         found = Fraction(0)
         for rounding in COUNTER_ROUNDINGS if self.counted else (SMOOTHING,):
-            # Of the state itself and of a view with fresh noise: whoever looks at it before the seal sees both.
+            # Of the state itself and of a view with fresh noise: an observer who looks at it before the seal sees both.
             near = 2 * (self.size + 1) * closeness(Fraction(rounding)) if self.counted else 0.0
             apart = Fraction(near)
             if apart <= epsilon / 100:

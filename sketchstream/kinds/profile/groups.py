@@ -209,7 +209,7 @@ def add(
         batch: n events.
         weights: (n,) integers, or None for ones.
         counters: (groups,) totals, then (groups,) numbers of events where they are kept, changed in place.
-        invalid: as of `Kind.update`.
+        invalid: see `Kind.update`.
 
     Raises:
         DomainError, WeightError, ItemError: nothing was applied; nor is anything after an interrupt.

@@ -178,7 +178,7 @@ def _lost(spec: ProjectionSpec, ledger: GaussianLedger, around: Context) -> list
     ]
     lost += records_said(spec.epsilon_records)
     if ledger.copies:
-        lost.append("copies of the open state were written: whoever has two of them sees exactly what came between")
+        lost.append("copies of the open state were written: two of them show exactly what came between")
     else:
         lost.append("what was applied between two copies of one open state, and everything from an intruder who stays")
     if not spec.intrusion:

@@ -35,7 +35,7 @@ class Cells:
     Args:
         spec: of the sketch.
         key: the hash key, where users or features are listed or the matrix is secret.
-        scope: (name, window) of a secret matrix, as of `secret_scope`.
+        scope: (name, window) of a secret matrix, see `secret_scope`.
     """
 
     __slots__ = ("_features", "_users", "columns", "matrix")
@@ -89,7 +89,7 @@ def matrix_of(spec: ProjectionSpec, key: Key | None, scope: tuple[str, str]) -> 
     Args:
         spec: of the sketch.
         key: for a secret matrix.
-        scope: (name, window) of a secret matrix, as of `secret_scope`.
+        scope: (name, window) of a secret matrix, see `secret_scope`.
     """
     if spec.matrix_seed == "public":
         return _shared(spec.projection_matrix())

@@ -379,7 +379,7 @@ class WorkloadSpec:
         return Law("discrete-gaussian", square / cost, self.length)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, canonical: the queries and the strategy are in it, so that whoever reads it can answer."""
+        """Plain data, canonical: it contains the queries and the strategy, so that any reader can answer."""
         out: dict[str, Any] = {
             "kind": self.kind,
             "workload": self.workload.to_dict(),

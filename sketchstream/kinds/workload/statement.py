@@ -196,7 +196,7 @@ def _lost(spec: WorkloadSpec, delta: Fraction, looked: AnyLoss, around: Context)
     """What is not protected."""
     lines = ["envelopes: that a record existed, when, in which partition, how long it was"]
     if spec.unit == "event":
-        lines.append("a person with m events in this sketch loses more: his events are a unit of m times the weight")
+        lines.append("a person with m events in this sketch loses more: these events are a unit of m times the weight")
     lines.append("several windows, and other sketches on the same records: the losses add")
     if said(looked, delta) == "unlimited":
         lines.append("the open state: it is published bare at seal, so a copy of it is never hidden by fresh noise")

@@ -116,7 +116,7 @@ def required(
         number: "distinct", "at_least.3", ...; of several, each must reach the target.
         vary: "slots" (open domains; powers of two) or "epsilon" (to two digits).
         items: distinct items expected.
-        expectation: as of `plan`.
+        expectation: see `plan`.
 
     Raises:
         SpecError: nothing within the limits reaches the target; says the best there is.
@@ -155,7 +155,7 @@ def required(
 
 
 def _candidates(spec: ProfileSpec, vary: Vary, items: float) -> list[ProfileSpec]:
-    """Specs from cheap to dear."""
+    """Specs in ascending order of cost."""
     if vary == "slots":
         first = max(8, int(math.log2(max(items, 2))) - 6)
         sizes = [1 << power for power in range(first, min(first + 16, 31)) if 1 << power >= 2 * spec.levels]

@@ -18,7 +18,7 @@ from sketchstream.kinds.profile.spec import MODULUS, ProfileSpec
 from sketchstream.spec import Epsilon, OpenDomain, Unit, exact_epsilon
 
 Machine = Literal["trusted", "untrusted"]
-"""Whether whoever could seize the machine that counts is trusted more than the readers of results."""
+"""Whether those who could seize the machine that counts are trusted more than the readers of results."""
 
 TRUSTED_EPSILON: Final = Fraction(4)
 """epsilon of the state on a trusted machine: a bound for the day on which it is seized after all."""
@@ -123,7 +123,7 @@ def size(
         epsilon: of the state, where `machine` is not to decide it.
         largest: largest count to resolve; default: twice the largest k of the numbers, 31 at least (unit "item").
         parts: partitions.
-        expectation: mean, law and exponent as of `plan`.
+        expectation: mean, law and exponent, see `plan`.
 
     Raises:
         SpecError: no sketch within the limits does it; says the best there is.

@@ -82,7 +82,7 @@ class Tail:
     def hidden(self, at: int) -> Hidden | None:
         """What may lie at or beyond an edge; None if nothing is taken to be there.
 
-        If anything shows, the tail goes on like a power law, until it holds next to no item; or as far as thresholds
+        If anything shows, the tail continues like a power law, until it holds almost no item; or as far as thresholds
         beyond leave room, if that is less. If nothing does, it falls at least as fast as the counters before it do.
         """
         if not self.clear <= at < self.edge.size:
@@ -137,7 +137,7 @@ class Tail:
         return np.unique(np.searchsorted(known, counts).clip(0, known.size - 1))
 
     def _from(self, i: int, looked_at: Ints, start: float) -> Hidden:
-        """What lies beyond a count if the tail goes on from a point with the slope that the points before show.
+        """What lies beyond a count if the tail continues from a point with the slope of the points before it.
 
         In noisy bins a window of them says more of a k+ share than all bins above do: the steeper the tail, the more of
         the share lies in the window; and the less the share, the steeper the tail. Logs of discrete counts less 1/2:
@@ -207,7 +207,7 @@ class Tail:
         return _steepest(value[near], share, np.log(start / counts[near]))
 
     def _continued(self, at: int, anchor: int, share: float) -> Hidden:
-        """Events beyond an edge if the tail goes on from the upper end of a k+ share, with the slope sure before."""
+        """Events beyond an edge, if the tail continues from the upper end of a k+ share, with the sure slope before."""
         start, own = float(self.edge[at]), float(self.edge[anchor])
         slope = self._slope(anchor, share)
         return self._beyond(start, share * (own / start) ** slope, slope)
