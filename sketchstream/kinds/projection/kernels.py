@@ -32,16 +32,12 @@ WORDS = 8
 COUNTER_BYTES = 12
 """Length of a counter: feature, 8 bytes; block, 4 bytes."""
 BLOCK_BYTES = 128
-AHEAD = 6
+AHEAD = 12
 """Events between the prefetch of a row and its update."""
 SHORT = 1 << 31
-"""Absolute weights below this take the short product."""
+"""Where all absolute weights are below this, they take the short product."""
 NEAR = 1 << 16
 """Entries of a matrix that stays in a core's own cache: to prefetch its rows would only cost time."""
-SHARED = 1 << 20
-"""The same of the cache that cores share, where the state is in memory and takes all the prefetching there is."""
-CACHED = 1 << 19
-"""Counters of a state that stays in that cache."""
 LINE = 8
 """64-bit words of a cache line."""
 
@@ -279,7 +275,9 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
     count, moved = len(rows), 0
     width = state.shape[1]
     flat, entries = state.reshape(-1), matrix.reshape(-1)
-    far = len(entries) > (NEAR if len(flat) <= CACHED else SHARED)
+    far = len(entries) > NEAR
+    small = most < SHORT
+    first, wide = (width // LANES * LANES, width // (4 * LANES) * (4 * LANES)) if small else (0, 0)
     for i in range(count):
         coming = i + AHEAD
         if coming < count:
@@ -294,10 +292,8 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
             moved += 1
             weight = weights[i]
             target, source = rows[i] * width, places[i] * width
-            first = 0
-            if -SHORT <= weight < SHORT:
+            if small:
                 short = np.int32(weight)
-                first, wide = width // LANES * LANES, width // (4 * LANES) * (4 * LANES)
                 for c in range(0, wide, 4 * LANES):
                     _add_scaled(flat, target + c, short, entries, source + c)
                     _add_scaled(flat, target + c + LANES, short, entries, source + c + LANES)
@@ -305,8 +301,9 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
                     _add_scaled(flat, target + c + 3 * LANES, short, entries, source + c + 3 * LANES)
                 for c in range(wide, first, LANES):
                     _add_scaled(flat, target + c, short, entries, source + c)
-            for c in range(first, width):
-                flat[target + c] += weight * entries[source + c]
+            if first < width:
+                for c in range(first, width):
+                    flat[target + c] += weight * entries[source + c]
     done[0][0] += count
     done[1][0] += moved
 
