@@ -3,9 +3,10 @@
 In: --quick, --table speed|accuracy. Out: rates, ratios and errors on the terminal. Touches: the cache of data sets.
 
 Speed. Updates: events that add weight R[feature] to random rows of 64 cells, against the limit: a loop that adds one
-vector of 64 int64, which stays in the nearest cache, to the same rows with the same prefetching. Beside it the same with
-a constant in place of the vector, which reads nothing. Blocks: all distances of 4,096 rows to 100,000, against the BLAS product alone,
-both into the same buffer. One-thread loops are timed by the thread's CPU time and run in turn; cells are medians.
+vector of 64 int64, which stays in the nearest cache, to the same rows with the same prefetching. Beside it the ratio
+to a loop that adds a constant, which reads nothing. Blocks: all distances of 4,096 rows to 100,000, against the product
+of BLAS alone, both into the same buffer. One-thread loops are timed by the thread's CPU time and run in turn; cells are
+medians.
 
 Accuracy. Every flight (airport; origin, carrier and hour), dependency (maintainer; package) and name (package;
 identifier) is an event. Errors of all distances over draws of (seed, noise) are compared with the closed form, each

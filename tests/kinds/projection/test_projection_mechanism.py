@@ -64,14 +64,17 @@ def twin(spec: ProjectionSpec, batch: tuple[np.ndarray, np.ndarray, np.ndarray])
 
 @pytest.mark.parametrize("family", ["gaussian", "rademacher", "srht"])
 @pytest.mark.parametrize("kept", [True, False])
-def test_updates_equal_their_twin(family: Any, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bits", [20, 36])
+def test_updates_equal_their_twin(family: Any, kept: bool, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if not kept:
         monkeypatch.setattr("sketchstream.kinds.projection.matrix.PRECOMPUTED", 0)
         monkeypatch.setattr(mechanism, "EVENTS", 50)
-    spec = ProjectionSpec(7, 40, 13, 1, "1e-6", matrix=family, max_weight=2**36, fraction_bits=3, capacity=2**40)
+    # 45 columns are added in all three widths: four vectors at a time, one, and single cells
+    spec = ProjectionSpec(7, 40, 45, 1, "1e-6", matrix=family, max_weight=2**bits, fraction_bits=3, capacity=2**40)
     batch = events(1, spec, 300)
-    assert (np.abs(batch[2]) >= 2**31).any()
-    assert (np.abs(batch[2]) < 2**31).any()
+    sizes = np.abs(batch[2])[np.abs(batch[2]) <= spec.lattice.most]
+    assert (sizes >= 2**31).any() == (bits == 36)
+    assert (sizes < 2**31).any()
     state = empty_state(spec)
     apply(spec, spec.projection_matrix(), state, *batch)
     assert np.array_equal(state, twin(spec, batch))
