@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
+Times = npt.NDArray[np.datetime64]
 
 BLUE: Final = "#1f5fa8"
 INK: Final = "#1d2733"
@@ -378,23 +379,37 @@ def draw_columns(
 
 
 def draw_band(
-    axes: Axes, title: str, names: Sequence[str], value: Floats, ends: tuple[Floats, Floats] | None, axis: str
+    axes: Axes,
+    title: str,
+    names: Sequence[str] | Times,
+    value: Floats,
+    ends: tuple[Floats, Floats] | None,
+    axis: str,
 ) -> None:
     """A line with the band of its intervals.
 
     Args:
         axes: of one panel.
         title: of the panel.
-        names: of n points.
+        names: of n points, or their times, (n,) datetime64: an axis of dates.
         value: (n,) the line.
         ends: (n,) lower and (n,) upper ends of the intervals, or None.
         axis: what the names are.
     """
-    at = np.arange(len(names))
+    at: npt.NDArray[Any] = names if isinstance(names, np.ndarray) else np.arange(len(names))
     if ends is not None:
         axes.fill_between(at, *ends, color=BLUE, alpha=0.2, lw=0)
     axes.plot(at, value, color=BLUE, lw=1.5)
-    _finish_named(axes, title, names, axis)
+    if not isinstance(names, np.ndarray):
+        _finish_named(axes, title, names, axis)
+        return
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator: Any = AutoDateLocator(maxticks=LABELS)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    axes.set_xlabel(axis, color=GREY)
+    _finish(axes, title, "", zero=False)
 
 
 def draw_table(

@@ -31,6 +31,9 @@ STEPS: Final = 256
 """Relative steps of the variances where there are more."""
 SEARCHED: Final = 4
 """Transform lengths tried by `choose_length`: parity matters, and more does not help."""
+SMALL: Final = 1 << 15
+"""Layout "time": up to this any length is transformed within seconds; beyond, those without large prime factors."""
+LARGEST_PRIME: Final = 31
 
 
 @dataclass(frozen=True)
@@ -226,32 +229,44 @@ def phases(coordinates: Coordinates, elements: npt.NDArray[np.int64]) -> npt.NDA
     return out % group.period
 
 
-def choose_length(written: Filter, origin: int, positions: int) -> int:
-    """The transform length M for a linear convolution: the best of the few smallest that do not wrap around.
+def choose_length(written: Filter, origin: int, positions: int, layout: Layout = "fourier") -> int:
+    """The transform length M for a linear convolution: the best of a few that do not wrap around.
 
     Args:
         written: the filter, trimmed to the positions.
         origin: position of lag 0 in its coefficients.
         positions: N.
+        layout: "fourier": the smallest lengths; "time": the smallest whose exact transform is quick.
     """
     shortest = positions + len(written) - 1
+    sizes = [shortest] if layout == "fourier" else [quick_length(shortest)]
+    while len(sizes) < SEARCHED:
+        sizes.append(sizes[-1] + 1 if layout == "fourier" else quick_length(sizes[-1] + 1))
     return min(
-        range(shortest, shortest + SEARCHED),
+        sizes,
         key=lambda size: (Spectrum.of(Group((size,)), [padded(written, origin, size)]).mean_magnitude, size),
     )
 
 
-def smooth_length(shortest: int) -> int:
-    """The smallest product of 2, 3, 5 and 7 that is at least this."""
+def quick_length(shortest: int) -> int:
+    """The smallest length from here on whose exact transform takes seconds at most."""
+    return shortest if shortest <= SMALL else smooth_length(shortest, LARGEST_PRIME)
+
+
+def smooth_length(shortest: int, largest: int = 7) -> int:
+    """The smallest number that is at least this and has no prime factor above `largest`."""
     size = shortest
-    while True:
-        rest = size
-        for prime in (2, 3, 5, 7):
-            while rest % prime == 0:
-                rest //= prime
-        if rest == 1:
-            return size
+    while _without_factors(size, largest) > 1:
         size += 1
+    return size
+
+
+def _without_factors(size: int, largest: int) -> int:
+    """What is left of a number without its prime factors up to `largest`."""
+    for factor in range(2, largest + 1):
+        while size % factor == 0:
+            size //= factor
+    return size
 
 
 def padded(written: Filter, origin: int, size: int) -> Floats:

@@ -112,9 +112,10 @@ class Series:
                 names = [", ".join(map(str, label.values())) for label in one.labels]
                 charts.draw_columns(axes, title, names, one.values, one.interval(self.level), "")
             else:
-                names = one.times or [f"{position}" for position in one.positions.tolist()]
-                names = [name.removesuffix(":00Z").replace("T", " ") for name in names]
-                charts.draw_band(axes, title, names, one.values, one.interval(self.level), axis)
+                starts = one.starts
+                names = [f"{position}" for position in one.positions.tolist()]
+                along = names if starts is None else starts.astype("datetime64[ms]")
+                charts.draw_band(axes, title, along, one.values, one.interval(self.level), axis)
         if path is not None:
             figure.savefig(path, dpi=130)
         return figure

@@ -138,6 +138,8 @@ class ConvolutionSpec:
             gets; 0: none is kept. Quality of a stream is judged by it.
         epsilon_records: unit "event": epsilon of the discrete Laplace noise of the number of records admitted, which is
             a function of envelopes and outside the ledger; 0: none is kept.
+        transform_length: of a series, M, at least as long as series and filter together, less one; default: one of a
+            few with the smallest error.
 
     Raises:
         SpecError: for anything that cannot be.
@@ -201,6 +203,7 @@ class ConvolutionSpec:
         step_ms: int | None = None,
         counted_share: Epsilon = 0,
         epsilon_records: Epsilon = 0,
+        transform_length: int | None = None,
     ) -> None:
         def put(**values: object) -> None:
             for name, value in values.items():
@@ -222,7 +225,7 @@ class ConvolutionSpec:
         self._put_unit(put, unit, max_weight, max_total)
         put(counted_share=exact_counted_share(counted_share, self.unit))
         put(epsilon_records=exact_records(epsilon_records, self.unit))
-        self._put_group(put, kernel, length, group, columns, mode, origin, layout)
+        self._put_group(put, kernel, length, group, columns, mode, origin, layout, transform_length)
         put(step_ms=None if step_ms is None else whole(step_ms, "step_ms", 1, 1 << 40))
         if step_ms is not None and self.mode != "linear":
             msg = "step_ms is for series in mode 'linear': positions of groups and columns are no times"
@@ -233,7 +236,7 @@ class ConvolutionSpec:
             msg = f"weights must be positive numbers, one for each of {len(self.filters)} filters"
             raise SpecError(msg)
         put(weights=shares)
-        self._put_noise(put, noise, layout)
+        self._put_noise(put, noise, layout, chosen=transform_length is None)
         self._require_closed()
 
     def _put_unit(self, put: Any, unit: Unit, max_weight: int | None, max_total: int | None) -> None:
@@ -261,6 +264,7 @@ class ConvolutionSpec:
         mode: Mode | None,
         origin: int,
         layout: Layout,
+        transform_length: int | None,
     ) -> None:
         """Check the positions, the group and the filters."""
         series = group == "cyclic" and columns is None
@@ -301,25 +305,19 @@ class ConvolutionSpec:
             if wrong:
                 msg = f"mode = 'circular' needs as many coefficients as positions, {positions}, found {wrong[0]}"
                 raise SpecError(msg)
+            if transform_length not in (None, positions):
+                msg = f"transform_length is for mode 'linear'; here it is the number of elements, {positions}"
+                raise SpecError(msg)
             put(group=Group(shape))
         else:
             widest = max(filters, key=len)
-            if layout == "time":
-                put(group=Group((self._smooth(widest, positions),)))
+            if transform_length is None:
+                size = choose_length(widest, self.origin, positions, layout)
             else:
-                put(group=Group((choose_length(widest, self.origin, positions),)))
+                size = whole(transform_length, "transform_length", positions + len(widest) - 1, 4 * LONGEST)
+            put(group=Group((size,)))
 
-    def _smooth(self, widest: Filter, positions: int) -> int:
-        """Among a few lengths with a quick exact transform, the one with the smallest error."""
-        sizes = [smooth_length(positions + len(widest) - 1)]
-        while len(sizes) < 4:
-            sizes.append(smooth_length(sizes[-1] + 1))
-        return min(
-            sizes,
-            key=lambda size: Spectrum.of(Group((size,)), [padded(widest, self.origin, size)]).mean_magnitude,
-        )
-
-    def _put_noise(self, put: Any, noise: str, layout: Layout) -> None:
+    def _put_noise(self, put: Any, noise: str, layout: Layout, *, chosen: bool) -> None:
         """Check the noise, or choose it."""
         candidates: Sequence[str] = NOISES if noise == "auto" else (noise,)
         if self.delta == 0:
@@ -359,7 +357,7 @@ class ConvolutionSpec:
             raise refused
         _, _, best, grid = min(fitting)
         put(noise=best, layout="time" if best == "counts" else layout, grid=grid)
-        if best == "counts" and self.mode == "linear":  # the transform only decodes: any length will do
+        if best == "counts" and chosen and self.mode == "linear":  # the transform only decodes: any length will do
             put(group=Group((smooth_length(self.length + max(map(len, self.filters)) - 1),)))
         self._forget()
 
@@ -772,6 +770,8 @@ class ConvolutionSpec:
             msg = f"expected a spec of kind 'convolution', found {kind!r:.40}"
             raise SpecError(msg)
         derived = {name: fields.pop(name, None) for name in ("transform_length", "grid", "support")}
+        if fields.get("mode") == "linear":  # other releases may choose others
+            fields["transform_length"] = derived["transform_length"]
         columns = fields.pop("columns", None)
         if columns is not None:
             fields["columns"] = Columns(dict(columns))

@@ -263,7 +263,10 @@ def test_positions_that_are_times_end_with_their_window(tmp_path: Path) -> None:
         assert moving.to_dict()["times"] == moving.times
     with pytest.raises(ss.EstimateError, match="ends where"):
         sealed[2].estimate(before=sealed[0])
-    alone[1].plot(tmp_path / "day.png")
+    figure = alone[1].plot(tmp_path / "day.png")
+    labels = [one.get_text() for one in figure.axes[0].get_xticklabels()]
+    assert 4 <= len(labels) <= 12
+    assert "12:00" in labels
     assert (tmp_path / "day.png").read_bytes().startswith(b"\x89PNG")
     assert "answers" in alone[1]._repr_html_()
     for wrong in ({"mode": "circular", "kernel": np.ones(25)}, {"step_ms": 0}):

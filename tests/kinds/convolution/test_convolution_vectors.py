@@ -9,14 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution import ConvolutionSpec, parse_filter
 from sketchstream.kinds.convolution.accounting import mu_of, rho_of, zcdp_budget
 from sketchstream.kinds.convolution.group import Group
 from sketchstream.kinds.convolution.mechanism import (
+    LARGEST_PRIME,
+    SMALL,
     Spectrum,
     choose_length,
     padded,
     pure_shape,
+    quick_length,
+    smooth_length,
     spectral_shape,
 )
 
@@ -297,3 +302,34 @@ def test_noise_on_the_counts_wins_for_short_windows(epsilon: str, last: int) -> 
 
     assert chosen(last - 4) == "counts"
     assert chosen(last + 4) == "gaussian"
+
+
+@pytest.mark.parametrize(("n", "expected"), [(100, 200), (745, 1490), (8760, 17520), (44640, 89280)])
+def test_running_sums_take_twice_their_length_in_both_layouts(n: int, expected: int) -> None:
+    written = parse_filter("sum", n)
+    assert choose_length(written, 0, n, "time") == choose_length(written, 0, n) == expected
+    for other in (expected - 1, expected + 100):
+        worse = Spectrum.of(Group((other,)), [padded(written, 0, other)]).mean_magnitude
+        best = Spectrum.of(Group((expected,)), [padded(written, 0, expected)]).mean_magnitude
+        assert worse > 1.04 * best
+
+
+def test_long_transforms_in_exact_integers_have_no_large_factors() -> None:
+    assert quick_length(SMALL) == SMALL
+    for shortest in (SMALL + 1, 131071, 1000003):
+        found = quick_length(shortest)
+        assert shortest <= found < 1.01 * shortest
+        assert smooth_length(found, LARGEST_PRIME) == found
+
+
+def test_a_transform_length_that_is_written_down_is_kept() -> None:
+    """States of a release that chose another length are read, and answered as well."""
+    given: dict[str, Any] = {"epsilon": 1, "delta": "1e-6", "noise": "gaussian", "layout": "time"}
+    spec = ConvolutionSpec("sum", 100, transform_length=210, **given)
+    assert spec.transform_length == 210
+    assert ConvolutionSpec.from_dict(spec.to_dict()).fingerprint == spec.fingerprint
+    for wrong in (198, 0, 1.5, "x"):
+        with pytest.raises(SpecError, match="transform_length"):
+            ConvolutionSpec("sum", 100, transform_length=wrong, **given)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="mode 'linear'"):
+        ConvolutionSpec(np.ones(8), 8, mode="circular", transform_length=16, **given)
