@@ -4,7 +4,8 @@ In: --quick. Out: tables; each target with `met` or `MISSED`. Touches: nothing b
 
 Errors are root mean squared errors of one layer, over that of Gaussian noise on the counts at the same promise.
 Peers written out here: Gaussian and discrete Laplace noise on the counts, the binary tree of counters with least
-squares, and the square-root factorisation of the filter's lower triangular matrix, all calibrated alike.
+squares, and the square-root factorisation of the filter's lower triangular matrix, all calibrated alike. Where
+jax-privacy is installed (`make bench` does), its optimised Toeplitz factorisation of the running sum is a peer too.
 """
 
 from __future__ import annotations
@@ -58,11 +59,30 @@ def by_roots(coefficients: np.ndarray) -> float:
     return float(np.cumsum(root**2).mean() * np.sum(root**2))
 
 
+def by_jax_privacy() -> float | None:
+    """The lower triangular Toeplitz factorisation of the running sum that jax-privacy finds, for unit mu.
+
+    Its gradient descent speaks of running sums alone. None: it is not installed.
+    """
+    try:
+        import jax
+        from jax_privacy.matrix_factorization import toeplitz
+    except ImportError:
+        return None
+    jax.config.update("jax_enable_x64", True)
+    found = toeplitz.optimize_banded_toeplitz(LENGTH, LENGTH, max_optimizer_steps=100)
+    error = toeplitz.per_query_error(strategy_coef=found, n=LENGTH).mean()
+    return float(error * toeplitz.sensitivity_squared(found, LENGTH))
+
+
 def errors() -> bool:
     """The table of errors."""
     good = True
     print(f"\nN = {LENGTH}, delta 1e-6: root mean squared error over that of Gaussian noise on the counts")
-    names = ("ours", "chosen", "laplace", "tree", "roots")
+    names = ("ours", "chosen", "laplace", "tree", "roots", "jax")
+    optimised = by_jax_privacy()
+    if optimised is None:
+        print("jax-privacy is not installed: its column is empty")
     print(f"{'epsilon':>8s} {'filter':>12s}" + "".join(f"{name:>10s}" for name in names) + "   chosen by auto")
     for epsilon in ("1/2", "1"):
         for name in FILTERS:
@@ -80,7 +100,9 @@ def errors() -> bool:
             said = "" if most is None else f"   at most {most}: {'met' if found[0] <= most else 'MISSED'}"
             good &= most is None or found[0] <= most
             good &= found[1] <= min(found[0], found[2]) * (1 + 1e-9)
-            print(f"{epsilon:>8s} {name:>12s}" + "".join(f"{one:10.3f}" for one in found) + f"   {auto.noise}{said}")
+            jax = math.sqrt(optimised / mu2 / counts) if optimised is not None and name == "sum" else None
+            shown = "".join(f"{one:10.3f}" for one in found) + (" " * 10 if jax is None else f"{jax:10.3f}")
+            print(f"{epsilon:>8s} {name:>12s}{shown}   {auto.noise}{said}")
     return good
 
 
