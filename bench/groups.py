@@ -8,7 +8,10 @@ Run: python bench/groups.py [--quick] [--only memory rate life]
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
+import tempfile
+import threading
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -17,20 +20,29 @@ import numpy as np
 
 from sketchstream.columns import STRING, Column
 from sketchstream.hashing import Key
+from sketchstream.image import DEFERRED_PART
 from sketchstream.items import Items
 from sketchstream.kinds.profile.groups import Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
-from sketchstream.stream.interfaces import Chunk
+from sketchstream.stream.interfaces import Chunk, Snapshot
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.rules import Rules
 from sketchstream.stream.windows import Calendar, Width
+from sketchstream_connectors.files.store import DirectoryStore
+from sketchstream_connectors.kafka import blobs
 
 HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
 KEY = Key(bytes(range(16)))
 GROUPS, SLOTS, WINDOWS = 1000, 1 << 14, 3
+STEPS = {
+    "updated": "updated",
+    "sealed": "all of them sealed at once",
+    "folder": "records counted while a snapshot of all of them goes to a folder",
+    "kafka": "records counted while a snapshot of all of them is encrypted for Kafka",
+}
 
 
 class Batch:
@@ -81,31 +93,68 @@ def resident_bytes(peak: bool = False) -> int:
 
 
 def memory(groups: int, slots: int, windows: int) -> None:
-    """Memory of all open windows beside the states' own size: while they are updated, sealed, and snapshotted."""
+    """Memory of all open windows beside the states' own size, each step in a process of its own."""
+    print(f"memory: {groups} groups x {slots} slots x {windows} open windows, most beyond an idle partition")
+    spawn = multiprocessing.get_context("spawn")
+    for step in STEPS:
+        process = spawn.Process(target=_memory, args=(step, groups, slots, windows))
+        process.start()
+        process.join()
+        if process.exitcode:
+            raise RuntimeError(step)
+
+
+def _memory(step: str, groups: int, slots: int, windows: int) -> None:
+    """One step, after an idle partition has done all of it."""
     batch = Batch(20_000, windows, 1, groups)
     idle = PartitionState.fresh(rules(64, 2, windows * HOUR_MS), 0, 0, 1)
     idle.apply(chunk(batch, 0))
+    with tempfile.TemporaryDirectory() as folder:
+        _commit(idle.capture(), Path(folder) if step == "folder" else None)
     idle.seal(everything=True)
-    idle.capture()
     before = resident_bytes()
     state = PartitionState.fresh(rules(slots, groups, windows * HOUR_MS), 0, 0, 1)
-    for number in range(50):
-        state.apply(chunk(batch, number * len(batch.items)))
+    state.apply(chunk(batch, 0))
     states = state.state_bytes
-    updated = resident_bytes(peak=True) - before
-    state.seal(everything=True)
-    sealed = resident_bytes(peak=True) - before
-    again = PartitionState.fresh(rules(slots, groups, windows * HOUR_MS), 0, 0, 1)
-    again.apply(chunk(batch, 0))
-    snapshot = again.capture()
-    for blob in snapshot.blobs.values():
-        len(blob)
-    written = resident_bytes(peak=True) - before
-    print(
-        f"memory: {groups} groups x {slots} slots x {windows} open windows: states {states / 2**20:.0f} MiB; most "
-        f"beyond an idle partition {updated / states:.2f}x while updated, {sealed / states:.2f}x with all of them "
-        f"sealed at once, {written / states:.2f}x with a snapshot of all of them in memory"
-    )
+    n, deferred, took = 1, 0, 0.0
+    if step == "sealed":
+        state.seal(everything=True)
+    elif step == "updated":
+        for n in range(1, 50):
+            state.apply(chunk(batch, n * len(batch.items)))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            snapshot = state.capture()
+            began = time.perf_counter()
+            place = Path(folder) if step == "folder" else None
+            writing = threading.Thread(target=_commit, args=(snapshot, place))
+            writing.start()
+            while writing.is_alive():
+                if state.deferred_bytes < states // DEFERRED_PART:  # beyond it a worker pauses the partition
+                    state.apply(chunk(batch, n * len(batch.items)))
+                    n += 1
+                else:
+                    time.sleep(0.001)
+                deferred = max(deferred, state.deferred_bytes)
+            writing.join()
+            took = time.perf_counter() - began
+    peak = (resident_bytes(peak=True) - before) / states
+    more = f" ({deferred / states:.2f}x of it for events that wait), written in {took:.1f} s" if took else ""
+    print(f"memory: states {states / 2**20:.0f} MiB, {STEPS[step]}: {peak:.2f}x{more}", flush=True)
+
+
+def _commit(snapshot: Snapshot, folder: Path | None) -> None:
+    """Write a snapshot as a worker's store does."""
+    if folder is not None:
+        store = DirectoryStore(folder / "store")
+        store.take(0)
+        store.commit(0, snapshot)
+        store.close()
+    else:
+        for name in snapshot.blobs:
+            for _ in blobs.encrypt_pieces(name.encode(), *snapshot.pieces(name), blobs.new_key()):
+                pass
+    snapshot.release()
 
 
 def rate(groups: int, slots: int, rounds: int, n: int) -> None:

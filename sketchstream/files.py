@@ -17,13 +17,14 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from sketchstream import faults
 from sketchstream.errors import FormatError, KeyMismatchError, StoreError
 
+Data = bytes | bytearray | memoryview
 SECRET = 0o600
 PUBLIC = 0o644
 _FOREIGN = 0o027
@@ -36,7 +37,7 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 def write_durably(
     path: str | os.PathLike[str],
-    data: bytes | bytearray | memoryview,
+    data: Data | Iterable[Data],
     *,
     mode: int = SECRET,
     replace: bool = False,
@@ -46,7 +47,7 @@ def write_durably(
 
     Args:
         path: of the file.
-        data: its bytes.
+        data: its bytes, or pieces of them in order.
         mode: permissions, `SECRET` (0600) or `PUBLIC` (0644, less the umask).
         replace: take the place of an existing file in one step; otherwise an existing file is refused.
         step: begins the names of the steps at which a test may stop the process.
@@ -283,11 +284,12 @@ def _lock(descriptor: int) -> bool:
     return os.fstat(descriptor).st_nlink > 0
 
 
-def _fill(descriptor: int, data: bytes | bytearray | memoryview) -> None:
+def _fill(descriptor: int, data: Data | Iterable[Data]) -> None:
     """Write everything, sync."""
-    rest = memoryview(data).cast("B")
-    while len(rest):
-        rest = rest[os.write(descriptor, rest[: 1 << 30]) :]
+    for piece in (data,) if isinstance(data, (bytes, bytearray, memoryview)) else data:
+        rest = memoryview(piece).cast("B")
+        while len(rest):
+            rest = rest[os.write(descriptor, rest[: 1 << 30]) :]
     os.fsync(descriptor)
 
 

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
-from functools import wraps
+from functools import partial, wraps
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, NamedTuple, NoReturn, ParamSpec, Self, TypeVar, overload
 
@@ -26,6 +26,7 @@ from sketchstream.components import Counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
 from sketchstream.files import replace_secret, write_durably
 from sketchstream.hashing import Key
+from sketchstream.image import StateImage, is_large
 from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
     Instalment,
@@ -90,7 +91,7 @@ class Sketch:
     threads are therefore no faster than from one; use `update(threads=2)` instead.
     """
 
-    __slots__ = ("_content", "_home", "_index", "_turn", "key", "kind", "origin", "spec")
+    __slots__ = ("_content", "_home", "_image", "_index", "_turn", "key", "kind", "origin", "spec")
 
     def __init__(
         self,
@@ -110,6 +111,7 @@ class Sketch:
         self._turn = RLock()
         self._index = index
         self._content = _Content(state, counters, layers, ledger)
+        self._image: StateImage | None = None
         self.origin = origin
 
     @classmethod
@@ -208,16 +210,12 @@ class Sketch:
             ItemError, WeightError, DomainError: nothing of the batch was applied.
             SealedError: the sketch is closed.
         """
-        self.kind.update(
-            self.spec,
-            self._index,
-            self._open_state("update"),
-            self.kind.items(items),
-            weights,
-            counters=self._content.counters.moved(),
-            threads=threads,
-            invalid=invalid,
-        )
+        state, given, counters = self._require_open("update"), self.kind.items(items), self._content.counters.moved()
+        what = (self.spec, self._index, state, given, weights)
+        if self._image is not None and not self._image.closed:
+            self.kind.update_beside(self._image, *what, counters=counters, invalid=invalid)
+        else:
+            self.kind.update(*what, counters=counters, threads=threads, invalid=invalid)
 
     def outside(self, items: object) -> int:
         """Number of these items that a closed domain does not contain; 0 for open domains. Does not read the state.
@@ -241,7 +239,7 @@ class Sketch:
         Raises:
             SealedError: the sketch is closed.
         """
-        self._open_state("admit")
+        self._require_open("admit")
         self._content.counters.admit(whole(records, "records", 0, (1 << 63) - 1))
 
     @_in_turn
@@ -466,6 +464,38 @@ class Sketch:
         return wire.Unfinished(self._described(with_items), state, self._tagged_by, room=room)
 
     @property
+    def large(self) -> bool:
+        """Whether a snapshot should read it by `image_open` rather than copy it; a function of its spec alone."""
+        return self.kind.defers(self.spec) and is_large(self.slots, self.spec.dtype.itemsize)
+
+    @_in_turn
+    def image_open(self, *, with_items: bool = True) -> wire.Streamed:
+        """What `to_bytes` would write now, without a copy of the counters, to be read piece by piece; a secret too.
+
+        Until it is read or closed, events of counters that it has not read are kept in a list. Whatever needs the whole
+        state before then (a seal, a release) copies what is left.
+
+        Args:
+            with_items: as for `to_bytes`.
+
+        Raises:
+            SpecError: it is not `large`.
+        """
+        state = self._open_state("image_open")
+        if not self.large:
+            msg = (
+                f"this sketch of kind {self.spec.kind!r} with {self.slots:,} slots is copied (`copy_open`), not imaged"
+            )
+            raise SpecError(msg)
+        self._image = StateImage(state, self._turn, partial(self.kind.add_deferred, self.spec))
+        return wire.Streamed(self._described(with_items), state, self._image, self._tagged_by)
+
+    @property
+    def deferred_bytes(self) -> int:
+        """Memory of the events that wait until an image is read."""
+        return 0 if self._image is None else self._image.deferred_bytes
+
+    @property
     def _tagged_by(self) -> Key | None:
         return self.key if self.spec.needs_key else None
 
@@ -537,13 +567,21 @@ class Sketch:
     def _key_id(self) -> bytes | None:
         return self.key.id if self.key is not None and self.spec.needs_key else None
 
-    def _open_state(self, step: str) -> npt.NDArray[Any]:
-        """The state, if the sketch is open."""
+    def _require_open(self, step: str) -> npt.NDArray[Any]:
+        """The state, if the sketch is open; events may be missing from it until its image is read."""
         if self._state is None:
             msg = f"{step} needs an open sketch; this one was sealed or merged into another and its state is gone"
             raise SealedError(msg)
         require_home(self._home, step)
         return self._state
+
+    def _open_state(self, step: str) -> npt.NDArray[Any]:
+        """The whole state, if the sketch is open."""
+        state = self._require_open(step)
+        if self._image is not None:
+            self._image.detach()
+            self._image = None
+        return state
 
     def _publish(self, state: npt.NDArray[Any], cost: Fraction, charged: AnyLedger, *, final: bool) -> Release:
         """Draw one noisy view of the counters; `charged` has its cost."""

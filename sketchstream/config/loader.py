@@ -26,6 +26,7 @@ from sketchstream.config.plans import SKETCH_NAME, plan_sketch
 from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.hashing import Key
+from sketchstream.image import DEFERRED_PART, is_large
 from sketchstream.kinds import planned
 from sketchstream.quality import DEFAULT, Rule, Tolerance
 from sketchstream.spec import ClosedDomain, exact_delta, exact_epsilon
@@ -237,7 +238,10 @@ class Config:
         raise ConfigError(msg)
 
     def memory_bytes(self, partitions: int, of: int | None = None) -> int:
-        """What open windows of that many partitions need at most in one worker, one snapshot copy included.
+        """What open windows of that many partitions need at most in one worker, one snapshot included.
+
+        A snapshot copies the windows of one partition; of large sketches with groups it copies nothing, and keeps a
+        list of events while it is written.
 
         Args:
             partitions: that the worker has.
@@ -248,7 +252,11 @@ class Config:
             one = self._window_bytes(plan, of or partitions)
             one *= plan.open_windows(self.input.lateness + self.input.quorum_time)
             states += one * partitions
-            largest += one
+            kind, itemsize = kinds.of(plan.spec), plan.spec.dtype.itemsize
+            imaged = kind.defers(plan.spec) and is_large(
+                self._window_bytes(plan, of or partitions) // itemsize, itemsize
+            )
+            largest += one // DEFERRED_PART if imaged else one
         return states + largest
 
     def _window_bytes(self, plan: SketchPlan, of: int) -> int:

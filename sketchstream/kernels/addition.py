@@ -723,6 +723,10 @@ def add_to_groups(
     counts: I64,
     sign: Any,
     done: I64,
+    begins: Any,
+    later_slots: Any,
+    later_weights: Any,
+    filled: I64,
 ) -> None:
     """Add n located events to the slots of their groups, and to the counters of the groups; invalid ones are left out.
 
@@ -739,9 +743,15 @@ def add_to_groups(
         counts: (groups,) or (0,): numbers of events whose item is in the domain, sampled or not.
         sign: 1; -1 takes the same events away again.
         done: (1,) number of events that were added, changed here so that it is right after an interrupt too.
+        begins: events of slots from this one on are written down, not added.
+        later_slots: (at least filled[0] + n + 1,) uint32, where they are written.
+        later_weights: as many int32, their weights (modulo `modulus`), sign included.
+        filled: (1,) how many were written.
     """
     kept: Any = 0
+    late = filled[0]
     many = len(weights) > 0
+    one = _modular(1, modulus, sign) if modulus > 0 else np.int64(sign)
     for i in range(len(found)):
         code: Any = np.int64(codes[i])
         slot = found[i]
@@ -752,8 +762,14 @@ def add_to_groups(
             weight = np.int64(weights[i])
             valid = max_weight == 0 or -max_weight <= weight <= max_weight
             scratch[kept] = weights[i]
-        found[kept] = slot + np.uint64(code) * size
-        kept += inside and valid
+            one = _modular(weight, modulus, sign) if modulus > 0 else sign * weight
+        place = slot + np.uint64(code) * size
+        found[kept] = place
+        later_slots[late] = np.uint32(place)
+        later_weights[late] = np.int32(one)
+        now = place < begins
+        kept += inside and valid and now
+        late += inside and valid and not now
         if inside and valid and len(totals) > 0:
             totals[code] += sign * weight
         if code >= 0 and valid and len(counts) > 0 and (inside or slot == UNSAMPLED):
@@ -764,3 +780,17 @@ def add_to_groups(
         done[0] += len(found)
     else:
         _add(state, found[:kept], part, modulus, -1)
+    filled[0] = late
+
+
+@kernel
+def add_deferred(state: Any, slots: Any, weights: Any, modulus: Any) -> None:
+    """Add events that `add_to_groups` wrote down.
+
+    Args:
+        state: (slots,) changed in place.
+        slots: (n,) uint32.
+        weights: (n,) int32.
+        modulus: of the counters, or 0.
+    """
+    _add(state, slots, weights, modulus, 1)

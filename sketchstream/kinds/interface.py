@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from sketchstream.columns import Column
     from sketchstream.components import Component
     from sketchstream.hashing import Key
+    from sketchstream.image import StateImage
     from sketchstream.lattice import Lattice
     from sketchstream.privacy.guarantee import Context
     from sketchstream.privacy.history import Gap, LayerEntry, Loss
@@ -509,6 +510,50 @@ class Kind(ABC, Generic[S]):
         Raises:
             ItemError, WeightError, DomainError: nothing of the batch was applied.
         """
+
+    def defers(self, spec: S) -> bool:
+        """Whether events can be deferred while an image of the state is read (`update_beside`); no by default."""
+        del spec
+        return False
+
+    def update_beside(
+        self,
+        image: StateImage,
+        spec: S,
+        index: Any,
+        state: State,
+        items: Any,
+        weights: object,
+        *,
+        counters: npt.NDArray[np.int64],
+        invalid: Invalid,
+    ) -> None:
+        """Apply one batch: to counters that the image has read in place, to others later. For kinds that defer.
+
+        Args:
+            image: of the state.
+            spec: see `update`.
+            index: see `update`.
+            state: see `update`.
+            items: see `update`.
+            weights: see `update`.
+            counters: see `update`.
+            invalid: see `update`.
+        """
+        raise NotImplementedError
+
+    def add_deferred(
+        self, spec: S, state: State, slots: npt.NDArray[np.uint32], weights: npt.NDArray[np.int32]
+    ) -> None:
+        """Apply what `update_beside` has deferred. For kinds that defer.
+
+        Args:
+            spec: of the sketch.
+            state: changed in place.
+            slots: (n,) of the state.
+            weights: (n,) as they were deferred.
+        """
+        raise NotImplementedError
 
     def require_addable(self, spec: S, origins: Sequence[Origin]) -> None:
         """Refuse to add states that only some origins allow; any origins by default.

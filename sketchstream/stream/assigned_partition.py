@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sketchstream.errors import DataLossError, SketchstreamError
+from sketchstream.image import DEFERRED_PART, LEAST_DEFERRED_BYTES
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.settings import Settings
 
@@ -284,8 +285,13 @@ class AssignedPartition:
 
     @property
     def full(self) -> bool:
-        """Whether reading must stop because too much waits for publication or for the topics of refused records."""
-        outbox = 0 if self.state is None else self.state.outbox_bytes
+        """Whether reading must stop because too much waits: for publication, for the topics of refused records, or
+        for a snapshot to be written.
+        """  # noqa: D205
+        state = self.state
+        if state is not None and state.deferred_bytes > max(LEAST_DEFERRED_BYTES, state.state_bytes // DEFERRED_PART):
+            return True
+        outbox = 0 if state is None else state.outbox_bytes
         return outbox > MAX_OUTBOX_BYTES or self.refusals.n_bytes > MAX_REFUSED_BYTES
 
     def refuse(self, records: int, n_bytes: int, now: float, per_second: float) -> bool:

@@ -22,7 +22,7 @@ from sketchstream.stream.partition_counts import PartitionCounts
 from sketchstream.stream.sketch_state import OpenWindow, Track
 from sketchstream.stream.window_ranges import Mark
 from sketchstream.stream.windows import NO_TIME
-from sketchstream.wire import Unfinished
+from sketchstream.wire import Streamed, Unfinished
 
 if TYPE_CHECKING:
     from sketchstream.stream.partition import PartitionState
@@ -37,16 +37,24 @@ CHANGE_AHEAD_MS = 600_000
 class Blobs(Mapping[str, Bytes]):
     """The new blobs of a snapshot, in memory that `release` returns.
 
-    Tags and checksums are computed when a blob is read, so not by the thread that counts.
+    Tags and checksums are computed when a blob is read, so not by the thread that counts. A large state is not copied:
+    `pieces` reads it, once.
     """
 
-    def __init__(self, held: Mapping[str, bytes | Unfinished], buffers: Buffers | None) -> None:
+    def __init__(self, held: Mapping[str, bytes | Unfinished | Streamed], buffers: Buffers | None) -> None:
         self._held = dict(held)
         self._buffers = buffers
 
     def __getitem__(self, name: str) -> Bytes:
+        return b"".join(found.pieces()) if isinstance(found := self._held[name], Streamed) else _whole(found)
+
+    def pieces(self, name: str) -> tuple[int, Iterator[Bytes]]:
+        """Size of a blob, and its bytes in order, each piece good until the next one is asked for."""
         held = self._held[name]
-        return held if isinstance(held, bytes) else held.finish()
+        if isinstance(held, Streamed):
+            return held.size, held.pieces()
+        whole = _whole(held)
+        return len(whole), iter((whole,))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._held)
@@ -59,13 +67,26 @@ class Blobs(Mapping[str, Bytes]):
         """Size of all blobs without the headers of open states."""
         return sum(len(one) if isinstance(one, bytes) else one.body_bytes for one in self._held.values())
 
+    @property
+    def copied_bytes(self) -> int:
+        """Memory that they need beside the states."""
+        return self.n_bytes - sum(one.body_bytes for one in self._held.values() if isinstance(one, Streamed))
+
     def release(self) -> None:
         """Overwrite the copies of open states and return their memory; no blob is read after this."""
+        for one in self._held.values():
+            if isinstance(one, Streamed):
+                one.close()
         if self._buffers is not None:
             held, self._held = self._held, {}
             for one in held.values():
-                if not isinstance(one, bytes):
+                if isinstance(one, Unfinished):
                     self._buffers.give(one.buffer)
+
+
+def _whole(held: bytes | Unfinished) -> Bytes:
+    """A blob that lies in memory."""
+    return held if isinstance(held, bytes) else held.finish()
 
 
 def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
@@ -75,7 +96,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
         state: to be copied.
         buffers: memory for the copies, returned by `Snapshot.release`; None: fresh memory.
     """
-    blobs: dict[str, bytes | Unfinished] = {}
+    blobs: dict[str, bytes | Unfinished | Streamed] = {}
     room = bytearray if buffers is None else buffers.take
     keep: set[str] = set()
     sketches: dict[str, Plain] = {}
@@ -84,7 +105,11 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
         for window in track.windows.values():
             if window.dirty or window.blob is None:
                 window.blob, window.dirty = new_name(), False
-                blobs[window.blob] = window.sketch.copy_open(with_items=False, room=room)
+                blobs[window.blob] = (
+                    window.sketch.image_open(with_items=False)
+                    if window.sketch.large
+                    else window.sketch.copy_open(with_items=False, room=room)
+                )
             else:
                 keep.add(window.blob)
             windows.append(
@@ -165,6 +190,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
         begins=state.begins,
         newest=state.newest,
         blob_bytes=held.n_bytes,
+        copied_bytes=held.copied_bytes,
         release=held.release,
     )
 

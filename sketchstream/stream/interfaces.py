@@ -228,11 +228,13 @@ class Snapshot:
             window or outbox entry naming its blob). Small: kilobytes.
         blobs: new blobs by name. Names are unique for ever (random), contents never change under a name. Open
             states have a size that depends on their spec only; they are secrets. Their last bytes are computed when
-            they are read. A store that keeps a blob beyond `commit` copies it.
+            they are read. A store that keeps a blob beyond `commit` copies it. Stores read `pieces`, once for each
+            blob: large states are not copied, and deferred events wait until they are read.
         keep: names of blobs of earlier snapshots that this one still needs. Every other blob of this
             partition is superseded once this snapshot is durable, and must be erased.
         spec_fingerprint: of all sketches configured, for the pointer.
         blob_bytes: total size of the new blobs without the headers of open states.
+        copied_bytes: memory that they need beside the states until `release`.
         release: returns the memory of the blobs; called once, when the commit has succeeded or failed.
         rewound: the position may be before the last one, because the log was truncated below it and the loss accepted.
         begins: windows that start at this time (ms) or later have the sketches configured now, earlier ones the former.
@@ -250,7 +252,17 @@ class Snapshot:
     begins: int = NO_TIME
     newest: int = NO_TIME
     blob_bytes: int = 0
+    copied_bytes: int = 0
     release: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
+
+    def pieces(self, name: str) -> tuple[int, Iterator[Bytes]]:
+        """Size of a new blob, and its bytes in order, each piece good until the next one is asked for."""
+        streamed = getattr(self.blobs, "pieces", None)
+        if streamed is not None:
+            found: tuple[int, Iterator[Bytes]] = streamed(name)
+            return found
+        whole = self.blobs[name]
+        return len(whole), iter((whole,))
 
 
 @dataclass(frozen=True)

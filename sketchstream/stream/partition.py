@@ -513,9 +513,12 @@ class PartitionState:
     @property
     def dirty_bytes(self) -> int:
         """How much a capture would copy."""
-        windows = [window for track in self.tracks.values() for window in track.windows.values()]
-        copied = sum(window.n_bytes for window in windows if window.dirty or window.blob is None)
-        return copied + self.waiting.unsaved_bytes
+        return sum(window.copied_bytes for window in self._open_windows()) + self.waiting.unsaved_bytes
+
+    @property
+    def deferred_bytes(self) -> int:
+        """Memory of the events that wait until a snapshot is written."""
+        return sum(window.sketch.deferred_bytes for window in self._open_windows())
 
     def _open_windows(self) -> Iterator[OpenWindow]:
         """Open windows of all sketches."""

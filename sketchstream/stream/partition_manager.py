@@ -257,7 +257,8 @@ class PartitionManager:
             size = snapshot.blob_bytes
             one.captured()
             self._paid_until = max(began, self._paid_until) + size / self._settings.snapshot_bytes_per_s
-            self._start(one, "commit", self._tasks.commit, one.partition, snapshot, state.outbox(), n_bytes=size)
+            arguments = one.partition, snapshot, state.outbox()
+            self._start(one, "commit", self._tasks.commit, *arguments, n_bytes=snapshot.copied_bytes)
         else:
             self._start(one, "publish", self._tasks.publish, one.partition, state.outbox())
         one.saving(began)

@@ -44,6 +44,12 @@ class OpenWindow:
         """Memory of its counters."""
         return self.sketch.slots * int(self.sketch.spec.dtype.itemsize)
 
+    @property
+    def copied_bytes(self) -> int:
+        """How much a snapshot of it copies."""
+        saved = not self.dirty and self.blob is not None
+        return 0 if saved or self.sketch.large else self.n_bytes
+
 
 @dataclass
 class LateCount:

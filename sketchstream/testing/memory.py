@@ -215,7 +215,7 @@ class MemoryStore:
             msg = f"partition {partition}: a snapshot keeps blobs that were never brought"
             raise DataLossError(msg)
         self.saved.blobs[partition] = {name: before[name] for name in snapshot.keep} | {
-            name: bytes(data) for name, data in snapshot.blobs.items()
+            name: b"".join(map(bytes, snapshot.pieces(name)[1])) for name in snapshot.blobs
         }
         self.saved.snapshots[partition] = snapshot
 

@@ -6,6 +6,7 @@ Source: docs/format.md describes every byte.
 
 from sketchstream.wire.envelope import (
     FORMAT_VERSION,
+    Streamed,
     Unfinished,
     claimed,
     kind_of,
@@ -28,6 +29,7 @@ __all__ = [
     "HUFFMAN",
     "KINDS",
     "RAW",
+    "Streamed",
     "Unfinished",
     "claimed",
     "kind_of",

@@ -11,8 +11,9 @@ import hashlib
 import hmac
 import math
 import struct
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Protocol
 
 import msgpack
 import numpy as np
@@ -108,6 +109,56 @@ class Unfinished:
             end += _DIGEST
         view[end : end + _DIGEST] = _checksum([view[:end]])
         return view[: self.size].toreadonly()
+
+
+class Body(Protocol):
+    """An array that is read piece by piece, once."""
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Its bytes, in order; each piece is good until the next one is asked for."""
+
+    def close(self) -> None:
+        """Nobody asks for the rest."""
+
+
+class Streamed:
+    """One object as pieces of bytes, for bodies that are too large to be copied.
+
+    Args:
+        header: as in `pack`.
+        described: the body's array: its type and shape are read, not its values.
+        body: the values; always stored raw (codec 0).
+        key: as in `pack`.
+        version: as in `pack`.
+    """
+
+    def __init__(
+        self, header: Mapping[str, Any], described: npt.NDArray[Any], body: Body, key: Key | None, version: int = 1
+    ) -> None:
+        prefix, head, data = _pieces(header, described, _RAW, key, version)
+        self._head = bytes(prefix) + bytes(head)
+        self._body = body
+        self._key = key
+        self.body_bytes = len(data)
+        self.size = len(self._head) + len(data) + (_DIGEST if key is not None else 0) + _DIGEST
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """The whole object, as `pack` would have written it, in pieces; they can be read once."""
+        digests = [_new_checksum()] if self._key is None else [_new_tag(self._key), _new_checksum()]
+        head: tuple[bytes | memoryview, ...] = (self._head,)
+        for piece in chain(head, self._body.pieces()):
+            for digest in digests:
+                digest.update(piece)
+            yield piece
+        for number, digest in enumerate(digests):
+            end = digest.digest()
+            for later in digests[number + 1 :]:
+                later.update(end)
+            yield end
+
+    def close(self) -> None:
+        """Nobody asks for the rest."""
+        self._body.close()
 
 
 def _pieces(
@@ -336,18 +387,26 @@ def _array(
 
 def _checksum(pieces: list[bytes | memoryview]) -> bytes:
     """Unkeyed BLAKE2b of everything before it."""
-    digest = hashlib.blake2b(digest_size=_DIGEST, person=b"sketchstream-sum")
+    digest = _new_checksum()
     for piece in pieces:
         digest.update(piece)
     return digest.digest()
+
+
+def _new_checksum() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=_DIGEST, person=b"sketchstream-sum")
 
 
 def _tag(key: Key, pieces: list[bytes | memoryview]) -> bytes:
     """BLAKE2b of everything before it under a key derived from the hash key."""
-    digest = hashlib.blake2b(key=key.tag_key(), digest_size=_DIGEST, person=b"sketchstream-tag")
+    digest = _new_tag(key)
     for piece in pieces:
         digest.update(piece)
     return digest.digest()
+
+
+def _new_tag(key: Key) -> hashlib.blake2b:
+    return hashlib.blake2b(key=key.tag_key(), digest_size=_DIGEST, person=b"sketchstream-tag")
 
 
 def version_of(data: bytes) -> int:

@@ -23,7 +23,7 @@ import re
 import secrets
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ import msgpack
 from sketchstream import faults, files
 from sketchstream.errors import DataLossError, StoreError
 from sketchstream.stream import checkpoint
-from sketchstream.stream.interfaces import Fresh, Peer, Restored, Snapshot
+from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
 
 FORMAT = 1
 _SNAPSHOT = re.compile(r"(\d{12})\.[0-9a-f]{16}\.snapshot")
@@ -159,9 +159,11 @@ class DirectoryStore:
         try:
             files.make_folder(folder, 0o700)
             digests = {}
-            for name, data in snapshot.blobs.items():
-                files.write_durably(folder / f"{name}.blob", data, step="blob")
-                digests[name] = hashlib.blake2b(data, digest_size=_DIGEST).digest()
+            for name in snapshot.blobs:
+                digest = hashlib.blake2b(digest_size=_DIGEST)
+                pieces = _digested(snapshot.pieces(name)[1], digest)
+                files.write_durably(folder / f"{name}.blob", pieces, step="blob")
+                digests[name] = digest.digest()
             before = self._blobs[partition]
             digests.update({name: before[name] for name in snapshot.keep})
             sequence = self._sequence[partition] + 1
@@ -177,8 +179,8 @@ class DirectoryStore:
                 }
             )
             name = f"{sequence:012d}.{secrets.token_hex(8)}.snapshot"
-            digest = hashlib.blake2b(body, digest_size=_DIGEST).digest()
-            files.write_durably(folder / name, digest + body, step="snapshot")
+            checked = hashlib.blake2b(body, digest_size=_DIGEST).digest() + body
+            files.write_durably(folder / name, checked, step="snapshot")
             self._sequence[partition], self._blobs[partition] = sequence, digests
             self._sweep(folder, {name, *(f"{blob}.blob" for blob in digests)})
             files.sync_folder(folder)
@@ -302,6 +304,13 @@ def open_windows(root: Path) -> dict[str, list[tuple[int, int]]]:
     """
     headers = [newest_snapshot(root, partition) for partition in partitions_in(root)] if root.is_dir() else []
     return checkpoint.open_windows(header["manifest"] for header in headers if header is not None)
+
+
+def _digested(pieces: Iterator[Bytes], digest: hashlib.blake2b) -> Iterator[Bytes]:
+    """The same pieces, of which the digest hears too."""
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
 
 
 def read_blobs(root: Path, partition: int, header: Mapping[str, Any]) -> dict[str, bytes]:

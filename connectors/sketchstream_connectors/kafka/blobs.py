@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import BrokerError, DataLossError
@@ -40,15 +40,47 @@ def _bound(name: bytes, number: int, count: int) -> bytes:
 
 def encrypt(name: bytes, data: Bytes, key: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Record keys and values of a blob, in order."""
+    return encrypt_pieces(name, len(data), (data,), key)
+
+
+def encrypt_pieces(name: bytes, size: int, pieces: Iterable[Bytes], key: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """As `encrypt`, for bytes that come in pieces of any length.
+
+    Args:
+        name: of the blob.
+        size: bytes of all pieces.
+        pieces: in order; each is good until the next one is asked for.
+        key: of the blob.
+    """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     cipher = AESGCM(key)
-    count = max(1, -(-len(data) // CHUNK_BYTES))
-    view = memoryview(data)
+    count = max(1, -(-size // CHUNK_BYTES))
+    chunks = _chunks(pieces)
     for number in range(count):
-        part = view[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES]
         bound = _bound(name, number, count)
-        yield bound, cipher.encrypt(number.to_bytes(12, "big"), bytes(part), bound)
+        yield bound, cipher.encrypt(number.to_bytes(12, "big"), next(chunks, b""), bound)
+
+
+def _chunks(pieces: Iterable[Bytes]) -> Iterator[Bytes]:
+    """The same bytes in pieces of `CHUNK_BYTES`, the last one shorter."""
+    held = bytearray()
+    for piece in pieces:
+        view = memoryview(piece)
+        while held and view:
+            taken = CHUNK_BYTES - len(held)
+            held += view[:taken]
+            view = view[taken:]
+            if len(held) == CHUNK_BYTES:
+                yield bytes(held)
+                held[:] = bytes(len(held))
+                held.clear()
+        whole = len(view) - len(view) % CHUNK_BYTES
+        for at in range(0, whole, CHUNK_BYTES):
+            yield view[at : at + CHUNK_BYTES]
+        held += view[whole:]
+    if held:
+        yield bytes(held)
 
 
 def decrypt(name: bytes, chunks: Sequence[bytes], key: bytes) -> bytes:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgpack
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from sketchstream_connectors.kafka.sealed import Headers
 
 COMMIT_TIMEOUT_S = 20.0
+UNACKNOWLEDGED = 16
+"""Records of one blob, of up to 512 KiB each, that are sent before the first of them is acknowledged."""
 MANIFEST_FORMAT = 1
 
 
@@ -159,9 +161,10 @@ class Fence:
             faults.reach("commit.begun")
             written = self.written
             sent: dict[str, tuple[Any, int, bytes, int]] = {}
-            for name, data in chain(again.items(), snapshot.blobs.items()):
+            for name in (*again, *snapshot.blobs):
                 key = blobs.new_key()
-                future, count, size = self._send(name.encode(), data, key)
+                length, pieces = (len(again[name]), iter((again[name],))) if name in again else snapshot.pieces(name)
+                future, count, size = self._send(name.encode(), length, pieces, key, deadline)
                 sent[name] = (future, count, key, written)
                 written += size
             now = time.time_ns() // 1_000_000
@@ -189,24 +192,39 @@ class Fence:
         """Hand the manifest over, and wait for its place; the pointer that names it."""
         snapshot_id, key = os.urandom(16), blobs.new_key()
         headers = traces.trace_headers(about.topic_id, about.revision)
-        future, count, _ = self._send(b"m" + snapshot_id, packed, key, headers)
+        future, count, _ = self._send(b"m" + snapshot_id, len(packed), (packed,), key, deadline, headers)
         offset = _offset(future, deadline)
         stamp = _append_time(future)
         if stamp is not None:
             self.broker_time = stamp, time.monotonic()
         return replace(about, manifest=offset, chunks=count, snapshot_id=snapshot_id, key=key)
 
-    def _send(self, name: bytes, data: Bytes, key: bytes, headers: Headers | None = None) -> tuple[Any, int, int]:
-        """Hand a blob to the producer: the future of its first record, the number of records, their bytes."""
-        first, count, size = None, 0, 0
-        for record_key, value in blobs.encrypt(name, data, key):
+    def _send(
+        self,
+        name: bytes,
+        size: int,
+        pieces: Iterable[Bytes],
+        key: bytes,
+        deadline: float,
+        headers: Headers | None = None,
+    ) -> tuple[Any, int, int]:
+        """Hand a blob to the producer: the future of its first record, the number of records, their bytes.
+
+        The producer's memory has no limit of its own, so no more than `UNACKNOWLEDGED` records wait in it.
+        """
+        first, count, written = None, 0, 0
+        waiting: deque[Any] = deque()
+        for record_key, value in blobs.encrypt_pieces(name, size, pieces, key):
+            if len(waiting) == UNACKNOWLEDGED:
+                _offset(waiting.popleft(), deadline)
             future = self.producer.send(
                 self.state_topic, key=record_key, value=value, partition=self.partition, headers=headers
             )
+            waiting.append(future)
             first = first or future
             count += 1
-            size += len(value)
-        return first, count, size
+            written += len(value)
+        return first, count, written
 
     def _finish(self, position: int, pointer: Pointer, member: Member, deadline: float) -> None:
         """The offset with its pointer, and the end of the transaction; waits, but not for ever."""

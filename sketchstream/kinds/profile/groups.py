@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
+from sketchstream.image import NOTHING, StateImage
 from sketchstream.items import Items, Pairs, Weights, as_weights
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.history import Entry, History, LayerEntry, View
@@ -199,17 +200,19 @@ def add(
     weights: object,
     counters: npt.NDArray[np.int64],
     invalid: Invalid,
+    image: StateImage | None = None,
 ) -> None:
     """Add each weight to the slot of its item in its group, and to the counters of that group.
 
     Args:
-        spec: of the sketch.
-        index: of its items.
-        state: (slots,) changed in place.
-        batch: n events.
-        weights: (n,) integers, or None for ones.
-        counters: (groups,) totals, then (groups,) numbers of events where they are kept, changed in place.
+            spec: of the sketch.
+            index: of its items.
+            state: (slots,) changed in place.
+            batch: n events.
+            weights: (n,) integers, or None for ones.
+            counters: (groups,) totals, then (groups,) numbers of events where they are kept, changed in place.
         invalid: see `Kind.update`.
+        image: an image of the state that is being read: events of slots that it has not read are deferred.
 
     Raises:
         DomainError, WeightError, ItemError: nothing was applied; nor is anything after an interrupt.
@@ -222,7 +225,7 @@ def add(
     if invalid != "noop":
         _require_valid(index, batch, numbers, limit, items=invalid == "error")
     done = np.zeros(1, np.int64)
-    shared = (spec, index, state, batch, numbers, limit, counters, done)
+    shared = (spec, index, state, batch, numbers, limit, counters, done, image)
     try:
         _run(*shared, sign=1)
     except BaseException:  # counters wrap: what was added is taken away exactly
@@ -239,6 +242,7 @@ def _run(
     limit: int,
     counters: npt.NDArray[np.int64],
     done: npt.NDArray[np.int64],
+    image: StateImage | None,
     *,
     sign: int,
 ) -> None:
@@ -263,10 +267,29 @@ def _run(
                 found = room[: len(part)]
                 here = slice(position + first, position + first + len(part))
                 locate(part, route, found)
-                kernels.add_to_groups(state, found, batch.codes[here], size, numbers[here], spare, *rule)
+                begins = np.uint64(state.size if image is None else image.read_slots)
+                later = NOTHING if image is None else image.room(len(part))
+                held = (begins, later.slots, later.weights, later.filled)
+                kernels.add_to_groups(state, found, batch.codes[here], size, numbers[here], spare, *rule, *held)
     finally:
         room[:] = 0
         spare[:] = 0
+
+
+def add_deferred(
+    spec: ProfileSpec, state: npt.NDArray[Any], slots: npt.NDArray[np.uint32], weights: npt.NDArray[np.int32]
+) -> None:
+    """Add events that were deferred while an image of the state was read.
+
+    Args:
+        spec: of the sketch.
+        state: changed in place.
+        slots: (n,) of the state.
+        weights: (n,) with their sign.
+    """
+    from sketchstream import kernels
+
+    kernels.add_deferred(state, slots, weights, spec.modulus or 0)
 
 
 def _require_valid(index: GroupIndex, batch: Grouped, weights: Any, limit: int, *, items: bool) -> None:

@@ -22,7 +22,7 @@ from sketchstream.items import Items, Pairs
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
 from sketchstream.kinds.profile import estimate, mechanism
 from sketchstream.kinds.profile.estimate import About
-from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add, batch_of, one_group
+from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add, add_deferred, batch_of, one_group
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.guarantee import Context, Guarantee
 from sketchstream.privacy.history import LayerEntry
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sketchstream.batch import Invalid
     from sketchstream.columns import Choices
     from sketchstream.hashing import Key
+    from sketchstream.image import StateImage
     from sketchstream.kinds.profile.estimate.observed import Observed
     from sketchstream.published import Published, Release, SealedState, Stack
 
@@ -236,6 +237,35 @@ class ProfileKind(Kind[ProfileSpec]):
             invalid=invalid,
             counters=counters,
         )
+
+    def defers(self, spec: ProfileSpec) -> bool:
+        """Sketches with groups do: their states are large."""
+        return spec.groups is not None
+
+    def update_beside(
+        self,
+        image: StateImage,
+        spec: ProfileSpec,
+        index: Any,
+        state: State,
+        items: Any,
+        weights: object,
+        *,
+        counters: npt.NDArray[np.int64],
+        invalid: Invalid,
+    ) -> None:
+        """As `update`, with groups."""
+        assert spec.groups is not None
+        if isinstance(items, Items):
+            msg = "a sketch with groups takes Pairs(groups, items), one without takes items"
+            raise ItemError(msg)
+        add(spec, index, state, batch_of(spec.groups, items), weights, counters, invalid, image)
+
+    def add_deferred(
+        self, spec: ProfileSpec, state: State, slots: npt.NDArray[np.uint32], weights: npt.NDArray[np.int32]
+    ) -> None:
+        """Wrapping, or modulo p."""
+        add_deferred(spec, state, slots, weights)
 
     def add(self, spec: ProfileSpec, states: Sequence[State]) -> State:
         """Wrapping; modulo p for unit "item"."""
