@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Final, Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from sketchstream.domains import Index
 from sketchstream.errors import SpecError
 from sketchstream.hashing import Key
 from sketchstream.items import Items, whole_numbers
-from sketchstream.kernels import check_utf8, read_integers
+from sketchstream.kernels import check_utf8, find_texts, list_texts, read_integers
 from sketchstream.lattice import MOST_UNITS, Lattice
 from sketchstream.spec import ClosedDomain, Item
 
@@ -89,19 +90,30 @@ class Column:
         Returns:
             n items, placeholders where there is none; (n,) bool.
         """
-        valid = self.kinds == STRING
-        if item_type != "bytes":
-            valid |= self.kinds == INTEGER
+        valid = self._named(item_type)
         if item_type == "int":
             numbers = np.empty(len(self), np.int64)
             read_integers(self.buffer, self.starts, self.ends, valid, True, numbers)
             return Items.of(numbers), valid
-        if self.raw and item_type == "text":
-            check_utf8(self.buffer, self.starts, self.ends, valid)
+        if item_type == "text":
+            valid = self.texts
         starts, ends = self.starts, self.ends
         if not valid.all():
             starts, ends = np.where(valid, starts, 0), np.where(valid, ends, 0)
         return Items.spans(self.buffer, starts, ends, "bytes" if item_type == "bytes" else "str"), valid
+
+    def _named(self, item_type: ItemType) -> Flags:
+        """(n,) bool: a string, or a number that its digits name."""
+        found: Flags = self.kinds == STRING
+        return found if item_type == "bytes" else found | (self.kinds == INTEGER)
+
+    @property
+    def texts(self) -> Flags:
+        """(n,) bool: text in UTF-8, or an integer, which its digits name."""
+        valid = self._named("text")
+        if self.raw:
+            check_utf8(self.buffer, self.starts, self.ends, valid)
+        return valid
 
     def integers(self) -> tuple[Ints, Flags]:
         """Integers of 64 bits.
@@ -140,6 +152,8 @@ class Column:
 
     def codes(self, choices: Choices) -> npt.NDArray[np.int32]:
         """(n,) int32 position of each value in a declared list; -1 for what is not in it."""
+        if choices.item_type != "int":
+            return choices.find(self.buffer, self.starts, self.ends, self._named(choices.item_type))
         items, valid = self.items(choices.item_type)
         places = choices.locate(items)
         return np.where(valid, places, -1).astype(np.int32)
@@ -165,6 +179,29 @@ class Choices:
             raise SpecError(msg)
         self.values = tuple(listed)
         self._index = Index.build(ClosedDomain(items=listed), Key.generate())
+
+    @cached_property
+    def _texts(self) -> tuple[Octets, Ints, npt.NDArray[np.int32]]:
+        """The values' bytes, where each begins, and a hash table of them."""
+        encoded = [one.encode() if isinstance(one, str) else bytes(one) for one in self.values]
+        listed = np.frombuffer(b"".join(encoded), np.uint8)
+        offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        table = np.full(1 << (4 * len(encoded)).bit_length(), -1, np.int32)
+        list_texts(listed, offsets, table)
+        return listed, offsets, table
+
+    def find(self, buffer: Octets, starts: Ints, ends: Ints, valid: Flags) -> npt.NDArray[np.int32]:
+        """(n,) int32 position of each text buffer[start:end] in the list; -1 for others. For "text" and "bytes".
+
+        Args:
+            buffer: of the texts.
+            starts: (n,) where they begin.
+            ends: (n,) where they end.
+            valid: (n,) whether there is one.
+        """
+        out = np.empty(len(starts), np.int32)
+        find_texts(buffer, starts, ends, valid, *self._texts, out)
+        return out
 
     def __len__(self) -> int:
         return len(self.values)

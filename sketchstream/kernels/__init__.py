@@ -32,7 +32,7 @@ from sketchstream.kernels.routing import (
 )
 from sketchstream.kernels.siphash import hash_ints, hash_spans
 from sketchstream.kernels.tally import release_counts, value_counts
-from sketchstream.kernels.texts import check_utf8, read_integers
+from sketchstream.kernels.texts import check_utf8, find_texts, list_texts, read_integers
 
 __all__ = [
     "BLOCK",
@@ -53,9 +53,11 @@ __all__ = [
     "check_utf8",
     "count_before",
     "fill_table",
+    "find_texts",
     "hash_ints",
     "hash_spans",
     "kernel",
+    "list_texts",
     "locate_ints",
     "locate_spans",
     "read_integers",

@@ -1,4 +1,4 @@
-"""Compiled loops over texts in one buffer: what is UTF-8, and what integers they spell.
+"""Compiled loops over texts in one buffer: what is UTF-8, what integers they spell, where they are in a list.
 
 In: a uint8 buffer and bounds into it. Out: arrays filled in place. Touches: nothing else.
 Source: RFC 3629 (UTF-8), RFC 8259 (integers).
@@ -6,10 +6,13 @@ Source: RFC 3629 (UTF-8), RFC 8259 (integers).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.kernels.door import kernel
+from sketchstream.kernels.machine_code import byte_at, first_byte, trailing_zeros, word_at
 from sketchstream.kernels.runs import ascii_run
 
 Bytes = npt.NDArray[np.uint8]
@@ -92,3 +95,103 @@ def read_integers(data: Bytes, starts: Ints, ends: Ints, valid: Flags, unsigned:
         if good:
             value = np.int64(magnitude)
             out[i] = -value if negative else value
+
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_ZERO, _ONE, _EIGHT, _BITS, _FOLD = (np.uint64(value) for value in (0, 1, 8, 64, 32))
+
+
+@kernel
+def _word(first: Any, start: Any, length: Any, size: Any) -> Any:
+    """The first eight bytes of a text (fewer: zeros follow); nothing outside a buffer of `size` bytes is read."""
+    if length == 0:
+        return _ZERO
+    if start + _EIGHT <= size:
+        word = word_at(first + start)
+        return word if length >= _EIGHT else word & ((_ONE << (length * _EIGHT)) - _ONE)
+    word = _ZERO
+    for i in range(min(length, _EIGHT)):
+        word |= np.uint64(byte_at(first + start + np.uint64(i))) << (np.uint64(i) * _EIGHT)
+    return word
+
+
+@kernel
+def _place(first: Any, start: Any, length: Any, size: Any) -> Any:
+    """A number that is equal for equal texts, and spread in its highest bits; not for secrets."""
+    value = (_word(first, start, length, size) ^ length) * _MIX
+    if length > _EIGHT:
+        at, last = first + start + _EIGHT, first + start + length - _EIGHT
+        while at < last:
+            value = ((value >> _FOLD) ^ value ^ word_at(at)) * _MIX
+            at += _EIGHT
+        value = ((value >> _FOLD) ^ value ^ word_at(last)) * _MIX
+    return value
+
+
+@kernel
+def _equal(first: Any, start: Any, second: Any, begin: Any, length: Any, size: Any, more: Any) -> Any:
+    """Whether two texts of one length in two buffers are equal."""
+    if length <= _EIGHT:
+        return _word(first, start, length, size) == _word(second, begin, length, more)
+    one, other, last = first + start, second + begin, first + start + length - _EIGHT
+    while one < last:
+        if word_at(one) != word_at(other):
+            return False
+        one += _EIGHT
+        other += _EIGHT
+    return word_at(last) == word_at(second + begin + length - _EIGHT)
+
+
+@kernel
+def list_texts(listed: Bytes, offsets: Ints, table: Any) -> None:
+    """Fill the hash table of a list of different texts, for `find_texts`.
+
+    Args:
+        listed: the texts, one after the other.
+        offsets: (m + 1,) where they begin, and where the last one ends.
+        table: (a power of two above m, at least 2,) int32, -1 everywhere; filled with positions in the list.
+    """
+    first, size, mask = first_byte(listed), np.uint64(listed.size), np.uint64(table.size - 1)
+    shift = _BITS - trailing_zeros(np.uint64(table.size))
+    for i in range(len(offsets) - 1):
+        start = np.uint64(offsets[i])
+        at = _place(first, start, np.uint64(offsets[i + 1]) - start, size) >> shift
+        while table[at] >= 0:
+            at = (at + _ONE) & mask
+        table[at] = i
+
+
+@kernel
+def find_texts(
+    data: Bytes, starts: Ints, ends: Ints, valid: Flags, listed: Bytes, offsets: Ints, table: Any, out: Any
+) -> None:
+    """Positions of texts in a list; -1 where a text is not in it, or not valid.
+
+    Args:
+        data: buffer of the texts.
+        starts: (n,) where they begin.
+        ends: (n,) where they end.
+        valid: (n,) whether there is a text.
+        listed: as in `list_texts`.
+        offsets: as in `list_texts`.
+        table: that `list_texts` filled.
+        out: (n,) int32.
+    """
+    first, size = first_byte(data), np.uint64(data.size)
+    second, more, mask = first_byte(listed), np.uint64(listed.size), np.uint64(table.size - 1)
+    shift = _BITS - trailing_zeros(np.uint64(table.size))
+    for i in range(len(out)):
+        found = np.int32(-1)
+        if valid[i]:
+            start = np.uint64(starts[i])
+            length = np.uint64(ends[i]) - start
+            at = _place(first, start, length, size) >> shift
+            while table[at] >= 0:
+                entry = np.uint64(table[at])
+                begin = np.uint64(offsets[entry])
+                same = np.uint64(offsets[entry + _ONE]) - begin == length
+                if same and _equal(first, start, second, begin, length, size, more):
+                    found = table[at]
+                    break
+                at = (at + _ONE) & mask
+        out[i] = found

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -253,3 +253,26 @@ def test_pairs_are_taken_together() -> None:
 def test_a_column_shows_no_value() -> None:
     assert repr(cells([b"marked"])) == "Column(1 records)"
     assert "marked" not in repr(Choices(["marked"]))
+
+
+@pytest.mark.parametrize("item_type", ["text", "bytes"])
+def test_positions_in_a_list_are_those_of_a_dictionary(item_type: Literal["text", "bytes"]) -> None:
+    """Short and long texts of few letters, equal ends and beginnings, the end of a buffer, other kinds."""
+    rng = np.random.default_rng(8)
+    made = {bytes(rng.choice(list(b"ab"), rng.integers(0, 30)).tolist()) for _ in range(2000)}
+    made |= {b"campaign-%07d" % n for n in range(500)} | {b"2024-01-%d-2024-01" % n for n in range(500)}
+    values = sorted(made)
+    listed = values[::2]
+    choices = Choices([one.decode() if item_type == "text" else one for one in listed], item_type)
+    places = {one: at for at, one in enumerate(listed)}
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(len(values))
+        rows = [values[i] for i in order]
+        kinds = rng.choice([STRING, STRING, STRING, INTEGER, NULL, DECIMAL], len(rows)).astype(np.uint8)
+        edges = np.cumsum([0, *map(len, rows)])
+        column = Column(kinds, np.frombuffer(b"".join(rows), np.uint8).copy(), edges[:-1], edges[1:])
+        good = (STRING, INTEGER) if item_type == "text" else (STRING,)
+        expected = [places.get(one, -1) if kind in good else -1 for one, kind in zip(rows, kinds, strict=True)]
+        assert column.codes(choices).tolist() == expected
+        assert max(expected) > 0
+    assert Choices(["", "x"]).find(np.zeros(0, np.uint8), *np.zeros((2, 1), np.int64), np.ones(1, bool)).tolist() == [0]

@@ -432,9 +432,9 @@ def test_so_many_groups_are_refused_with_their_memory_before_anything_is_made(tm
     ):
         config.check_memory(1000, here=True)
     limited = Config.parse(
-        KEYED_TOPIC + '[worker]\nmemory_limit = "512MiB"\n' + BLOCK + 'groups = "groups.txt"\n', tmp_path / "c.toml", {}
+        KEYED_TOPIC + '[worker]\nmemory_limit = "384MiB"\n' + BLOCK + 'groups = "groups.txt"\n', tmp_path / "c.toml", {}
     )
-    with pytest.raises(ConfigError, match=r"more than worker.memory_limit = 512.0 MiB"):
+    with pytest.raises(ConfigError, match=r"more than worker.memory_limit = 384.0 MiB"):
         limited.check_memory(1)
 
 

@@ -116,19 +116,16 @@ class Groups:
 
     def codes(self, column: Column) -> Codes:
         """(n,) position of each record's group; -1 where it has none."""
-        items, valid = column.items("text")
-        return self._found(items, valid)
+        places = column.codes(self._choices)
+        if self.other:
+            places[(places < 0) & column.texts] = len(self.names)
+        return places
 
     def locate(self, names: Items) -> Codes:
         """(n,) position of each of these groups; -1 for those that are none."""
-        return self._found(names, None)
-
-    def _found(self, names: Items, valid: npt.NDArray[np.bool_] | None) -> Codes:
         places = self._choices.locate(names).astype(np.int32)
         if self.other:
             places[places < 0] = len(self.names)
-        if valid is not None and not valid.all():
-            places[~valid] = -1
         return places
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,12 +202,12 @@ def add(
     """Add each weight to the slot of its item in its group, and to the counters of that group.
 
     Args:
-            spec: of the sketch.
-            index: of its items.
-            state: (slots,) changed in place.
-            batch: n events.
-            weights: (n,) integers, or None for ones.
-            counters: (groups,) totals, then (groups,) numbers of events where they are kept, changed in place.
+        spec: of the sketch.
+        index: of its items.
+        state: (slots,) changed in place.
+        batch: n events.
+        weights: (n,) integers, or None for ones.
+        counters: (groups,) totals, then (groups,) numbers of events where they are kept, changed in place.
         invalid: see `Kind.update`.
         image: an image of the state that is being read: events of slots that it has not read are deferred.
 
