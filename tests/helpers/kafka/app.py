@@ -26,6 +26,7 @@ import numpy as np
 
 from helpers.kafka.worker_nest import Forked, Nest
 from sketchstream.config.loader import Config
+from sketchstream.errors import ConfigError
 from sketchstream.published import Release, SealedState, read
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.partitioner import kept
@@ -149,8 +150,21 @@ class App:
             topic = {"num_partitions": self.partitions, "replication_factor": self.replication, "configs": settings}
             admin.create_topics({self.topic: self.input_topic or topic})
             admin.wait_for_topics([self.topic])
-        topics.create(self.connection, self.names, replication=self.replication)
+        self._create_others()
         self.truth: dict[int, Counter] = defaultdict(Counter)
+
+    def _create_others(self) -> None:
+        """Our topics, once the input is known: a broker that was started a moment ago may hear of it late."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                topics.create(self.connection, self.names, replication=self.replication)
+            except ConfigError as error:
+                if "does not exist" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
 
     @property
     def names(self) -> topics.Names:
