@@ -32,7 +32,7 @@ from sketchstream.kernels.routing import (
 )
 from sketchstream.kernels.siphash import hash_ints, hash_spans
 from sketchstream.kernels.tally import release_counts, value_counts
-from sketchstream.kernels.texts import check_utf8, find_texts, list_texts, read_integers
+from sketchstream.kernels.texts import check_payloads, check_utf8, find_texts, list_texts, read_integers
 
 __all__ = [
     "BLOCK",
@@ -49,6 +49,7 @@ __all__ = [
     "Route",
     "add_deferred",
     "add_to_groups",
+    "check_payloads",
     "check_spans",
     "check_utf8",
     "count_before",

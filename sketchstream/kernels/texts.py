@@ -61,6 +61,39 @@ def check_utf8(data: Bytes, starts: Ints, ends: Ints, valid: Flags) -> None:
 
 
 @kernel
+def check_payloads(data: Bytes, starts: Ints, ends: Ints, others: Ints, text: bool, absent: Flags, valid: Flags) -> int:
+    """One pass over payloads that are items as they are.
+
+    Args:
+        data: uint8.
+        starts: (n,) where each payload begins, < 0 for none.
+        ends: (n,) where it ends.
+        others: (n,) < 0 where a record counts as empty too; `starts` again if there is no such part.
+        text: whether payloads must be UTF-8.
+        absent: (n,) out: there is no payload.
+        valid: (n,) out: there is one, and it can be used as far as this pass says.
+
+    Returns:
+        Payloads that are not all ASCII and were left to `check_utf8`.
+    """
+    last_run = data.size - 16
+    unsure = 0
+    for i in range(starts.size):
+        p = starts[i]
+        end = ends[i]
+        there = p >= 0 and others[i] >= 0
+        absent[i] = not there
+        valid[i] = there
+        if there and text:
+            step = 16
+            while step == 16 and p < end and p <= last_run:
+                step = ascii_run(data, p)
+                p += step
+            unsure += p < end
+    return unsure
+
+
+@kernel
 def read_integers(data: Bytes, starts: Ints, ends: Ints, valid: Flags, unsigned: bool, out: Ints) -> None:
     """Decimal texts of JSON's integer grammar as int64; `valid` is cleared where they are something else.
 

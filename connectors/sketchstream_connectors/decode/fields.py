@@ -27,6 +27,7 @@ import numpy.typing as npt
 from sketchstream.columns import DECIMAL, INTEGER, MISSING, MOST_COLUMNS, NULL, OTHER, STRING, Column, ItemType
 from sketchstream.errors import ConfigError
 from sketchstream.items import Items
+from sketchstream.kernels import check_payloads, check_utf8
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode import json, kernels
 from sketchstream_connectors.decode.pools import columns as rows
@@ -150,13 +151,20 @@ class Decoder:
             return self._packed(records)
         key = self.format == "key"
         starts, ends = (records.key_start, records.key_end) if key else (records.value_start, records.value_end)
-        null = starts < 0
-        kinds = np.where(null, NULL, STRING).astype(np.uint8)
-        if key:
-            null |= records.value_start < 0
-        items, valid = Column(kinds, records.buffer, starts, ends, raw=True).items(self.item_type)
-        if key:
-            valid &= ~null
+        if self.item_type == "int":
+            null = starts < 0
+            kinds = np.where(null, NULL, STRING).astype(np.uint8)
+            if key:
+                null |= records.value_start < 0
+            items, valid = Column(kinds, records.buffer, starts, ends, raw=True).items("int")
+            return Decoded(None, items, None, valid & ~null, _record_times(records), null)
+        null, valid = np.empty(len(records), np.bool_), np.empty(len(records), np.bool_)
+        text = self.item_type == "text"
+        if check_payloads(records.buffer, starts, ends, records.value_start, text, null, valid):
+            check_utf8(records.buffer, starts, ends, valid)
+        if not valid.all():
+            starts, ends = np.where(valid, starts, 0), np.where(valid, ends, 0)
+        items = Items.spans(records.buffer, starts, ends, "str" if text else "bytes")
         return Decoded(None, items, None, valid, _record_times(records), null)
 
     def _json(self, records: Records) -> Decoded:

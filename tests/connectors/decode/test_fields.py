@@ -6,7 +6,7 @@ In: records with payloads of every kind. Out: nothing. Touches: nothing.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import msgpack
 import numpy as np
@@ -164,6 +164,34 @@ def test_both_paths_decode_alike(pairs: list[tuple[bytes | None, bytes | None]])
         ours, theirs = decoder.decode(raw), decoder.decode(stock)
         assert outcome(ours) == outcome(theirs)
         assert ours.times.tolist() == theirs.times.tolist()
+
+
+payloads = st.one_of(
+    st.none(), st.binary(max_size=40), st.text(max_size=20).map(str.encode), st.integers(0, 40).map(lambda n: b"x" * n)
+)
+
+
+@given(st.lists(st.tuples(payloads, payloads), max_size=8), st.sampled_from(["text", "bytes"]))
+@settings(max_examples=200)
+def test_keys_and_values_are_judged_as_python_judges_them(
+    pairs: list[tuple[bytes | None, bytes | None]], item_type: Literal["text", "bytes"]
+) -> None:
+    def judged(payload: bytes | None) -> tuple[str] | tuple[bytes] | str | None:
+        if payload is None or item_type == "bytes":
+            return None if payload is None else (payload,)
+        try:
+            return (payload.decode(),)
+        except UnicodeDecodeError:
+            return "poison"
+
+    records = from_client_records(
+        [PlainRecord(i, 1000 + i, key, value) for i, (key, value) in enumerate(pairs)], next_position=1
+    )
+    keys = Decoder(format="key", item_type=item_type).decode(records)
+    assert outcome(keys) == [None if value is None else judged(key) for key, value in pairs]
+    values = Decoder(format="value", item_type=item_type).decode(records)
+    assert outcome(values) == [judged(value) for _, value in pairs]
+    assert values.null.tolist() == [value is None for _, value in pairs]
 
 
 # ------------------------------------------------------------------------------------------------------ packed
