@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import collections
 import threading
+from functools import cache
 from typing import Any
 
 from sketchstream_connectors.decode import pools
 from sketchstream_connectors.decode.pools import Pool
+from sketchstream_connectors.kafka.read_ahead import ReadAhead, Reading, read_committed
 from sketchstream_connectors.kafka.record_batch import end_of
 
 
@@ -56,17 +58,53 @@ class _Positions:
         return state if ahead is None else _Instead(state, position=ahead)
 
 
+@cache
+def _arrived() -> type:
+    """The client's `CompletedFetch`, which keeps what is read of it."""
+    from kafka.consumer.fetcher import CompletedFetch
+
+    class Arrived(CompletedFetch):  # type: ignore[misc]
+        """A response of one partition, and its reading."""
+
+        reading: Reading | None = None
+
+    return Arrived
+
+
+class _Arrivals:
+    """Where the client puts responses that it takes in: they are laid aside, and begun to be read.
+
+    Args:
+        fetcher: the client's.
+        aside: those that are laid aside.
+        reader: begins to read them.
+    """
+
+    def __init__(self, fetcher: Any, aside: collections.deque[Any], reader: ReadAhead) -> None:
+        self._aside, self._reader = aside, reader
+        self._check_crc = bool(fetcher.config["check_crcs"])
+        self._committed_only = fetcher._isolation_level == read_committed()
+
+    def append(self, completed: Any) -> None:
+        """One response of one partition."""
+        arrived = _arrived()(*completed)
+        arrived.reading = self._reader.begin(completed, check_crc=self._check_crc, committed_only=self._committed_only)
+        self._aside.append(arrived)
+
+
 class FetchAhead:
     """`fetch_records` for one fetcher.
 
     Args:
         fetcher: the client's.
         pool: the memory of its frames.
+        reader: reads responses as soon as they arrive.
     """
 
-    def __init__(self, fetcher: Any, pool: Pool) -> None:
+    def __init__(self, fetcher: Any, pool: Pool, reader: ReadAhead) -> None:
         self._fetcher = fetcher
         self._pool = pool
+        self._reader = reader
         self._client_waits = fetcher.fetch_records
         self._client_drains = fetcher.fetched_records
         self._client_clears = fetcher._clear_pending_fetch_request
@@ -74,7 +112,7 @@ class FetchAhead:
         self._answered = threading.Event()
         self._arrived: collections.deque[Any] = collections.deque()
         self._asked_ahead = False
-        self._receiving = _Instead(fetcher, _completed_fetches=self._arrived)
+        self._receiving = _Instead(fetcher, _completed_fetches=_Arrivals(fetcher, self._arrived, reader))
         fetcher._handle_fetch_response = self._receive
         fetcher._fetchable_partitions = self._fetchable
         fetcher._clear_pending_fetch_request = self._clear
@@ -132,9 +170,16 @@ class FetchAhead:
                 while self._arrived:
                     self._fetcher._completed_fetches.append(self._arrived.popleft())
                 self._ask_ahead()
-            records, more = self._client_drains(max_records, update_offsets=update_offsets)
+            records, more = self._client_drains(self._at_most(max_records), update_offsets=update_offsets)
             if records or more or not self._arrived:
                 return records, more
+
+    def _at_most(self, max_records: int | None) -> int | None:
+        """So many chunks that none is waited for while others are ready."""
+        ready = self._reader.ready
+        if ready is None:
+            return max_records
+        return max(ready, 1) if max_records is None else min(max(ready, 1), max_records)
 
     def _ask_ahead(self) -> None:
         """Send the requests that follow the buffered responses, if all of these are sound as far as their heads say."""
@@ -194,6 +239,6 @@ class FetchAhead:
         fetcher._paused_partition_records.clear()
 
 
-def install(consumer: Any, pool: Pool) -> None:
+def install(consumer: Any, pool: Pool, reader: ReadAhead) -> None:
     """Let this consumer fetch ahead."""
-    FetchAhead(consumer._fetcher, pool)
+    FetchAhead(consumer._fetcher, pool, reader)

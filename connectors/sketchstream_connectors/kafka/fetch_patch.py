@@ -5,8 +5,8 @@ consumer's fetcher and the receive path of its connections, only after a self-te
 
 The rest of the client is unchanged: groups, positions, pausing, fetch sessions. Three parts are replaced, each of which
 relies on private names of the client: the reader of fetch responses (`Fetcher.PartitionRecords`), how frames are
-received (`frames`), and when the next fetch is sent (`fetch_ahead`). If they cannot be replaced, `self_test` says why,
-and the stock path is used.
+received (`frames`), and when the next fetch is sent and responses are read (`fetch_ahead`, `read_ahead`). If they
+cannot be replaced, `self_test` says why, and the stock path is used.
 
 A chunk is a view of the frame that it arrived in, whose memory a later fetch may reuse. To keep data beyond the next
 poll, copy it, or keep the chunk and with it the whole frame.
@@ -17,20 +17,18 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from sketchstream.errors import ConfigError, CorruptRecordError, MissingExtraError
 from sketchstream_connectors.decode.pools import Pool
 from sketchstream_connectors.decode.records import ClientRecord, Records, from_client_records
 from sketchstream_connectors.kafka import fetch_ahead, fetch_responses, frames
+from sketchstream_connectors.kafka.read_ahead import ReadAhead, read_committed
 from sketchstream_connectors.kafka.record_batch import read_batches
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Decode = Literal["auto", "raw", "stock"]
 Path = Literal["raw", "stock"]
@@ -105,10 +103,10 @@ def attach(consumer: object, decode: Decode = "auto") -> Path:
             msg = f"decode = 'raw' is not possible: {reason}. Use decode = 'auto' or 'stock'"
             raise ConfigError(msg)
         return attach(consumer, "stock")
-    cast("Any", fetcher).PartitionRecords = raw_partition_records()
-    pool = Pool()
+    pool, reader = Pool(), ReadAhead()
+    cast("Any", fetcher).PartitionRecords = type("PartitionRecords", (raw_partition_records(),), {"reader": reader})
     frames.install(consumer, pool)
-    fetch_ahead.install(consumer, pool)
+    fetch_ahead.install(consumer, pool, reader)
     return "raw"
 
 
@@ -138,8 +136,12 @@ class _Chunks:
     def __init__(self, owner: Any, data: bytes | memoryview) -> None:
         self.owner = owner
         self.size = len(data)
+        reading = None if owner.reader is None else owner.reader.reading(data)
+        if reading is not None:
+            self.pieces: Iterator[Records] = reading
+            return
         aborted = None
-        if owner.isolation_level == _read_committed():
+        if owner.isolation_level == read_committed():
             aborted = [(entry.producer_id, entry.first_offset) for entry in owner.aborted_transactions]
         self.pieces = read_batches(data, owner.fetch_offset, check_crc=owner.check_crcs, aborted=aborted)
 
@@ -173,13 +175,6 @@ def _client_error(error: CorruptRecordError | MissingExtraError, partition: obje
     return cast("Exception", kafka.errors.CorruptRecordError(f"{partition} at offset {error.offset}: {error}"))
 
 
-def _read_committed() -> object:
-    """The client's constant."""
-    from kafka.protocol.consumer import IsolationLevel
-
-    return IsolationLevel.READ_COMMITTED
-
-
 @cache
 def raw_partition_records() -> type:
     """The subclass of the client's `PartitionRecords` whose `take()` returns chunks."""
@@ -187,6 +182,8 @@ def raw_partition_records() -> type:
 
     class RawPartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
         """One fetch response of one partition, handed out as chunks."""
+
+        reader: ReadAhead | None = None
 
         def _unpack_records(self, _partition: object, records: Any, _keys: object, _values: object) -> Iterator[Chunk]:
             """Chunks instead of records."""

@@ -21,7 +21,7 @@ from sketchstream_connectors.decode.records import Records, empty, from_client_r
 from sketchstream_connectors.kafka import record_kernels as kernels
 from sketchstream_connectors.kafka.compression import Buffer, decompress
 
-_CODEC_MASK, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
+CODEC_MASK, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _AFTER_CHECKSUM = 21
 
 
@@ -211,7 +211,7 @@ class _Piece:
     def add(self, view: memoryview, head: list[int], before: int) -> None:
         """One batch, decompressed where needed; `before` is the position that it is read from."""
         start, end = head[kernels.START] + kernels.HEAD_BYTES, head[kernels.END]
-        codec = head[kernels.ATTRIBUTES] & _CODEC_MASK
+        codec = head[kernels.ATTRIBUTES] & CODEC_MASK
         base, count = head[kernels.BASE_OFFSET], head[kernels.COUNT]
         if codec and end > start:
             payload = decompress(codec, view[start:end], base)

@@ -21,6 +21,7 @@ TESTED = (
     "files/test_compression.py",
     "kafka/test_fetch_patch.py",
     "kafka/test_frames.py",
+    "kafka/test_read_ahead.py",
     "kafka/test_record_batch.py",
     "kafka/test_record_kernels.py",
 )

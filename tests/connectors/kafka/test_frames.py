@@ -6,12 +6,15 @@ Touches: socket pairs.
 
 from __future__ import annotations
 
+import functools
 import gc
 import random
 import socket
 import ssl
 import struct
 import threading
+import weakref
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,9 +42,11 @@ from kafka.structs import TopicPartition
 from helpers.kafka.batches import Batch, Log, Record
 from sketchstream_connectors.decode import pools
 from sketchstream_connectors.decode.pools import Pool
-from sketchstream_connectors.kafka import fetch_patch, frames
+from sketchstream_connectors.kafka import fetch_patch, frames, read_ahead
 from sketchstream_connectors.kafka.fetch_ahead import FetchAhead
 from sketchstream_connectors.kafka.fetch_responses import FLEXIBLE, VERSIONS, read_response
+from sketchstream_connectors.kafka.read_ahead import ReadAhead
+from sketchstream_connectors.kafka.record_batch import read_batches
 
 TOPIC = FetchResponse.FetchableTopicResponse
 ENTRY = TOPIC.PartitionData
@@ -454,10 +459,19 @@ def test_arrays_of_two_chunks_never_share_memory() -> None:
 # ------------------------------------------------------------------------------------------------- fetching ahead
 
 
+@pytest.fixture(autouse=True, scope="module")
+def short_records_too() -> Iterator[None]:
+    """Everything is read ahead, by whoever does it first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(read_ahead, "SHORT_BYTES", 0)
+        yield
+
+
 class Ahead:
     """The client's fetcher with `FetchAhead`, over a connection manager that only takes notes."""
 
-    def __init__(self, *, partitions: int = 1) -> None:
+    def __init__(self, *, partitions: int = 1, read_at_once: bool = True) -> None:
+        self.read_at_once = read_at_once
         self.log = Log()
         for value in (b"a", b"b", b"c"):
             self.log.add(Batch((Record(0, 0, None, value),), 0))
@@ -517,6 +531,15 @@ class Ahead:
         offsets = dict(zip(self.partitions, positions, strict=False))
         self.fetcher._handle_fetch_response(1, offsets, 0.0, response)
         self.fetcher._clear_pending_fetch_request(1, None)
+        if self.read_at_once:
+            while self.reader.step() or self.reader.ready is not None:
+                pass
+
+    @property
+    def reader(self) -> ReadAhead:
+        """Of the fetcher."""
+        reader: ReadAhead = self.fetcher.PartitionRecords.reader
+        return reader
 
     def entry(self, position: int, **changed: Any) -> SimpleNamespace:
         """What a response has of one partition."""
@@ -571,6 +594,98 @@ def test_what_was_asked_ahead_waits_until_the_response_before_it_is_drained() ->
     third = ahead.fetcher.fetch_records(10, timeout_ms=0)[0]
     assert {p: [len(c) for c in chunks] for p, chunks in third.items()} == {p: [2] for p in ahead.partitions}
     assert (len(ahead.requests), ahead.positions) == (2, [3, 3])
+
+
+def test_no_chunk_is_waited_for_while_others_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReadAhead, "rouse", lambda _self: None)
+    ahead = Ahead(partitions=3, read_at_once=False)
+    ahead.answer(0, 0, 0)
+    assert ahead.reader.step()  # of the first partition, and not to its end
+    taken = []
+    for _ in range(3):
+        records, idle = ahead.fetcher.fetch_records(10, timeout_ms=0)
+        taken.append(([partition.partition for partition in records], idle))
+    assert taken == [([0], False), ([1], False), ([2], False)]
+    ahead.answer(3, 3, 3, records=memoryview(ahead.log.data))
+    while ahead.reader.step():
+        pass
+    records, _ = ahead.fetcher.fetch_records(10, timeout_ms=0)
+    assert len(records) == 3
+
+
+def test_a_reading_ends_with_the_response_that_is_dropped() -> None:
+    ahead = Ahead()
+    ahead.answer(0)
+    (arrived,) = ahead.reader._live()
+    gone = weakref.ref(arrived)
+    del arrived
+    ahead.subscription.seek(ahead.partitions[0], 2)
+    gc.disable()
+    try:
+        assert ahead.fetcher.fetch_records(10, timeout_ms=0)[0] == {}
+        assert gone() is None
+    finally:
+        gc.enable()
+    ahead.answer(2)
+    ahead.subscription.pause(ahead.partitions[0])
+    assert ahead.fetcher.fetch_records(10, timeout_ms=0)[0] == {}
+    assert ahead.reader._live() == []
+
+
+def test_random_seeks_pauses_and_losses_never_hand_out_what_is_not_at_the_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reading thread runs; what is polled is what the log has from the position on, whatever happened before."""
+    small = functools.partial(read_batches, chunk_bytes=20)
+    monkeypatch.setattr(read_ahead, "read_batches", small)
+    monkeypatch.setattr(read_ahead, "AHEAD_BYTES", 500)
+    monkeypatch.setattr(read_ahead, "IDLE_S", 0.001)
+    seed = random.Random(14)
+    ahead = Ahead(partitions=2, read_at_once=False)
+    ahead.fetcher._net = SimpleNamespace(run=lambda *_: None)  # nothing is waited for
+    ahead.manager.wait_for = None
+    for turn in range(40):
+        ahead.log.add(Batch((Record(0, 0, None, b"%d" % turn),), 0, codec=turn % 5))
+    values = [b"a", b"b", b"c", *(b"%d" % turn for turn in range(40))]
+    subscription, count = ahead.subscription, 0
+    for _ in range(4_000):
+        action, p = seed.randrange(8), seed.randrange(2)
+        partition, position = ahead.partitions[p], ahead.positions[p]
+        if action == 0:
+            subscription.seek(partition, seed.randrange(len(values)))
+        elif action == 1:
+            (subscription.resume if subscription.is_paused(partition) else subscription.pause)(partition)
+        elif action == 2 and seed.randrange(4) == 0:  # a rebalance: everything is assigned anew
+            subscription.assign_from_user([])
+            subscription.assign_from_user(ahead.partitions)
+            for one in ahead.partitions:
+                subscription.seek(one, seed.randrange(len(values)))
+        elif action in (3, 4):  # answers to requests of now, or of a time before a seek
+            at = [where if seed.randrange(5) else seed.randrange(len(values)) for where in ahead.positions]
+            data = bytearray(ahead.log.fetch(at[0], 1 << 20))
+            if seed.randrange(6) == 0 and data:
+                data[seed.randrange(len(data))] ^= 1
+                ahead.answer(at[0], records=memoryview(data))
+            else:
+                ahead.answer(*at)
+        elif action == 5 and seed.randrange(3) == 0 and position >= len(values):
+            subscription.seek(partition, 0)
+        else:
+            before = ahead.positions
+            try:
+                polled = ahead.fetcher.fetch_records(seed.randint(1, 6), timeout_ms=0)[0]
+            except CorruptRecordError:
+                continue
+            for one, chunks in polled.items():
+                at_ = before[one.partition]
+                for chunk in chunks:
+                    assert chunk.from_position == at_
+                    held = chunk.records
+                    assert [held.value(i) for i in range(len(held))] == values[at_ : chunk.next_position]
+                    at_ = chunk.next_position
+                    count += len(held)
+                assert at_ == ahead.positions[one.partition]
+    assert count > 1_000
 
 
 def test_what_was_asked_beyond_a_broken_batch_is_dropped() -> None:
@@ -719,7 +834,7 @@ def test_idle_polls_let_the_memory_of_past_records_go(monkeypatch: pytest.Monkey
     view = pool.take(LONG)
     del view
     monkeypatch.setattr(pools, "IDLE_S", 0.0)
-    FetchAhead(ahead.fetcher, pool).fetch_records(10)
+    FetchAhead(ahead.fetcher, pool, ReadAhead()).fetch_records(10)
     assert pool.waiting == 0
 
 
