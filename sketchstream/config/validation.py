@@ -34,6 +34,11 @@ STAND_IN: Final[Mapping[str, Any]] = {
     "sketch": [{"name": "stand-in", "window": "1d", "epsilon": "1", "domain": {"slots": 1024}}],
 }
 """Right values in place of those that are missing or wrong, while the rest is read."""
+GROUP_KEYS: Final = frozenset({"group_by", "groups", "other_group", "max_groups", "group_of_item", "where"})
+INSTEAD_OF_GROUPS: Final = (
+    "In other kinds the group is part of what is counted: a column of kind 'workload' or 'convolution', the item of "
+    "kind 'gaussian', the row of kind 'projection' (docs/streams.md, Groups in other kinds)"
+)
 EXPECTED: Final[Mapping[str, str]] = {
     "string_type": "a text",
     "path_type": "a path",
@@ -88,6 +93,8 @@ def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> s
     kind, loc, value = error["type"], tuple(error["loc"]), error["input"]
     path = _spelled(loc, data)
     if kind == "extra_forbidden":
+        if len(loc) == 3 and loc[0] == "sketch" and loc[2] in GROUP_KEYS:
+            return f"{path} belongs to kind = 'profile'. {INSTEAD_OF_GROUPS}"
         near = _near(loc, data)
         parent = path.rpartition(".")[0]
         hint = f"; did you mean {parent + '.' if parent else ''}{near}?" if near else ""

@@ -227,3 +227,14 @@ def test_the_table_of_settings_is_that_of_the_client() -> None:
         if name not in kafka_settings.OWNED and name not in objects and name not in replaced
     }
     assert ours == expected
+
+
+@pytest.mark.parametrize("key", ["group_by", "groups", "other_group", "max_groups", "group_of_item", "where"])
+@pytest.mark.parametrize("kind", ["gaussian", "workload", "convolution", "projection"])
+def test_groups_of_other_kinds_are_refused_with_what_to_do_instead(kind: str, key: str) -> None:
+    values = {"group_by": '"c"', "groups": '["a"]', "max_groups": "1", "where": '{ c = "a" }'}
+    found = mistakes(('name = "hourly"', f'name = "hourly"\nkind = "{kind}"\n{key} = {values.get(key, "true")}'))
+    said = [line for line in found if "belongs to kind = 'profile'" in line]
+    assert len(said) == 1
+    assert said[0].startswith(f'sketch "hourly".{key} belongs')
+    assert "a column of kind 'workload'" in said[0]

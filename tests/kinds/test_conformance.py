@@ -11,6 +11,7 @@ import sketchstream as ss
 from helpers.conformance import CHECKS, Case
 from helpers.tally import KIND, TallySpec
 from sketchstream import WorkloadSpec, kinds
+from sketchstream.kinds.profile.groups import Groups
 from sketchstream.kinds.workload import Column
 
 LIST = [f"item {i}" for i in range(30)]
@@ -50,6 +51,24 @@ CASES = {
         ss.ProfileSpec("1", "item", ss.ClosedDomain(items=LIST), modulus=8, **STATE),
         items=LIST,
         outside="stranger",
+    ),
+    "profile, groups": Case(
+        ss.ProfileSpec("1", domain=ss.OpenDomain(slots=512, levels=2), groups=Groups(["a", "b"], True), **STATE),
+        ss.ProfileSpec("1", domain=ss.OpenDomain(slots=512, levels=2), groups=Groups(["b", "a"], True), **STATE),
+        items=[("abc"[i % 3], one) for i, one in enumerate(LIST)],
+        bad_weight=2,
+        group="other",
+    ),
+    "profile, items in groups": Case(
+        ss.ProfileSpec(
+            "1", "item", ss.ClosedDomain(items=LIST), modulus=16, groups=Groups(list("abcde"), max_groups=2), **STATE
+        ),
+        ss.ProfileSpec(
+            "1", "item", ss.ClosedDomain(items=LIST), modulus=16, groups=Groups(list("abcde"), max_groups=3), **STATE
+        ),
+        items=[("abcde"[i % 5], one) for i, one in enumerate(LIST)],
+        outside=("f", LIST[0]),
+        group="a",
     ),
     "gaussian": Case(
         ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(items=LIST)),

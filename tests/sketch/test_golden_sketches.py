@@ -97,3 +97,27 @@ def test_an_open_sketch_of_version_1_goes_on() -> None:
     assert sketch.to_bytes()[:4] == golden("open")[:4]
     with pytest.raises(ss.KeyMismatchError):
         ss.Sketch.from_bytes(golden("open"), ss.Key(bytes(16)))
+
+
+GROUPS = json.loads((GOLDEN / NEWEST / "groups.json").read_text())
+
+
+@pytest.mark.parametrize("name", sorted(GROUPS))
+def test_files_with_groups_and_filters_are_read_and_written_alike(name: str) -> None:
+    data, expected = (GOLDEN / NEWEST / f"groups-{name}.bin").read_bytes(), GROUPS[name]
+    assert hashlib.blake2b(data, digest_size=16).hexdigest() == expected["blake2b"], "a golden file was changed"
+    if name == "open":
+        sketch = ss.Sketch.from_bytes(data, KEY)
+        assert sketch.spec.groups.all == ("spring", "7", "other")
+        assert sketch.spec.where == (("age", ("18",)), ("country", ("AT", "DE")))
+        sketch.update(ss.Pairs(["summer"], ["z"]))
+        return
+    published = ss.load(data)
+    assert published.to_bytes() == data
+    assert list(published.groups) == expected["groups"]
+    assert published.guarantee().to_dict()["published"] == expected["loss"]
+    answered = published.group(published.groups[0]) if published.groups else published
+    assert answered.profile(method="inverse").distinct.value == expected["distinct"]
+    promises = {"promised": (2, False), "state": (None, True)}
+    if name in promises:
+        assert (published.spec.groups.max_groups, published.spec.groups.of_item) == promises[name]
