@@ -14,7 +14,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,6 +55,8 @@ WRITTEN: Final = (24, 8)
 NARROW: Final = (5.2, 3.9)
 WIDE: Final = (11.0, 4.2)
 """Inches wide and high."""
+LETTERS: Final = (26, 60)
+"""Longest name of a bar, on narrow charts and on wide ones."""
 POINTS: Final = 2000
 """A chart of more numbers than this has none of them in words; its table has."""
 TICKS: Final = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
@@ -162,11 +164,19 @@ class Point:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of a page: its SVG element, what stands below it, and its numbers in words, in reading order."""
+    """A chart of a page.
+
+    Args:
+        svg: its element.
+        caption: what stands below it.
+        points: its numbers in words, in reading order.
+        png: draws it as a PNG image, on white paper.
+    """
 
     svg: str
     caption: str
     points: tuple[Point, ...] = ()
+    png: Callable[[], bytes] = field(default=bytes, repr=False, compare=False)
 
 
 Placed = tuple[float, float, str]
@@ -184,9 +194,22 @@ def shown(value: float) -> str:
     return f"{value:.4g}"
 
 
+def between(low: float | None, high: float | None) -> str:
+    """The ends of an interval in words; None: it has no end there."""
+    if low is None or high is None:
+        return (
+            "no interval"
+            if low is high
+            else f"{shown(low)} or more"
+            if low is not None
+            else f"{shown(high or 0)} or less"
+        )
+    return f"{shown(low)} to {shown(high)}"
+
+
 def said(value: float, low: float, high: float) -> str:
     """A number with its interval in words; the number alone where its ends are those of no interval."""
-    return f"{shown(value)}, 95% interval {shown(low)} to {shown(high)}" if low < high else shown(value)
+    return f"{shown(value)}, 95% interval {between(low, high)}" if low < high else shown(value)
 
 
 def reach_chart(curve: Curve, title: str, axis: str, caption: str) -> Chart:
@@ -234,22 +257,42 @@ def series_chart(
     return _chart(lambda axes: _draw_series(axes, series, windows, title, axis), spoken, caption, places, size)
 
 
-def band_chart(bars: Bars, title: str, axis: str, caption: str) -> Chart:
-    """A line with the band of its intervals over names in their order, such as positions of a filtered series."""
+def band_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = False) -> Chart:
+    """A line with the band of its intervals over names in their order, such as positions of a filtered series.
+
+    Args:
+        bars: the numbers.
+        title: above the chart.
+        axis: what the names are.
+        caption: below the chart.
+        wide: for wide screens; it cannot be read on narrow ones.
+    """
     words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
     spoken = f"{title}. {len(words)} numbers, {shown(bars.value.min())} to {shown(bars.value.max())}."
     places = _placed(np.arange(len(words)), bars.value, words)
     ends = (bars.low, bars.high) if np.any(bars.high > bars.low) else None
-    return _chart(lambda axes: draw_band(axes, title, bars.names, bars.value, ends, axis), spoken, caption, places)
+    size = WIDE if wide else NARROW
+    return _chart(
+        lambda axes: draw_band(axes, title, bars.names, bars.value, ends, axis), spoken, caption, places, size
+    )
 
 
-def bar_chart(bars: Bars, title: str, axis: str, caption: str) -> Chart:
-    """Horizontal bars with intervals, the first on top."""
+def bar_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = False) -> Chart:
+    """Horizontal bars with intervals, the first on top.
+
+    Args:
+        bars: the numbers.
+        title: above the chart.
+        axis: what is counted.
+        caption: below the chart.
+        wide: for wide screens, with room for long names.
+    """
     words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
     places = [(float(value), float(at), text) for at, (value, text) in enumerate(zip(bars.value, words, strict=True))]
-    size = (NARROW[0], 1.1 + 0.24 * len(bars.names))
+    size = (WIDE[0] if wide else NARROW[0], 1.1 + 0.24 * len(bars.names))
     spoken = f"{title}. {len(words)} bars. " + ". ".join(words[:3]) + "."
-    return _chart(lambda axes: _draw_bars(axes, bars, title, axis), spoken, caption, places, size)
+    letters = LETTERS[wide]
+    return _chart(lambda axes: _draw_bars(axes, bars, title, axis, letters), spoken, caption, places, size)
 
 
 def heat_chart(grid: Grid, title: str, axes_names: tuple[str, str], caption: str) -> Chart:
@@ -533,7 +576,17 @@ def _chart(
             Point(round(float(across), 4), round(1.0 - float(up), 4), text)
             for across, up, (_, _, text) in zip(x, y, places, strict=True)
         )
-    return Chart(svg, caption, points)
+    return Chart(svg, caption, points, lambda: _image(draw, size))
+
+
+def _image(draw: Callable[[Axes], None], size: tuple[float, float]) -> bytes:
+    """One panel as a PNG image."""
+    figure = _figure(*size)
+    draw(figure.subplots())
+    out = io.BytesIO()
+    with _ONE_DRAWS:
+        figure.savefig(out, format="png", dpi=160, metadata={"Software": None})
+    return out.getvalue()
 
 
 def _element(figure: Figure, spoken: str) -> str:
@@ -647,14 +700,15 @@ def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], t
         )
     step = -(-len(windows) // LABELS) if any(len(label) > 3 for label in windows) else 1
     axes.set_xticks(at[::step], list(windows[::step]))
-    if any(len(label) > 5 for label in windows):
+    width = 0.08 * sum(len(label) + 2 for label in windows[::step])
+    if any(len(label) > 5 for label in windows) and width > 0.85 * axes.get_window_extent().width / 100:
         for tick in axes.get_xticklabels():
             tick.set(rotation=30, ha="right")
     axes.set_xlim(-0.7, len(windows) - 0.3)
     _finish(axes, title, label)
 
 
-def _draw_bars(axes: Axes, bars: Bars, title: str, label: str) -> None:
+def _draw_bars(axes: Axes, bars: Bars, title: str, label: str, letters: int = 24) -> None:
     """Horizontal bars, whiskers for their intervals."""
     at = np.arange(len(bars.names))
     axes.barh(at, bars.value, color=BLUE, alpha=0.35)
@@ -663,7 +717,7 @@ def _draw_bars(axes: Axes, bars: Bars, title: str, label: str) -> None:
         axes.errorbar(bars.value, at, xerr=ends, fmt="none", color=INK, elinewidth=1, capsize=2)
     _finish(axes, title, "")
     axes.grid(visible=False, axis="y")
-    axes.set_yticks(at, [_short(name) for name in bars.names])
+    axes.set_yticks(at, [_short(name, letters) for name in bars.names])
     axes.set_ylim(len(at) - 0.4, -0.6)
     axes.set_xlabel(label, color=GREY)
     _count_scale(axes.xaxis)
@@ -693,9 +747,9 @@ def _draw_heat(axes: Axes, grid: Grid, title: str, names: tuple[str, str]) -> No
     axes.set_xlabel(names[1], color=GREY)
 
 
-def _short(name: str) -> str:
+def _short(name: str, letters: int = 24) -> str:
     """A name that leaves room for the chart."""
-    return name if len(name) <= 24 else f"{name[:23]}\N{HORIZONTAL ELLIPSIS}"
+    return name if len(name) <= letters else f"{name[: letters - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _shown_low(one: Series) -> Floats:

@@ -51,7 +51,7 @@ class WindowsReport:
         start = datetime.fromtimestamp(window.window[0] / 1000, ZoneInfo(self.timezone))
         profile, data = answer.profile, answer.to_dict()
         self.starts.append(start)
-        self.rows.append(pages.numbers(profile, NUMBERS))
+        self.rows.append(pages.chosen(profile, NUMBERS))
         self.status.append(window.describe())
         self.intervals.append(answer.intervals)
         self.guarantee = profile.guarantee

@@ -264,6 +264,8 @@ class Kind(ABC, Generic[S]):
     audit: ClassVar[str] = ""
     """Module of its audit, whose `checks(quick)` yield what `sketchstream verify` tries of its sketches, a name and a
     check each; empty: the kind has none of its own."""
+    shows: ClassVar[str] = ""
+    """Module that shows its answers, with the functions of `sketchstream.kinds.shown.Shown`; empty: none."""
     measure: ClassVar[str] = "epsilon"
     """What costs are, in the kind's ledger."""
     spec_type: type[S]
@@ -415,6 +417,17 @@ class Kind(ABC, Generic[S]):
         del part, name
         msg = f"sketches of kind {self.name!r} have no groups"
         raise EstimateError(msg)
+
+    def reaches_back(self, spec: S, name: str, window: tuple[int, int]) -> bool:
+        """Whether a number of an answer may hold noise of the window before.
+
+        Args:
+            spec: of the sketch.
+            name: of the number, as `sketchstream.kinds.shown` knows it.
+            window: [start, end), ms since 1970, of the answer.
+        """
+        del spec, name, window
+        return self.continues
 
     def index_at(self, spec: S, key: Key | None, keep: Mask | None, origin: Origin) -> Places:
         """Where items go in a sketch of this origin; kinds for which the origin matters override it.

@@ -11,10 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sketchstream.errors import ConfigError, EstimateError
+from sketchstream.kinds import shown
 from sketchstream.query.slots import kept_by
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.profile.estimate.result import Estimate
     from sketchstream.published import Published
     from sketchstream.stream.plans import SketchPlan
 
@@ -189,11 +193,22 @@ class EstimateAnswer:
         return found
 
     def named(self, names: Sequence[Any]) -> dict[Any, Any]:
-        """Numbers by name: "sum", of all items, or the count of an item of that name.
+        """Numbers by name, with intervals.
+
+        Args:
+            names: "sum", of all items; the count of an item of that name; or a number that
+                `sketchstream.kinds.shown` knows, such as "count.7", "answer.7", "last.0" and "norm.7".
 
         Raises:
             EstimateError: the kind has no such numbers.
         """
+        data = self.answers.to_dict() if any("." in str(name) for name in names) else {}
+        found = {name: shown.of(data).number(data, str(name)) for name in names} if data else {}
+        known = {name: _estimate(one[1]) for name, one in found.items() if one is not None}
+        return self._asked([name for name in names if name not in known]) | known
+
+    def _asked(self, names: Sequence[Any]) -> dict[Any, Any]:
+        """Numbers that the answers' own methods give."""
         ask = {name: getattr(self.answers, "sum" if name == "sum" else "count", None) for name in names}
         for name, method in ask.items():
             if method is None:
@@ -242,6 +257,14 @@ def as_json(value: object) -> str:
 def _cell(value: object) -> object:
     """Bytes as hexadecimal digits, nothing as an empty cell."""
     return value.hex() if isinstance(value, bytes) else "" if value is None else value
+
+
+def _estimate(one: Mapping[str, float | None]) -> Estimate:
+    """A number with its interval; not-a-number where there is none."""
+    from sketchstream.kinds.profile.estimate.result import Estimate  # slow to load
+
+    value, low, high = (np.nan if one[end] is None else float(one[end] or 0.0) for end in ("value", "low", "high"))
+    return Estimate(value, low, high)
 
 
 def _item(answers: Any, text: str) -> Any:

@@ -6,6 +6,7 @@ Touches: the sealed topic or folder, reading, once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,6 +20,7 @@ from sketchstream import report
 from sketchstream.cards import drawn
 from sketchstream.errors import MissingExtraError
 from sketchstream.query.answers import Answer
+from sketchstream.query.differences import Difference, difference
 from sketchstream.query.windows import to_ms
 
 if TYPE_CHECKING:
@@ -123,8 +125,23 @@ class Window:
 
         answer = self.answer
         if isinstance(answer, Answer):
-            return dict(pages.numbers(answer.profile, NUMBERS if names is None else names))
+            return dict(pages.chosen(answer.profile, NUMBERS if names is None else names))
         return answer.named(SUM if names is None else names)
+
+    def difference(self, other: Window, number: str) -> Difference:
+        """A number of this window minus that of another one, with a 95% interval.
+
+        Args:
+            other: a window of the same sketch, or of another of its groups.
+            number: "distinct", "at_least.5", ... of profiles; of the other kinds "sum", "count.7" (by the place in the
+                domain), "answer.7", "last.0", "norm.7".
+
+        Raises:
+            EstimateError: an answer does not have this number.
+        """
+        spec = self._published.config.plan(self._found.sketch).spec
+        first, second = (json.loads(one.answer.to_json()) for one in (self, other))
+        return difference(spec, first, second, number)
 
     @property
     def group(self) -> str | None:

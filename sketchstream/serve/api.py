@@ -223,21 +223,23 @@ class Api:
 
     async def difference(self, request: Request) -> Response:
         """A number of one window minus that of another."""
-        given = _parameters(request, "from", "to", "against_from", "against_to", "group", "metric")
+        given = _parameters(request, "from", "to", "against_from", "against_to", "group", "against_group", "metric")
         name, metric = self._name(request), given.get("metric", "distinct")
         check_metric(metric)
-        self._service.require_group(name, given.get("group"))
+        groups = [given.get("group"), given.get("against_group", given.get("group"))]
+        for group in groups:
+            self._service.require_group(name, group)
         for needed in ("from", "to", "against_from", "against_to"):
             if needed not in given:
                 msg = "a difference needs from and to of a window, and against_from and against_to of the other one"
                 raise ConfigError(msg)
         first = self._service.one(name, *_range(given))
         second = self._service.one(name, *_range(given, "against_from", "against_to"))
-        if first.window == second.window:
+        if first.window == second.window and groups[0] == groups[1]:
             msg = "the two windows are one and the same: choose another one with against_from and against_to"
             raise ConfigError(msg)
-        question = Question(group=given.get("group"))
-        answers = [await self._answered(one, question) for one in (first, second)]
+        pairs = zip((first, second), groups, strict=True)
+        answers = [await self._answered(one, Question(group=group)) for one, group in pairs]
         return _respond(request, self._service.difference(answers[0], answers[1], metric))
 
     # ------------------------------------------------------------------ the deployment

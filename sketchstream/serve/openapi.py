@@ -89,6 +89,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {
             "sketch": TEXT,
             "metric": TEXT,
+            "title": TEXT,
             "level": {"type": "number"},
             "pending": WHOLE,
             "pending_seconds": END,
@@ -99,7 +100,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {
             "sketch": TEXT,
             "metric": TEXT,
+            "title": TEXT,
             "level": {"type": "number"},
+            "independent": {"type": "boolean"},
             "difference": _object(ENDS),
             "window": _object(POINT),
             "against": _object(POINT),
@@ -182,6 +185,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "Series": {
         "sketch": "aircraft",
         "metric": "exactly.1",
+        "title": "items seen only once",
         "level": 0.95,
         "pending": 0,
         "pending_seconds": 0.0,
@@ -190,7 +194,9 @@ EXAMPLES: Final[dict[str, Any]] = {
     "Difference": {
         "sketch": "aircraft",
         "metric": "distinct",
+        "title": "distinct items",
         "level": 0.95,
+        "independent": True,
         "difference": {"value": 5.0, "low": -110.2, "high": 120.4},
         "window": _point(),
         "against": _point(window_start="2012-12-01T05:00:00Z", window_end="2013-01-01T05:00:00Z", value=336.2),
@@ -230,10 +236,18 @@ FROM: Final = _query("from", TIME, "Windows that start at or after this time, RF
 TO: Final = _query("to", TIME, "Windows that end at or before this time.")
 FORMAT: Final = _query("format", {"enum": ["json", "csv", "arrow"], "default": "json"}, "What to answer in.")
 GROUP: Final = _query("group", {"type": "string", "example": "spring"}, "Of a sketch with groups: the one to show.")
+AGAINST_GROUP: Final = _query("against_group", TEXT, "The group of the other window; default: the same.")
 METRIC: Final = _query(
     "metric",
-    {"type": "string", "pattern": r"^[a-z][a-z_]{0,30}(\.[0-9]{1,8})?$", "default": "distinct", "example": "exactly.1"},
-    "A number of the answer: distinct, total, mean, entropy, at_least.K, exactly.K, quantile.Q, ...",
+    {
+        "type": "string",
+        "pattern": r"^[a-z][a-z_]{0,30}(\.[0-9]{1,8}){0,2}$",
+        "default": "distinct",
+        "example": "exactly.1",
+    },
+    "A number of the answer: distinct, total, mean, entropy, at_least.K, exactly.K, quantile.Q, ... of profiles; sum "
+    "and count.P of gaussian sketches, answer.N of workloads, last.F and answer.F.P of convolutions, norm.P of "
+    "projections.",
 )
 NAME: Final = {
     "name": "name",
@@ -356,7 +370,15 @@ def document() -> dict[str, Any]:
             "get": _get("A number by window, as far as it is computed.", "Series", *span, GROUP, METRIC, table=True)
         },
         f"{one}/difference": {
-            "get": _get("A number of one window minus that of another.", "Difference", *needed, *against, GROUP, METRIC)
+            "get": _get(
+                "A number of one window minus that of another.",
+                "Difference",
+                *needed,
+                *against,
+                GROUP,
+                AGAINST_GROUP,
+                METRIC,
+            )
         },
         "/v1/ledger": {"get": _get("What an event, or an item, can have lost so far.", "Ledger", named=False)},
         "/v1/incidents": {"get": _get("Publications of which nothing is shown.", "Incidents", named=False, table=True)},

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 import orjson
 
 from sketchstream.errors import ConfigError, EstimateError
+from sketchstream.kinds import shown
 from sketchstream.query.answers import ESTIMATE, Answer
+from sketchstream.query.differences import Point
 from sketchstream.query.estimates import (
-    EstimateAnswer,
     Selection,
     as_json,
-    estimate,
     known_names,
     require_rows,
     row_question,
@@ -38,8 +38,6 @@ FAMILIES: Final = {"at_least": "at_least", "exactly": "exactly", "quantile": "qu
 """Numbers that an answer has for several k, or q: "at_least.7" is `answer["at_least"]["7"]`."""
 STEPS: Final = ("1", "2", "3", "5", "10", "20", "30", "50", "100")
 """The k of numbers that are kept apart for series; the others are read from whole answers."""
-End = float | None
-Point = tuple[End, End, End]
 
 
 @dataclass(frozen=True)
@@ -148,15 +146,19 @@ def _estimate(windows: PublishedWindows, window: SealedWindow, question: Questio
         msg = "max_count and norm belong to profiles: leave them out"
         raise ConfigError(msg)
     published = windows.result(window)
-    names = known_names(windows.config.plan(window.sketch), published)
+    names: dict[str, Any] = {}
     if question.distance or question.nearest:
+        names = known_names(windows.config.plan(window.sketch), published)
         require_rows(published, "row, other and nearest")
         names |= row_question(names.get("users"), question.distance, question.nearest, question.count)
-    answers = estimate(published, question.method or "auto", names)
+    whole = windows.estimates(window, question.method or "auto", names)
+    answers = whole.answers
     chosen = Selection(question.items, question.top, question.sums, prefix="")
     rows = chosen.rows(answers, published.kind.name) if chosen else None
-    found = EstimateAnswer(answers, {}, windows.guarantee(window), rows)
-    numbers = as_json(found.numbers()).encode()
+    found = replace(whole, selected=rows)
+    # facts of the window are kept apart; that the window before has a part in the numbers goes with the numbers
+    joined = {name: found.facts[name] for name in ("joined",) if name in found.facts}
+    numbers = as_json({**joined, **found.numbers()}).encode()
     return Computed(numbers, found.to_csv().encode(), as_json(found.guarantee), points(orjson.loads(numbers)))
 
 
@@ -171,15 +173,21 @@ def points(numbers: Mapping[str, Any]) -> dict[str, Point]:
 
 
 def point(numbers: Mapping[str, Any], metric: str) -> Point | None:
-    """One number of an answer with its interval; None if the answer does not have it.
+    """One number of an answer with its interval; None if the answer does not have it. See `titled`."""
+    found = titled(numbers, metric)
+    return None if found is None else found[1]
+
+
+def titled(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point] | None:
+    """The title of one number of an answer, and the number with its interval; None if the answer does not have it.
 
     Args:
         numbers: of an answer.
-        metric: such as "distinct", "at_least.7", "exactly.1" or "quantile.0.9".
+        metric: such as "distinct", "at_least.7" or "quantile.0.9" of profiles; of the other kinds what
+            `sketchstream.kinds.shown` knows: "sum", "count.7", "answer.7", "last.0", "norm.7".
     """
-    name, _, key = metric.partition(".")
-    value = (numbers.get(FAMILIES.get(name, "")) or {}).get(key) if key else numbers.get(name)
-    return _ends(value) if _is_estimate(value) else None
+    found = shown.of(numbers).number(numbers, metric)
+    return None if found is None or not _is_estimate(found[1]) else (found[0], _ends(found[1]))
 
 
 def _is_estimate(value: object) -> TypeGuard[Mapping[str, Any]]:

@@ -9,11 +9,11 @@ Every number comes from `sketchstream.query`, as on the command line.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,9 +24,12 @@ import orjson
 
 from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
+from sketchstream.kinds import shown
+from sketchstream.kinds.profile.show import pages
+from sketchstream.query.differences import Point, difference, no_number
 from sketchstream.query.windows import to_ms
 from sketchstream.serve.ledgers import Ledgers
-from sketchstream.serve.questions import FAMILIES, Point, Question, point
+from sketchstream.serve.questions import Question, point, titled
 from sketchstream.serve.reconstruct import published_in
 from sketchstream.serve.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow
 from sketchstream.stream.windows import iso
@@ -42,6 +45,8 @@ LIMIT: Final = 1000
 """Most windows of one response."""
 LATELY_S: Final = 0.5
 """How old counts of windows and settled frontiers may be that lists show."""
+READ: Final = 50_000
+"""Numbers of answers that are kept in memory for series."""
 AT_ONCE: Final = 16
 """Answers of a group that one call of `series` has computed."""
 SERIES_LIMIT: Final = 10_000
@@ -101,6 +106,8 @@ class Service:
         self._known: dict[str, tuple[float, Any]] = {}
         self._counting = threading.Lock()
         self._deployments: dict[frozenset[str] | None, tuple[int, Deployment]] = {}
+        self._read: OrderedDict[tuple[bytes | None, str, str], tuple[str, Point | None, list[str]]] = OrderedDict()
+        self._reading = threading.Lock()
 
     @property
     def config(self) -> Config:
@@ -398,30 +405,63 @@ class Service:
         points: list[dict[str, Any]] = []
         pending = there = 0
         names: list[str] = []
-        for stored in found:
+        title = ""
+        for stored in reversed(found):
             state = self.answer_state(stored)
             if group is not None and state == "on_request":
                 there_now = self.store.numbers(stored, question.text) is not None
                 state = "ready" if there_now else "pending" if stored.state == SETTLED else state
             ends = known.get(stored.window)
             if state == "ready" and ends is None:
-                numbers = orjson.loads(self.store.numbers(stored, question.text) or b"{}")
-                ends = point(numbers, metric)
-                names = names or number_names(numbers)
+                called, ends, others = self._number(stored, question, metric)
+                names = names or others
+                title = title or called
+                if called != title:  # the place of another item since the domain was changed: not the same number
+                    ends = None
             pending += state == "pending"
             there += state == "ready"
-            shown = ends if state == "ready" else None
-            points.append(_series_point(stored, state, shown))
+            points.append(_series_point(stored, state, ends if state == "ready" else None))
+        points.reverse()
         if there and not any(one["value"] is not None for one in points):
-            raise EstimateError(_no_number(metric, names))
+            raise no_number(metric, names)
         return {
             "sketch": name,
             "metric": metric,
+            "title": title or self._title(name, metric, found, question),
             "level": 0.95,
             "pending": pending,
             "pending_seconds": self.pending_seconds(pending),
             "points": points,
         }
+
+    def _title(self, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
+        """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
+        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        if plan is None or kinds.of(plan.spec).answer == "profile":
+            return pages.title(metric)
+        newest = next((one for one in reversed(windows) if self.answer_state(one) == "ready"), None)
+        return (self._number(newest, question, metric)[0] if newest is not None else "") or metric
+
+    def _number(self, stored: StoredWindow, question: Question, metric: str) -> tuple[str, Point | None, list[str]]:
+        """A number of a stored answer with its title; where there is none, the names of some that there are.
+
+        Answers are large, and a look at a series reads many of them for one number each: what was read is kept.
+        """
+        key = (stored.input, question.text, metric)
+        with self._reading:
+            if key in self._read:
+                self._read.move_to_end(key)
+                return self._read[key]
+        numbers = orjson.loads(self.store.numbers(stored, question.text) or b"{}")
+        there = titled(numbers, metric)
+        found: tuple[str, Point | None, list[str]] = (
+            ("", None, number_names(numbers)) if there is None else (*there, [])
+        )
+        with self._reading:
+            self._read[key] = found
+            while len(self._read) > READ:
+                self._read.popitem(last=False)
+        return found
 
     def _have_computed(self, windows: Sequence[StoredWindow], question: Question) -> None:
         """Have the newest settled windows without an answer to a question computed, a few at a time."""
@@ -441,7 +481,8 @@ class Service:
         """A number of one window minus that of another, with an interval.
 
         The noises of two windows are independent, and the interval is that of Zou and Donner for the difference of two
-        independent estimates with intervals of their own.
+        independent estimates with intervals of their own. There is none where one of the numbers holds noise of the
+        other's window.
 
         Args:
             first: the window of interest.
@@ -453,23 +494,29 @@ class Service:
 
         Source: G. Y. Zou and A. Donner, Statistics in Medicine 27(10), 2008, doi:10.1002/sim.3095, eq. 4.
         """
-        check_metric(metric)
-        ends = []
-        for answer in (first, second):
-            numbers = answer.to_dict()
-            found = point(numbers, metric)
-            if found is None:
-                raise EstimateError(_no_number(metric, number_names(numbers)))
-            ends.append(found)
-        return {
-            "sketch": first.stored.sketch,
-            "metric": metric,
-            "level": 0.95,
-            "difference": dict(zip(("value", "low", "high"), subtract(*ends), strict=True)),
-            "window": _series_point(first.stored, "ready", ends[0]),
-            "against": _series_point(second.stored, "ready", ends[1]),
-            "assumes": "the noises of the two windows are independent",
-        }
+        return self.differences(first, second)(metric)
+
+    def differences(self, first: WindowAnswer, second: WindowAnswer) -> Callable[[str], dict[str, Any]]:
+        """`difference` of any number of these two windows; their answers are read once."""
+        read = first.to_dict(), second.to_dict()
+        plan = next((plan for plan in self.config.sketches if plan.name == first.stored.sketch), None)
+
+        def of(metric: str) -> dict[str, Any]:
+            check_metric(metric)
+            found = difference(None if plan is None else plan.spec, *read, metric)
+            return {
+                "sketch": first.stored.sketch,
+                "metric": metric,
+                "title": found.title,
+                "level": 0.95,
+                "independent": found.independent,
+                "difference": {"value": found.value, "low": found.low, "high": found.high},
+                "window": _series_point(first.stored, "ready", found.first),
+                "against": _series_point(second.stored, "ready", found.second),
+                "assumes": found.assumes,
+            }
+
+        return of
 
     # ------------------------------------------------------------------ the deployment
 
@@ -586,29 +633,18 @@ def check_metric(metric: str) -> None:
     Raises:
         ConfigError: says what can.
     """
-    name, dot, key = metric.partition(".")
-    good = name.isidentifier() and name.isascii() and len(metric) <= 64
-    if dot:
-        good = name in FAMILIES and key.isascii() and key.replace(".", "", 1).isdecimal()
-    if not good:
+    if len(metric) > 64 or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(\.[0-9]+){0,2}", metric, re.ASCII) is None:
         msg = (
-            "metric must be a number of an answer, such as distinct, at_least.10, exactly.1 or quantile.0.9, found "
-            f"{metric!r:.40}"
+            "metric must be a number of an answer, such as distinct, at_least.10, exactly.1 or quantile.0.9 of "
+            f"profiles, or sum, count.7, answer.7, last.0 or norm.7 of the other kinds, found {metric!r:.40}"
         )
         raise ConfigError(msg)
 
 
-def _no_number(metric: str, names: Sequence[str]) -> str:
-    return f"the answers have no number {metric!r:.40} with an interval; they have {', '.join(names) or 'none'}"
-
-
 def number_names(numbers: Mapping[str, Any]) -> list[str]:
-    """Names of the numbers of an answer that have intervals; of families one example each."""
-    out = [name for name in numbers if point(numbers, name) is not None]
-    for name, spelled in FAMILIES.items():
-        keys: Iterable[str] = numbers.get(spelled) or {}
-        out += [f"{name}.{key}" for key in list(keys)[:1]]
-    return out
+    """Names of some numbers of an answer that have intervals."""
+    offered = shown.of(numbers).numbers(numbers)
+    return [name for name in offered if point(numbers, name) is not None]
 
 
 def _series_point(stored: StoredWindow, state: str, ends: Point | None) -> dict[str, Any]:
@@ -622,20 +658,3 @@ def _series_point(stored: StoredWindow, state: str, ends: Point | None) -> dict[
         "low": low,
         "high": high,
     }
-
-
-def subtract(first: Point, second: Point) -> Point:
-    """The difference of two independent estimates with its interval; an end is None where it is infinite.
-
-    Args:
-        first: value, low, high; an end of None is infinite.
-        second: what is subtracted.
-
-    Source: Zou & Donner 2008, eq. 4.
-    """
-    (a, a_low, a_high), (b, b_low, b_high) = first, second
-    if a is None or b is None:
-        return None, None, None
-    low = None if a_low is None or b_high is None else a - b - math.hypot(a - a_low, b_high - b)
-    high = None if a_high is None or b_low is None else a - b + math.hypot(a_high - a, b - b_low)
-    return a - b, low, high

@@ -7,6 +7,8 @@ Touches: folders of the tests.
 from __future__ import annotations
 
 import contextlib
+import json
+import random
 import re
 import time
 from collections.abc import Iterator
@@ -17,7 +19,8 @@ from typing import Any
 import httpx
 import orjson
 
-from helpers.serving import MINUTE, TEXT, publish, serving
+from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
+from helpers.serving import HOUR, MINUTE, TEXT, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.cli import main
 from sketchstream.serve.service import Service
@@ -34,6 +37,66 @@ delta = 1e-6
 domain = { size = 40 }
 """
 )
+EVERY_KIND = (
+    EVENTS_FILE
+    + "close_at_end = true"
+    + SEALED_DIRECTORY
+    + """[[sketch]]
+name = "reach"
+window = "1h"
+epsilon = "2"
+max_count = 20
+domain = { size = 60 }
+group_by = "campaign"
+groups = ["spring", "autumn"]
+[[sketch]]
+name = "counts"
+kind = "gaussian"
+window = "1h"
+epsilon = 1
+delta = 1e-6
+domain = { size = 60 }
+[[sketch]]
+name = "tables"
+kind = "workload"
+window = "1h"
+epsilon = 1
+delta = 1e-6
+mechanism = "gaussian"
+workload = "marginals:1,2"
+[[sketch.columns]]
+name = "place"
+values = ["north", "south", "west"]
+[[sketch.columns]]
+name = "delay"
+start = 0
+width = 10
+count = 4
+[[sketch]]
+name = "series"
+kind = "convolution"
+window = "1h"
+step = "5m"
+kernel = ["window:3", "sum"]
+epsilon = 1
+delta = 1e-6
+[[sketch]]
+name = "rows"
+kind = "projection"
+window = "1h"
+row = "shop"
+rows = { size = 5 }
+domain = { size = 60 }
+k = 32
+epsilon = 1
+delta = 1e-6
+"""
+)
+"""A sketch of each kind by the hour; that of profiles has groups."""
+KINDS = ("reach", "counts", "tables", "series", "rows")
+"""Their names."""
+DAY = 1_356_998_400_000
+"""When the events of `every_kind` begin, ms."""
 Site = tuple[Path, Service, httpx.Client]
 
 
@@ -54,6 +117,31 @@ def mixed(folder: Path) -> Iterator[Site]:
 
 
 @contextlib.contextmanager
+def every_kind(folder: Path, hours: int = 3) -> Iterator[Site]:
+    """Some hours of purchases, counted by a sketch of each kind."""
+    draw = random.Random(7)
+    records = [
+        {
+            "ts": DAY + hour * HOUR + 40_000 * number,
+            "user": draw.randrange(10 + 15 * hour),
+            "campaign": "spring" if number % 3 else "autumn",
+            "place": ("north", "south", "west")[number % 7 % 3],
+            "delay": draw.randrange(40),
+            "shop": number % 5,
+        }
+        for hour in range(hours)
+        for number in range(90)
+    ]
+    (folder / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (folder / "sketchstream.toml").write_text(EVERY_KIND)
+    with contextlib.chdir(folder):
+        assert main(["worker", "-c", "sketchstream.toml"]) == 0
+    with serving(folder, EVERY_KIND) as (service, client):
+        settle(service)
+        yield folder, service, client
+
+
+@contextlib.contextmanager
 def demo(folder: Path) -> Iterator[Site]:
     """What `sketchstream demo` leaves, served."""
     made = folder / "demo-output"
@@ -66,7 +154,7 @@ def demo(folder: Path) -> Iterator[Site]:
 def settle(service: Service) -> None:
     """Wait until nothing is left to compute."""
     service.pool.wake()
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while service.store.pending():
         assert time.monotonic() < until, "reconstruction hangs"
         time.sleep(0.05)

@@ -10,9 +10,9 @@ import pytest
 
 from helpers.serving import TEXT, publish, serving
 from sketchstream.errors import DeadlineError, StoreError
+from sketchstream.query.differences import subtract
 from sketchstream.serve.pool import Pool
 from sketchstream.serve.questions import Question
-from sketchstream.serve.service import subtract
 
 
 class Broken:

@@ -50,8 +50,15 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
     by_window = True
     continues = True
     table = "sketchstream.kinds.convolution.table"
+    shows = "sketchstream.kinds.convolution.pictures"
     audit = "sketchstream.audit.convolutions"
     spec_type = ConvolutionSpec
+
+    def reaches_back(self, spec: ConvolutionSpec, name: str, window: tuple[int, int]) -> bool:
+        """Answers up to the length of their filter, less one."""
+        what, filter_place, *place = name.split(".")
+        position = spec.positions_of(window) - 1 if what == "last" else int(place[0])
+        return position < spec.filters[int(filter_place)].partial
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ConvolutionSpec:
         """See `ConvolutionSpec.from_dict`."""

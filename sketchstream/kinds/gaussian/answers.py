@@ -255,10 +255,12 @@ class GaussianEstimate:
 
     def to_dict(self, level: float = LEVEL) -> dict[str, Any]:
         """Plain data, ready for JSON."""
+        total = self.sum(level=level) if len(self._state) else Answer(0.0, 0.0, 0.0, 0.0)
         return {
             "kind": self.spec.kind,
             "method": self.method,
             "asked": self.asked,
+            "sum": {"value": total.value, "low": total.low, "high": total.high},
             "values": self.values.tolist(),
             "raw": self.raw.tolist(),
             "stderr": self.stderr,
@@ -271,6 +273,7 @@ class GaussianEstimate:
             "delta": str(self.spec.delta),
             "unit": self.spec.unit,
             "items": self._items(),
+            "places": None if self._positions is None else self._positions.tolist(),
         }
 
     def plot(self, path: str | Path | None = None, k: int = 20) -> Figure:

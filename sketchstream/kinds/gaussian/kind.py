@@ -43,6 +43,7 @@ class GaussianKind(Kind[GaussianSpec]):
     name = "gaussian"
     slots_are_items = True
     table = "sketchstream.kinds.gaussian.table"
+    shows = "sketchstream.kinds.gaussian.pictures"
     audit = "sketchstream.audit.gaussians"
     measure = "mu^2"
     spec_type = GaussianSpec

@@ -48,6 +48,7 @@ class ProfileKind(Kind[ProfileSpec]):
     name = "profile"
     answer = "profile"
     table = "sketchstream.kinds.profile.table"
+    shows = "sketchstream.kinds.profile.show.pages"
     spec_type = ProfileSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProfileSpec:

@@ -51,6 +51,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
     carries = ("row", "item", "weight")
     partitions = "merge"
     table = "sketchstream.kinds.projection.table"
+    shows = "sketchstream.kinds.projection.pictures"
     audit = "sketchstream.audit.projections"
     spec_type = ProjectionSpec
 

@@ -92,6 +92,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
 
     name = "workload"
     table = "sketchstream.kinds.workload.table"
+    shows = "sketchstream.kinds.workload.pictures"
     audit = "sketchstream.audit.workloads"
     answer = "estimate"
     partitions = "merge"

@@ -68,6 +68,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters["points"] = _points
+    found.filters["pairs"] = lambda names: [(name, name) for name in names]
     return found
 
 

@@ -8,14 +8,11 @@ Everything that a page shows is in its address. Numbers are those of the service
 from __future__ import annotations
 
 import functools
-import shlex
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from datetime import datetime, timedelta
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode
-from zoneinfo import ZoneInfo
 
 import orjson
 from markupsafe import Markup
@@ -30,12 +27,20 @@ from sketchstream.errors import (
     EstimateError,
     SketchstreamError,
 )
-from sketchstream.kinds.profile.show import pages
+from sketchstream.kinds import shown
+from sketchstream.pictures import Picture, interval, value
 from sketchstream.privacy.sketch_history import show
 from sketchstream.query import words
-from sketchstream.serve.page import calendar, pictures, rendering, series
+from sketchstream.serve.page import calendar, comparison, links, pictures, rendering, series, wording
 from sketchstream.serve.questions import Question
-from sketchstream.serve.service import NotFoundError, Service, SeveralWindowsError, WindowAnswer, read_time
+from sketchstream.serve.service import (
+    NotFoundError,
+    Service,
+    SeveralWindowsError,
+    WindowAnswer,
+    check_metric,
+    read_time,
+)
 from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
@@ -51,17 +56,20 @@ REFRESH_S: Final = 3
 """A page that waits for numbers looks again so often."""
 SIDE_BY_SIDE: Final = 40
 """Most groups of a window that stand side by side."""
+TRIED: Final = 10
+"""Newest windows that are looked at for the names of numbers."""
 AT_ONCE: Final = 8
 """Answers of groups that one look at a window has computed."""
 COMPARED: Final = ("distinct", "exactly.1", "at_least.2", "at_least.10", "total", "mean")
-"""Numbers of a window that are compared with those of the window before."""
-KINDS: Final = {
-    "profile": "Counts how many items (users, devices) occurred how often",
-    "gaussian": "Counts the events of each item of a list",
-    "convolution": "Keeps a series of counts, read through filters",
-    "workload": "Answers a fixed list of counting questions",
-    "projection": "Keeps rows of users, for the distances between them",
-}
+"""Numbers of a profile that are compared with those of the window before; of other kinds, the first ones."""
+NUMBERS: Final = 40
+"""Most numbers of two windows that are compared."""
+CHAINED: Final = 2000
+"""Most positions of series that run on from window to window in one chart."""
+FORMS: Final = ("svg", "png")
+"""Files of a chart."""
+UNCOUNTED: Final = ("mean", "one_hit_ratio", "coverage", "entropy", "quantile")
+"""Numbers of profiles that are not numbers of things."""
 View = Callable[..., Response]
 
 
@@ -88,6 +96,11 @@ def _refusal(status: int, title: str, error: Exception) -> Response:
     """A page that says why there is no other."""
     text = " ".join(str(error).split())
     return rendering.html("text.html", status, title=title, lead=[f"{text[:1].upper()}{text[1:]}."], sections=[])
+
+
+def _origin(request: Request) -> str:
+    """How the visitor calls this service."""
+    return f"{request.url.scheme}://{request.url.netloc}"
 
 
 class Drawn:
@@ -137,13 +150,13 @@ class Views:
         for one in self._service.sketches(request.state.allowed)["sketches"]:
             name, counts = one["name"], one["counts"]
             plan = self._plan(name)
-            what, promise = _about(plan)
-            parts = [_number(counts["windows"], "window is published", "windows are published")]
-            parts += [_number(counts[key], one, more) for key, one, more in _COUNTED if counts.get(key)]
+            what, promise = wording.about(plan)
+            parts = [wording.counted(counts["windows"], "window is published", "windows are published")]
+            parts += [wording.counted(counts[key], one, more) for key, one, more in _COUNTED if counts.get(key)]
             found.append(
                 {
                     "name": name,
-                    "href": _sketch_address(name),
+                    "href": links.sketch_address(name),
                     "what": what,
                     "guarantee": promise,
                     "windows": f"{', '.join(parts)}.",
@@ -160,21 +173,23 @@ class Views:
         name = self._name(request)
         plan, given = self._plan(name), request.query_params
         zone = "UTC" if plan is None else plan.calendar.timezone
-        since, until = _day(given.get("from"), zone, "from"), _day(given.get("to"), zone, "to", after=True)
+        since, until = links.day(given.get("from"), zone, "from"), links.day(given.get("to"), zone, "to", after=True)
         stored = self._service.store.windows(name, since, until, limit=SHOWN + 1, newest=since is None)
         more, stored = len(stored) > SHOWN, sorted(stored[:SHOWN], key=lambda one: one.window)
-        what, promise = _about(plan)
+        what, promise = wording.about(plan)
         values: dict[str, Any] = {
             "title": name,
             "trail": [("Sketches", "/")],
             "what": what,
             "guarantee": promise,
-            "action": _sketch_address(name),
+            "action": links.sketch_address(name),
             "count": len(stored),
             "ranged": since is not None or until is not None,
             "since": given.get("from", ""),
             "until": given.get("to", ""),
             "series": None,
+            "chain": (),
+            "compare": "",
             "metrics": (),
             "groups": (),
             "group": None,
@@ -183,24 +198,31 @@ class Views:
         exact: dict[str, str] = {}
         if stored and (since is not None or until is not None or more):
             exact = {"from": iso(stored[0].window[0]), "to": iso(stored[-1].window[1])}
-        if plan is not None and kinds.of(plan.spec).answer == "profile":
+        downloads, lines = [("Windows as CSV", links.api(name, "windows", exact | {"format": "csv"}))], []
+        if plan is not None:
             values |= self._series(name, zone, stored, given)
             values["notices"] += values.pop("waiting")
+        if plan is not None and values["series"]:
             chosen = {"group": values["group"]} if values["group"] else {}
-            links = _series_links(name, values["metric"], exact | chosen)
-            lines = _series_lines(name, values["metric"], exact | chosen, request, self._service)
-        else:
-            links, lines = [("Windows as CSV", _api(name, "windows", exact | {"format": "csv"}))], []
+            downloads = links.series_links(name, values["metric"], exact | chosen)
+            lines = links.series_lines(
+                self._service.config.path.name,
+                plan,
+                kinds.of(plan.spec).answer,
+                values["metric"],
+                exact | chosen,
+                _origin(request),
+            )
         return rendering.html(
             "sketch.html",
             **values,
             signs=calendar.SIGNS,
-            completeness=_completeness([self._service.describe(one) for one in stored]),
+            completeness=wording.completeness([self._service.describe(one) for one in stored]),
             calendars=calendar.calendars(
                 [(self._service.describe(one), one.window) for one in stored], zone, self._href(name)
             ),
-            pages=_around(name, stored, more, since, given, zone),
-            links=links,
+            pages=links.around(name, stored, more, since, given, zone),
+            links=downloads,
             lines=lines,
         )
 
@@ -217,21 +239,22 @@ class Views:
         before, after = self._neighbours(stored)
         values: dict[str, Any] = {
             "title": f"{name}, {words.window_label(*stored.window, zone)}",
-            "trail": [("Sketches", "/"), (name, _sketch_address(name))],
+            "trail": [("Sketches", "/"), (name, links.sketch_address(name))],
             "here_href": href(stored.window),
-            "before": _link(before, zone, href),
-            "after": _link(after, zone, href),
-            "status": "" if state == "incident" else _status(described),
+            "before": links.link(before, zone, href),
+            "after": links.link(after, zone, href),
+            "status": "" if state == "incident" else wording.status(described),
             "state": state if failure is None or state == "incident" else "failed",
             "failure": failure,
             "waiting": "",
             "headline": "",
             "intervals": "",
             "pictures": [],
+            "compare": "",
             "tables": [],
             "groups": self._service.groups(name),
             "group": group,
-            "action": f"{_sketch_address(name)}/window",
+            "action": f"{links.sketch_address(name)}/window",
             "where": {"from": iso(stored.window[0]), "to": iso(stored.window[1])},
             "guarantee": [],
             "links": [],
@@ -245,32 +268,32 @@ class Views:
                 values["waiting"] = f"All that waits takes about {seconds:,.0f} seconds more; the newest goes first."
         if answer is not None:
             data = answer.to_dict()
-            profile = "fractions" in data
+            answers = "profile" if "fractions" in data else "estimate"
+            address = f"{links.sketch_address(name)}/window"
             if group is not None:
                 data["groups"], missing = self._beside(stored)
                 if missing:
-                    wait = f"{_number(missing, 'group is', 'groups are')} being reconstructed."
+                    wait = f"{wording.counted(missing, 'group is', 'groups are')} being reconstructed."
                     values["notices"] += [f"{wait} They are not in the comparison of groups yet."]
             where = {"from": iso(stored.window[0]), "to": iso(stored.window[1])} | ({"group": group} if group else {})
-            shown = [
-                one.at(f"{_sketch_address(name)}/window/{one.name}.svg?{_query(where)}")
-                for one in self._pictures(stored, data, group)
-            ]
-            known = not profile or data["distinct"]["low"] is not None
+            pictured = [_at(one, f"{address}/{one.name}", where) for one in self._pictures(stored, data, group)]
+            known = answers == "estimate" or data["distinct"]["low"] is not None
             values |= {
-                "headline": pages.headline(data) if profile else "",
-                "intervals": _intervals(data) if known else words.NO_INTERVALS,
-                "pictures": shown,
-                "tables": [*pictures.tables(data), *self._differences(answer, before, zone, group)],
+                "headline": shown.of(data).headline(data),
+                "intervals": wording.intervals(data) if known else words.NO_INTERVALS,
+                "pictures": pictured,
+                "tables": [*shown.of(data).tables(data), *self._differences(answer, before, zone, group)],
+                "compare": self._compare_address(name, stored, before or after, group),
                 "guarantee": words.statement(data["guarantee"]),
-                "links": _window_links(name, data, where),
-                "lines": _window_lines(name, profile, where, request, self._service),
+                "links": links.window_links(name, answers, where),
+                "lines": links.window_lines(self._service.config.path.name, name, answers, where, _origin(request)),
             }
         return rendering.html("window.html", **values)
 
     @guarded
     def window_picture(self, request: Request) -> Response:
         """A chart of a window, alone."""
+        form = _form(request)
         name, _, stored = self._chosen(request)
         group = self._group(name, request.query_params)
         answer, failure = self._answer(stored, group)
@@ -281,23 +304,104 @@ class Views:
             data["groups"] = self._beside(stored)[0]
         for one in self._pictures(stored, data, group):
             if one.name == request.path_params["picture"] and one.chart is not None:
-                return _svg(one.chart)
+                return _file(one, form)
         msg = "this window has no such picture"
         raise NotFoundError(msg)
 
     @guarded
     def series_picture(self, request: Request) -> Response:
         """The chart of a series, alone."""
+        form = _form(request)
         name, given = self._name(request), request.query_params
         plan = self._plan(name)
         zone = "UTC" if plan is None else plan.calendar.timezone
         since, until = read_time(given.get("from"), "from"), read_time(given.get("to"), "to")
         stored = self._service.store.windows(name, since, until, limit=SHOWN, newest=since is None)
-        shown = self._series(name, zone, sorted(stored, key=lambda one: one.window), given)["series"]
-        if shown is None or shown.wide is None:
-            msg = "there is no number in this range yet"
+        found = self._series(name, zone, sorted(stored, key=lambda one: one.window), given)
+        for one in [*([] if found["series"] is None else [found["series"]]), *found.get("chain", ())]:
+            if one.name == request.path_params["picture"] and one.chart is not None:
+                return _file(one, form)
+        msg = "there is no number in this range yet"
+        raise NotFoundError(msg)
+
+    @guarded
+    def compare(self, request: Request) -> Response:
+        """Two windows, or two groups, and what differs between them."""
+        name, given = self._name(request), request.query_params
+        plan = self._plan(name)
+        zone = "UTC" if plan is None else plan.calendar.timezone
+        stored = self._service.store.windows(name, limit=SHOWN, newest=True)
+        chosen = comparison.choose(self._service, name, stored, given)
+        address = f"{links.sketch_address(name)}/compare"
+        values: dict[str, Any] = {
+            "title": f"{name}: two windows compared",
+            "trail": [("Sketches", "/"), (name, links.sketch_address(name))],
+            "action": address,
+            "choices": [(comparison.text(one.window), words.window_label(*one.window, zone)) for one in stored],
+            "groups": self._service.groups(name),
+            "sides": (),
+            "lead": "",
+            "note": "",
+            "picture": None,
+            "table": None,
+            "links": [],
+            "lines": [],
+            "waiting": [],
+            "notices": self._notices(request),
+        }
+        if chosen is not None:
+            values |= self._compared(request, name, chosen, zone, address)
+        if values["waiting"]:
+            values["refresh"] = REFRESH_S
+        return rendering.html("compare.html", **values)
+
+    def _compared(
+        self, request: Request, name: str, chosen: comparison.Chosen, zone: str, address: str
+    ) -> dict[str, Any]:
+        """The comparison of two windows, as values of the template."""
+        sides: list[dict[str, str]] = []
+        answers, waiting = [], []
+        apart = chosen.first.group != chosen.second.group
+        for side in chosen:
+            label = words.window_label(*side.stored.window, zone) + (f", {side.group}" if apart else "")
+            sides.append({"label": label, "value": comparison.text(side.stored.window), "group": side.group or "",
+                          "href": self._href(name, side.group)(side.stored.window)})  # fmt: skip
+            answer, failure = self._answer(side.stored, side.group)
+            answers.append(answer)
+            if answer is None:
+                waiting.append(f"{label}: {failure or 'its numbers are being reconstructed.'}")
+        out: dict[str, Any] = {"sides": sides, "waiting": waiting}
+        first, second = answers
+        if first is None or second is None:
+            return out
+        found = self._changes(first, second, NUMBERS)
+        labels = (sides[0]["label"], sides[1]["label"])
+        picture = self._drawn.get(orjson.dumps([labels, found]), lambda: comparison.picture(found, labels))
+        where = chosen.first.where, chosen.second.where
+        file = self._service.config.path.name
+        out |= {
+            "lead": comparison.lead(found, labels, "" if apart else chosen.first.group or ""),
+            "note": comparison.note(found, *chosen),
+            "picture": None if picture is None else _at(picture, f"{address}/differences", chosen.parameters),
+            "table": comparison.table(found, labels, name, *where),
+        }
+        if found:
+            metric = found[0]["metric"]
+            out["lines"] = links.difference_lines(file, name, metric, *where, _origin(request))
+        return out
+
+    @guarded
+    def compare_picture(self, request: Request) -> Response:
+        """The chart of a comparison, alone."""
+        name, form = self._name(request), _form(request)
+        plan = self._plan(name)
+        zone = "UTC" if plan is None else plan.calendar.timezone
+        chosen = comparison.choose(self._service, name, (), request.query_params)
+        found = {} if chosen is None else self._compared(request, name, chosen, zone, "")
+        if not found.get("picture") or request.path_params["picture"] != "differences":
+            msg = "these windows have no such picture yet"
             raise NotFoundError(msg)
-        return _svg(shown.wide)
+        return _file(found["picture"], form)
 
     @guarded
     def ledger(self, request: Request) -> Response:
@@ -340,8 +444,8 @@ class Views:
         lead = "No incident: everything that was published could be read, and no noise was published twice."
         if rows:
             lead = (
-                f"{_number(len(rows), 'incident', 'incidents')}. Two publications of one noise, or a body that cannot "
-                "be read, are shown as one incident and never averaged; the windows concerned show no numbers."
+                f"{wording.counted(len(rows), 'incident', 'incidents')}. Two publications of one noise, or a body that "
+                "cannot be read, are shown as one incident and never averaged; the windows concerned show no numbers."
             )
         return rendering.html(
             "incidents.html",
@@ -358,7 +462,7 @@ class Views:
         """What the words mean."""
         del request
         return rendering.html(
-            "text.html", title="What the words and intervals mean", here="Help", lead=[], sections=HELP
+            "text.html", title="What the words and intervals mean", here="Help", lead=[], sections=wording.HELP
         )
 
     def asset(self, request: Request) -> Response:
@@ -400,8 +504,8 @@ class Views:
 
         def address(window: Span) -> str:
             chosen = {"group": group} if group else {}
-            where = _query({"from": iso(window[0]), "to": iso(window[1])} | chosen)
-            return f"{_sketch_address(name)}/window?{where}"
+            where = links.query({"from": iso(window[0]), "to": iso(window[1])} | chosen)
+            return f"{links.sketch_address(name)}/window?{where}"
 
         return address
 
@@ -426,11 +530,11 @@ class Views:
             return None, str(error)
         return found, None
 
-    def _pictures(self, stored: StoredWindow, data: Mapping[str, Any], group: str | None) -> list[pictures.Picture]:
+    def _pictures(self, stored: StoredWindow, data: Mapping[str, Any], group: str | None) -> list[Picture]:
         """The pictures of a window's usual answer, or of one of its groups."""
         etag = self._service.etag(stored, Question(group=group), "page")
         name = None if etag is None else (etag, tuple(data.get("groups") or ()))
-        found: list[pictures.Picture] = self._drawn.get(name, lambda: pictures.pictures(data))
+        found: list[Picture] = self._drawn.get(name, lambda: pictures.pictures(data))
         return found
 
     def _latest(self, name: str, plan: SketchPlan | None) -> dict[str, str] | None:
@@ -440,7 +544,7 @@ class Views:
             if self._service.answer_state(stored) == "ready":
                 answer, _ = self._answer(stored)
                 data = {} if answer is None else answer.to_dict()
-                headline = pages.headline(data) if "fractions" in data else "its numbers are there."
+                headline = shown.of(data).headline(data) if data else "its numbers are there."
                 label = f"The newest window, {words.window_label(*stored.window, zone)}"
                 return {"href": self._href(name)(stored.window), "label": label, "headline": headline}
         return None
@@ -452,20 +556,20 @@ class Views:
         earlier = None if before is None else self._answer(before, group)[0]
         if before is None or earlier is None:
             return []
-        rows = []
-        for metric in COMPARED:
-            try:
-                found = self._service.difference(answer, earlier, metric)
-            except EstimateError:  # this number is not one of both windows
-                continue
-            change = found["difference"]
-            rows.append(
-                (series.metric_words(metric), *(pages.value(found[one]) for one in ("window", "against")),
-                 pages.value(change), pages.interval(change))
-            )  # fmt: skip
+        rows = [
+            (found["title"], *(value(found[one]) for one in ("window", "against", "difference")), _change(found))
+            for found in self._changes(answer, earlier, len(COMPARED), COMPARED)
+        ]
         label = words.window_label(*before.window, zone)
         columns = ("number", "this window", "the one before", "difference", "95% interval of it")
         return [report.Table(f"Compared with {label}", columns, rows)] if rows else []
+
+    def _compare_address(self, name: str, stored: StoredWindow, other: StoredWindow | None, group: str | None) -> str:
+        """The address that compares a window with another; empty where there is none."""
+        if other is None:
+            return ""
+        chosen = comparison.Chosen(comparison.Side(stored, group), comparison.Side(other, group))
+        return f"{links.sketch_address(name)}/compare?{links.query(chosen.parameters)}"
 
     def _neighbours(self, stored: StoredWindow) -> tuple[StoredWindow | None, StoredWindow | None]:
         """The windows before and after one."""
@@ -476,11 +580,13 @@ class Views:
 
     def _series(self, name: str, zone: str, stored: Sequence[StoredWindow], given: Mapping[str, str]) -> dict[str, Any]:
         """A number over time."""
-        metric, order = given.get("metric", "distinct"), given.get("order", "time")
+        order = given.get("order", "time")
         if order not in series.ORDERS:
             msg = f"order must be one of {', '.join(series.ORDERS)}, found {order!r:.40}"
             raise ConfigError(msg)
-        offered = dict(series.METRICS) | {metric: series.metric_words(metric)}
+        group = self._group(name, given)
+        offered = self._offered(name, stored, group)
+        metric = given.get("metric") or next(iter(offered), "")
         out: dict[str, Any] = {
             "metric": metric,
             "order": order,
@@ -489,24 +595,28 @@ class Views:
             "series": None,
             "largest": "",
             "waiting": [],
+            "groups": self._service.groups(name),
+            "group": group,
         }
+        if metric:
+            check_metric(metric)
         spans = [one.window for one in stored]
-        group = self._group(name, given)
-        out |= {"groups": self._service.groups(name), "group": group}
-        found = self._service.series(
-            name, metric, *((spans[0][0], max(end for _, end in spans)) if spans else (0, 0)), group
-        )
-        if not spans:
+        if not spans or not metric:
             return out
-        points = found["points"]
-        key = orjson.dumps([name, group, metric, order, zone, points])
+        found = self._service.series(name, metric, spans[0][0], max(end for _, end in spans), group)
+        title, points = found["title"], found["points"]
+        out["metrics"] = list((offered | {metric: title}).items())
+        key = orjson.dumps([name, group, title, order, zone, points])
         href = self._href(name, group)
-        picture = self._drawn.get(key, lambda: series.picture(points, spans, metric, zone, order, href))
-        where = {"metric": metric, "from": iso(spans[0][0]), "to": iso(spans[-1][1])}
-        where |= {"group": group} if group else {}
+        picture = self._drawn.get(key, lambda: series.picture(points, spans, title, zone, order, href))
+        times = {"from": iso(spans[0][0]), "to": iso(spans[-1][1])} | ({"group": group} if group else {})
+        address = links.sketch_address(name)
+        counts = kinds.named(self._kind(name)).answer == "profile" and metric.partition(".")[0] not in UNCOUNTED
         out |= {
-            "series": picture.at(f"{_sketch_address(name)}/series.svg?{_query(where)}"),
-            "largest": series.largest(points, spans, metric, zone),
+            "series": _at(picture, f"{address}/over-time/series", {"metric": metric, **times}),
+            "largest": series.largest(points, spans, title, zone, counts=counts),
+            "chain": [_at(one, f"{address}/over-time/{one.name}", times) for one in self._chain(name, stored, group)],
+            "compare": f"{address}/compare" if len(stored) > 1 or self._service.groups(name) else "",
         }
         if found["pending"]:
             seconds = found["pending_seconds"]
@@ -515,6 +625,76 @@ class Views:
                 f"{found['pending']:,} of these windows are being reconstructed{left}; their numbers are not here yet."
             ]
         return out
+
+    def _kind(self, name: str) -> str:
+        """The kind of a sketch; profiles where it has left the configuration."""
+        plan = self._plan(name)
+        return "profile" if plan is None else kinds.of(plan.spec).name
+
+    def _offered(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> dict[str, str]:
+        """The numbers that a sketch's windows have, by name; of kinds other than profiles the newest window says."""
+        if kinds.named(self._kind(name)).answer == "profile":
+            return shown.named("profile").numbers({})
+        for one in reversed(stored[-TRIED:]):
+            answer, _ = self._answer(one, group, ask=False)
+            if answer is not None:
+                return self._numbers(answer, group)
+        return {}
+
+    def _numbers(self, answer: WindowAnswer, group: str | None) -> dict[str, str]:
+        """Numbers of an answer with their titles."""
+        etag = self._service.etag(answer.stored, Question(group=group), "numbers")
+
+        def read() -> dict[str, str]:
+            data = answer.to_dict()
+            return shown.of(data).numbers(data)
+
+        found: dict[str, str] = self._drawn.get(etag, read)
+        return found
+
+    def _chain(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> list[Picture]:
+        """Series that run on from window to window as one, the newest windows of those that are shown."""
+        if not kinds.named(self._kind(name)).continues:
+            return []
+        answers: list[dict[str, Any]] = []
+        etags: list[str | None] = []
+        positions = 0
+        for one in reversed(stored):
+            answer, _ = self._answer(one, group, ask=False)
+            if answer is None:
+                continue
+            data = answer.to_dict()
+            positions += max(len(each["values"]) for each in data["answers"])
+            if positions > CHAINED and answers:
+                break
+            answers.insert(0, data)
+            etags.append(self._service.etag(one, Question(group=group), "chain"))
+        key = None if None in etags else ("chain", *etags)
+        found: list[Picture] = self._drawn.get(key, lambda: shown.chained(answers))
+        return found
+
+    def _changes(
+        self, first: WindowAnswer, second: WindowAnswer, most: int, wanted: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """What has changed between two windows, number by number, as the API says it.
+
+        Args:
+            first: the window of interest.
+            second: the other one.
+            most: numbers.
+            wanted: names of numbers of profiles; empty: those that are offered.
+        """
+        data = first.to_dict()
+        names = list(shown.of(data).numbers(data))
+        if wanted and kinds.named(self._kind(first.stored.sketch)).answer == "profile":
+            names = list(wanted)
+        read, found = self._service.differences(first, second), []
+        for metric in names[:most]:
+            try:
+                found.append(read(metric))
+            except EstimateError:  # this number is not one of both windows
+                continue
+        return found
 
     def _notices(self, request: Request) -> list[str]:
         """What everybody should know before the numbers: how late they are."""
@@ -546,244 +726,38 @@ _LEDGER: Final = (
     ("one window", "most that the unit loses to one window (epsilon)"),
     ("all windows", "most that it loses to all of them: an event lies in one window, an item may lie in each"),
 )
-HELP: Final = (
-    (
-        "Sketches and windows",
-        (
-            "A sketch counts events without keeping any item's true count: noise is laid into its counters before the "
-            "first event. A window is a stretch of time; when it ends, its sketch is sealed and published once. All "
-            "numbers of this page are computed from what was published.",
-        ),
-    ),
-    (
-        "95% intervals",
-        (
-            f"{words.INTERVALS} A wide interval says that the noise hides more; it is the price of protection. When "
-            "the intervals of two windows overlap, the data do not tell which of the two is larger.",
-            "An estimate is the best single guess, and can have digits after the point although items are whole.",
-        ),
-    ),
-    (
-        "Seen k times",
-        (
-            "“k times or more” (k+ reach) counts the items with at least k events in a window; “exactly k times” those "
-            "with k events, no more and no less. Items seen only once are those with exactly one event.",
-        ),
-    ),
-    (
-        "Complete and incomplete windows",
-        (
-            "A window is complete when all partitions of the input have passed it and no loss of records shows. Until "
-            "then the page says how many partitions there are, and which are missing; its numbers may grow.",
-            "Numbers of windows cannot be added up: an item that occurs in two windows would count twice. For longer "
-            "stretches of time a sketch with longer windows is needed.",
-        ),
-    ),
-    (
-        "The guarantee",
-        (
-            "Epsilon bounds what anybody can learn about one protected unit (an event or an item): leaving it out "
-            "changes the probability of everything published by a factor of at most e to the power of epsilon. The "
-            "ledger adds up what one unit can have lost to everything that was published.",
-        ),
-    ),
-)
 
 
-def _about(plan: SketchPlan | None) -> tuple[str, str]:
-    """What a sketch counts, and what it guarantees, in a sentence each."""
-    if plan is None:
-        return "This sketch is no longer in the configuration; what it published is still here.", ""
-    kind = kinds.of(plan.spec)
-    what = KINDS.get(kind.name, f"A sketch of kind {kind.name}")
-    said = f"{what}, in windows of {_width(plan)} ({plan.calendar.timezone})."
-    return said, words.promise(kind.guarantee(plan.spec, kinds.planned(plan.spec)).to_dict())
+def _at(picture: Picture, address: str, where: Mapping[str, str]) -> Picture:
+    """A picture with the addresses of its files."""
+    if picture.chart is None:
+        return picture
+    forms = [(form.upper(), f"{address}.{form}?{links.query(where)}") for form in FORMS]
+    return replace(picture, downloads=forms)
 
 
-def _width(plan: SketchPlan) -> str:
-    """The length of windows in words: "one month", "7 days, one beginning every day"."""
-    length, _, step = plan.window.partition(" every ")
-    return (
-        f"{_duration(length)}, one beginning every {_duration(step).removeprefix('one ')}"
-        if step
-        else _duration(length)
-    )
-
-
-def _duration(text: str) -> str:
-    """A duration of a configuration in words."""
-    number, unit = text.rstrip("abcdefghijklmnopqrstuvwxyz"), text.lstrip("0123456789.")
-    names = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month"}
-    if unit not in names or not number:
-        return text
-    return f"one {names[unit]}" if number == "1" else f"{number} {names[unit]}s"
-
-
-def _day(text: str | None, zone: str, name: str, *, after: bool = False) -> int | None:
-    """The start of a day, or the end of it, in the sketch's timezone; a whole time is taken as it is; ms."""
-    if not text:
-        return None
-    if len(text) > len("2013-07-01"):
-        return read_time(text, name)
-    try:
-        when = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=ZoneInfo(zone))
-        when += timedelta(days=1) if after else timedelta(0)
-        return round(when.timestamp() * 1000)
-    except (ValueError, OverflowError):
-        msg = f"{name} must be a day, such as 2013-07-01, found {text!r:.40}"
-        raise ConfigError(msg) from None
-
-
-def _query(given: Mapping[str, str]) -> str:
-    """Parameters of an address; colons of times stay readable."""
-    return urlencode(given, safe=":")
-
-
-def _sketch_address(name: str) -> str:
-    return f"/sketches/{quote(name, safe='')}"
-
-
-def _api(name: str, what: str, given: Mapping[str, str]) -> str:
-    query = f"?{_query(given)}" if given else ""
-    return f"/v1/sketches/{quote(name, safe='')}/{what}{query}"
-
-
-def _link(stored: StoredWindow | None, zone: str, href: Callable[[Span], str]) -> dict[str, str] | None:
-    """A link to a window."""
-    if stored is None:
-        return None
-    return {"href": href(stored.window), "label": words.window_label(*stored.window, zone)}
-
-
-def _status(described: Mapping[str, Any]) -> str:
-    """How complete a window is, and how much was counted, in sentences."""
-    told = str(described["status"])
-    out = f"This window is {told}." if told == "complete" else f"{told[:1].upper()}{told[1:]}."
-    reason = (described.get("quality") or {}).get("reason")
-    return f"{out} Quality: {reason}." if reason else out
-
-
-def _intervals(data: Mapping[str, Any]) -> str:
-    """What intervals mean here."""
-    covers = data.get("covers")
-    return f"{words.INTERVALS} It covers {covers}." if covers else words.INTERVALS
-
-
-def _completeness(described: Sequence[Mapping[str, Any]]) -> str:
-    """How many windows are complete, in a sentence."""
-    found = [calendar.state(one) for one in described]
-    done = sum(state in ("complete", "pending") for state in found)
-    text = f"{done:,} of {_number(len(found), 'window', 'windows')} shown {'is' if done == 1 else 'are'} complete"
-    for state, one, more in (
-        ("incomplete", "is not complete", "are not complete"),
-        ("incident", "has no answer", "have no answer"),
-    ):
-        if state in found:
-            text += f", {_number(found.count(state), one, more)}"
-    return f"{text}."
-
-
-def _number(count: int, one: str, more: str) -> str:
-    """A number with the words that go with it."""
-    return f"{count:,} {one if count == 1 else more}"
-
-
-def _around(
-    name: str,
-    stored: Sequence[StoredWindow],
-    more: bool,
-    since: int | None,
-    given: Mapping[str, str],
-    zone: str,
-) -> list[tuple[str, str]]:
-    """Links to the windows before and after those that are shown."""
-    kept = {key: given[key] for key in ("metric", "order", "group") if given.get(key)}
-    out = []
-
-    def day(at: int) -> str:
-        return f"{datetime.fromtimestamp(at / 1000, ZoneInfo(zone)):%Y-%m-%d}"
-
-    if more and since is None:
-        out.append(("Older windows", f"{_sketch_address(name)}?{_query(kept | {'to': day(stored[0].window[0] - 1)})}"))
-    if more and since is not None:
-        out.append(("Later windows", f"{_sketch_address(name)}?{_query(kept | {'from': day(stored[-1].window[1])})}"))
-    if given.get("from") or given.get("to"):
-        out.append(("The newest windows", f"{_sketch_address(name)}{'?' if kept else ''}{_query(kept)}"))
-    return out
-
-
-def _series_links(name: str, metric: str, exact: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Downloads of a series."""
-    given = {"metric": metric, **exact}
-    times = {key: exact[key] for key in ("from", "to") if key in exact}
-    return [
-        ("Series as CSV", _api(name, "series", given | {"format": "csv"})),
-        ("Series as JSON", _api(name, "series", given)),
-        ("Series as Arrow", _api(name, "series", given | {"format": "arrow"})),
-        ("Windows as CSV", _api(name, "windows", times | {"format": "csv"})),
-    ]
-
-
-def _series_lines(
-    name: str, metric: str, exact: Mapping[str, str], request: Request, service: Service
-) -> list[tuple[str, str]]:
-    """The same series elsewhere."""
-    file = service.config.path.name
-    ends = (("since", "from"), ("until", "to"), ("group", "group"))
-    since = "".join(f", {key}={exact[end]!r}" for key, end in ends if end in exact)
-    return [
-        ("With curl", f"curl '{_origin(request)}{_api(name, 'series', {'metric': metric, **exact})}'"),
-        (
-            "In Python",
-            f"import sketchstream as ss\nss.windows({file!r}, sketch={name!r}{since}).to_pandas([{metric!r}])",
-        ),
-        (
-            "On the command line",
-            f"sketchstream profile -c {file} --sketch {name} "
-            + "".join(f"--{key} {shlex.quote(value)} " for key, value in exact.items())
-            + "--all --format json",
-        ),
-    ]
-
-
-def _window_links(name: str, data: Mapping[str, Any], where: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Downloads of a window."""
-    what = "profile" if "fractions" in data else "estimate"
-    return [
-        ("CSV", _api(name, what, {**where, "format": "csv"})),
-        ("JSON", _api(name, what, where)),
-        ("Arrow", _api(name, what, {**where, "format": "arrow"})),
-    ]
-
-
-def _window_lines(
-    name: str, profile: bool, where: Mapping[str, str], request: Request, service: Service
-) -> list[tuple[str, str]]:
-    """The same answer elsewhere."""
-    file, what = service.config.path.name, "profile" if profile else "estimate"
-    chosen = "".join(f"--{key} {shlex.quote(value)} " for key, value in where.items())
-    line = f"sketchstream {what} -c {file} --sketch {name} {chosen}--format json"
-    group = f", group={where['group']!r}" if "group" in where else ""
-    python = (
-        f"import sketchstream as ss\n(window,) = ss.windows({file!r}, sketch={name!r}, since={where['from']!r}, "
-        f"until={where['to']!r}{group})\nwindow.{'profile' if profile else 'published.estimate()'}"
-    )
-    return [
-        ("With curl", f"curl '{_origin(request)}{_api(name, what, where)}'"),
-        ("On the command line", line),
-        ("In Python", python),
-    ]
-
-
-def _origin(request: Request) -> str:
-    """How the visitor calls this service."""
-    return f"{request.url.scheme}://{request.url.netloc}"
-
-
-def _svg(chart: charts.Chart) -> Response:
-    """A chart as a file."""
-    headers = {"Content-Disposition": "attachment"}
+def _file(picture: Picture, form: str) -> Response:
+    """A chart as a file, as wide as there is one."""
+    chart = picture.wide or picture.chart
+    assert chart is not None
+    headers = {"Content-Disposition": f'attachment; filename="{picture.name}.{form}"'}
+    if form == "png":
+        return Response(chart.png(), 200, headers, "image/png")
     return Response(charts.alone(chart.svg), 200, headers, "image/svg+xml; charset=utf-8")
+
+
+def _form(request: Request) -> str:
+    """Which file of a picture is asked for."""
+    form = str(request.path_params["form"])
+    if form not in FORMS:
+        msg = f"a picture is a file that ends in {' or '.join(FORMS)}"
+        raise NotFoundError(msg)
+    return form
+
+
+def _change(found: Mapping[str, Any]) -> str:
+    """The cell of a difference's interval; why there is none."""
+    return interval(found["difference"]) if found["independent"] else "none: not independent"
 
 
 def _loss(value: Any) -> str:

@@ -6,7 +6,6 @@ and `sketchstream.report`, HTML. Touches: nothing. Reports, notebooks and the se
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from sketchstream import charts, report
 from sketchstream.cards import drawn
+from sketchstream.pictures import Number, Picture, ends, interval, value
 from sketchstream.privacy.guarantee import summary
 
 if TYPE_CHECKING:
@@ -27,8 +27,26 @@ SHORTEST: Final = 5
 """The reach is drawn up to this count at least, and up to the last count with `SEEN` items."""
 SEEN: Final = 0.5
 POINTS: Final = 200
-Number = Mapping[str, float | None]
-"""A value, and the ends of its interval: both None where intervals do not hold, an end None where there is none."""
+OFFERED: Final = {
+    "distinct": "distinct items",
+    "exactly.1": "items seen only once",
+    "exactly.2": "items seen exactly twice",
+    "at_least.2": "items seen 2 times or more",
+    "at_least.3": "items seen 3 times or more",
+    "at_least.5": "items seen 5 times or more",
+    "at_least.10": "items seen 10 times or more",
+    "at_least.30": "items seen 30 times or more",
+    "at_least.100": "items seen 100 times or more",
+    "total": "events",
+    "mean": "events for each item, on average",
+    "one_hit_ratio": "share of items with one event only",
+    "coverage": "chance that the next event is of an item already seen",
+    "entropy": "entropy of the events over the items (nats)",
+    "quantile.0.5": "count that half of the items do not exceed",
+    "quantile.0.9": "count that 90% of the items do not exceed",
+    "quantile.0.99": "count that 99% of the items do not exceed",
+}
+"""Numbers that are worth following over time, in words."""
 
 
 def find(data: Mapping[str, Any], name: str) -> Number | None:
@@ -46,19 +64,37 @@ def find(data: Mapping[str, Any], name: str) -> Number | None:
     return one
 
 
-def value(one: Number) -> str:
-    """The cell of a number; a dash where there is none."""
-    return "-" if one["value"] is None else report.exact(one["value"])
+def title(name: str) -> str:
+    """A number in words, also one that is not among those offered."""
+    family, _, key = name.partition(".")
+    families = {"at_least": "items seen {} times or more", "exactly": "items seen exactly {} times"}
+    return OFFERED.get(name) or (families[family].format(key) if family in families else name)
 
 
-def interval(one: Number) -> str:
-    """The cell of a number's interval; a dash where none holds."""
-    low, high = one["low"], one["high"]
-    if low is None:
-        return "-"
-    if high is None or not math.isfinite(high):
-        return report.exact(low) + " or more"
-    return report.exact(low) + " to " + report.exact(high)
+def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
+    """See `sketchstream.kinds.shown.Shown`: the same for every profile."""
+    del answer
+    return dict(OFFERED)
+
+
+def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
+    """See `sketchstream.kinds.shown.Shown`."""
+    found = find(answer, name)
+    return None if found is None else (title(name), found)
+
+
+def pictures(answer: Mapping[str, Any]) -> list[Picture]:
+    """The k+ curve and the numbers of small counts."""
+    reach, exact = curves(answer)
+    return [
+        Picture("reach", "At least k times (k+ reach)", reach_chart(reach), reach_table(answer)),
+        Picture("exact", "Exactly k times (the profile)", exact_chart(exact), exact_table(answer)),
+    ]
+
+
+def tables(answer: Mapping[str, Any]) -> list[report.Table]:
+    """Everything that is not a k+ number."""
+    return [other_table(answer)]
 
 
 def curves(data: Mapping[str, Any]) -> tuple[charts.Curve, charts.Curve]:
@@ -184,7 +220,7 @@ def trend(rows: Sequence[Mapping[str, Estimate | None]], labels: Sequence[str], 
     )
 
 
-def numbers(profile: Profile, names: Sequence[str]) -> dict[str, Estimate | None]:
+def chosen(profile: Profile, names: Sequence[str]) -> dict[str, Estimate | None]:
     """Numbers by name; None for a number of items by count beyond what the profile resolves."""
     found: dict[str, Estimate | None] = {}
     largest = {"at_least": profile.max_count + 1, "exactly": profile.max_count}
@@ -213,16 +249,3 @@ def card(profile: Profile) -> str:
 def _curve(k: npt.NDArray[np.int64], found: Sequence[Number]) -> charts.Curve:
     """Numbers as a curve; without intervals the ends are the values."""
     return charts.Curve(k, *ends(found))
-
-
-def ends(found: Sequence[Number | None]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:
-    """Numbers as values, low and high ends, for charts.
-
-    Not-a-number where there is no number; where an end is missing, it is the value.
-    """
-    table = np.full((len(found), 3), np.nan)
-    for at, one in enumerate(found):
-        if one is not None and one["value"] is not None:
-            table[at] = [one["value"], *(one["value"] if end is None else end for end in (one["low"], one["high"]))]
-    table = np.where(np.isinf(table), table[:, :1], table)
-    return table[:, 0], table[:, 1], table[:, 2]

@@ -25,6 +25,7 @@ function readable(chart) {
     slider.value = at;
     slider.setAttribute("aria-valuetext", text);
     said.textContent = text;
+    said.className = "reading";
     mark.setAttribute("cx", x * box.width);
     mark.setAttribute("cy", y * box.height);
     picture.append(mark);

@@ -1,0 +1,94 @@
+"""Counts of a sketch of kind `gaussian` as sentences, numbers by name and pictures.
+
+In: answers as plain data. Out: see `sketchstream.kinds.shown`. Touches: nothing.
+
+Numbers: "sum" of all counts, and "count.P", the published count of the item at place P of the domain, from 0.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from sketchstream import charts
+from sketchstream.pictures import Number, Picture, item_name, listed
+from sketchstream.report import Table
+
+OFFERED: Final = 100
+"""Most items that a page offers to follow: those with the largest counts."""
+NAMED: Final = 3
+SUM: Final = "sum of all counts"
+
+
+def headline(answer: Mapping[str, Any]) -> str:
+    """The sum and the largest counts in a sentence."""
+    total, order = answer["sum"], _largest(answer)[:NAMED]
+    ends = charts.between(total["low"], total["high"])
+    several = f"The {len(answer['raw']):,} counts add up" if len(answer["raw"]) > 1 else "The count comes"
+    first = ", ".join(f"{_name(answer, at)} ({charts.shown(answer['raw'][at])})" for at in order)
+    most = f"; the largest published ones are {first}" if len(answer["raw"]) > NAMED else ""
+    return f"{several} to about {charts.shown(total['value'])} (95% interval {ends}){most}."
+
+
+def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
+    """The sum, then the counts of the largest items."""
+    places = answer["places"]
+    order = _largest(answer)[:OFFERED]
+    return {"sum": SUM} | {f"count.{at if places is None else places[at]}": _title(answer, at) for at in order}
+
+
+def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
+    """A number by its name."""
+    what, _, place = name.partition(".")
+    if name == "sum":
+        return SUM, answer["sum"]
+    if what != "count" or not place.isdecimal():
+        return None
+    at, places = int(place), answer["places"]
+    if places is not None:
+        found = bisect_left(places, at)
+        at = found if found < len(places) and places[found] == at else len(answer["raw"])
+    if at >= len(answer["raw"]):
+        return None
+    low, high = answer["intervals"][at]
+    return _title(answer, at), {"value": answer["raw"][at], "low": low, "high": high}
+
+
+def pictures(answer: Mapping[str, Any]) -> list[Picture]:
+    """The published counts, in the order of the domain."""
+    low, high = np.array(answer["intervals"], np.float64).reshape(-1, 2).T
+    names = [_name(answer, at) for at in range(len(answer["raw"]))]
+    found = listed("counts", "Published counts", names, (answer["raw"], low, high), ("item", "count"))
+    return [
+        found.noted(
+            "In the order of the domain; each interval holds by itself. The API's parameter top gives the largest "
+            "ones, with intervals that hold together."
+        )
+    ]
+
+
+def tables(answer: Mapping[str, Any]) -> list[Table]:
+    """None."""
+    del answer
+    return []
+
+
+def _largest(answer: Mapping[str, Any]) -> list[int]:
+    """Slots by their published counts, the largest first."""
+    order: list[int] = np.argsort(-np.asarray(answer["raw"], np.float64), kind="stable").tolist()
+    return order
+
+
+def _name(answer: Mapping[str, Any], at: int) -> str:
+    """The item of a slot as text."""
+    items, places = answer["items"], answer["places"]
+    if items is not None:
+        return item_name(items[at])
+    return f"item {at if places is None else places[at]}"
+
+
+def _title(answer: Mapping[str, Any], at: int) -> str:
+    return f"count of {_name(answer, at)}"

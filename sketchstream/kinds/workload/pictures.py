@@ -1,0 +1,104 @@
+"""Answers of a sketch of kind `workload` as sentences, numbers by name and pictures.
+
+In: answers as plain data. Out: see `sketchstream.kinds.shown`. Touches: nothing.
+
+Numbers: "answer.N", the answer at place N of all tables, from 0, in the order of the JSON and of the CSV rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from sketchstream import charts
+from sketchstream.pictures import SHORT, Number, Picture, listed, table
+from sketchstream.report import Table
+
+CELLS: Final = 2500
+"""Largest table that is drawn as a heat map."""
+OFFERED: Final = 300
+"""Most answers that a page offers to follow."""
+
+
+def headline(answer: Mapping[str, Any]) -> str:
+    """How many answers there are, and the first one."""
+    count, tables_there = len(answer["values"]), len(answer["tables"])
+    first = number(answer, "answer.0")
+    told = ""
+    if first is not None:
+        told = f"; {first[0]}: {charts.shown(first[1]['value'] or 0.0)}"
+        if first[1]["low"] is not None and first[1]["high"] is not None:
+            told += f" (95% interval {charts.between(first[1]['low'], first[1]['high'])})"
+    return f"{count:,} answer{'s' * (count != 1)} in {tables_there} table{'s' * (tables_there != 1)}{told}."
+
+
+def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
+    """The first answers, table by table."""
+    return {f"answer.{at}": _title(answer, at) for at in range(min(len(answer["values"]), OFFERED))}
+
+
+def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
+    """An answer by its place."""
+    what, _, place = name.partition(".")
+    if what != "answer" or not place.isdecimal() or int(place) >= len(answer["values"]):
+        return None
+    at, told = int(place), answer.get("intervals")
+    low, high = (None, None) if told is None else (told["low"][at], told["high"][at])
+    return _title(answer, at), {"value": answer["values"][at], "low": low, "high": high}
+
+
+def pictures(answer: Mapping[str, Any]) -> list[Picture]:
+    """Each table of answers: a heat map of two columns, bars or a line of one."""
+    values = np.array(answer["values"], np.float64)
+    told = answer.get("intervals")
+    low, high = (values, values) if told is None else (np.array(told[end], np.float64) for end in ("low", "high"))
+    out = []
+    for place, one in enumerate(answer["tables"]):
+        shape = tuple(one["shape"])
+        at = slice(one["offset"], one["offset"] + int(np.prod(shape, dtype=np.int64)))
+        columns, title = one["columns"], str(one["name"])
+        name, part = f"table-{place}", (values[at], low[at], high[at])
+        if len(shape) == 2 and int(np.prod(shape)) <= CELLS:
+            grid = charts.Grid(columns[0]["labels"], columns[1]["labels"], *(each.reshape(shape) for each in part))
+            axes = (columns[0]["name"], columns[1]["name"])
+            least, most = (charts.shown(float(end)) for end in (part[0].min(), part[0].max()))
+            caption = f"The stronger the color, the larger the number: {least} to {most}."
+            names = [f"{row}, {column}" for row in grid.rows for column in grid.columns]
+            shown, note = table(title, names, part, (" and ".join(axes), "answer"))
+            chart = charts.heat_chart(grid, title, axes, caption)
+            out.append(Picture(name, title, chart, shown, folded=len(names) > SHORT, note=note))
+        else:
+            what = " and ".join(column["name"] for column in columns) or "question"
+            out.append(listed(name, title, products([each["labels"] for each in columns]), part, (what, "answer")))
+    return out
+
+
+def tables(answer: Mapping[str, Any]) -> list[Table]:
+    """None."""
+    del answer
+    return []
+
+
+def products(labels: Sequence[Sequence[str]]) -> list[str]:
+    """Names of the cells of a table, the last column fastest; "all" for a table without columns.
+
+    Args:
+        labels: of each column.
+    """
+    names = [""]
+    for column in labels:
+        names = [f"{front}, {label}" if front else str(label) for front in names for label in column]
+    return names if labels else ["all"]
+
+
+def _title(answer: Mapping[str, Any], at: int) -> str:
+    """The table of an answer, and its cell."""
+    for one in answer["tables"]:
+        count = int(np.prod(one["shape"], dtype=np.int64))
+        if one["offset"] <= at < one["offset"] + count:
+            places = np.unravel_index(at - one["offset"], one["shape"]) if one["columns"] else ()
+            cell = [str(column["labels"][int(place)]) for column, place in zip(one["columns"], places, strict=True)]
+            return f"{one['name']}: {', '.join(cell) or 'all'}"
+    return f"answer {at}"

@@ -1,0 +1,149 @@
+"""Charts with their tables: what pages, reports and notebooks show of any numbers with intervals.
+
+In: numbers with names, as plain data. Out: pictures, cells of tables. Touches: nothing.
+
+The charts are drawn here and not in the browser: a page that is read without JavaScript has them, reports and notebooks
+have the same ones, and nothing has to be vendored. A script of the page only reads out their points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from sketchstream import charts, report
+
+FEW: Final = 40
+"""So many numbers are drawn as bars; more of them as a line with its band."""
+LISTED: Final = 1000
+"""Rows of a table of a page; downloads have all."""
+SHORT: Final = 14
+"""Rows of a table that is not folded."""
+Number = Mapping[str, float | None]
+"""A value, and the ends of its interval: both None where intervals do not hold, an end None where there is none."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart with its table.
+
+    Args:
+        name: in addresses.
+        title: above.
+        chart: for every screen, or for narrow ones if there is a wide one. None: the table only.
+        table: the same numbers.
+        wide: for wide screens; None: the other one.
+        folded: whether the table is folded.
+        note: below.
+        downloads: the chart and its numbers as files: a name and an address each.
+    """
+
+    name: str
+    title: str
+    chart: charts.Chart | None
+    table: report.Table
+    wide: charts.Chart | None = None
+    folded: bool = False
+    note: str = ""
+    downloads: Sequence[tuple[str, str]] = ()
+
+    def noted(self, text: str) -> Picture:
+        """The same with a sentence before its note."""
+        return replace(self, note=f"{text} {self.note}".strip()) if text else self
+
+
+def value(one: Number) -> str:
+    """The cell of a number; a dash where there is none."""
+    return "-" if one["value"] is None else report.exact(one["value"])
+
+
+def interval(one: Number) -> str:
+    """The cell of a number's interval; a dash where none holds."""
+    low, high = one["low"], one["high"]
+    low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
+    if low is None and high is None:
+        return "-"
+    if high is None or low is None:
+        return report.exact(low) + " or more" if low is not None else report.exact(high or 0.0) + " or less"
+    return report.exact(low) + " to " + report.exact(high)
+
+
+def ends(found: Sequence[Number | None]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:
+    """Numbers as values, low and high ends, for charts.
+
+    Not-a-number where there is no number; where an end is missing, it is the value.
+    """
+    table = np.full((len(found), 3), np.nan)
+    for at, one in enumerate(found):
+        if one is not None and one["value"] is not None:
+            table[at] = [one["value"], *(one["value"] if end is None else end for end in (one["low"], one["high"]))]
+    table = np.where(np.isinf(table), table[:, :1], table)
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+def listed(
+    name: str,
+    title: str,
+    names: Sequence[str],
+    numbers: tuple[Any, Any, Any],
+    columns: tuple[str, str],
+    caption: str = "Estimates with their 95% intervals.",
+    *,
+    ordered: bool = False,
+) -> Picture:
+    """Numbers with names: bars where there are few, a line with its band where there are more, or they are ordered.
+
+    Args:
+        name: in addresses.
+        title: above.
+        names: of n numbers.
+        numbers: (n,) values, low ends and high ends; the ends are the values without intervals.
+        columns: of the table: what the names are, and what the numbers are.
+        caption: below the chart.
+        ordered: whether the names follow each other, as times do.
+    """
+    found, low, high = (np.asarray(one, np.float64) for one in numbers)
+    shown, note = table(title, names, (found, low, high), columns)
+    chart = wide = None
+    if len(names) > 1:
+        bars = charts.Bars(names, found, low, high)
+        if len(names) <= FEW and not ordered:
+            chart = charts.bar_chart(bars, title, columns[1], caption)
+            if max(map(len, names)) > charts.LETTERS[0]:
+                wide = charts.bar_chart(bars, title, columns[1], caption, wide=True)
+        else:
+            chart = charts.band_chart(bars, title, columns[0], caption)
+            wide = charts.band_chart(bars, title, columns[0], caption, wide=True)
+    return Picture(name, title, chart, shown, wide, folded=len(names) > SHORT, note=note)
+
+
+def table(
+    title: str, names: Sequence[str], numbers: tuple[charts.Floats, charts.Floats, charts.Floats],
+    columns: tuple[str, str],
+) -> tuple[report.Table, str]:  # fmt: skip
+    """Numbers with names as a table, and what it leaves out.
+
+    Args:
+        title: its caption.
+        names: of n numbers.
+        numbers: (n,) values, low ends and high ends.
+        columns: what the names are, and what the numbers are.
+    """
+    rows = []
+    for name, one, low, high in zip(names[:LISTED], *numbers, strict=False):
+        rows.append(
+            (name, report.exact(one), interval({"value": one, "low": low, "high": high}) if low < high else "-")
+        )
+    note = ""
+    if len(names) > LISTED:
+        note = f"The table has the first {LISTED:,} of {len(names):,} rows; downloads have all."
+    return report.Table(title, (columns[0], columns[1], "95% interval"), rows), note
+
+
+def item_name(item: object) -> str:
+    """An item as text."""
+    return item.hex() if isinstance(item, bytes) else str(item)

@@ -1,0 +1,144 @@
+"""A number of one window minus that of another, with an interval.
+
+In: two answers as plain data, with the keys of the command line's JSON. Out: their difference. Touches: nothing.
+Source: G. Y. Zou and A. Donner, Statistics in Medicine 27(10), 2008, doi:10.1002/sim.3095.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sketchstream import kinds
+from sketchstream.errors import EstimateError
+from sketchstream.kinds import shown
+from sketchstream.query.windows import to_ms
+
+End = float | None
+Point = tuple[End, End, End]
+"""A value, and the ends of its interval; an end of None is infinite, or there is no interval."""
+INDEPENDENT: Final = "the noises of the two windows are independent"
+SHARED: Final = (
+    "nothing: the later window's number reaches back into the earlier window and holds its noise, so there is no "
+    "interval; compare windows that do not follow each other"
+)
+NAMED: Final = 20
+"""Most names of numbers that an error lists."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A number in two windows, and what has changed.
+
+    Args:
+        title: of the number, in words.
+        value: the first minus the second.
+        low: lower end of the 95% interval; None: there is none.
+        high: upper end of the 95% interval; None: there is none.
+        first: the number in the first window, with its interval.
+        second: the number in the second window, with its interval.
+        independent: whether the noises of the two numbers are; if not, there is no interval.
+    """
+
+    title: str
+    value: End
+    low: End
+    high: End
+    first: Point
+    second: Point
+    independent: bool
+
+    @property
+    def assumes(self) -> str:
+        """What the interval stands on, or why there is none."""
+        return INDEPENDENT if self.independent else SHARED
+
+    def __str__(self) -> str:
+        """The difference with its interval."""
+        if self.value is None:
+            return f"{self.title}: no number"
+        ends = "no interval" if self.low is None and self.high is None else f"[{_end(self.low)}, {_end(self.high)}]"
+        return f"{self.title}: {self.value:.6g} {ends}"
+
+
+def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> Difference:
+    """A number of one window minus that of another.
+
+    Args:
+        spec: of the sketch as it is configured now; None: it is no longer configured.
+        first: answer of the window of interest.
+        second: answer of the one that it is compared with, of the same sketch.
+        metric: name of the number, as `sketchstream.kinds.shown` knows it.
+
+    Raises:
+        EstimateError: an answer does not have this number, or it is another one in each window.
+    """
+    found = []
+    for answer in (first, second):
+        one = shown.of(answer).number(answer, metric)
+        if one is None:
+            raise no_number(metric, list(shown.of(answer).numbers(answer)))
+        found.append((one[0], (one[1]["value"], one[1]["low"], one[1]["high"])))
+    (title, a), (other, b) = found
+    if title != other:
+        msg = (
+            f"{metric!r:.40} is not the same number in both windows: the domain was changed between them. Choose "
+            "windows before the change, or after it"
+        )
+        raise EstimateError(msg)
+    value, low, high = subtract(a, b)
+    if shares_noise(spec, first, second, metric):
+        return Difference(title, value, None, None, a, b, independent=False)
+    return Difference(title, value, low, high, a, b, independent=True)
+
+
+def shares_noise(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> bool:
+    """Whether a number of one window holds noise of the other one.
+
+    Every window has noise of its own; only answers that reach back into the window before hold that window's, too.
+
+    Args:
+        spec: of the sketch as it is configured now; None: unknown, and every number may reach back.
+        first: answer of a window.
+        second: answer of another one.
+        metric: name of the number.
+    """
+    earlier, later = sorted((first, second), key=lambda one: to_ms(one["window_start"], "window_start") or 0)
+    if "joined" not in later or later["joined"] != earlier["window_start"]:
+        return False
+    start, stop = (to_ms(later[end], end) or 0 for end in ("window_start", "window_end"))
+    return spec is None or kinds.of(spec).reaches_back(spec, metric, (start, stop))
+
+
+def subtract(first: Point, second: Point) -> Point:
+    """The difference of two independent estimates with its interval; an end is None where it is infinite.
+
+    Args:
+        first: value, low, high; an end of None is infinite.
+        second: what is subtracted.
+
+    Source: Zou & Donner 2008, eq. 4.
+    """
+    (a, a_low, a_high), (b, b_low, b_high) = first, second
+    if a is None or b is None:
+        return None, None, None
+    low = None if a_low is None or b_high is None else a - b - math.hypot(a - a_low, b_high - b)
+    high = None if a_high is None or b_low is None else a - b + math.hypot(a_high - a, b - b_low)
+    return a - b, low, high
+
+
+def no_number(metric: str, names: list[str]) -> EstimateError:
+    """The error that says which numbers there are.
+
+    Args:
+        metric: that was asked for.
+        names: of those that there are.
+    """
+    there = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+    return EstimateError(f"the answers have no number {metric!r:.40} with an interval; they have {there or 'none'}")
+
+
+def _end(value: End) -> str:
+    return "unbounded" if value is None else f"{value:.6g}"

@@ -1,0 +1,221 @@
+"""Two windows of a sketch, or two of its groups, side by side, with what differs between them.
+
+In: the windows that an address names, differences as the API says them. Out: sentences, a picture, a table.
+Touches: the service's store, reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from markupsafe import Markup
+
+from sketchstream import charts
+from sketchstream.errors import ConfigError
+from sketchstream.pictures import Picture, ends, interval, listed, value
+from sketchstream.report import Table
+from sketchstream.serve.page import links
+from sketchstream.serve.service import NotFoundError, Service, read_time
+from sketchstream.stream.windows import iso
+
+if TYPE_CHECKING:
+    from sketchstream.query.sealed import Span
+    from sketchstream.serve.store import StoredWindow
+
+Changes = Sequence[Mapping[str, Any]]
+COUNTS: Final = ("distinct", "exactly", "at_least")
+"""Numbers of profiles that are drawn together: all of them count items."""
+
+
+class Side(NamedTuple):
+    """One of the two: a window, and a group of it where the sketch has groups."""
+
+    stored: StoredWindow
+    group: str | None
+
+    @property
+    def where(self) -> dict[str, str]:
+        """As parameters of the API."""
+        found = {"from": iso(self.stored.window[0]), "to": iso(self.stored.window[1])}
+        return found | ({"group": self.group} if self.group is not None else {})
+
+
+class Chosen(NamedTuple):
+    """What is compared, and with what."""
+
+    first: Side
+    second: Side
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """As parameters of the page."""
+        out = {"window": text(self.first.stored.window), "against": text(self.second.stored.window)}
+        named = (("group", self.first.group), ("against_group", self.second.group))
+        return out | {name: group for name, group in named if group is not None}
+
+
+def text(window: Span) -> str:
+    """A window in an address: its ends as an interval of ISO 8601."""
+    return f"{iso(window[0])}/{iso(window[1])}"
+
+
+def choose(service: Service, name: str, stored: Sequence[StoredWindow], given: Mapping[str, str]) -> Chosen | None:
+    """What an address compares: the newest window with the one before, unless it says otherwise; None: too few windows.
+
+    Args:
+        service: that has the windows.
+        name: of the sketch.
+        stored: windows to choose from where the address names none, the newest first.
+        given: parameters of the address.
+
+    Raises:
+        ConfigError, NotFoundError: a window or a group that there is not, or one with itself.
+    """
+    groups = service.groups(name)
+    group = given.get("group") or (groups[0] if groups else None)
+    other = given.get("against_group") or group
+    for one in (group, other):
+        service.require_group(name, one)
+    first = _window(service, name, given["window"], "window") if given.get("window") else next(iter(stored), None)
+    if first is None:
+        return None
+    if given.get("against"):
+        second: StoredWindow | None = _window(service, name, given["against"], "against")
+    else:
+        rest = [one for one in stored if one.window < first.window] or [
+            one for one in stored if one.window != first.window
+        ]
+        second = next(iter(rest), first if group != other else None)
+    if second is None:
+        return None
+    if second.window == first.window and group == other:
+        msg = "the two windows are one and the same: choose another window, or another group"
+        raise ConfigError(msg)
+    return Chosen(Side(first, group), Side(second, other))
+
+
+def _window(service: Service, name: str, wanted: str, parameter: str) -> StoredWindow:
+    """The window of a sketch that an address names."""
+    start, slash, stop = wanted.partition("/")
+    since, until = read_time(start, parameter), read_time(stop, parameter) if slash else None
+    if since is None or until is None:
+        msg = f"{parameter} must be a window such as 2013-07-01T04:00:00Z/2013-08-01T04:00:00Z, found {wanted!r:.60}"
+        raise ConfigError(msg)
+    found = service.store.window(name, (since, until))
+    if found is None:
+        msg = f"sketch {name} has no window from {iso(since)} to {iso(until)}; /sketches/{name} lists those it has"
+        raise NotFoundError(msg)
+    return found
+
+
+def verdict(one: Mapping[str, Any]) -> str:
+    """What the interval of a difference says of its sign."""
+    low, high = one["difference"]["low"], one["difference"]["high"]
+    if not one["independent"] or (low is None and high is None):
+        return "no interval"
+    if low is not None and low > 0:
+        return "more"
+    return "fewer" if high is not None and high < 0 else "cannot be told"
+
+
+def lead(found: Changes, labels: tuple[str, str], group: str) -> str:
+    """The first number's difference in a sentence.
+
+    Args:
+        found: differences as the API says them, the most important first.
+        labels: of the two windows.
+        group: of both, or empty.
+    """
+    first = next((one for one in found if one["difference"]["value"] is not None), None)
+    if first is None:
+        return "The two windows have no number in common."
+    change, title = first["difference"], first["title"]
+    said = verdict(first)
+    size = charts.shown(abs(change["value"]))
+    way = "more" if change["value"] >= 0 else "less"
+    title = f"{group}, {title}" if group else f"{title[:1].upper()}{title[1:]}"
+    start = f"{title}: {labels[0]} has {size} {way} than {labels[1]}"
+    if said == "no interval":
+        return f"{start}; there is no interval of that."
+    least, most = (change["low"], change["high"]) if change["value"] >= 0 else _turned(change)
+    held = f"{start} (95% interval {charts.between(least, most)} {way})"
+    if said == "cannot be told":
+        return f"{held}. The interval holds 0: the data do not tell which of the two has more."
+    return f"{held}. The interval does not hold 0."
+
+
+def _turned(change: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """The interval of a difference the other way round."""
+    low, high = change["low"], change["high"]
+    return None if high is None else -high, None if low is None else -low
+
+
+def note(found: Changes, first: Side, second: Side) -> str:
+    """What the intervals of differences stand on.
+
+    Args:
+        found: differences as the API says them.
+        first: one window.
+        second: the other one.
+    """
+    out = (
+        "Each interval holds the true difference in 19 of 20 cases, by itself: of 20 numbers, one may miss. It is made "
+        "from the intervals of both numbers, because the noises of two windows are independent."
+    )
+    shared = [one["title"] for one in found if not one["independent"]]
+    if shared:
+        out += f" Not independent here, and without an interval, is {', '.join(shared)}: {found_reason(found)}."
+    (a, b), (c, d) = first.stored.window, second.stored.window
+    if a < d and c < b and first.stored.window != second.stored.window:
+        out += " The two windows overlap, so the same events count in both; their noises are independent all the same."
+    if first.group != second.group:
+        out += " An item can be in both groups."
+    return out
+
+
+def found_reason(found: Changes) -> str:
+    """Why there is no interval, as the API says it."""
+    return str(next(one["assumes"] for one in found if not one["independent"])).removeprefix("nothing: ")
+
+
+def picture(found: Changes, labels: tuple[str, str]) -> Picture | None:
+    """The differences as bars; None where there is nothing to draw.
+
+    Args:
+        found: differences as the API says them.
+        labels: of the two windows.
+    """
+    counts = [one for one in found if one["metric"].partition(".")[0] in COUNTS]
+    drawn = [one for one in counts or found if one["difference"]["value"] is not None]
+    if len(drawn) < 2:
+        return None
+    numbers = ends([one["difference"] for one in drawn])
+    caption = f"{labels[0]} minus {labels[1]}, with 95% intervals: a bar whose interval does not hold 0 shows a change."
+    columns = ("number", "difference")
+    return listed("differences", "What has changed", [one["title"] for one in drawn], numbers, columns, caption)
+
+
+def table(
+    found: Changes, labels: tuple[str, str], name: str, first: Mapping[str, str], second: Mapping[str, str]
+) -> Table:
+    """All numbers of both windows and their differences, each with a link to the API's answer.
+
+    Args:
+        found: differences as the API says them.
+        labels: of the two windows.
+        name: of the sketch.
+        first: `from`, `to` and `group` of one window.
+        second: of the other one.
+    """
+    rows = []
+    for one in found:
+        href = links.difference_address(name, one["metric"], first, second)
+        title = Markup('<a href="{}">{}</a>').format(href, one["title"])
+        change = interval(one["difference"]) if one["independent"] else "none: not independent"
+        rows.append(
+            (title, value(one["window"]), interval(one["window"]), value(one["against"]), interval(one["against"]),
+             value(one["difference"]), change, verdict(one))
+        )  # fmt: skip
+    columns = ("number", "this", "95% interval", "other", "95% interval", "difference", "95% interval", "this has")
+    return Table(f"This: {labels[0]}. Other: {labels[1]}. Each name leads to the API's answer.", columns, rows)

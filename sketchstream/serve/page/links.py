@@ -1,0 +1,179 @@
+"""Addresses of the page and of the API, and the lines that give the same answers elsewhere.
+
+In: names and times. Out: addresses, commands. Touches: the store, reading, for the windows around some.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+from zoneinfo import ZoneInfo
+
+from sketchstream.errors import ConfigError
+from sketchstream.query import words
+from sketchstream.serve.service import read_time
+
+if TYPE_CHECKING:
+    from sketchstream.query.sealed import Span
+    from sketchstream.serve.store import StoredWindow
+    from sketchstream.stream.plans import SketchPlan
+
+Links = list[tuple[str, str]]
+"""What each is called, and its address or its text."""
+
+
+def day(text: str | None, zone: str, name: str, *, after: bool = False) -> int | None:
+    """The start of a day, or the end of it, in the sketch's timezone; a whole time is taken as it is; ms."""
+    if not text:
+        return None
+    if len(text) > len("2013-07-01"):
+        return read_time(text, name)
+    try:
+        when = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=ZoneInfo(zone))
+        when += timedelta(days=1) if after else timedelta(0)
+        return round(when.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        msg = f"{name} must be a day, such as 2013-07-01, found {text!r:.40}"
+        raise ConfigError(msg) from None
+
+
+def query(given: Mapping[str, str]) -> str:
+    """Parameters of an address; colons of times stay readable."""
+    return urlencode(given, safe=":")
+
+
+def sketch_address(name: str) -> str:
+    """The page of a sketch."""
+    return f"/sketches/{quote(name, safe='')}"
+
+
+def api(name: str, what: str, given: Mapping[str, str]) -> str:
+    """A path of the API."""
+    asked = f"?{query(given)}" if given else ""
+    return f"/v1/sketches/{quote(name, safe='')}/{what}{asked}"
+
+
+def link(stored: StoredWindow | None, zone: str, href: Callable[[Span], str]) -> dict[str, str] | None:
+    """A link to a window."""
+    if stored is None:
+        return None
+    return {"href": href(stored.window), "label": words.window_label(*stored.window, zone)}
+
+
+def around(
+    name: str,
+    stored: Sequence[StoredWindow],
+    more: bool,
+    since: int | None,
+    given: Mapping[str, str],
+    zone: str,
+) -> list[tuple[str, str]]:
+    """Links to the windows before and after those that are shown."""
+    kept = {key: given[key] for key in ("metric", "order", "group") if given.get(key)}
+    out = []
+
+    def day(at: int) -> str:
+        return f"{datetime.fromtimestamp(at / 1000, ZoneInfo(zone)):%Y-%m-%d}"
+
+    if more and since is None:
+        out.append(("Older windows", f"{sketch_address(name)}?{query(kept | {'to': day(stored[0].window[0] - 1)})}"))
+    if more and since is not None:
+        out.append(("Later windows", f"{sketch_address(name)}?{query(kept | {'from': day(stored[-1].window[1])})}"))
+    if given.get("from") or given.get("to"):
+        out.append(("The newest windows", f"{sketch_address(name)}{'?' if kept else ''}{query(kept)}"))
+    return out
+
+
+def series_links(name: str, metric: str, exact: Mapping[str, str]) -> Links:
+    """Downloads of a series."""
+    given = {"metric": metric, **exact}
+    times = {key: exact[key] for key in ("from", "to") if key in exact}
+    return [
+        ("Series as CSV", api(name, "series", given | {"format": "csv"})),
+        ("Series as JSON", api(name, "series", given)),
+        ("Series as Arrow", api(name, "series", given | {"format": "arrow"})),
+        ("Windows as CSV", api(name, "windows", times | {"format": "csv"})),
+    ]
+
+
+def series_lines(file: str, plan: SketchPlan, answer: str, metric: str, exact: Mapping[str, str], origin: str) -> Links:
+    """The same series elsewhere.
+
+    Args:
+        file: name of the configuration.
+        plan: of the sketch.
+        answer: "profile" or "estimate".
+        metric: name of the number.
+        exact: `from`, `to` and `group`, as far as they are chosen.
+        origin: how the visitor calls this service.
+    """
+    python = f"import sketchstream as ss\nss.windows({_python(file, plan.name, exact)}).to_pandas([{metric!r}])"
+    return [
+        ("With curl", f"curl '{origin}{api(plan.name, 'series', {'metric': metric, **exact})}'"),
+        ("In Python", python),
+        ("On the command line", _command(answer, file, plan.name, exact) + " --all --format json"),
+    ]
+
+
+def window_links(name: str, answer: str, where: Mapping[str, str]) -> Links:
+    """Downloads of a window."""
+    return [
+        ("CSV", api(name, answer, {**where, "format": "csv"})),
+        ("JSON", api(name, answer, where)),
+        ("Arrow", api(name, answer, {**where, "format": "arrow"})),
+    ]
+
+
+def window_lines(file: str, name: str, answer: str, where: Mapping[str, str], origin: str) -> Links:
+    """The same answer elsewhere. Arguments are those of `series_lines`."""
+    python = f"import sketchstream as ss\n(window,) = ss.windows({_python(file, name, where)})\nwindow.{answer}"
+    return [
+        ("With curl", f"curl '{origin}{api(name, answer, where)}'"),
+        ("On the command line", _command(answer, file, name, where) + " --format json"),
+        ("In Python", python),
+    ]
+
+
+def difference_lines(
+    file: str, name: str, metric: str, first: Mapping[str, str], second: Mapping[str, str], origin: str
+) -> Links:
+    """One number of a comparison elsewhere.
+
+    Args:
+        file: name of the configuration.
+        name: of the sketch.
+        metric: name of the number.
+        first: `from`, `to` and `group` of one window.
+        second: of the other one.
+        origin: how the visitor calls this service.
+    """
+    python = (
+        f"import sketchstream as ss\n(window,) = ss.windows({_python(file, name, first)})\n"
+        f"(against,) = ss.windows({_python(file, name, second)})\nwindow.difference(against, {metric!r})"
+    )
+    return [
+        ("With curl", f"curl '{origin}{difference_address(name, metric, first, second)}'"),
+        ("In Python", python),
+    ]
+
+
+def difference_address(name: str, metric: str, first: Mapping[str, str], second: Mapping[str, str]) -> str:
+    """The address of a number of one window minus that of another, in the API."""
+    against = {f"against_{key}": value for key, value in second.items()}
+    return api(name, "difference", {**first, **against, "metric": metric})
+
+
+def _python(file: str, name: str, where: Mapping[str, str]) -> str:
+    """Arguments of `ss.windows`."""
+    ends = (("since", "from"), ("until", "to"), ("group", "group"))
+    given = "".join(f", {key}={where[end]!r}" for key, end in ends if end in where)
+    return f"{file!r}, sketch={name!r}{given}"
+
+
+def _command(answer: str, file: str, name: str, where: Mapping[str, str]) -> str:
+    """The command that answers."""
+    chosen = "".join(f" --{key} {shlex.quote(value)}" for key, value in where.items())
+    return f"sketchstream {answer} -c {shlex.quote(file)} --sketch {name}{chosen}"

@@ -1,0 +1,127 @@
+"""The page's sentences: what a sketch is, how complete windows are, what words and intervals mean.
+
+In: plans and windows as plain data. Out: text. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sketchstream import kinds
+from sketchstream.query import words
+from sketchstream.serve.page import calendar
+
+if TYPE_CHECKING:
+    from sketchstream.stream.plans import SketchPlan
+
+KINDS: Final = {
+    "profile": "Counts how many items (users, devices) occurred how often",
+    "gaussian": "Counts the events of each item of a list",
+    "convolution": "Keeps a series of counts, read through filters",
+    "workload": "Answers a fixed list of counting questions",
+    "projection": "Keeps rows of users, for the distances between them",
+}
+HELP: Final = (
+    (
+        "Sketches and windows",
+        (
+            "A sketch counts events without keeping any item's true count: noise is laid into its counters before the "
+            "first event. A window is a stretch of time; when it ends, its sketch is sealed and published once. All "
+            "numbers of this page are computed from what was published.",
+        ),
+    ),
+    (
+        "95% intervals",
+        (
+            f"{words.INTERVALS} A wide interval says that the noise hides more; it is the price of protection.",
+            "Whether a number of one window is larger than that of another is told by the interval of their "
+            "difference: if it holds 0, the data do not tell. Intervals that overlap a little do not yet mean that.",
+            "An estimate is the best single guess, and can have digits after the point although items are whole.",
+        ),
+    ),
+    (
+        "Seen k times",
+        (
+            "“k times or more” (k+ reach) counts the items with at least k events in a window; “exactly k times” those "
+            "with k events, no more and no less. Items seen only once are those with exactly one event.",
+        ),
+    ),
+    (
+        "Complete and incomplete windows",
+        (
+            "A window is complete when all partitions of the input have passed it and no loss of records shows. Until "
+            "then the page says how many partitions there are, and which are missing; its numbers may grow.",
+            "Numbers of windows cannot be added up: an item that occurs in two windows would count twice. For longer "
+            "stretches of time a sketch with longer windows is needed.",
+        ),
+    ),
+    (
+        "The guarantee",
+        (
+            "Epsilon bounds what anybody can learn about one protected unit (an event or an item): leaving it out "
+            "changes the probability of everything published by a factor of at most e to the power of epsilon. The "
+            "ledger adds up what one unit can have lost to everything that was published.",
+        ),
+    ),
+)
+
+
+def about(plan: SketchPlan | None) -> tuple[str, str]:
+    """What a sketch counts, and what it guarantees, in a sentence each."""
+    if plan is None:
+        return "This sketch is no longer in the configuration; what it published is still here.", ""
+    kind = kinds.of(plan.spec)
+    what = KINDS.get(kind.name, f"A sketch of kind {kind.name}")
+    said = f"{what}, in windows of {width(plan)} ({plan.calendar.timezone})."
+    return said, words.promise(kind.guarantee(plan.spec, kinds.planned(plan.spec)).to_dict())
+
+
+def width(plan: SketchPlan) -> str:
+    """The length of windows in words: "one month", "7 days, one beginning every day"."""
+    length, _, step = plan.window.partition(" every ")
+    return (
+        f"{duration(length)}, one beginning every {duration(step).removeprefix('one ')}" if step else duration(length)
+    )
+
+
+def duration(text: str) -> str:
+    """A duration of a configuration in words."""
+    number, unit = text.rstrip("abcdefghijklmnopqrstuvwxyz"), text.lstrip("0123456789.")
+    names = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month"}
+    if unit not in names or not number:
+        return text
+    return f"one {names[unit]}" if number == "1" else f"{number} {names[unit]}s"
+
+
+def status(described: Mapping[str, Any]) -> str:
+    """How complete a window is, and how much was counted, in sentences."""
+    told = str(described["status"])
+    out = f"This window is {told}." if told == "complete" else f"{told[:1].upper()}{told[1:]}."
+    reason = (described.get("quality") or {}).get("reason")
+    return f"{out} Quality: {reason}." if reason else out
+
+
+def intervals(data: Mapping[str, Any]) -> str:
+    """What intervals mean here."""
+    covers = data.get("covers")
+    return f"{words.INTERVALS} It covers {covers}." if covers else words.INTERVALS
+
+
+def completeness(described: Sequence[Mapping[str, Any]]) -> str:
+    """How many windows are complete, in a sentence."""
+    found = [calendar.state(one) for one in described]
+    done = sum(state in ("complete", "pending") for state in found)
+    text = f"{done:,} of {counted(len(found), 'window', 'windows')} shown {'is' if done == 1 else 'are'} complete"
+    for state, one, more in (
+        ("incomplete", "is not complete", "are not complete"),
+        ("incident", "has no answer", "have no answer"),
+    ):
+        if state in found:
+            text += f", {counted(found.count(state), one, more)}"
+    return f"{text}."
+
+
+def counted(count: int, one: str, more: str) -> str:
+    """A number with the words that go with it."""
+    return f"{count:,} {one if count == 1 else more}"

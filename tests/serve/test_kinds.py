@@ -1,0 +1,299 @@
+"""Sketches of all kinds over HTTP and on the page: the numbers are those of the command line everywhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from html import unescape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers import pages
+from helpers.commands import Run
+from helpers.pages import Parsed
+from helpers.serving import HOUR
+from sketchstream.config.loader import Config
+from sketchstream.errors import EstimateError
+from sketchstream.kinds import shown
+from sketchstream.query.differences import difference
+from sketchstream.stream.windows import iso
+
+METRICS = {
+    "reach": ("distinct", "exactly.1", "at_least.2", "mean"),
+    "counts": ("sum", "count.0", "count.17"),
+    "tables": ("answer.0", "answer.18"),
+    "series": ("last.0", "last.1", "answer.0.3"),
+    "rows": ("norm.0", "norm.4"),
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with pages.every_kind(tmp_path_factory.mktemp("kinds")) as found:
+        yield found
+
+
+def given(hour: int, sketch: str = "", group: str = "spring") -> dict[str, str]:
+    start = pages.DAY + hour * HOUR
+    return {"from": iso(start), "to": iso(start + HOUR)} | ({"group": group} if sketch == "reach" else {})
+
+
+def answer(client: Any, sketch: str, hour: int, group: str = "spring") -> dict[str, Any]:
+    what = "profile" if sketch == "reach" else "estimate"
+    found = client.get(f"/v1/sketches/{sketch}/{what}", params=given(hour, sketch, group))
+    assert found.status_code == 200, found.text
+    return found.json()  # type: ignore[no-any-return]
+
+
+def numbers(value: Any) -> set[float]:
+    """Every number in plain data."""
+    if isinstance(value, dict):
+        return set().union(*map(numbers, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(numbers, value))
+    return {float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else set()
+
+
+def page(client: Any, address: str, **params: str) -> Parsed:
+    found = client.get(address, params=params)
+    for _ in range(400):
+        if "data-refresh" not in found.text:
+            break
+        found = client.get(address, params=params)
+    assert found.status_code == 200, Parsed(found.text).said
+    return Parsed(found.text)
+
+
+@pytest.mark.parametrize("sketch", pages.KINDS)
+def test_the_page_the_api_and_the_command_line_have_the_same_numbers(site, run: Run, sketch) -> None:
+    folder, _, client = site
+    answers = [answer(client, sketch, hour) for hour in range(3)]
+    what = "profile" if sketch == "reach" else "estimate"
+    group = ("--group", "spring") if sketch == "reach" else ()
+    printed = run(
+        what, "-c", folder / "sketchstream.toml", "--sketch", sketch, *group, "--all", "--format", "json"
+    ).out.splitlines()
+    assert [json.loads(line) for line in printed] == answers
+    known = set().union(*map(numbers, answers))
+    windows = [page(client, f"/sketches/{sketch}/window", **given(hour, sketch)) for hour in range(3)]
+    changes: set[float] = set()
+    for metric in METRICS[sketch]:
+        params = {"metric": metric} | ({"group": "spring"} if sketch == "reach" else {})
+        points = client.get(f"/v1/sketches/{sketch}/series", params=params).json()
+        expected = [shown.of(one).number(one, metric) for one in answers]
+        assert [(points["title"], {end: one[end] for end in ("value", "low", "high")}) for one in points["points"]] == (
+            expected
+        )
+        view = page(client, f"/sketches/{sketch}", **params)
+        values = [one[1][end] for one in expected if one for end in ("value", "low", "high") if one[1][end] is not None]
+        assert view.values[: len(values)] == values
+        assert set(view.values) <= known
+        against = {f"against_{name}": text for name, text in given(1, sketch).items()}
+        changed = client.get(
+            f"/v1/sketches/{sketch}/difference", params=given(2, sketch) | against | {"metric": metric}
+        ).json()
+        changes |= numbers(changed["difference"])
+    for hour, one in enumerate(windows):
+        assert len(one.values) >= 10
+        pairs = [(answers[hour], answers[hour - 1])] if hour else []
+        told = {
+            end
+            for first, second in pairs
+            for metric in shown.of(first).numbers(first)
+            for found in [_difference(sketch, first, second, metric)]
+            for end in found
+        }
+        others = numbers(answer(client, sketch, hour, "autumn"))
+        assert set(one.values) <= known | told | others
+        assert numbers(answers[hour]) & set(one.values)
+
+
+def _difference(sketch: str, first: Any, second: Any, metric: str) -> set[float]:
+    spec = Config.parse(pages.EVERY_KIND).plan(sketch).spec
+    try:
+        found = difference(spec, first, second, metric)
+    except EstimateError:
+        return set()
+    return {end for end in (found.value, found.low, found.high) if end is not None}
+
+
+@pytest.mark.parametrize("sketch", pages.KINDS)
+def test_two_windows_are_compared_with_the_numbers_of_the_api(site, sketch) -> None:
+    _, _, client = site
+    first, second = given(2, sketch), given(0, sketch)
+    view = page(
+        client,
+        f"/sketches/{sketch}/compare",
+        window=f"{first['from']}/{first['to']}",
+        against=f"{second['from']}/{second['to']}",
+        **({"group": "spring"} if sketch == "reach" else {}),
+    )
+    rows = [link for link in view.links if link.startswith(f"/v1/sketches/{sketch}/difference")]
+    assert 5 <= len(rows) <= 40 or sketch == "series"
+    expected = []
+    for link in rows:
+        found = client.get(link).json()
+        assert found["independent"]
+        ends = [found[one] for one in ("window", "against", "difference")]
+        expected += [one[end] for one in ends for end in ("value", "low", "high") if one[end] is not None]
+    assert view.values == expected
+    assert "because the noises of two windows are independent" in view.said
+
+
+def test_groups_of_one_window_are_compared(site) -> None:
+    _, _, client = site
+    window = "{from}/{to}".format(**given(2))
+    view = page(
+        client, "/sketches/reach/compare", window=window, against=window, group="spring", against_group="autumn"
+    )
+    assert "02:00 to 03:00, spring has" in view.said
+    assert "An item can be in both groups" in view.said
+    same = client.get("/sketches/reach/compare", params={"window": window, "against": window})
+    assert same.status_code == 400
+    assert "one and the same" in same.text
+
+
+def test_a_number_that_holds_noise_of_the_other_window_has_no_interval(site) -> None:
+    _, _, client = site
+    later = given(2)
+
+    def ask(metric: str, hour: int) -> dict[str, Any]:
+        against = {f"against_{name}": text for name, text in given(hour).items()}
+        found = client.get("/v1/sketches/series/difference", params=later | against | {"metric": metric})
+        return found.json()  # type: ignore[no-any-return]
+
+    # window:3 reaches back over two positions: those at places 0 and 1 stand on the window before too
+    assert answer(client, "series", 2)["joined"] == given(1)["from"]
+    for metric, independent in (("answer.0.0", False), ("answer.0.1", False), ("answer.0.2", True), ("last.0", True)):
+        for hour in (1, 0):
+            found = ask(metric, hour)
+            assert found["independent"] is (independent or hour == 0)
+            assert (found["difference"]["low"] is None) is not found["independent"]
+            assert ("holds its noise" in found["assumes"]) is not found["independent"]
+    first, second = answer(client, "series", 1), answer(client, "series", 2)
+    spec = Config.parse(pages.EVERY_KIND).plan("series").spec
+    assert not difference(spec, first, second, "answer.0.0").independent, "in either order"
+    assert not difference(None, first, second, "answer.0.2").independent, "nobody knows the filters"
+
+
+def test_a_place_that_is_another_item_is_not_compared_and_not_drawn(site) -> None:
+    _, _, client = site
+    first, second = (answer(client, "tables", hour) for hour in (2, 1))
+    second["tables"][0]["columns"][0]["labels"] = ["east", "south", "west"]
+    with pytest.raises(EstimateError, match="the domain was changed between them"):
+        difference(None, first, second, "answer.0")
+    assert difference(None, first, second, "answer.1").independent
+
+
+LINES = re.compile(r'<pre tabindex="0" aria-label="([^"]+)"><code>(.*?)</code></pre>', re.DOTALL)
+
+
+def lines(client: Any, address: str, **params: str) -> dict[str, str]:
+    found = client.get(address, params=params)
+    assert found.status_code == 200
+    return {name: unescape(unescape(text)) for name, text in LINES.findall(found.text)}
+
+
+def curl(line: str) -> Any:
+    """What the line for curl prints."""
+    done = subprocess.run([*shlex.split(line), "-s", "-f"], capture_output=True, check=True, timeout=60)
+    return json.loads(done.stdout)
+
+
+def python(code: str) -> Any:
+    """What the last line of the Python lines is."""
+    *before, last = code.splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join(before), names)
+    return eval(last, names)
+
+
+@pytest.mark.parametrize("sketch", pages.KINDS)
+def test_every_line_of_the_page_gives_the_numbers_of_the_page(site, run: Run, monkeypatch, sketch) -> None:
+    folder, _, client = site
+    monkeypatch.chdir(folder)
+    where = given(2, sketch)
+    metric = METRICS[sketch][0]
+    told = lines(client, f"/sketches/{sketch}/window", **where)
+    assert set(told) == {"With curl", "On the command line", "In Python"}
+    expected = answer(client, sketch, 2)
+    assert curl(told["With curl"]) == expected
+    command = run(*shlex.split(told["On the command line"])[1:])
+    assert json.loads(command.out) == expected
+    found = python(told["In Python"])
+    assert numbers(json.loads(json.dumps(found.to_dict(), default=float))) <= numbers(expected) | {0.0}
+
+    group = {"group": "spring"} if sketch == "reach" else {}
+    told = lines(client, f"/sketches/{sketch}", metric=metric, **group)
+    points = client.get(f"/v1/sketches/{sketch}/series", params={"metric": metric, **group}).json()["points"]
+    assert curl(told["With curl"])["points"] == points
+    frame = python(told["In Python"])
+    assert isinstance(frame, pd.DataFrame)
+    columns = [metric.replace(".", "_") + end for end in ("", "_low", "_high")]
+    assert np.array_equal(frame[columns], [[one[end] for end in ("value", "low", "high")] for one in points])
+    printed = [json.loads(line) for line in run(*shlex.split(told["On the command line"])[1:]).out.splitlines()]
+    assert printed == [answer(client, sketch, hour) for hour in range(3)]
+
+    told = lines(client, f"/sketches/{sketch}/compare", **group)
+    asked = curl(told["With curl"])
+    change = python(told["In Python"])
+    assert {"value": change.value, "low": change.low, "high": change.high} == asked["difference"]
+    assert str(change).startswith(f"{asked['title']}: ")
+
+
+def test_series_that_run_on_are_one_picture(site) -> None:
+    _, _, client = site
+    view = page(client, "/sketches/series", metric="last.1")
+    answers = [answer(client, "series", hour) for hour in range(3)]
+    values = [value for one in answers for value in one["answers"][1]["values"]]
+    text = client.get("/sketches/series").text
+    assert "sum, the last 3 windows shown" in text
+    assert set(values) <= set(view.values)
+    for form, kind in (("svg", "image/svg+xml"), ("png", "image/png")):
+        found = client.get(f"/sketches/series/over-time/chain-1.{form}")
+        assert found.headers["Content-Type"].startswith(kind)
+        assert f'filename="chain-1.{form}"' in found.headers["Content-Disposition"]
+
+
+@pytest.mark.parametrize("sketch", pages.KINDS)
+def test_every_picture_has_its_table_and_its_files(site, sketch) -> None:
+    _, _, client = site
+    for address in (f"/sketches/{sketch}", f"/sketches/{sketch}/window", f"/sketches/{sketch}/compare"):
+        params = given(2, sketch) if address.endswith("window") else {}
+        view = page(client, address, **params)
+        text = client.get(address, params=params).text
+        files = [link for link in view.links if re.search(r"\.(svg|png)\?", link)]
+        assert files
+        assert text.count("<svg") >= len(files) / 2
+        assert text.count("<table") >= len(files) / 2
+        for link in files:
+            found = client.get(link)
+            assert found.status_code == 200, link
+            start = b"\x89PNG" if ".png?" in link else b"<?xml"
+            assert found.content.startswith(start)
+            assert len(found.content) > 2000
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [
+        ("/sketches/counts/compare?window=x", 400, "window must be"),
+        ("/sketches/counts/compare?window=2013-01-01T00:00:00Z", 400, "Window must be a window such as"),
+        ("/sketches/counts/compare?against=2012-01-01T00:00:00Z/2012-01-01T01:00:00Z", 404, "has no window from"),
+        ("/sketches/reach/compare?against_group=none", 400, "has no such group"),
+        ("/sketches/counts/compare/other.svg", 404, "have no such picture"),
+        ("/sketches/counts/compare/differences.gif", 404, "ends in svg or png"),
+        ("/sketches/counts?metric=count.60", 400, "have no number 'count.60'"),
+        ("/sketches/series?metric=last.7", 400, "have no number 'last.7'"),
+    ],
+)
+def test_refusals_say_what_to_do(site, address, status, said) -> None:
+    _, _, client = site
+    found = client.get(address)
+    assert found.status_code == status
+    assert said.lower() in Parsed(found.text).said.lower()
