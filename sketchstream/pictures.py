@@ -9,13 +9,14 @@ have the same ones, and nothing has to be vendored. A script of the page only re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from sketchstream import charts, report
+from sketchstream.errors import MissingExtraError
 
 FEW: Final = 40
 """So many numbers are drawn as bars; more of them as a line with its band."""
@@ -112,12 +113,12 @@ def listed(
     if len(names) > 1:
         bars = charts.Bars(names, found, low, high)
         if len(names) <= FEW and not ordered:
-            chart = charts.bar_chart(bars, title, columns[1], caption)
+            chart = drawn(lambda: charts.bar_chart(bars, title, columns[1], caption))
             if max(map(len, names)) > charts.LETTERS[0]:
-                wide = charts.bar_chart(bars, title, columns[1], caption, wide=True)
+                wide = drawn(lambda: charts.bar_chart(bars, title, columns[1], caption, wide=True))
         else:
-            chart = charts.band_chart(bars, title, columns[0], caption)
-            wide = charts.band_chart(bars, title, columns[0], caption, wide=True)
+            chart = drawn(lambda: charts.band_chart(bars, title, columns[0], caption))
+            wide = drawn(lambda: charts.band_chart(bars, title, columns[0], caption, wide=True))
     return Picture(name, title, chart, shown, wide, folded=len(names) > SHORT, note=note)
 
 
@@ -142,6 +143,14 @@ def table(
     if len(names) > LISTED:
         note = f"The table has the first {LISTED:,} of {len(names):,} rows; downloads have all."
     return report.Table(title, (columns[0], columns[1], "95% interval"), rows), note
+
+
+def drawn(draw: Callable[[], charts.Chart]) -> charts.Chart | None:
+    """A chart; None where matplotlib is not installed: the table says the same."""
+    try:
+        return draw()
+    except MissingExtraError:
+        return None
 
 
 def item_name(item: object) -> str:

@@ -38,12 +38,16 @@ class Fold:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report: a heading; paragraphs, charts, tables, titled lists, preformatted text and folds, if any."""
+    """A part of a report: a heading; paragraphs, charts, tables, titled lists, preformatted text and folds, if any.
+
+    Tables of `long` are folded, each by itself.
+    """
 
     heading: str
     paragraphs: Sequence[str] = ()
     charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
+    long: Sequence[Table] = ()
     lists: Sequence[tuple[str, Sequence[str]]] = ()
     listing: str | None = None
     folds: Sequence[Fold] = ()

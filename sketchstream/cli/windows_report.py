@@ -77,7 +77,7 @@ class WindowsReport:
             ),
             report.Section(
                 "One window",
-                (f"Choose a window to see it, the last one first{_last(len(self.folds), len(self.rows))}.",),
+                (f"Choose a window to see it, the last one first{last(len(self.folds), len(self.rows))}.",),
                 folds=list(reversed(self.folds)),
             ),
             report.Section("What is guaranteed", lists=words.statement(self.guarantee)),
@@ -113,5 +113,6 @@ def _cell(one: Estimate | None, intervals: bool) -> str:
     return f"{show.number(one.value)}{ends}"
 
 
-def _last(shown: int, count: int) -> str:
+def last(shown: int, count: int) -> str:
+    """How many of the windows have a fold, where not all have one."""
     return "" if shown == count else f"; only the last {shown} of {count:,} are here, the table has all"

@@ -9,15 +9,22 @@ time show of a kind is written there once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from sketchstream import kinds
+import numpy as np
+
+from sketchstream import charts, kinds, report
+from sketchstream.pictures import SHORT, Number, Picture, drawn, ends, interval, value
 
 if TYPE_CHECKING:
-    from sketchstream.pictures import Number, Picture
     from sketchstream.report import Table
 
+CARD_PICTURES: Final = 2
+"""Pictures of an answer in a notebook."""
+CARD_ROWS: Final = 12
+"""Rows of a table in a notebook."""
 Answer = Mapping[str, Any]
 
 
@@ -93,6 +100,89 @@ def chained(answers: Sequence[Answer]) -> list[Picture]:
     module = import_module(kinds.named(str(answers[0].get("kind", "profile"))).shows)
     found: list[Picture] = module.chained(answers) if hasattr(module, "chained") else []
     return found
+
+
+def card(answer: Answer, note: str = "") -> str:
+    """An answer in the output of a notebook's cell: its headline, its first tables, beside their charts.
+
+    Args:
+        answer: of any kind.
+        note: below everything.
+    """
+    shown = of(answer)
+    found = shown.pictures(answer)[:CARD_PICTURES]
+    return report.card(
+        shown.headline(answer) or "Estimate",
+        tables=[shortened(one.table) for one in found],
+        charts=[one.chart for one in found if one.chart is not None],
+        note=note,
+    )
+
+
+def trend(
+    answers: Sequence[Answer | None], labels: Sequence[str], firm: Sequence[bool], most: int = 3
+) -> list[Picture]:
+    """The first numbers of a kind over several windows, a picture each; the newest answer says which they are.
+
+    Args:
+        answers: ascending, of one sketch; None: a window without an answer.
+        labels: of the windows.
+        firm: whether each window is complete.
+        most: numbers.
+    """
+    newest = next((one for one in reversed(answers) if one is not None), None)
+    if newest is None:
+        return []
+    out = []
+    for place, name in enumerate(list(of(newest).numbers(newest))[:most]):
+        called = of(newest).number(newest, name)
+        title = name if called is None else called[0]
+        found = [None if one is None else of(one).number(one, name) for one in answers]
+        # another title: the place of another item since the domain was changed
+        points = [None if one is None or one[0] != title else one[1] for one in found]
+        out.append(over_time(f"trend-{place}", title, points, labels, firm))
+    return out
+
+
+def over_time(
+    name: str, title: str, points: Sequence[Number | None], labels: Sequence[str], firm: Sequence[bool]
+) -> Picture:
+    """One number over several windows.
+
+    Args:
+        name: of the picture.
+        title: of the number.
+        points: ascending; None: a window without it.
+        labels: of the windows.
+        firm: whether each window is complete.
+    """
+    series = charts.Series("", *ends(points), firm=np.array(firm, bool))
+    caption = "One dot for each window, its 95% interval as a bar; hollow dots are windows that are not complete."
+    if len(points) > charts.MANY:
+        caption = "A line of estimates with the band of their 95% intervals; gaps are windows without a number."
+    chart = wide = None
+    if np.isfinite(series.value).any():
+        chart = drawn(lambda: charts.series_chart([series], labels, title, "", caption))
+        wide = drawn(lambda: charts.series_chart([series], labels, title, "", caption, wide=True))
+    nothing: Number = {"value": None, "low": None, "high": None}
+    rows = [
+        (label, value(one or nothing), interval(one or nothing), "complete" if whole else "not complete")
+        for label, one, whole in zip(labels, points, firm, strict=True)
+    ]
+    table = report.Table(f"{title}, by window", ("window", title, "95% interval", "window is"), rows)
+    return Picture(name, f"{title[:1].upper()}{title[1:]}", chart, table, wide, folded=len(rows) > SHORT)
+
+
+def shortened(table: Table, rows: int = CARD_ROWS) -> Table:
+    """The first rows of a table, and how many there are.
+
+    Args:
+        table: of any length.
+        rows: to keep.
+    """
+    if len(table.rows) <= rows:
+        return table
+    return replace(table, caption=f"{table.caption}, the first {rows} of {len(table.rows):,}", rows=table.rows[:rows])
 
 
 def _is_number(one: object) -> bool:

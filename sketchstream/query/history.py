@@ -19,6 +19,7 @@ import numpy.typing as npt
 from sketchstream import report
 from sketchstream.cards import drawn
 from sketchstream.errors import MissingExtraError
+from sketchstream.kinds import shown
 from sketchstream.query.answers import Answer
 from sketchstream.query.differences import Difference, difference
 from sketchstream.query.windows import to_ms
@@ -169,10 +170,10 @@ class Window:
 
     def _repr_html_(self) -> str:
         """For notebooks: the card of the profile or of the estimates, or what there is to ask."""
-        shown = self.profile if isinstance(self.answer, Answer) else self.estimate
-        if hasattr(shown, "_repr_html_"):
-            return str(shown._repr_html_())
-        return report.card(repr(self)[1:-1], note=str(shown))
+        found = self.profile if isinstance(self.answer, Answer) else self.estimate
+        if hasattr(found, "_repr_html_"):
+            return str(found._repr_html_())
+        return report.card(repr(self)[1:-1], note=str(found))
 
     def _when(self, end: int) -> datetime:
         zone = ZoneInfo(self._published.config.plan(self._found.sketch).calendar.timezone)
@@ -247,15 +248,17 @@ class Windows(Sequence[Window]):
     def _repr_html_(self) -> str:
         """For notebooks: the trend, and a table of all windows."""
         if self._found and not isinstance(self[-1].answer, Answer):
-            return self._table_of_sums()
-        from sketchstream.charts import shown
+            return self._trend_of_estimates()
+        from sketchstream.charts import shown as number
         from sketchstream.kinds.profile.show import pages
 
         rows = [one.numbers(tuple(pages.TREND)) for one in self]
         labels = start_labels([one.start for one in self])
         cells = []
         for window, label, row in zip(self, labels, rows, strict=True):
-            texts = ["-" if one is None else str(one) if window.intervals else shown(one.value) for one in row.values()]
+            texts = [
+                "-" if one is None else str(one) if window.intervals else number(one.value) for one in row.values()
+            ]
             cells.append((label, *texts, window.status))
         columns = ("window", *(name.replace("\n", " ") for name in pages.TREND.values()), "status")
         table = report.Table("Estimates [95% intervals]", columns, cells)
@@ -264,16 +267,15 @@ class Windows(Sequence[Window]):
         note = self[-1].profile.guarantee["seen"][0] if rows and self[-1].profile.guarantee else ""
         return report.card(repr(self)[1:-1], tables=[table], charts=charts, note=note)
 
-    def _table_of_sums(self) -> str:
-        """For notebooks: the sum of each window, and the newest window's answers."""
+    def _trend_of_estimates(self) -> str:
+        """For notebooks: the first number of each window, and the newest window's answers."""
         labels = start_labels([one.start for one in self])
-        cells = []
-        for label, window in zip(labels, self, strict=True):
-            sums = window.numbers() if hasattr(window.estimate, "sum") else {}
-            shown = [f"{one.value:.6g} [{one.low:.6g}, {one.high:.6g}]" for one in sums.values()]
-            cells.append((label, *(shown or ["-"]), window.status))
-        table = report.Table("Estimates [95% intervals]", ("window", *SUM, "status"), cells)
-        return report.card(repr(self)[1:-1], tables=[table]) + self[-1]._repr_html_()
+        answers = [json.loads(one.answer.to_json()) for one in self]
+        found = shown.trend(answers, labels, [one.complete for one in self], most=1)
+        charts = [one.chart for one in found if one.chart is not None]
+        return (
+            report.card(repr(self)[1:-1], tables=[one.table for one in found], charts=charts) + self[-1]._repr_html_()
+        )
 
 
 def history(

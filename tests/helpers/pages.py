@@ -116,9 +116,8 @@ def mixed(folder: Path) -> Iterator[Site]:
         yield folder, service, client
 
 
-@contextlib.contextmanager
-def every_kind(folder: Path, hours: int = 3) -> Iterator[Site]:
-    """Some hours of purchases, counted by a sketch of each kind."""
+def publish_every_kind(folder: Path, hours: int = 3) -> None:
+    """Some hours of purchases, counted by a sketch of each kind: a configuration and what was published."""
     draw = random.Random(7)
     records = [
         {
@@ -136,6 +135,12 @@ def every_kind(folder: Path, hours: int = 3) -> Iterator[Site]:
     (folder / "sketchstream.toml").write_text(EVERY_KIND)
     with contextlib.chdir(folder):
         assert main(["worker", "-c", "sketchstream.toml"]) == 0
+
+
+@contextlib.contextmanager
+def every_kind(folder: Path) -> Iterator[Site]:
+    """What `publish_every_kind` left, served."""
+    publish_every_kind(folder)
     with serving(folder, EVERY_KIND) as (service, client):
         settle(service)
         yield folder, service, client

@@ -8,7 +8,7 @@ directory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 )
 @click.option("--arrow", type=options.FILE, help="Also write all rows to an Arrow file.")
 @click.option("--plot", type=options.FILE, help="Also draw the answers: a .png, .svg or .pdf file.")
+@click.option("--html", type=options.FILE, help="Also write a report, of one answer or of --all: a page of HTML.")
 @options.result_format()
 def command(
     file: Path | None,
@@ -69,6 +70,7 @@ def command(
     item_type: str,
     arrow: Path | None,
     plot: Path | None,
+    html: Path | None,
     form: show.Format,
 ) -> None:
     r"""Answer from a sketch whose kind gives estimates, such as `gaussian`: every number with its interval.
@@ -81,6 +83,7 @@ def command(
       sketchstream estimate s.sealed --items-file planes.txt --item N14228 --sum 0:100 --format json
       sketchstream estimate -c sketchstream.toml --sketch flights --from 2013-01-01T00:00Z --to 2013-01-02T00:00Z
       sketchstream estimate -c sketchstream.toml --sketch flights --all --top 5 --format csv
+      sketchstream estimate -c sketchstream.toml --sketch flights --all --html report.html
       sketchstream estimate rows.sealed --rows-file airports.txt --nearest BOS -k 3 --plot distances.png
     """
     from sketchstream.cli import sketches
@@ -102,7 +105,8 @@ def command(
             raise ConfigError(msg)
         published = sketches.read_published(file, "estimate")
         answers = _ask([published], method, names, questions)
-        _give([estimates.EstimateAnswer(answers, {}, published.guarantee().to_dict())], chosen, arrow, plot, form)
+        answer = estimates.EstimateAnswer(answers, {}, published.guarantee().to_dict())
+        _give([answer], chosen, Files(arrow, plot, html, file.name), form)
         questions.write(answers)
         return
     if every and (merge or plot or questions):
@@ -118,14 +122,15 @@ def command(
         plan = windows.plan(sketch)
         if closed:
             results = windows.closed(plan.name, since, until)
-            _give(results if every else results[-1:], chosen, arrow, plot, form)
+            files = Files(arrow, plot, html, plan.name, plan.calendar.timezone, many=every)
+            _give(results if every else results[-1:], chosen, files, form)
             return
         found = list(windows.every(plan.name, since, until)) if every or merge or questions.drift else []
         if not found and not (every or merge):
             found = [windows.one(plan.name, since, until)]
         results = _results(windows, found, method, names, questions, merge=merge)
         show.remarks(windows, plan.name, still_open=not (from_ or to))
-        _give(results, chosen, arrow, plot, form)
+        _give(results, chosen, Files(arrow, plot, html, plan.name, plan.calendar.timezone, many=every), form)
         for one in results:
             questions.write(one.answers)
 
@@ -163,15 +168,32 @@ def _ask(published: Sequence[Published], method: str, names: dict[str, Any], que
     return questions.answer(published, method, names) if questions else estimate(published[0], method, names)
 
 
-def _give(
-    results: Sequence[EstimateAnswer],
-    chosen: Selection,
-    arrow: Path | None,
-    plot: Path | None,
-    form: show.Format,
-) -> None:
+@dataclass(frozen=True)
+class Files:
+    """The files that were asked for.
+
+    Args:
+        arrow: all rows.
+        plot: a picture of one answer.
+        html: a report.
+        source: where the answers come from, in a word.
+        timezone: of the windows.
+        many: whether the report is one of many windows.
+    """
+
+    arrow: Path | None
+    plot: Path | None
+    html: Path | None
+    source: str
+    timezone: str = "UTC"
+    many: bool = False
+
+
+def _give(results: Sequence[EstimateAnswer], chosen: Selection, files: Files, form: show.Format) -> None:
     """Results into the files that were asked for and on standard output."""
-    _write(results, arrow, plot)
+    _write(results, files.arrow, files.plot)
+    if files.html is not None:
+        _report(results, files, files.html)
     if chosen:
         results = [replace(one, selected=chosen.rows(one.answers, one.answers.spec.kind)) for one in results]
     if form == "csv" and len(results) > 1:
@@ -202,6 +224,20 @@ def _print(answer: EstimateAnswer, form: show.Format) -> None:
             return
         columns = list(dict.fromkeys(name for row in answer.selected for name in row))
         show.table(columns, [[row.get(name, "") for name in columns] for row in answer.selected])
+
+
+def _report(results: Sequence[EstimateAnswer], files: Files, path: Path) -> None:
+    """The report; a file that cannot be written is an error of files."""
+    from sketchstream.cli import estimate_report, sketches
+
+    if files.many:
+        text = estimate_report.windows_page(results, files.source, files.timezone)
+    else:
+        text = estimate_report.page(results[0], files.source)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise sketches.unreadable(path, error) from None
 
 
 def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | None) -> None:

@@ -121,12 +121,11 @@ class Series:
         return figure
 
     def _repr_html_(self) -> str:
-        """For notebooks: what there is, and its errors."""
-        from sketchstream import report
+        """For notebooks: the last answers, and each filter's series."""
+        from sketchstream.kinds import shown
 
-        rows = [(one.filter.name, f"{len(one.values):,}", f"{one.mse**0.5:,.4g}") for one in self.answers]
-        table = report.Table("Filters", ("filter", "answers", "standard error"), rows)
-        return report.card("Series", tables=[table])
+        errors = ", ".join(f"{one.filter.name} {one.mse**0.5:,.4g}" for one in self.answers)
+        return shown.card(self.to_dict(), f"Standard error of an answer: {errors}.")
 
     def __str__(self) -> str:
         """Short tables for people."""

@@ -298,14 +298,17 @@ class GaussianEstimate:
         return figure
 
     def _repr_html_(self) -> str:
-        """For notebooks: the method, its error, and the largest counts."""
+        """For notebooks: the method, its error, the largest counts, and all of them as a chart."""
         from sketchstream import report
+        from sketchstream.kinds import shown
 
-        ranked = self.top(min(10, len(self._state)))
+        ranked = self.top(min(10, len(self._state))) if len(self._state) else []
         rows = [(_named(one), f"{one.value:,.6g}", f"{one.low:,.6g} to {one.high:,.6g}") for one in ranked]
         caption = "Largest published counts, with 95% intervals that hold for all of them"
         table = report.Table(caption, ("item", "count", "interval"), rows)
-        return report.card("Estimate", tables=[table], note=str(self).splitlines()[0])
+        data = self.to_dict()
+        charts = [one.chart for one in shown.of(data).pictures(data) if one.chart is not None]
+        return report.card(shown.of(data).headline(data), tables=[table], charts=charts, note=str(self).splitlines()[0])
 
     def __str__(self) -> str:
         """Method, errors and the largest counts."""

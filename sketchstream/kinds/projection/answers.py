@@ -152,6 +152,12 @@ class Projection:
 
         return text(self.rows())
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the squared norms."""
+        from sketchstream.kinds import shown
+
+        return shown.card(self.to_dict(), "Squared norms; distances, nearest rows and drift are asked for by name.")
+
     def plot(self, path: str | Path | None = None) -> Figure:
         """All distances as a heat map, rows that look alike side by side. See `heatmap.drawn`.
 

@@ -14,15 +14,19 @@ from sketchstream import charts
 from sketchstream.pictures import Number, Picture, item_name, listed
 from sketchstream.report import Table
 
+WHOSE: Final = ("user", "other", "neighbour", "before", "after")
+"""Columns that say whose number it is."""
 OFFERED: Final = 300
 """Most rows that a page offers to follow."""
 
 
 def headline(answer: Mapping[str, Any]) -> str:
-    """How many rows there are, and the longest."""
+    """How many rows there are, and the longest; of a question, what was asked."""
     rows = answer["rows"]
-    if "users" not in answer or not rows:
-        return ""
+    if "question" in answer:
+        return f"{str(answer['question']).capitalize()}: {len(rows):,} squared distance{'s' * (len(rows) != 1)}."
+    if not rows:
+        return "No rows."
     longest = max(rows, key=lambda row: float(row["value"]))
     ends = charts.between(longest["low"], longest["high"])
     return (
@@ -46,12 +50,14 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Picture]:
-    """Squared norms, or what was asked of rows."""
+    """Squared norms, or the squared distances that were asked for."""
     rows = answer["rows"]
-    names = [_name(row) for row in rows]
-    ends = tuple([row[end] for row in rows] for end in ("value", "low", "high"))
-    found = listed("norms", "Squared norms of the users' rows", names, ends, ("user", "squared norm"))  # type: ignore[arg-type]
-    return [found]
+    value, low, high = ([row[end] for row in rows] for end in ("value", "low", "high"))
+    if "question" in answer:
+        title, columns = "Squared distances", ("rows", "squared distance")
+    else:
+        title, columns = "Squared norms of the users' rows", ("user", "squared norm")
+    return [listed("norms", title, [_name(row) for row in rows], (value, low, high), columns)]
 
 
 def tables(answer: Mapping[str, Any]) -> list[Table]:
@@ -61,7 +67,8 @@ def tables(answer: Mapping[str, Any]) -> list[Table]:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    return item_name(next(iter(row.values())))
+    """Whose number it is: a row, or two of them, and when."""
+    return ", ".join(item_name(row[column]) for column in WHOSE if column in row)
 
 
 def _title(row: Mapping[str, Any]) -> str:

@@ -46,13 +46,13 @@ class Answer:
         return text(self.table)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the table."""
-        from sketchstream import report
+        """For notebooks: the table, and its numbers as a chart."""
+        from sketchstream.kinds import shown
 
-        columns = list(self.table[0])
-        cells = [tuple(_cell(row[column]) for column in columns) for row in self.table]
-        table = report.Table(f"Squared distances, {self.level:.0%} intervals", columns, cells)
-        return report.card(self.question.capitalize(), tables=[table])
+        note = f"Squared distances, {self.level:.0%} intervals."
+        if self.question == "nearest":
+            note += " They hold for all candidates together, so for the chosen ones too."
+        return shown.card({"kind": "projection", **self.to_dict()}, note)
 
 
 def asked(

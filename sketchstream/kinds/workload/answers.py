@@ -176,16 +176,10 @@ class Answers:
         return plots.plot(self, path, tables)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the tables with their errors, and the first answers."""
-        from sketchstream import report
+        """For notebooks: the first tables, and the errors of all."""
+        from sketchstream.kinds import shown
 
-        rows = [
-            (table.name, " x ".join(map(str, table.shape)) or "1", *(f"{end:,.4g}" for end in self._errors(table)))
-            for table in self.tables
-        ]
-        summary = report.Table("Tables of answers", ("table", "answers", "smallest error", "largest error"), rows)
-        note = " ".join([str(self).splitlines()[0], *self.notes])
-        return report.card("Estimate", tables=[summary], note=note)
+        return shown.card(self.to_dict(), " ".join(str(self).splitlines()))
 
     def _errors(self, table: Table) -> tuple[float, float]:
         """Smallest and largest standard error of a table's answers."""

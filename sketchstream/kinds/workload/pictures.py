@@ -8,12 +8,13 @@ Numbers: "answer.N", the answer at place N of all tables, from 0, in the order o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from sketchstream import charts
-from sketchstream.pictures import SHORT, Number, Picture, listed, table
+from sketchstream.pictures import SHORT, Number, Picture, drawn, listed, table
 from sketchstream.report import Table
 
 CELLS: Final = 2500
@@ -67,7 +68,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Picture]:
             caption = f"The stronger the color, the larger the number: {least} to {most}."
             names = [f"{row}, {column}" for row in grid.rows for column in grid.columns]
             shown, note = table(title, names, part, (" and ".join(axes), "answer"))
-            chart = charts.heat_chart(grid, title, axes, caption)
+            chart = drawn(partial(charts.heat_chart, grid, title, axes, caption))
             out.append(Picture(name, title, chart, shown, folded=len(names) > SHORT, note=note))
         else:
             what = " and ".join(column["name"] for column in columns) or "question"

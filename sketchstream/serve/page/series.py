@@ -6,6 +6,7 @@ In: a series as the service gives it. Out: a picture, sentences. Touches: nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -13,8 +14,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from markupsafe import Markup
 
-from sketchstream import charts, report
-from sketchstream.pictures import SHORT, Picture, ends, interval, value
+from sketchstream import charts
+from sketchstream.kinds import shown
+from sketchstream.pictures import Picture, interval, value
 from sketchstream.query.history import start_labels
 from sketchstream.query.words import window_label
 
@@ -42,19 +44,9 @@ def picture(
     """
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
-    firm = np.array([bool(one["complete"]) for one in points])
-    series = [charts.Series("", *ends(points), firm=firm)]
-    caption = "One dot for each window, its 95% interval as a bar; hollow dots are windows that are not complete."
-    if len(points) > charts.MANY:
-        caption = "A line of estimates with the band of their 95% intervals; gaps are windows without a number."
-    drawn = np.isfinite(series[0].value).any()
-    narrow, wide = (
-        (charts.series_chart(series, labels, title, "", caption, wide=wide) if drawn else None)
-        for wide in (False, True)
-    )
+    found = shown.over_time("series", title, points, labels, [bool(one["complete"]) for one in points])
     rows = [_row(*one, timezone, href) for one in _ordered(points, spans, order)]
-    table = report.Table(f"{title}, by window", ("window", title, "95% interval", "window is"), rows)
-    return Picture("series", f"{title[:1].upper()}{title[1:]}", narrow, table, wide, folded=len(rows) > SHORT)
+    return replace(found, table=replace(found.table, rows=rows))
 
 
 def largest(

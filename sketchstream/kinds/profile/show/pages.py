@@ -15,6 +15,7 @@ import numpy.typing as npt
 from sketchstream import charts, report
 from sketchstream.cards import drawn
 from sketchstream.pictures import Number, Picture, ends, interval, value
+from sketchstream.pictures import drawn as one_drawn
 from sketchstream.privacy.guarantee import summary
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ def pictures(answer: Mapping[str, Any]) -> list[Picture]:
     """The k+ curve and the numbers of small counts."""
     reach, exact = curves(answer)
     return [
-        Picture("reach", "At least k times (k+ reach)", reach_chart(reach), reach_table(answer)),
-        Picture("exact", "Exactly k times (the profile)", exact_chart(exact), exact_table(answer)),
+        Picture("reach", "At least k times (k+ reach)", one_drawn(lambda: reach_chart(reach)), reach_table(answer)),
+        Picture("exact", "Exactly k times (the profile)", one_drawn(lambda: exact_chart(exact)), exact_table(answer)),
     ]
 
 

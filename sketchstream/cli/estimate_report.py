@@ -1,0 +1,106 @@
+"""Estimates as a report: one answer, or many windows with their trend, each of the last ones in a fold of its own.
+
+In: answers of any kind of sketch that gives estimates. Out: one HTML page. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from sketchstream import report
+from sketchstream.cli import show
+from sketchstream.cli.windows_report import FOLDS, last
+from sketchstream.kinds import shown
+from sketchstream.query import words
+from sketchstream.query.history import start_labels
+
+if TYPE_CHECKING:
+    from sketchstream.pictures import Picture
+    from sketchstream.query.estimates import EstimateAnswer
+
+SETTINGS = ("method", "epsilon", "delta", "mechanism", "unit", "length", "users", "features", "k")
+"""Facts of an answer that say how it was made, as far as a kind has them."""
+
+
+def page(answer: EstimateAnswer, source: str) -> str:
+    """The report of one answer.
+
+    Args:
+        answer: of any kind.
+        source: where it comes from, in a word or two.
+    """
+    data = _data(answer)
+    told = [(name, str(data[name])) for name in SETTINGS if data.get(name) is not None]
+    facts = [("source", source), ("kind of sketch", str(data.get("kind", "-"))), *show.flatten(answer.facts), *told]
+    sections = [
+        *(_section(one) for one in shown.of(data).pictures(data)),
+        report.Section("What is guaranteed", lists=words.statement(answer.guarantee)),
+        report.Section("Where it comes from", tables=[report.Table("Facts", ("what", "value"), facts)]),
+    ]
+    alarms = _alarms(answer.guarantee)
+    if not answer.facts.get("complete", True):
+        alarms.append("Not all partitions of this window are published yet: the numbers will grow.")
+    lead = [shown.of(data).headline(data), words.INTERVALS]
+    return report.page(f"Estimates: {source}", lead, sections, words.ASKING_IS_FREE, " ".join(alarms))
+
+
+def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) -> str:
+    """The report of many windows.
+
+    Args:
+        answers: of one sketch, ascending.
+        sketch: its name.
+        timezone: of its windows.
+    """
+    found = [_data(one) for one in answers]
+    zone = ZoneInfo(timezone)
+    starts = [datetime.fromisoformat(str(one.facts["window_start"])).astimezone(zone) for one in answers]
+    labels, firm = start_labels(starts), [bool(one.facts.get("complete", True)) for one in answers]
+    folds = []
+    for start, data in list(zip(starts, found, strict=True))[: -FOLDS - 1 : -1]:
+        pictures = shown.of(data).pictures(data)
+        charts = [one.chart for one in pictures if one.chart is not None]
+        title = f"{start:%Y-%m-%d %H:%M}: {shown.of(data).headline(data)}"
+        folds.append(report.Fold(title, charts, [one.table for one in pictures]))
+    alarms = _alarms(answers[-1].guarantee) if answers else []
+    if not all(firm):
+        alarms.append(f"{firm.count(False)} of these windows are not complete: their numbers may grow.")
+    trend = [*shown.trend(found, labels, firm), *shown.chained(found[-FOLDS:])]
+    sections = [
+        *(_section(one) for one in trend),
+        report.Section(
+            "One window",
+            (f"{words.INTERVALS} Choose a window to see it, the last one first{last(len(folds), len(found))}.",),
+            folds=folds,
+        ),
+        report.Section("What is guaranteed", lists=words.statement(answers[-1].guarantee if answers else None)),
+    ]
+    lead = "No window is published in that range."
+    if answers:
+        lead = f"{len(found):,} window{'s' * (len(found) != 1)}, {labels[0]} to {labels[-1]} (times of {timezone})."
+    return report.page(
+        f"Window by window: {sketch}", (lead,), sections if answers else [], words.ASKING_IS_FREE, " ".join(alarms)
+    )
+
+
+def _section(one: Picture) -> report.Section:
+    """A picture under its heading."""
+    charts = [] if one.chart is None else [one.chart]
+    folded, shown_at_once = ([one.table], []) if one.folded and charts else ([], [one.table])
+    return report.Section(one.title, (one.note,) if one.note else (), charts=charts, tables=shown_at_once, long=folded)
+
+
+def _data(answer: EstimateAnswer) -> dict[str, Any]:
+    """An answer as the command line prints it, without a selection."""
+    found: dict[str, Any] = json.loads(answer.to_json())
+    return found
+
+
+def _alarms(guarantee: Mapping[str, Any] | None) -> list[str]:
+    """What a reader must know before everything else."""
+    warning = (guarantee or {}).get("warning")
+    return [str(warning)] if warning else []
