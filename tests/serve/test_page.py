@@ -349,11 +349,18 @@ def points(*values: Any) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
 def test_the_largest_window_is_named_with_those_that_may_be_larger():
     clear = series.largest(*points((1, 0, 2), (9, 8, 10)), "items seen only once", "UTC")
     assert clear == (
-        "Most items seen only once: 1970-01-02, 9 (95% interval 8 to 10). Its interval lies above those of all other "
-        "windows."
+        "Most items seen only once: 1970-01-02, 9 (95% interval 8 to 10). All other windows have less: no 95% interval "
+        "of a difference holds 0."
     )
     close = series.largest(*points((8, 7, 9), (9, 8, 10), (None, None, None)), "items seen only once", "UTC")
-    assert "The intervals of 1970-01-01 reach into its interval" in close
+    assert close.endswith("1970-01-01 may have more: the 95% interval of the difference holds 0.")
+    # intervals that overlap a little, and a difference whose interval does not hold 0
+    apart = (7.5, 6.4, 8.6), (9, 8, 10)
+    assert "All other windows have less" in series.largest(*points(*apart), "x", "UTC")
+    joined = series.largest(*points(*apart), "x", "UTC", independent=False)
+    assert joined.endswith("1970-01-01 may have more: its interval reaches into this one.")
+    many = series.largest(*points(*[(8, 7, 9)] * 6, (9, 8, 10)), "x", "UTC")
+    assert "6 other windows may have more: the 95% intervals of the differences hold 0." in many
     mean = series.largest(*points((8, 7, None)), "events for each item, on average", "UTC", counts=False)
     assert mean.startswith("Largest events for each item")
     assert "7 or more" in mean

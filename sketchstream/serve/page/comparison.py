@@ -138,17 +138,26 @@ def lead(found: Changes, labels: tuple[str, str], group: str) -> str:
     start = f"{title}: {labels[0]} has {size} {way} than {labels[1]}"
     if said == "no interval":
         return f"{start}; there is no interval of that."
-    least, most = (change["low"], change["high"]) if change["value"] >= 0 else _turned(change)
-    held = f"{start} (95% interval {charts.between(least, most)} {way})"
+    held = f"{start} (95% interval: {_signed(change, way)})"
     if said == "cannot be told":
         return f"{held}. The interval holds 0: the data do not tell which of the two has more."
     return f"{held}. The interval does not hold 0."
 
 
-def _turned(change: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """The interval of a difference the other way round."""
-    low, high = change["low"], change["high"]
-    return None if high is None else -high, None if low is None else -low
+def _signed(change: Mapping[str, Any], way: str) -> str:
+    """The interval of a difference in words: "3 to 9 more", "2 less to 9 more", "4 more or above that"."""
+    other = "less" if way == "more" else "more"
+    ends = [change["low"], change["high"]]
+    if change["value"] < 0:
+        ends = [None if end is None else -end for end in reversed(ends)]
+    low, high = ends
+    if low is None or high is None:
+        return (
+            f"up to {charts.shown(high)} {way}" if high is not None else f"{charts.shown(low or 0)} {way} or above that"
+        )
+    if low < 0 <= high:
+        return f"{charts.shown(-low)} {other} to {charts.shown(high)} {way}"
+    return f"{charts.shown(low)} to {charts.shown(high)} {way}"
 
 
 def note(found: Changes, first: Side, second: Side) -> str:

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from sketchstream import charts
 from sketchstream.kinds import shown
 from sketchstream.pictures import Picture, interval, value
+from sketchstream.query.differences import subtract
 from sketchstream.query.history import start_labels
 from sketchstream.query.words import window_label
 
@@ -50,7 +51,13 @@ def picture(
 
 
 def largest(
-    points: Sequence[Point], spans: Sequence[tuple[int, int]], title: str, timezone: str, *, counts: bool = True
+    points: Sequence[Point],
+    spans: Sequence[tuple[int, int]],
+    title: str,
+    timezone: str,
+    *,
+    counts: bool = True,
+    independent: bool = True,
 ) -> str:
     """Which window has the largest estimate, and which others may have more, in sentences.
 
@@ -60,6 +67,7 @@ def largest(
         title: of the number, in words.
         timezone: of the sketch.
         counts: whether the number is one of things that are counted, of which there are "most" somewhere.
+        independent: whether the noises of all windows are.
     """
     known = [(one, span) for one, span in zip(points, spans, strict=True) if one["value"] is not None]
     if not known:
@@ -75,16 +83,25 @@ def largest(
     text = f"{most} {title}: {window_label(*span, timezone)}, {charts.shown(best['value'])}{told}{unfinished}."
     if best["low"] is None:
         return text
-    close = [
-        window_label(*other, timezone)
-        for one, other in known
-        if one is not best and (one["high"] is None or one["high"] >= best["low"])
-    ]
+    others = [(one, window) for one, window in known if one is not best]
+    close = [window_label(*window, timezone) for one, window in others if _may_be_larger(one, best, independent)]
     if not close:
-        return f"{text} Its interval lies above those of all other windows."
+        return f"{text} All other windows have less: no 95% interval of a difference holds 0." if others else text
     few = " and ".join([", ".join(close[:-1]), close[-1]] if len(close) > 1 else close)
     named = few if len(close) <= 4 else f"{len(close)} other windows"
-    return f"{text} The intervals of {named} reach into its interval, so the true maximum may be there."
+    why = "the 95% interval of the difference holds 0" if independent else "its interval reaches into this one"
+    if len(close) > 1:
+        why = "the 95% intervals of the differences hold 0" if independent else "their intervals reach into this one"
+    return f"{text} {named} may have more: {why}."
+
+
+def _may_be_larger(one: Point, best: Point, independent: bool) -> bool:
+    """Whether the data allow that a window has more than the one with the largest estimate."""
+    if not independent:
+        return one["high"] is None or bool(one["high"] >= best["low"])
+    first, second = ((each["value"], each["low"], each["high"]) for each in (best, one))
+    low = subtract(first, second)[1]
+    return low is None or low <= 0
 
 
 def _ordered(

@@ -614,7 +614,9 @@ class Views:
         counts = kinds.named(self._kind(name)).answer == "profile" and metric.partition(".")[0] not in UNCOUNTED
         out |= {
             "series": _at(picture, f"{address}/over-time/series", {"metric": metric, **times}),
-            "largest": series.largest(points, spans, title, zone, counts=counts),
+            "largest": series.largest(
+                points, spans, title, zone, counts=counts, independent=not kinds.named(self._kind(name)).continues
+            ),
             "chain": [_at(one, f"{address}/over-time/{one.name}", times) for one in self._chain(name, stored, group)],
             "compare": f"{address}/compare" if len(stored) > 1 or self._service.groups(name) else "",
         }
