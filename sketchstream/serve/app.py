@@ -41,6 +41,8 @@ OPEN: Final = frozenset({"/healthz", "/readyz"})
 """Paths that need no token, by whatever name the service is called: they say nothing of any sketch."""
 ENTRANCE: Final = ("/login", "/static/")
 """Where a visitor without a token gets in: the form for one, and what that page looks like."""
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
+"""Methods that the request log names; what calls itself otherwise may be anything."""
 HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -110,7 +112,7 @@ class Guard:
         finally:
             log.info(
                 "event=request method=%s path=%s status=%d bytes=%d ms=%.1f who=%s",
-                _quoted(scope["method"]),
+                scope["method"] if scope["method"] in METHODS else "-",
                 # the path of a refused request may be anything, and is told by its route only
                 _quoted(scope["path"]) if seen["status"] < BAD else getattr(scope.get("route"), "path", "-"),
                 seen["status"],

@@ -109,7 +109,34 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "assumes": TEXT,
         }
     ),
-    "Ledger": {"type": "object"},
+    "Ledger": _object(
+        {
+            "keyed": {"type": "boolean"},
+            "limit": {"type": ["string", "null"]},
+            "budget": {
+                "anyOf": [
+                    _object({"limit": TEXT, "event": TEXT, "item": TEXT, "kept": {"type": "boolean"}}),
+                    {"type": "null"},
+                ]
+            },
+            "total": _ref("Total"),
+            "days": {"type": "object", "additionalProperties": _ref("Total")},
+            "unbounded_for_items": _list(TEXT),
+            "conflicts": WHOLE,
+            "copied": WHOLE,
+            "sketches": _list(
+                _object(
+                    dict.fromkeys(
+                        ("sketch", "revision", "unit", "windows", "partitions", "one_window", "all_windows"), TEXT
+                    )
+                )
+            ),
+        }
+    ),
+    "Total": _object(
+        dict.fromkeys(("event", "event_zcdp", "item", "item_zcdp"), TEXT),
+        {f"{unit}_{what}": {"type": "object"} for unit in ("event", "item") for what in ("gaussian", "together")},
+    ),
     "Incidents": _object({"incidents": _list(_object({"sketch": TEXT, "window_start": TIME, "text": TEXT}))}),
     "Status": _object(
         {
@@ -131,6 +158,7 @@ EXAMPLE_FACTS: Final = {
     "complete": True,
 }
 EXAMPLE_POINT: Final = {**EXAMPLE_FACTS, **EXAMPLE_ENDS, "answer": "ready"}
+EXAMPLE_TOTAL: Final = {"event": "1", "event_zcdp": "1/2", "item": "12", "item_zcdp": "6"}
 EXAMPLE_SKETCH: Final = {
     "name": "aircraft",
     "configured": True,
@@ -202,7 +230,28 @@ EXAMPLES: Final[dict[str, Any]] = {
         "against": _point(window_start="2012-12-01T05:00:00Z", window_end="2013-01-01T05:00:00Z", value=336.2),
         "assumes": "the noises of the two windows are independent",
     },
-    "Ledger": {"keyed": True, "total": {"event": "1", "item": "12"}},
+    "Total": EXAMPLE_TOTAL,
+    "Ledger": {
+        "keyed": True,
+        "limit": None,
+        "budget": {"limit": "2 per 1mo", "event": "1", "item": "1", "kept": True},
+        "total": EXAMPLE_TOTAL,
+        "days": {"2013-01-01": {"event": "1", "event_zcdp": "1/2", "item": "1", "item_zcdp": "1/2"}},
+        "unbounded_for_items": [],
+        "conflicts": 0,
+        "copied": 0,
+        "sketches": [
+            {
+                "sketch": "aircraft",
+                "revision": "0",
+                "unit": "item",
+                "windows": "12",
+                "partitions": "1",
+                "one_window": "1",
+                "all_windows": "12",
+            }
+        ],
+    },
     "Incidents": {
         "incidents": [
             {"sketch": "aircraft", "window_start": "2013-01-01T05:00:00Z", "text": "... was published twice ..."}

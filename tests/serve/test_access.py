@@ -19,6 +19,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.hashing import Key
 from sketchstream.serve.access import Access, read_tokens
+from sketchstream.serve.app import create
 from sketchstream.serve.settings import ServeSettings
 from sketchstream.stream.windows import iso
 
@@ -35,6 +36,22 @@ sha256 = "{hashlib.sha256(SOME.encode()).hexdigest()}"
 sketches = ["minutes"]
 """
 MARK = "LEAK7314MARK"
+PARAMETERS = (
+    "from",
+    "to",
+    "group",
+    "metric",
+    "method",
+    "format",
+    "cursor",
+    "order",
+    "limit",
+    "top",
+    "sum",
+    "item",
+    "next",
+)
+HEADERS = ("Accept", "Authorization", "Cookie", "If-None-Match", "Referer", "User-Agent", "X-Forwarded-For")
 
 
 def estimates(folder, items):
@@ -274,6 +291,50 @@ def test_no_item_reaches_a_log_an_error_or_the_database(tmp_path, caplog):
     ours = [record.getMessage() for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
     assert any("event=request" in line for line in ours)
     assert MARK not in "\n".join(ours)
+
+
+SECRET = "secret7314item"
+"""An item of the list, which only answers may name; `MARK` is one that nobody has listed."""
+
+
+@pytest.mark.statistics
+def test_no_route_puts_what_it_is_asked_into_a_log_an_error_or_the_database(tmp_path, caplog):
+    """Every route there is, with the mark in every place of a request."""
+    text = estimates(tmp_path, [*range(39), SECRET])
+    publish(tmp_path / "sealed", text, minutes=2, partitions=1, items=[SECRET, *range(10)])
+    caplog.set_level(logging.DEBUG)
+    span = {"from": iso(EPOCH), "to": iso(EPOCH + MINUTE)}
+    with serving(tmp_path, text) as (service, client):
+        paths = sorted({route.path for route in create(service).routes})
+        assert len(paths) > 20
+        asked = 0
+        for path in paths:
+            for name in ("minutes", MARK):
+                where = path.format(name=name, picture="reach", asset=MARK)
+                given = [{}, span, {**span, "item": SECRET}, *({**span, key: MARK} for key in [*PARAMETERS, MARK])]
+                requests = [client.build_request("GET", where, params=params) for params in given]
+                requests += [
+                    client.build_request("POST", where, data={**span, "item": item, "next": MARK, "token": MARK})
+                    for item in (SECRET, MARK)
+                ]
+                requests.append(client.build_request("GET", where, headers=dict.fromkeys(HEADERS, MARK)))
+                requests.append(client.build_request(MARK, where))
+                for request in requests:
+                    found = client.send(request)
+                    asked += 1
+                    assert found.status_code < 500, request
+                    if found.status_code >= 400:
+                        assert SECRET not in found.text, request
+                        # who mistypes a time is told what was found, in a page or a problem of his own
+                        assert MARK not in found.text or MARK in str(request.url.params), request
+        assert asked > 800
+        assert SECRET in client.post("/v1/sketches/minutes/estimate", data={**span, "item": SECRET}).text
+    ours = "\n".join(one.getMessage() for one in caplog.records if not one.name.startswith(("httpx", "httpcore")))
+    assert ours.count("event=request") > asked
+    assert MARK not in ours
+    assert SECRET not in ours
+    for file in tmp_path.glob("serve.sqlite*"):
+        assert MARK.encode() not in file.read_bytes()  # answers that are kept name items of the list; no question does
 
 
 def test_items_of_one_answer_are_not_kept(tmp_path):
