@@ -250,8 +250,45 @@ class _Published:
         return self.kind.estimate(self._whole(), method=method, **options)
 
 
+class _Part(_Published):
+    """What releases and sealed states have in common: each is one sketch."""
+
+    layers: tuple[Layer, ...]
+    origin: Origin
+    ledger: AnyLedger
+
+    @property
+    def layers_law(self) -> tuple[tuple[str, Fraction], ...]:
+        """The laws of its layers."""
+        return canonical_law(self.layers)
+
+    @property
+    def repartitioned(self) -> bool:
+        """Whether partitions were added or removed inside the window."""
+        return self.origin.repartitioned
+
+    def group(self, name: str) -> Self:
+        """What was published of one group, for sketches with groups.
+
+        Args:
+            name: of the group.
+
+        Raises:
+            EstimateError: there are no groups, or none of that name.
+        """
+        whole = self._whole()
+        assert not isinstance(whole, Stack)
+        found = self.kind.group(whole, name)
+        assert isinstance(found, type(self))
+        return found
+
+    def guarantee(self) -> Any:
+        """The privacy guarantee, in words and numbers."""
+        return self.kind.guarantee(self.spec, self.ledger)
+
+
 @dataclass(frozen=True, eq=False)
-class Release(_Published):
+class Release(_Part):
     """A noisy view of a sketch's counters: what `release` publishes, and `seal` where the spec says so.
 
     Args:
@@ -298,37 +335,10 @@ class Release(_Published):
         """`noised`, without the axis of levels if there is only one level."""
         return self.noised[0] if self.noised.ndim > 1 and len(self.noised) == 1 else self.noised
 
-    @property
-    def layers_law(self) -> tuple[tuple[str, Fraction], ...]:
-        """The laws of its layers."""
-        return canonical_law(self.layers)
-
-    @property
-    def repartitioned(self) -> bool:
-        """Whether partitions were added or removed inside the window."""
-        return self.origin.repartitioned
-
     @cached_property
     def digest(self) -> bytes:
         """Digest of the published numbers; seeds deterministic post-processing."""
         return hashlib.blake2b(self.noised.tobytes() + self.seal_id, digest_size=16).digest()
-
-    def group(self, name: str) -> Release:
-        """What was published of one group, for sketches with groups.
-
-        Args:
-            name: of the group.
-
-        Raises:
-            EstimateError: there are no groups, or none of that name.
-        """
-        found = self.kind.group(self, name)
-        assert isinstance(found, Release)
-        return found
-
-    def guarantee(self) -> Any:
-        """The privacy guarantee, in words and numbers."""
-        return self.kind.guarantee(self.spec, self.ledger)
 
     def _repr_html_(self) -> str:
         """For notebooks: the published counters, with the noise still in them."""
@@ -376,7 +386,7 @@ class Release(_Published):
 
 
 @dataclass(frozen=True, eq=False)
-class SealedState(_Published):
+class SealedState(_Part):
     """The state of a sketch, published for merging.
 
     Args:
@@ -404,37 +414,10 @@ class SealedState(_Published):
         """Counters in all levels, d."""
         return int(self.state.size)
 
-    @property
-    def repartitioned(self) -> bool:
-        """Whether partitions were added or removed inside the window."""
-        return self.origin.repartitioned
-
     @cached_property
     def digest(self) -> bytes:
         """Digest of the published numbers; seeds deterministic post-processing."""
         return hashlib.blake2b(self.state.data, digest_size=16).digest()
-
-    @property
-    def layers_law(self) -> tuple[tuple[str, Fraction], ...]:
-        """The laws of its layers."""
-        return canonical_law(self.layers)
-
-    def group(self, name: str) -> SealedState:
-        """What was published of one group, for sketches with groups.
-
-        Args:
-            name: of the group.
-
-        Raises:
-            EstimateError: there are no groups, or none of that name.
-        """
-        found = self.kind.group(self, name)
-        assert isinstance(found, SealedState)
-        return found
-
-    def guarantee(self) -> Any:
-        """The privacy guarantee, in words and numbers."""
-        return self.kind.guarantee(self.spec, self.ledger)
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -582,9 +565,9 @@ class Stack(_Published):
 
         return cards.stack(self)
 
-    def group(self, name: str) -> Stack:
+    def group(self, name: str) -> Self:
         """The parts of one group; see `Release.group`."""
-        return Stack(tuple(part.group(name) for part in self.parts))
+        return type(self)(tuple(part.group(name) for part in self.parts))
 
     def to_bytes(self) -> bytes:
         """The parts' bytes in one envelope."""

@@ -30,14 +30,7 @@ def print_one(answer: Answer, form: show.Format) -> None:
     """One answer; the facts of its window stand before its numbers."""
     from sketchstream.kinds.profile.show import export
 
-    if form == "json":
-        click.echo(answer.to_json())
-    elif form == "csv":
-        click.echo(answer.to_csv().rstrip("\n"))
-    else:
-        if answer.facts:
-            show.pairs(show.flatten(answer.facts))
-            click.echo()
+    if show.heading(answer, form):
         profile, intervals = answer.profile, answer.intervals
         click.echo(export.heading(profile))
         rows = export.rows(profile)

@@ -10,7 +10,7 @@ import io
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import click
 
@@ -100,6 +100,34 @@ def facts(data: Mapping[str, Any], form: str) -> None:
         columns = list(dict.fromkeys(column for part in parts for column in part))
         click.echo(f"\n{name}")
         table(columns, [[_plain(part.get(column)) for column in columns] for part in parts])
+
+
+class Answer(Protocol):
+    """An answer of any kind of sketch, with the facts of its window."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Of the window; empty where there is none."""
+
+    def to_json(self) -> str:
+        """All of it as one line of JSON."""
+
+    def to_csv(self) -> str:
+        """The numbers as CSV with a header line."""
+
+
+def heading(answer: Answer, form: str) -> bool:
+    """Print an answer as JSON or CSV, or the facts above its table; return whether the table is still to be printed."""
+    if form == "json":
+        click.echo(answer.to_json())
+        return False
+    if form == "csv":
+        click.echo(answer.to_csv().rstrip("\n"))
+        return False
+    if answer.facts:
+        pairs(flatten(answer.facts))
+        click.echo()
+    return True
 
 
 def pairs(named: Iterable[tuple[str, str]]) -> None:

@@ -145,6 +145,17 @@ class PrintedStatement:
     lost: tuple[str, ...]
     assumes: tuple[str, ...]
 
+    def sentences(self) -> dict[str, Any]:
+        """The sentences and the warning as plain data: the end of every `to_dict`."""
+        return {
+            "no_privacy": self.no_privacy,
+            "warning": WARNING if self.no_privacy else None,
+            "protects": list(self.protects),
+            "seen": list(self.seen),
+            "not_protected": list(self.lost),
+            "assumes": list(self.assumes),
+        }
+
     def _repr_html_(self) -> str:
         """For notebooks."""
         from sketchstream import cards
@@ -233,12 +244,7 @@ class Guarantee(PrintedStatement):
             "total": show(self.total),
             "total_kept": show(self.kept),
             "total_zcdp": show(self.total_zcdp),
-            "no_privacy": self.no_privacy,
-            "warning": WARNING if self.no_privacy else None,
-            "protects": list(self.protects),
-            "seen": list(self.seen),
-            "not_protected": list(self.lost),
-            "assumes": list(self.assumes),
+            **self.sentences(),
         }
 
     @property

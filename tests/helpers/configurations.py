@@ -72,3 +72,15 @@ quorum_time = "1ms"
 file = "k"
 """
 """A topic for workers over ports in memory, with a hash key; each event moves the watermark. Tables may follow."""
+
+UNKEYED_TOPIC = """
+[kafka]
+bootstrap.servers = "unused:9092"
+group.id = "series"
+[input]
+topic = "events"
+time = "ts"
+partitioned_by = "none"
+lateness = "5m"
+"""
+"""A topic of events without items, for workers over ports in memory; keys of the input and tables may follow."""

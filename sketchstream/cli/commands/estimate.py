@@ -211,14 +211,7 @@ def _give(results: Sequence[EstimateAnswer], chosen: Selection, files: Files, fo
 
 def _print(answer: EstimateAnswer, form: show.Format) -> None:
     """The answers, or those of them that were selected."""
-    if form == "json":
-        click.echo(answer.to_json())
-    elif form == "csv":
-        click.echo(answer.to_csv().rstrip("\n"))
-    else:
-        if answer.facts:
-            show.pairs(show.flatten(answer.facts))
-            click.echo()
+    if show.heading(answer, form):
         if answer.selected is None:
             click.echo(str(answer.answers))
             return

@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.privacy.guarantee import (
-    WARNING,
     Context,
     PrintedStatement,
     assumptions,
@@ -118,12 +117,7 @@ class GaussianGuarantee(PrintedStatement):
                     ("total_kept", self.kept),
                 )
             },
-            "no_privacy": self.no_privacy,
-            "warning": WARNING if self.no_privacy else None,
-            "protects": list(self.protects),
-            "seen": list(self.seen),
-            "not_protected": list(self.lost),
-            "assumes": list(self.assumes),
+            **self.sentences(),
         }
 
     @property

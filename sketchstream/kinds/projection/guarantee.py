@@ -92,12 +92,7 @@ class ProjectionGuarantee(PrintedStatement):
             "published_and_one_copy": _text(self.looked),
             "total": _text(self.total),
             "mu2": self.mu2,
-            "no_privacy": self.no_privacy,
-            "warning": WARNING if self.no_privacy else None,
-            "protects": list(self.protects),
-            "seen": list(self.seen),
-            "not_protected": list(self.lost),
-            "assumes": list(self.assumes),
+            **self.sentences(),
         }
 
     @property

@@ -16,7 +16,6 @@ from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.privacy.gaussian import GaussianLoss
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.guarantee import (
-    WARNING,
     Context,
     PrintedStatement,
     duration,
@@ -104,12 +103,7 @@ class WorkloadGuarantee(PrintedStatement):
             "published_and_one_copy": said(self.looked, self.delta),
             "total": said(self.total, self.delta),
             "total_kept": said(self.kept, self.delta),
-            "no_privacy": self.no_privacy,
-            "warning": WARNING if self.no_privacy else None,
-            "protects": list(self.protects),
-            "seen": list(self.seen),
-            "not_protected": list(self.lost),
-            "assumes": list(self.assumes),
+            **self.sentences(),
         }
         if isinstance(self.published, GaussianLoss) and isinstance(self.looked, GaussianLoss):
             out |= {"mu2": show(self.published.mu2), "mu2_and_one_copy": show(self.looked.mu2)}

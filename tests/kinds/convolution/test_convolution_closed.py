@@ -12,6 +12,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.commands import Run
+from helpers.configurations import UNKEYED_TOPIC
 from helpers.paths import GOLDEN
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError
@@ -31,15 +32,9 @@ from sketchstream_connectors.kafka.sealed import (
     read_key,
 )
 
-CONFIGURATION = """[kafka]
-bootstrap.servers = "unused:9092"
-group.id = "series"
-[input]
-topic = "events"
-time = "ts"
-partitioned_by = "none"
-lateness = "5m"
-quorum = 1
+CONFIGURATION = (
+    UNKEYED_TOPIC
+    + """quorum = 1
 quorum_time = "1ms"
 [[sketch]]
 name = "minutes"
@@ -52,6 +47,7 @@ delta = "1e-6"
 publish = "closed"
 intrusion = false
 """
+)
 MINUTE = 60_000
 START = 1_704_067_200_000
 """2024-01-01T00:00Z."""

@@ -15,21 +15,13 @@ import pytest
 
 import sketchstream as ss
 from helpers.commands import Run
+from helpers.configurations import UNKEYED_TOPIC
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.kinds.convolution import ConvolutionSpec
 from sketchstream.stream.windows import Calendar, Width
 from sketchstream.testing.driver import Driver
 
-TOPIC = """[kafka]
-bootstrap.servers = "unused:9092"
-group.id = "series"
-[input]
-topic = "events"
-time = "ts"
-partitioned_by = "none"
-lateness = "5m"
-"""
 HOURLY = """[[sketch]]
 name = "hourly"
 kind = "convolution"
@@ -44,12 +36,12 @@ HOUR = 3_600_000
 
 def mistakes(block: str) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
-        Config.parse(TOPIC.replace("time", 'item = "place"\ntime') + block)
+        Config.parse(UNKEYED_TOPIC.replace("time", 'item = "place"\ntime') + block)
     return caught.value.mistakes
 
 
 def spec_of(block: str) -> ConvolutionSpec:
-    (plan,) = Config.parse(TOPIC + block).sketches
+    (plan,) = Config.parse(UNKEYED_TOPIC + block).sketches
     assert isinstance(plan.spec, ConvolutionSpec)
     return plan.spec
 
@@ -66,7 +58,7 @@ def test_a_block_is_read_with_its_defaults() -> None:
     cells = HOURLY.replace('step = "1h"', 'columns = { late = [0, 1], day = ["mo", "tu", "we"] }')
     cells = cells.replace('["window:6", "sum"]', '"marginal:late"')
     assert (spec_of(cells).length, spec_of(cells).layout) == (6, "fourier")
-    config = Config.parse(TOPIC + field)
+    config = Config.parse(UNKEYED_TOPIC + field)
     assert config.columns == ("where",)
 
 
@@ -94,7 +86,7 @@ def test_a_series_is_as_long_as_the_longest_window(window: str, zone: str, lengt
 
 def test_a_npy_kernel_lies_beside_the_file(tmp_path: Path) -> None:
     np.save(tmp_path / "weights.npy", np.array([3.0, 2, 1]))
-    (tmp_path / "s.toml").write_text(TOPIC + HOURLY.replace('["window:6", "sum"]', '"weights.npy"'))
+    (tmp_path / "s.toml").write_text(UNKEYED_TOPIC + HOURLY.replace('["window:6", "sum"]', '"weights.npy"'))
     (plan,) = Config.load(tmp_path / "s.toml").sketches
     assert plan.spec.filters[0].coefficients.tolist() == [3, 2, 1]  # type: ignore[attr-defined]
 
@@ -125,7 +117,7 @@ def test_one_mistake_in_a_block_is_told_once(old: str, new: str, said: str) -> N
 @pytest.mark.parametrize("noise", ["gaussian", "counts"])
 def test_partitions_of_a_killed_worker_add_up(noise: str) -> None:
     """Two days over three partitions: counted once, added up with their noise, joined over midnight."""
-    driver = Driver(TOPIC + HOURLY + f'noise = "{noise}"\n', partitions=3, now="2024-01-03T07:00:00Z")
+    driver = Driver(UNKEYED_TOPIC + HOURLY + f'noise = "{noise}"\n', partitions=3, now="2024-01-03T07:00:00Z")
     random = np.random.default_rng(4)
     truth = np.zeros(72, np.int64)
     for hour in range(54):
@@ -170,7 +162,7 @@ def test_positions_of_a_field_and_cells_of_columns() -> None:
         '[[sketch]]\nname = "cells"\nkind = "convolution"\nwindow = "1h"\nkernel = ["marginal:late", "marginal:day"]\n'
         'columns = { late = [0, 1], day = ["mo", "tu", "we"] }\nmax_weight = 3\n' + LITTLE,
     )
-    text = TOPIC.replace('time = "ts"', 'time = "ts"\nweight = "w"') + "".join(blocks)
+    text = UNKEYED_TOPIC.replace('time = "ts"', 'time = "ts"\nweight = "w"') + "".join(blocks)
     driver = Driver(text, partitions=1, now="2024-01-01T02:00:00Z")
     random = np.random.default_rng(6)
     field, cells = np.zeros(5, np.int64), np.zeros((2, 3), np.int64)
@@ -236,7 +228,7 @@ def test_a_file_worker_and_estimates_of_its_windows(run: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(("wrong", "verdict"), [(0, "good"), (12, "incomplete")])
 def test_a_loss_of_records_shows_in_every_answer(noise: str, wrong: int, verdict: str) -> None:
     block = HOURLY.replace('step = "1h"', 'position = "where"\nlength = 24').replace("epsilon = 1", "epsilon = 2")
-    driver = Driver(TOPIC + block + f'noise = "{noise}"\n', partitions=2, now="2024-01-02T07:00:00Z")
+    driver = Driver(UNKEYED_TOPIC + block + f'noise = "{noise}"\n', partitions=2, now="2024-01-02T07:00:00Z")
     for number in range(8000):
         at = f"2024-01-01T{number // 400:02}:00:{number % 60:02}Z"
         driver.send(
@@ -252,7 +244,9 @@ def test_a_loss_of_records_shows_in_every_answer(noise: str, wrong: int, verdict
 
 def test_an_item_has_no_share_of_records() -> None:
     block = HOURLY.replace("epsilon = 1", 'epsilon = 1\nunit = "item"\nmax_total = 3')
-    text = TOPIC.replace('partitioned_by = "none"', 'item = "place"\npartitioned_by = "item"\npartitioner = "murmur2"')
+    text = UNKEYED_TOPIC.replace(
+        'partitioned_by = "none"', 'item = "place"\npartitioned_by = "item"\npartitioner = "murmur2"'
+    )
     driver = Driver(text + block, partitions=1, now="2024-01-02T07:00:00Z")
     driver.send({"ts": "2024-01-01T10:00:00Z", "place": "x"}, timestamp="2024-01-01T10:00:00Z")
     driver.advance(hours=30)

@@ -11,20 +11,10 @@ import pytest
 
 import sketchstream as ss
 from helpers.commands import Run
-from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
+from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY, UNKEYED_TOPIC
 from sketchstream.config.loader import Config
 from sketchstream.testing.driver import Driver
 
-TOPIC = """
-[kafka]
-bootstrap.servers = "unused:9092"
-group.id = "tables"
-[input]
-topic = "events"
-time = "ts"
-partitioned_by = "none"
-lateness = "5m"
-"""
 BLOCK = """[[sketch]]
 name = "tables"
 kind = "workload"
@@ -50,7 +40,7 @@ MARK = "zq7markedairport"
 FILE = EVENTS_FILE.replace('item = "user"\nitem_type = "int"\n', "")
 
 
-def mistakes(block: str, topic: str = TOPIC.replace("[input]", '[input]\nitem = "user"')) -> tuple[str, ...]:
+def mistakes(block: str, topic: str = UNKEYED_TOPIC.replace("[input]", '[input]\nitem = "user"')) -> tuple[str, ...]:
     with pytest.raises(ss.ConfigError) as caught:
         Config.parse(topic + block)
     return caught.value.mistakes
@@ -64,7 +54,7 @@ def spec_of(text: str) -> ss.WorkloadSpec:
 
 @pytest.mark.filterwarnings("ignore::sketchstream.NoPrivacyWarning")
 def test_queries_are_asked_of_named_columns() -> None:
-    config = Config.parse(TOPIC + BLOCK)
+    config = Config.parse(UNKEYED_TOPIC + BLOCK)
     (plan,) = config.sketches
     assert config.columns == ("delay", "from.airport")
     assert plan.fields == {"origin": "from.airport", "delay": "delay"}
@@ -122,7 +112,7 @@ def test_one_mistake_is_one_line(old: str, new: str, said: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::sketchstream.NoPrivacyWarning")
 def test_columns_need_a_format_with_fields() -> None:
-    found = mistakes(BLOCK, TOPIC.replace('time = "ts"', 'format = "value"'))
+    found = mistakes(BLOCK, UNKEYED_TOPIC.replace('time = "ts"', 'format = "value"'))
     assert any("names a field, and format = 'value' has none" in one for one in found), found
 
 
@@ -176,7 +166,7 @@ def truth_of(spec: ss.WorkloadSpec, given: list[dict[str, object]]) -> np.ndarra
 
 @pytest.mark.filterwarnings("ignore::sketchstream.NoPrivacyWarning")
 def test_partitions_of_a_topic_are_added_whatever_is_killed() -> None:
-    driver = Driver(TOPIC + BLOCK, partitions=3, now="2024-01-01T02:30:00Z")
+    driver = Driver(UNKEYED_TOPIC + BLOCK, partitions=3, now="2024-01-01T02:30:00Z")
     given = events()
     for number, event in enumerate(given):
         driver.send(event, timestamp=str(event["ts"]), key=str(number).encode())
