@@ -22,7 +22,7 @@ from sketchstream.columns import STRING, Column
 from sketchstream.hashing import Key
 from sketchstream.image import DEFERRED_PART
 from sketchstream.items import Items
-from sketchstream.kinds.profile.groups import Groups
+from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 from sketchstream.stream.interfaces import Chunk, Snapshot

@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "sketchstream.spec": ("ClosedDomain", "NoPrivacyWarning", "OpenDomain"),
-    "sketchstream.kinds.profile.groups": ("Groups",),
+    "sketchstream.kinds.profile.group_list": ("Groups",),
     "sketchstream.kinds.profile.spec": ("ProfileSpec",),
     "sketchstream.kinds.convolution.spec": ("ConvolutionSpec",),
     "sketchstream.hashing": ("Key",),
@@ -171,7 +171,7 @@ if TYPE_CHECKING:
         epsilon_of,
     )
     from sketchstream.kinds.profile.estimate.result import Estimate, Profile
-    from sketchstream.kinds.profile.groups import Groups
+    from sketchstream.kinds.profile.group_list import Groups
     from sketchstream.kinds.profile.planner import Plan, plan, required
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.kinds.projection.spec import ProjectionSpec

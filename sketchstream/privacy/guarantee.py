@@ -18,7 +18,7 @@ from sketchstream.privacy.zcdp import DELTA, to_approximate
 from sketchstream.spec import NO_PRIVACY
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.groups import Groups
+    from sketchstream.kinds.profile.group_list import Groups
     from sketchstream.kinds.profile.spec import ProfileSpec
 
 DAY_MS = 86_400_000

@@ -26,7 +26,8 @@ from sketchstream.hashing import Key
 from sketchstream.items import Items, Pairs
 from sketchstream.kinds import planned
 from sketchstream.kinds.profile import groups as groups_module
-from sketchstream.kinds.profile.groups import Grouped, Groups
+from sketchstream.kinds.profile.group_list import Groups
+from sketchstream.kinds.profile.groups import Grouped
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.deployment import Deployment
 from sketchstream.privacy.guarantee import Guarantee

@@ -6,7 +6,7 @@ In: nothing. Out: the specification, the noise, updates, answers, plans and chec
 from sketchstream.kinds.convolution.answers import Answers, answers, closed_values, decode
 from sketchstream.kinds.convolution.filters import Columns, Filter, parse_filter
 from sketchstream.kinds.convolution.joining import joined, tail_of
-from sketchstream.kinds.convolution.noise import add_noise, new_state
+from sketchstream.kinds.convolution.layers import add_noise, new_state
 from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
 from sketchstream.kinds.convolution.update import Updater
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.items import Items
-from sketchstream.kinds.convolution.noise import add_noise
+from sketchstream.kinds.convolution.layers import add_noise
 from sketchstream.kinds.convolution.series import estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.statement import statement

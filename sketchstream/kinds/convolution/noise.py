@@ -1,6 +1,6 @@
-"""One exact layer of noise for a state: integers from entropy to state, in every layout.
+"""Exact independent noise of many scales: integers from entropy to state.
 
-In: the spec, the state, the law of the layer. Out: the state with one independent draw added to each word.
+In: an array of integers and the scale of each. Out: the array with one independent draw added to each word.
 Touches: the entropy source.
 Source: docs/theory/noise.md (the exact samplers); docs/theory/convolution.md, sections 6 and 7.
 """
@@ -15,10 +15,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.spec import LAPLACE_STEP, ConvolutionSpec, Layer
+from sketchstream.kinds.convolution.spec import LAPLACE_STEP
 from sketchstream.noise import discrete_gaussian, discrete_laplace
-from sketchstream.noise.blocks import add_wrapping, flat
+from sketchstream.noise.blocks import add_wrapping
 from sketchstream.noise.entropy import Keystream, Source, Words
 from sketchstream.noise.gaussian import below_exponential
 from sketchstream.noise.thresholds import WIDTH, Draw
@@ -32,40 +31,6 @@ WIDE: Final = float(1 << 40)
 """From this variance on one table serves all variances."""
 SURE: Final = (1 << WIDTH) - (1 << WIDTH) // BASE - 1
 """Words below this accept a remainder without looking at it, as exp(-1/BASE) is above 1 - 1/BASE."""
-
-
-def new_state(spec: ConvolutionSpec) -> Ints:
-    """(size,) int64 of zeros: a state before its creation layer, which holds no data."""
-    return np.zeros(spec.size, np.int64)
-
-
-def add_noise(spec: ConvolutionSpec, state: Ints, layer: Layer | None = None, entropy: Source | None = None) -> None:
-    """Add one independent layer of exact noise to a state, in place.
-
-    Args:
-        spec: the specification.
-        state: (size,) int64, C-contiguous; sums wrap.
-        layer: the law; default the creation layer.
-        entropy: words for tests; by default a keystream under a key that is erased before this returns.
-
-    Raises:
-        SpecError: the state is not one of this spec.
-    """
-    view = flat(state, (np.int64,))
-    if view.size != spec.size:
-        msg = f"state must have {spec.size} words, found {view.size}"
-        raise SpecError(msg)
-    law = spec.layer() if layer is None else layer
-    if spec.noise == "counts":
-        discrete_laplace(view, spec.count_epsilon(law), entropy)
-    elif spec.layout == "time":
-        from sketchstream.kinds.convolution.synthesis import add_correlated
-
-        add_correlated(spec, view, law, entropy)
-    elif spec.noise == "gaussian":
-        add_gaussian(view, spec.lattice_scales(law), entropy)
-    else:
-        add_laplace(view, spec.lattice_scales(law).astype(np.int64) // BASE, entropy)
 
 
 def add_gaussian(out: Ints, variances: npt.NDArray[np.float64], entropy: Source | None = None) -> None:

@@ -1,7 +1,7 @@
 """Groups of a profile sketch: one histogram for each of a declared list of groups, in one state.
 
-In: a list of groups, events with their group. Out: where an event goes, batches with groups, the published sketch of
-one group. Touches: the states it is given.
+In: a list of groups, events with the position of their group. Out: the slots of an event, the published sketch of one
+group. Touches: the states it is given.
 Source: docs/theory/privacy.md, section 5 (groups).
 
 A state with groups is that of the first group, then that of the second, and so on, each with the slots of the domain.
@@ -11,133 +11,27 @@ So all groups exist as soon as the sketch does, and are snapshotted, sealed and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
+from sketchstream.errors import DomainError, EstimateError, ItemError, WeightError
 from sketchstream.image import NOTHING, StateImage
 from sketchstream.items import Items, Pairs, Weights, as_weights
+from sketchstream.kinds.profile.group_list import Codes, Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.history import Entry, History, LayerEntry, View
-from sketchstream.spec import whole
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
-    from sketchstream.columns import Choices, Column
     from sketchstream.domains import Index
     from sketchstream.published import Release, SealedState
 
-OTHER = "other"
-"""Name of the group of records whose group is not in the list, where there is one."""
-MOST_GROUPS = 10_000
 _STEP = 1 << 14
 """Events that are located at a time."""
-Codes = npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class Groups:
-    """A declared list of groups. It is public, and must not be chosen from the data.
-
-    Args:
-        names: of the groups; text, an integer stands for its digits.
-        other: whether values outside of the list are a group of their own, named "other"; else they are no-ops.
-        max_groups: unit "item": a promise of the source, that one item has events in at most so many groups of one
-            window. None: in any number of them.
-        of_item: unit "item": a promise of the source, that the group is a function of the item.
-
-    Raises:
-        SpecError: no group, one twice, too many, or promises that contradict each other.
-    """
-
-    names: tuple[str, ...]
-    other: bool = False
-    max_groups: int | None = None
-    of_item: bool = False
-
-    def __init__(
-        self, names: Sequence[str | int], other: bool = False, max_groups: int | None = None, of_item: bool = False
-    ) -> None:
-        if isinstance(names, str) or not all(isinstance(one, str) or type(one) is int for one in names):
-            msg = "groups must be a list of texts or whole numbers"
-            raise SpecError(msg)
-        listed = tuple(str(one) for one in names)
-        if not listed:
-            msg = "groups must name at least one group, found an empty list"
-            raise SpecError(msg)
-        twice = sorted({one for one in listed if listed.count(one) > 1}) if len(set(listed)) < len(listed) else []
-        if twice:
-            msg = f"groups names {twice[0]!r:.60} twice"
-            raise SpecError(msg)
-        if len(listed) > MOST_GROUPS:
-            msg = f"groups may name at most {MOST_GROUPS:,} groups, found {len(listed):,}"
-            raise SpecError(msg)
-        if other and OTHER in listed:
-            msg = f"groups names {OTHER!r}, which other_group = true makes of all values that are not listed"
-            raise SpecError(msg)
-        if of_item and max_groups is not None:
-            msg = "max_groups and group_of_item exclude each other: a group that follows from the item is one group"
-            raise SpecError(msg)
-        object.__setattr__(self, "names", listed)
-        object.__setattr__(self, "other", bool(other))
-        most = None if max_groups is None else whole(max_groups, "max_groups", 1, len(listed) + bool(other))
-        object.__setattr__(self, "max_groups", most)
-        object.__setattr__(self, "of_item", bool(of_item))
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """Names of all groups, in the order of the state."""
-        return (*self.names, OTHER) if self.other else self.names
-
-    def __len__(self) -> int:
-        return len(self.names) + self.other
-
-    @property
-    def of_one_item(self) -> int:
-        """In how many groups an item may lie."""
-        return 1 if self.of_item else min(len(self), self.max_groups or len(self))
-
-    @property
-    def of_one_replaced(self) -> int:
-        """In how many groups an item may lie in two worlds together, where its payloads are others in the second."""
-        return 1 if self.of_item else min(len(self), 2 * self.of_one_item)
-
-    @cached_property
-    def _choices(self) -> Choices:
-        from sketchstream.columns import Choices
-
-        return Choices(self.names)
-
-    def codes(self, column: Column) -> Codes:
-        """(n,) position of each record's group; -1 where it has none."""
-        places = column.codes(self._choices)
-        if self.other:
-            places[(places < 0) & column.texts] = len(self.names)
-        return places
-
-    def locate(self, names: Items) -> Codes:
-        """(n,) position of each of these groups; -1 for those that are none."""
-        places = self._choices.locate(names).astype(np.int32)
-        if self.other:
-            places[places < 0] = len(self.names)
-        return places
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, canonical."""
-        out: dict[str, Any] = {"names": list(self.names)}
-        if self.other:
-            out["other"] = True
-        if self.max_groups is not None:
-            out["max_groups"] = self.max_groups
-        if self.of_item:
-            out["of_item"] = True
-        return out
 
 
 class Grouped:

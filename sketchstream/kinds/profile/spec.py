@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgpack
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
+from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.spec import (
     MIN_EPSILON,
     NO_PRIVACY,
@@ -36,9 +37,6 @@ from sketchstream.spec import (
     exact_share,
     whole,
 )
-
-if TYPE_CHECKING:
-    from sketchstream.kinds.profile.groups import Groups
 
 Publish = Literal["histogram", "state"]
 Form = Literal["cumulative", "bins"]
@@ -206,8 +204,6 @@ class ProfileSpec:
 
     def _put_groups(self, groups: object, where: Mapping[str, Sequence[str | int]]) -> None:
         """Check and set which records count, and in which group."""
-        from sketchstream.kinds.profile.groups import Groups
-
         if groups is not None and not isinstance(groups, Groups):  # for callers without a type checker
             msg = f"groups must be Groups([...]), found {type(groups).__name__}"
             raise SpecError(msg)
@@ -363,8 +359,6 @@ class ProfileSpec:
         The items of a listed domain are not in the dictionary: pass them, or get a spec that can read what was
         published but cannot be updated (`DomainOutline`).
         """
-        from sketchstream.kinds.profile.groups import Groups
-
         fields = {"total_share": 0, "counted": False, **data}
         kind = fields.pop("kind", None)
         if kind != cls.kind:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.profile.groups import MOST_GROUPS, Groups
+from sketchstream.kinds.profile.group_list import MOST_GROUPS, Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.tables import Around, DomainTable, Number, SketchTable, Value
 from sketchstream.spec import ClosedDomain, OpenDomain

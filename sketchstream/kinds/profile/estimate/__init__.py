@@ -58,7 +58,6 @@ def reconstruct(
     _check(parts, method, max_count, norm)
     from sketchstream.kinds.profile.estimate.fit import Fit, mixed
     from sketchstream.kinds.profile.estimate.intervals import bounds
-    from sketchstream.kinds.profile.estimate.open_domain import collisions
     from sketchstream.kinds.profile.estimate.result import Profile
 
     settings: dict[str, object] = {}
@@ -68,7 +67,9 @@ def reconstruct(
         settings = {"norm": "inf" if chosen == math.inf else int(chosen), "beta": beta}
     facts = _facts(parts, method, settings, about or About())
     if parts[0].open_domain:
-        fit, population, known = collisions.reconstruct(parts, method, max_count)
+        from sketchstream.kinds.profile.estimate.open_domain import reconstruction
+
+        fit, population, known = reconstruction.reconstruct(parts, method, max_count)
         return Profile(fit, population, _with_total(known, about), facts, guarantee)
     # each method is imported where it is chosen: importing the likelihood takes a tenth of a second
     if method == "likelihood":
