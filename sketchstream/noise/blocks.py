@@ -1,11 +1,10 @@
 """Shared parts of the samplers: blocks of words, validation of the target array, wrapping addition.
 
-In: the array of a state or of a release. Out: flat views, block bounds, scratch that is erased. Touches: nothing.
+In: the array of a state or of a release. Out: flat views, block bounds, erased scratch memory. Touches: nothing.
 
-Every sampler works block by block: it fills a scratch of `rows` words per sample, computes the block's noise and adds
-it to the array itself, so memory beyond the array stays below `SCRATCH_WORDS` words and a little more, whatever the
-number of slots. A block's words are one run of the source: row r of sample i is word r * samples + i. Words for ties
-follow the block's own words.
+Every sampler works block by block: it fills scratch memory with `rows` words per sample, computes the block's noise and
+adds it to the array. So memory beyond the array stays near `SCRATCH_WORDS` words for any number of slots. A block's
+words are one run of the source: row r of sample i is word r * samples + i. Words for ties follow the block's own words.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def blocks(samples: int, rows: int) -> Iterator[slice]:
 
 
 class Scratch:
-    """A block's words, overwritten when it is left; opens its own keystream unless a source is given."""
+    """Scratch memory for a block's words, overwritten on exit; opens its own keystream unless a source is given."""
 
     def __init__(self, samples: int, rows: int, entropy: Source | None) -> None:
         self.rows = rows

@@ -5,8 +5,8 @@ Touches: /dev/urandom, and one fork handler that is registered when the first ke
 Source: NIST SP 800-38A (CTR mode); Bernstein, "Fast-key-erasure random-number generators", 2017.
 
 The key lives in one bytearray, which is overwritten as soon as the cipher has expanded it; the expanded key lives in
-the cipher library's context, which that library cleanses when the context is freed. This is best effort: a copy in a
-processor register, in swap or in a core dump is out of this module's reach.
+the cipher library's context, which that library cleanses when the context is freed. This is best effort: copies in
+processor registers, in swap or in a core dump are out of this module's reach.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Source(Protocol):
 
 
 class Keystream:
-    """Uniform words from AES-256-CTR, under keys of its own that nobody else ever sees.
+    """Uniform words from AES-256-CTR, under keys that are used for nothing else.
 
     A new key is drawn at the start, after every `REKEY_BYTES` and in a forked child: parent and child never share a
     word. Cannot be pickled or copied. Not for use by two threads at once. Use as a context manager, or call

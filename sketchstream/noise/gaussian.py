@@ -4,12 +4,12 @@ In: an int32 or int64 array, a rational sigma2. Out: the array with one independ
 Touches: the entropy source.
 Source: Canonne, Kamath & Steinke 2020 (the law); docs/theory/noise.md (the proof).
 
-sigma below 1024: one word. Its first bit is the sign; the others begin a uniform real V, and |z| is the number of
-k >= 1 with V < Pr[|z| >= k], found in a table of first words. Larger sigma: z = +-(2^m K + R) with sigma / 2^m between
-512 and 1024, K from such a table with weights exp(-(2^m K)^2 / (2 sigma2)), R uniform, accepted with probability
-exp(-R (2^(m+1) K + R) / (2 sigma2)), at least 99 in 100; minus zero is refused. The table ends where its first words
-reach 0; ties, what lies beyond it and every refusal are completed sample by sample. The searches branch on the noise,
-unlike those of the other two laws: draw in blocks, before there is data.
+sigma below 1024: one word. Its first bit is the sign; the others are the first bits of a uniform real V, and |z| is
+the number of k >= 1 with V < Pr[|z| >= k], found in a table of first words. Larger sigma: z = +-(2^m K + R) with sigma
+/ 2^m between 512 and 1024, K from such a table with weights exp(-(2^m K)^2 / (2 sigma2)), R uniform, accepted with
+probability exp(-R (2^(m+1) K + R) / (2 sigma2)), at least 99 in 100; minus zero is refused. The table ends where its
+first words reach 0; ties, what lies beyond it and every refusal are completed sample by sample. The searches branch on
+the noise, unlike those of the other two laws: draw in blocks, before there is data.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Tails:
             if low >> (level - bits) == high >> (level - bits):
                 return low >> (level - bits)
             level *= 2
-            if level > LIMIT_BITS:  # dyadic to 65,536 bits: guessing would be worse
+            if level > LIMIT_BITS:  # dyadic to 65,536 bits: a guess would bias the noise
                 msg = "the interval arithmetic of a noise table does not close"
                 raise ArithmeticError(msg)
 
     def sums(self, bits: int) -> tuple[Ends, Ends]:
-        """Both ends of Pr[K >= k] * 2^bits for k = 0.. while it exceeds 2^-bits; kept for the next call."""
+        """Both ends of Pr[K >= k] * 2^bits for k = 0, 1, ... while it exceeds 2^-bits; cached for the next call."""
         if bits not in self._known:
             self._known[bits] = self._compute(bits)
         return self._known[bits]
@@ -110,7 +110,7 @@ class Tails:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is precomputed for one sigma2.
+    """Precomputed tables of one sigma2.
 
     Attributes:
         sigma2: the exact parameter.
@@ -132,7 +132,7 @@ class Plan:
 
     @property
     def guide_shift(self) -> np.uint32:
-        """How many bits of a word the guide does not look at."""
+        """Number of low bits of a word that the guide ignores."""
         return np.uint32(self.width - (len(self.guide) - 1).bit_length())
 
     @property
@@ -209,7 +209,7 @@ def discrete_gaussian(out: npt.NDArray[np.signedinteger], sigma2: Fraction, entr
         entropy: words for tests; by default a keystream under a key that is erased before this returns.
 
     Raises:
-        SpecError: `out` or `sigma2` is not what is said above.
+        SpecError: `out` or `sigma2` is not as described above.
     """
     view = flat(out, (np.int32, np.int64))
     ready = _plan(positive(sigma2, "sigma2"))
@@ -217,7 +217,7 @@ def discrete_gaussian(out: npt.NDArray[np.signedinteger], sigma2: Fraction, entr
 
 
 def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNoise) -> None:
-    """Add one draw to each element of a flat array; what is refused is drawn again after all blocks."""
+    """Add one draw to each element of a flat array; refused samples are drawn again after all blocks."""
     with Scratch(out.size, ready.rows, entropy) as scratch:
         noise: Signed = np.zeros(min(out.size, block_samples(ready.rows)), np.int64 if ready.shift else np.int32)
         again = []
@@ -242,7 +242,7 @@ def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNois
 
 
 def _draw_block(target: Signed, drawn: Signed, ready: Plan, scratch: Scratch, block_noise: BlockNoise) -> Columns:
-    """Write a block's noise; undecided samples are completed and added here. Returns the refused ones, left at 0."""
+    """Write a block's noise; complete and add undecided samples. Return the refused ones, which are left at 0."""
     words = scratch.fill(len(target))
     undecided, refused = block_noise(words, ready, drawn)
     drawn[undecided] = 0
@@ -302,9 +302,9 @@ def settled(
     Args:
         words: the block.
         ready: the tables.
-        noise: (samples,) what each column proposes.
+        noise: (samples,) the proposal of each column.
         tied: whether K needs more bits.
-        unsure: whether the second word alone does not accept, or the proposal is 0.
+        unsure: whether the second word alone does not decide on acceptance, or the proposal is 0.
     """
     if not ready.packed:
         return np.flatnonzero(tied | unsure), _NONE
@@ -357,7 +357,7 @@ def _rest(words: Words, ready: Plan) -> npt.NDArray[np.int64]:
 
 
 def complete(words: list[int], ready: Plan, draw: Draw) -> int | None:
-    """One sample from its own words, drawing more bits where they leave it open; None where it is refused.
+    """One sample from its own words; draws more bits if these do not decide it. None if it is refused.
 
     Args:
         words: K and sign; for large sigma also acceptance and R.

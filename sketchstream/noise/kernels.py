@@ -1,4 +1,4 @@
-"""Compiled loops of the samplers: comparisons of words with thresholds, nothing else.
+"""Compiled loops of the samplers: comparisons of words with thresholds.
 
 In: a block of words and the first words of the thresholds. Out: the block's noise, and whether any sample of it needs
 more bits. Touches: nothing. Integer arithmetic only; no branch on a word; the same results as the numpy loops beside

@@ -7,8 +7,8 @@ Source: Ghosh, Roughgarden & Sundararajan 2009 (the law); docs/theory/noise.md (
 z = S (1 + G). S is -1, 0 or 1 and G is geometric with ratio a, independent of S. One uniform real U gives S: -1 if
 U < 1/(1 + e^epsilon), 1 if U > 1 - that, else 0. G's binary digits are independent, digit j is one with probability
 1 / (1 + exp(epsilon 2^j)); the part of G above digit J is geometric with ratio r = exp(-epsilon 2^J), and is found as
-the number of k >= 1 with V < r^k. So a sample takes J + 2 words, whatever its value. Only where a word equals
-the first word of its threshold, or V < r^2 (once in a million samples), more words are drawn.
+the number of k >= 1 with V < r^k. So a sample takes J + 2 words, whatever its value. More words are drawn only
+if a word equals the first word of its threshold, or if V < r^2 (once in a million samples).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ COMPILED_FROM = 1 << 16
 
 @dataclass(frozen=True)
 class Plan:
-    """What is precomputed for one epsilon.
+    """Precomputed thresholds of one epsilon.
 
     Attributes:
         epsilon: the exact parameter.
-        sign: S is not zero on one side.
+        sign: probability that S is 1, and that it is -1.
         digits: one threshold per binary digit of G, lowest first.
-        top: the rest of G is at least k = 1 or 2.
+        top: probabilities that the rest of G is at least 1, and at least 2.
         words: (J + 3,) uint32, the first words of `sign`, `digits`, `top`.
         width: bits of a word (32; tests narrow it to enumerate every outcome).
     """
@@ -103,7 +103,7 @@ def discrete_laplace(out: npt.NDArray[np.signedinteger], epsilon: Fraction, entr
         entropy: words for tests; by default a keystream under a key that is erased before this returns.
 
     Raises:
-        SpecError: `out` or `epsilon` is not what is said above.
+        SpecError: `out` or `epsilon` is not as described above.
     """
     view = flat(out, (np.int32, np.int64))
     ready = _plan(positive(epsilon, "epsilon"))
@@ -154,7 +154,7 @@ def compiled_block(words: Words, ready: Plan, noise: Signed) -> bool:
 
 
 def undecided(words: Words, ready: Plan) -> npt.NDArray[np.intp]:
-    """Columns in which a word equals the first word of its threshold, or the last one says G has a rare high part."""
+    """Columns in which a word equals the first word of its threshold, or in which G has a rare high part."""
     doubt = words[-1] <= ready.words[-1]
     equal = np.empty_like(doubt)
     for row, threshold in zip(words[1:], ready.words[1:-1], strict=True):
@@ -165,7 +165,7 @@ def undecided(words: Words, ready: Plan) -> npt.NDArray[np.intp]:
 
 
 def complete(words: list[int], ready: Plan, draw: Draw) -> int:
-    """One sample from its own words, drawing more bits for every comparison that they leave open.
+    """One sample from its own words; draws more bits for every comparison that these do not decide.
 
     Args:
         words: sign, digits lowest first, top.

@@ -1,11 +1,11 @@
-"""The laws of the noise: probabilities, exact moments, and the battery of tests that samples of them must pass.
+"""The laws of the noise: probabilities, exact moments, and a battery of statistical tests for samples.
 
 In: exact parameters, samples. Out: probabilities in float64, chi-square p-values. Touches: nothing.
 Source: Ghosh, Roughgarden & Sundararajan 2009 (discrete Laplace); Dwork et al. 2010 (randomized response on Z_p);
 Canonne, Kamath & Steinke 2020 (discrete Gaussian); docs/theory/gaussian.md (its theta identities).
 
-Floats are for tests, displays and estimators: no sampler reads this module. A battery can refuse a wrong law; it
-cannot certify an exact one (docs/theory/noise.md says what does).
+The floats here serve tests, displays and estimators; no sampler uses this module. A battery can reject a wrong law, but
+cannot prove an exact one (docs/theory/noise.md has the proofs).
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def battery(samples: Values, law: Law) -> list[Check]:
 
     Args:
         samples: (n,) independent draws.
-        law: the law that they are said to have.
+        law: the law to test against.
 
     Returns:
         One `Check` each; under the law every p-value is uniform, up to the chi-square approximation.

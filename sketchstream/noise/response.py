@@ -4,9 +4,9 @@ In: an int16 array of values 0..p-1, p, a rational epsilon. Out: the array with 
 Touches: the entropy source.
 Source: Dwork, Naor, Pitassi, Rothblum & Yekhanin 2010; Lemire 2019, section 4 (uniform integers); docs/theory/noise.md.
 
-Two words a sample. The first decides exactly whether the value moves, the second by how much: word * (p - 1) / 2^32
-rounded down, unless the remainder says that this word would favour some values (p in 2^32 words at most); then, and
-where the first word ties with its threshold, more words are drawn.
+Two words per sample. The first decides exactly whether the value moves, the second by how much: word * (p - 1) / 2^32,
+rounded down. More words are drawn if the remainder shows that this word would favour some values (at most p of 2^32
+words), or if the first word ties with its threshold.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ COMPILED_FROM = 1 << 16
 
 @dataclass(frozen=True)
 class Plan:
-    """What is precomputed for one modulus and epsilon.
+    """Precomputed thresholds of one modulus and epsilon.
 
     Attributes:
         modulus: p.
-        moves: the value changes.
+        moves: probability that the value changes.
         refused: second words whose product with p - 1 leaves a remainder below this are drawn again.
         width: bits of a word (32; tests narrow it).
     """
@@ -76,7 +76,7 @@ def randomized_response(
         entropy: words for tests; by default a keystream under a key that is erased before this returns.
 
     Raises:
-        SpecError: `out`, `modulus` or `epsilon` is not what is said above.
+        SpecError: `out`, `modulus` or `epsilon` is not as described above.
     """
     view = flat(out, (np.int16,))
     if isinstance(modulus, bool) or not isinstance(modulus, (int, np.integer)) or not 2 <= modulus <= MAX_MODULUS:
@@ -126,7 +126,7 @@ def undecided(words: Words, ready: Plan) -> npt.NDArray[np.intp]:
 
 
 def complete(words: list[int], ready: Plan, draw: Draw) -> int:
-    """One shift from its own words, drawing more where they leave it open."""
+    """One shift from its own words; draws more words if these do not decide it."""
     moves = below(ready.moves, words[0], draw, ready.width)
     word = words[1]
     while (word * (ready.modulus - 1)) & ((1 << ready.width) - 1) < ready.refused:

@@ -2,7 +2,7 @@
 
 In: candidates with rational scores, epsilon. Out: one candidate. Touches: the entropy source.
 Source: McSherry & Talwar 2007. Rejection sampling: a candidate is proposed uniformly and accepted with probability
-exp(-epsilon (best - score) / 2), so it is chosen with probability proportional to exp(epsilon score / 2). Where one
+exp(-epsilon (best - score) / 2), so it is chosen with probability proportional to exp(epsilon score / 2). If one
 event or item changes each score by at most 1, the choice is epsilon-differentially private.
 """
 

@@ -5,7 +5,7 @@ Touches: nothing. No floating point.
 Source: docs/theory/noise.md, section 1; Karney 2016 (comparison with a lazily drawn uniform real).
 
 A comparison `U < p` with a uniform real U needs only as many bits of U as it takes to differ from p. The samplers
-draw the first 32 bits of every U in bulk; `below` draws the rest of the few that are still tied.
+draw the first 32 bits of every U in bulk; `below` draws further bits for the few that are still tied.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Draw = Callable[[], int]
 
 
 class Threshold:
-    """A real number 0 <= p <= 1, not a dyadic rational, known through ever narrower integer intervals."""
+    """A real number 0 <= p <= 1, not a dyadic rational, given by integer intervals of increasing precision."""
 
     __slots__ = ("_bits", "_enclose", "_value")
 
@@ -47,7 +47,7 @@ class Threshold:
         return self.prefix(width)
 
     def _extend(self, bits: int) -> None:
-        """Compute `bits` bits; where the two ends of the interval disagree, look closer."""
+        """Compute `bits` bits, with more precision while the two ends of the interval disagree."""
         spare = 64
         while True:
             low, high = self._enclose(bits + spare)
@@ -55,7 +55,7 @@ class Threshold:
                 self._bits, self._value = bits, low >> spare
                 return
             spare *= 2
-            if spare > LIMIT_BITS:  # p is dyadic to 65,536 bits: its arguments are wrong, guessing would be worse
+            if spare > LIMIT_BITS:  # p is dyadic to 65,536 bits: its arguments are wrong; a guess would bias the noise
                 msg = "the interval arithmetic of a noise threshold does not close"
                 raise ArithmeticError(msg)
 
@@ -99,7 +99,7 @@ def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
             low, high = low - term_high, high - term_low
         else:
             low, high = low + term_low, high + term_high
-    low, high = low - term_high, high + term_high  # what was left out is smaller than the last term
+    low, high = low - term_high, high + term_high  # the omitted terms add up to less than the last one
     for _ in range(halvings):
         low = low * low >> work
         high = -(-high * high >> work)
@@ -110,8 +110,8 @@ def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
 def exponential(x: Fraction, bits: int = CACHED_BITS) -> Threshold:
     """The number exp(-x), x rational and positive; `bits` of it are computed at once.
 
-    It is transcendental (Lindemann 1882), so no comparison with it stays tied for ever; the same holds for the
-    two probabilities below.
+    It is transcendental (Lindemann 1882), so every comparison with it ends; the same holds for the two probabilities
+    below.
     """
     _positive(x)
     return Threshold(lambda wanted: exp_minus(x, wanted), bits)
@@ -144,7 +144,7 @@ def _odds(weight: int, x: Fraction) -> Threshold:
 
 
 def _positive(x: Fraction) -> None:
-    """Refuse an exponent that is no positive rational."""
+    """Refuse an exponent that is not a positive rational."""
     if not isinstance(x, Fraction) or x <= 0:
         msg = f"an exponent must be a positive Fraction, found {x!r:.60}"
         raise ArithmeticError(msg)

@@ -1,12 +1,12 @@
 """Discrete Gaussian noise whose variance differs from one coordinate to the next, sampled exactly.
 
-In: an int32 or int64 array, rational parameters sigma2, which of them each element has. Out: the array with one
-independent draw added to each element. Touches: the entropy source.
+In: an int32 or int64 array, rational parameters sigma2, and which of them applies to each element. Out: the array with
+one independent draw added to each element. Touches: the entropy source.
 Source: von Neumann 1951 (rejection); docs/theory/noise.md, section 4.
 
 A parameter that many elements share, or that has no near neighbour, has tables of its own. Others share the tables of
 the next larger tau2 on a grid whose steps are at most 1/8: z is drawn with tau2 and accepted with probability
-exp(-z^2 (1/sigma2 - 1/tau2) / 2), at least 94 times in 100 on average. What is refused is drawn again, whole.
+exp(-z^2 (1/sigma2 - 1/tau2) / 2), at least 94 times in 100 on average. Refused samples are drawn again from the start.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def discrete_gaussians(
         entropy: words for tests; by default a keystream under a key that is erased before this returns.
 
     Raises:
-        SpecError: an argument is not what is said above.
+        SpecError: an argument is not as described above.
     """
     view = flat(out, (np.int32, np.int64))
     parameters = [positive(one, "sigma2") for one in sigma2s]
@@ -145,7 +145,7 @@ def draw_thinned(
 
 
 def decide(words: Words, drawn: Ints, roots: Ints) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which proposals are accepted, and which the first 32 bits of their uniform real leave open.
+    """Which proposals are accepted, and which are not decided by the first 32 bits of their uniform real.
 
     x = z^2 c is enclosed in units of 2^-32; from x = 1 on everything is left open.
 

@@ -1,11 +1,12 @@
-"""The deployment's ledger where it is too long to hold: windows that are alike are counted, not listed.
+"""Totals of a deployment with very many windows: windows of one kind are counted, not listed.
 
-In: windows, each with the kind of its publications; what those kinds are. Out: the totals that a `Deployment` of all
-of them gives. Touches: nothing.
+In: windows, each with the kind of its publications; the records of each kind. Out: the totals that a `Deployment` of
+all of them would give. Touches: nothing.
 Source: docs/theory/privacy.md section 5 (what adds and what does not).
 
-A stream that runs for years publishes the same thing every hour. What an instant costs an event is a function of the
-kinds of the windows that are open then, and what a window costs an item of its own kind; of both there are few.
+A stream that runs for years publishes the same kind of window every hour. The loss of an event at one instant depends
+only on the kinds of the windows that are open then, and the loss of an item in one window only on the kind of that
+window. Both take few different values.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ Instant = frozenset[tuple[Kind, int]]
 
 @dataclass(frozen=True)
 class Census(Deployment):
-    """Everything that one deployment has published on one topic, by windows of few kinds.
+    """Everything that one deployment has published on one topic, as windows of a few kinds.
 
-    `records` holds one example of each record, and every record of a window that is like no other.
+    `records` holds one example of each kind of record.
 
     Args:
         windows: the kind and the [start, end) of each window of each sketch and revision; ms since 1970.
@@ -83,7 +84,7 @@ class Census(Deployment):
         return cls(tuple(records), keyed, limit, budget, list(windows), at_once)
 
     def total(self, records: Sequence[Record] | None = None) -> Total:
-        """What some records, or everything, cost together."""
+        """Total loss to some records, or to all of them."""
         return super().total(records) if records is not None else self._everything
 
     @cached_property
@@ -133,7 +134,7 @@ class Census(Deployment):
         ]
 
     def _total(self, windows: Sequence[tuple[Kind, Window]]) -> Total:
-        """What some windows cost together."""
+        """Total loss to some windows."""
         counts = Counter(kind for kind, _ in windows)
         instants = self._instants(windows)
 
@@ -162,12 +163,12 @@ class Census(Deployment):
             for kind, times in counts.items()
             for record in self.kinds[kind]
             if record.gaussian and wanted(record)
-            for _ in range(min(times, 2))  # one record has its own loss, of several only their sums matter
+            for _ in range(min(times, 2))  # one record has its own loss; for several only the sums matter
         ]
         return gaussian_total(found, total)
 
     def _instants(self, windows: Sequence[tuple[Kind, Window]]) -> set[Instant]:
-        """What is open at each instant after which something ends; of equal ones one."""
+        """The sets of windows that are open at an instant before something ends, each set once."""
         begins: dict[int, list[Kind]] = defaultdict(list)
         ends: dict[int, list[Kind]] = defaultdict(list)
         for kind, (start, end) in windows:
@@ -185,7 +186,7 @@ class Census(Deployment):
         return found
 
     def _at(self, instant: Instant, loss: Measured, gaussian: bool) -> Loss:
-        """What one event loses that lies in all windows that are open."""
+        """Loss of one event that lies in all windows that are open."""
         return event_sum(
             [
                 record
@@ -198,12 +199,12 @@ class Census(Deployment):
         )
 
     def _window_item(self, kind: Kind, loss: Measured, gaussian: bool) -> Loss:
-        """What one item loses in a window of some kind."""
+        """Loss of one item in a window of this kind."""
         chosen = [record for record in self.kinds[kind] if record.gaussian == gaussian]
         return self._item_total(chosen, loss)
 
     def _period(self) -> tuple[Losses, Losses]:
-        """The same as of a `Deployment`, computed once."""
+        """The same as `Deployment._period`, computed once."""
         return self._periods
 
     @cached_property

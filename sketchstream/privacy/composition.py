@@ -1,6 +1,6 @@
-"""One (epsilon, delta) for losses in several measures: pure ones, and those to Gaussian noise.
+"""One (epsilon, delta) for losses in several measures: pure epsilon and Gaussian noise.
 
-In: a pure total, its rho of zCDP, a Gaussian total. Out: the tighter of two compositions, and which it is. Touches:
+In: a pure total, its rho of zCDP, a Gaussian total. Out: the tighter of two compositions, and its name. Touches:
 nothing.
 Source: Bun & Steinke, TCC 2016 (Propositions 1.3, 1.4); docs/theory/gaussian_ledger.md section 5.
 """
@@ -26,7 +26,7 @@ class Composed:
 
     Args:
         epsilon: upper bound.
-        delta: at which it holds; 0 where all losses are pure.
+        delta: for which it holds; 0 if all losses are pure.
         by: "basic composition" (epsilons add), or "zCDP" (rhos add).
     """
 
@@ -94,15 +94,15 @@ class Losses:
         return cls(loss, concentrated(loss))
 
     def __add__(self, other: Losses) -> Losses:
-        """To the sketches of both."""
+        """The losses to the sketches of both."""
         return Losses(self.pure + other.pure, self.rho + other.rho, self.gaussian + other.gaussian)
 
     def times(self, number: int) -> Losses:
-        """To so many sketches alike; at least one."""
+        """The losses to this many equal sketches, at least one."""
         return Losses(self.pure * number, self.rho * number, self.gaussian.times(number))
 
     def epsilon(self, delta: Fraction | None) -> Loss:
-        """Epsilon at a delta, the tighter of two compositions; without a delta the pure sum, exact.
+        """Epsilon for a delta, by the tighter of two compositions; without a delta the exact sum of the pure losses.
 
         Args:
             delta: from 1e-300 to 0.5, or None: infinite where noise is Gaussian.
@@ -115,5 +115,5 @@ class Losses:
 
 
 def _above(value: float) -> float:
-    """Raised by more than the rounding of the sums before it; whole numbers that are exact stay."""
+    """Rounded up by more than the rounding error of the sums; whole numbers are exact and stay as they are."""
     return value if value.is_integer() or math.isinf(value) else value * (1 + 1e-14)

@@ -1,12 +1,12 @@
-"""The loss of publications that descend from one state, because a file was copied, updated and sealed repeatedly.
+"""The loss to publications that descend from one state because its file was copied and each copy was sealed.
 
-In: published histories with what names each publication. Out: chains (one for each state that went on by itself),
-and a bound for all chains of one noise. Touches: nothing.
+In: published histories, with the name of each publication. Out: chains (one for each copy), and a bound for all
+chains with the same noise. Touches: nothing.
 Source: docs/theory/privacy.md section 5 (copies).
 
-A sketch publishes along one chain: each of its publications continues the ledger of the one before. Two publications
-that name the same place of one ledger, or ledgers that part ways, are those of two copies. That is an incident, but
-not always without a bound: noise that was drawn by each copy for itself hides what each of them counted.
+The publications of one sketch form a chain: each continues the ledger of the one before. Two publications at the
+same place of a ledger, or with ledgers that diverge, come from two copies. That is an incident, but the loss may still
+have a bound: noise that each copy drew for itself hides what that copy counted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Chain:
 
     Args:
         history: of the last one.
-        taken: names of publications, by the place in the history at which they came.
-        members: numbers of the publications in it.
+        taken: names of publications, by their place in the history.
+        members: indices of its publications.
     """
 
     history: History
@@ -39,7 +39,7 @@ class Chain:
     members: list[int] = field(default_factory=list)
 
     def takes(self, history: History, name: bytes, number: int) -> bool:
-        """Add a publication if it is one of this state's; False if another copy must have made it."""
+        """Add a publication if this state can have made it; False if another copy must have."""
         place = _place(self.history, history)
         if place is None or self.taken.get(place, name) not in (name, UNKNOWN):
             return name == UNKNOWN and place is not None
@@ -49,13 +49,13 @@ class Chain:
 
 
 def families(published: Sequence[tuple[History, bytes]]) -> list[list[Chain]]:
-    """The states that made these publications, those with noise in common together.
+    """Group publications by the state that made them, and states by common noise.
 
     Args:
         published: history without copies, and the name (seal id) of each publication, in any order.
 
     Returns:
-        Lists of chains: one chain where all publications can be those of one state.
+        Lists of chains; a list has one chain if all its publications can come from one state.
     """
     relatives: dict[bytes, list[int]] = {}
     for number, (history, _) in enumerate(published):
@@ -73,7 +73,7 @@ def families(published: Sequence[tuple[History, bytes]]) -> list[list[Chain]]:
 
 
 def _chains(published: Sequence[tuple[History, bytes]], numbers: Sequence[int]) -> list[Chain]:
-    """As few chains as these publications need, the longest first."""
+    """The smallest number of chains that explains these publications, the longest first."""
     found: list[Chain] = []
     for number in sorted(numbers, key=lambda one: _size(published[one][0]), reverse=True):
         history, name = published[number]
@@ -83,11 +83,11 @@ def _chains(published: Sequence[tuple[History, bytes]], numbers: Sequence[int]) 
 
 
 def copied_loss(histories: Sequence[History]) -> Loss:
-    """Most that an event, or an item, loses to all publications of copies of one state.
+    """Largest loss of an event, or of an item, to all publications of copies of one state.
 
-    Every release and every publication under noise of its own is paid. One bare view is hidden by the cheapest layer
-    that it sees, at the price of that layer; a second one leaves no bound. A release that two copies' ledgers hold is
-    counted for each: nothing says that it was one.
+    Every release and every publication with noise of its own is charged. One bare view is hidden by the cheapest layer
+    that it sees, and costs as much as that layer; with a second bare view there is no bound. A release in the ledgers
+    of two copies is counted for each of them, as it may have been drawn twice.
 
     Args:
         histories: of each copy, publications that are promised included.
@@ -100,7 +100,7 @@ def copied_loss(histories: Sequence[History]) -> Loss:
 
 
 def _views(history: History) -> Iterator[tuple[Fraction | None, Fraction]]:
-    """Cost of every view, None for a bare one, and the least cost of the layers that it sees."""
+    """Cost of every view (None if it is bare), and the lowest cost of the layers that it sees."""
     seen = [layer.cost for part in history.parts for layer in part.layers()]
     for part in history.parts:
         yield from _views(part)
@@ -116,7 +116,7 @@ def _views(history: History) -> Iterator[tuple[Fraction | None, Fraction]]:
 
 
 def _place(longer: History, shorter: History, path: tuple[int, ...] = ()) -> Place | None:
-    """Where in one history another one ends, if it begins like it; also inside a part that was merged later."""
+    """The place where another history ends that this one begins with; also inside a part that was merged later."""
     n = len(shorter.entries)
     whole = shorter.seal is None or (shorter.seal == longer.seal and n == len(longer.entries))
     if whole and longer.parts == shorter.parts and longer.entries[:n] == shorter.entries:
@@ -129,5 +129,5 @@ def _place(longer: History, shorter: History, path: tuple[int, ...] = ()) -> Pla
 
 
 def _size(history: History) -> int:
-    """Entries of a history and of all its parts."""
+    """Number of entries of a history and of all its parts."""
     return len(history.entries) + sum(1 + _size(part) for part in history.parts)

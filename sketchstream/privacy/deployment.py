@@ -5,12 +5,12 @@ day and over everything kept, pure and in zCDP, as table and plain data; BudgetE
 Touches: nothing.
 Source: docs/theory/privacy.md section 5 (what adds and what does not).
 
-An event lies in one partition of each sketch name, and in one window, or in all that overlap at its time; it pays the
-sum over these, over names and over revisions. An item pays in every window, and in every partition in which its
-records can lie: as many as numbers of partitions were valid while any part of the window was open if the topic is
-keyed by it, all of them if it is not. Publications are told apart by their seal ids: two of one noise are those of a
-copied state, an incident with rules of its own (`copies`). What another deployment or another consumer group published
-on the same topic is the operator's sum: nothing here can see it.
+An event lies in one partition of each sketch name, and in one window, or in all windows that overlap at its time. Its
+loss is the sum over these, over names and over revisions. An item has losses in every window, and in every partition
+that can hold its records: if the topic is keyed by the item, one for each number of partitions that was valid while the
+window was open; otherwise all partitions. Publications are told apart by their seal ids. Two publications of the same
+noise come from a copied state, an incident with rules of its own (`copies`). Losses to other deployments or consumer
+groups on the same topic are not included: the operator has to add them.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ Window = tuple[int, int]
 
 
 class Periods(Protocol):
-    """A budget, as far as it is needed here: a limit, and the periods in which a window has a part."""
+    """The parts of a budget that are needed here: a limit, and the periods that a window overlaps."""
 
     @property
     def epsilon(self) -> Fraction:
-        """The most that a unit may lose in one period."""
+        """Largest permitted loss of a unit in one period."""
 
     @property
     def delta(self) -> Fraction | None:
-        """At which epsilon is meant; None: pure losses only."""
+        """The delta that epsilon is stated for; None: pure losses only."""
 
     def stretch(self, window: Window) -> Window:
-        """All periods in which a window has a part, from the beginning of the first to the end of the last."""
+        """The periods that a window overlaps, from the beginning of the first to the end of the last."""
 
 
 Measured = Callable[["Record"], Loss]
@@ -74,8 +74,8 @@ class Record:
         partition: input partition.
         counts: numbers of partitions that are known to have been valid while it was open.
         ledger: its newest published one.
-        seal_id: names its newest publication.
-        conflicts: other states, of other noise, that were published under the same place: their losses add.
+        seal_id: identifies its newest publication.
+        conflicts: other states, with other noise, that were published in the same place: their losses add.
         copies: ledgers of other states that descend from the same noise: a copied or restored file.
     """
 
@@ -99,7 +99,7 @@ class Record:
 
     @property
     def place(self) -> tuple[str, int, Window | None, int | None]:
-        """What names it."""
+        """Its place: name, revision, window and partition."""
         return self.name, self.revision, self.window, self.partition
 
     @property
@@ -108,7 +108,7 @@ class Record:
         return isinstance(self.ledger, GaussianLedger)
 
     def event(self) -> Loss:
-        """Most that an event loses here: a pure epsilon, which Gaussian noise has not."""
+        """Largest pure loss of an event to this record; Gaussian noise has none."""
         if self.gaussian:
             return math.inf
         if self.copies:
@@ -117,26 +117,26 @@ class Record:
         return self.ledger.most_of_event
 
     def item(self) -> Loss:
-        """Most that an item loses here; infinite for unit "event", and for Gaussian noise."""
+        """Largest pure loss of an item to this record; infinite for unit "event" and for Gaussian noise."""
         if not isinstance(self.ledger, Ledger):
             return math.inf
         return self._copied() if self.copies and self.ledger.unit == "item" else self.ledger.most_of_item
 
     @cached_property
     def mu(self) -> GaussianLoss:
-        """Most that its unit loses to Gaussian noise here; nothing where noise is of another kind."""
+        """Largest loss of the unit to Gaussian noise in this record; none if the noise is of another kind."""
         if not isinstance(self.ledger, GaussianLedger):
             return GaussianLoss.none()
-        if self.copies:  # of what copies show together only mu^2 is known
+        if self.copies:  # only mu^2 is known for copies
             return GaussianLoss.without_bound_of_delta(self._copied())
         return self.ledger.most
 
     def _copied(self) -> Loss:
-        """Most that an event, or an item, loses to all copies together, in the ledger's measure."""
+        """Largest loss of an event, or of an item, to all copies together, in the ledger's measure."""
         return copied_loss([one.counted for one in (self.ledger, *self.copies)])
 
     def parts(self) -> Iterator[Record]:
-        """What a merge of published states consists of, for adding them up published nothing; else the record."""
+        """The parts of a merge of published states, as adding them published nothing; else the record itself."""
         history = self.ledger.history
         if not history.parts or history.entries or any(part.seal is None for part in history.parts):
             yield self
@@ -148,15 +148,15 @@ class Record:
 
 @dataclass(frozen=True)
 class Total:
-    """What a stretch of time cost.
+    """Total losses over a stretch of time.
 
     Args:
         event: largest loss of one event (it lies in one window of each sketch).
         event_zcdp: the same, in zCDP (rho).
         item: largest loss of one item to the sketches of unit "item", over all windows of the stretch.
         item_zcdp: the same, in zCDP (rho).
-        event_gaussian: loss of one event to the sketches with Gaussian noise, which no other field includes.
-        item_gaussian: loss of one item to the sketches with Gaussian noise, which no other field includes.
+        event_gaussian: loss of one event to the sketches with Gaussian noise, not included in the other fields.
+        item_gaussian: loss of one item to the sketches with Gaussian noise, not included in the other fields.
     """
 
     event: Loss
@@ -219,9 +219,9 @@ class Deployment:
     ) -> Deployment:
         """The deployment that published these objects, in any order, duplicates allowed.
 
-        Releases of one sketch and its seal carry one growing ledger: the longest counts. States of other noise under
-        one name are two sketches: both count, and the record says so. Publications of one noise that are not those
-        of one sketch are copies: one record holds them all.
+        The releases of one sketch and its seal carry one growing ledger, of which the longest counts. States with
+        different noise in one place are two sketches: both count, and the record lists the second as a conflict.
+        Publications with the same noise that cannot come from one sketch are copies: one record holds them all.
         """
         return cls.from_records((Record.of(one) for one in published), keyed=keyed, limit=limit, budget=budget)
 
@@ -251,7 +251,7 @@ class Deployment:
         return cls(tuple(in_order(kept)), keyed, limit, budget)
 
     def total(self, records: Sequence[Record] | None = None) -> Total:
-        """What some of the records, or all of them, cost together."""
+        """Total losses to some of the records, or to all of them."""
         chosen = self.records if records is None else records
         pure = [record for record in chosen if not record.gaussian]
         gaussian = [record for record in chosen if record.gaussian]
@@ -275,9 +275,9 @@ class Deployment:
         return {day: self.total(records) for day, records in sorted(days.items())}
 
     def period(self) -> tuple[Loss, Loss]:
-        """Most that an event, and an item, have lost in any one period of the budget: epsilon, at the budget's delta.
+        """Largest losses of an event and of an item in any one period of the budget: epsilon, at the budget's delta.
 
-        Without a delta pure losses are added, exactly, and there is no room for Gaussian noise.
+        Without a delta pure losses are added exactly, and Gaussian noise is not allowed.
         """
         event, item = self._period()
         assert self.budget is not None
@@ -298,7 +298,7 @@ class Deployment:
         return Losses(total.event, total.event_zcdp, total.event_gaussian), item
 
     def _worst_period(self, loss: Measured, *, gaussian: bool = False) -> Loss:
-        """Most that an item has lost in any one period of the budget, to sketches of one measure."""
+        """Largest loss of an item in any one period of the budget, to sketches of one measure."""
         assert self.budget is not None
         always: Loss = Fraction(0)
         steps: list[tuple[int, int, Loss]] = []
@@ -324,14 +324,14 @@ class Deployment:
         return [record for record in self.records if record.copies]
 
     def require_room(self, ledgers: Iterable[AnyLedger], items_again: Losses | None = None) -> None:
-        """Refuse to count the same events once more, by sketches with these ledgers, beyond the limit or the budget.
+        """Refuse to count the same events again if that would exceed the limit or the budget.
 
         Args:
-            ledgers: that sketches begin with, one for each window that holds an event.
-            items_again: what they cost an item in one period.
+            ledgers: first ledgers of the new sketches, one for each window that holds an event.
+            items_again: their loss for an item in one period.
 
         Raises:
-            BudgetError: what events, or items, have lost, and would lose again, is too much together.
+            BudgetError: the losses so far and the new ones exceed the limit together.
         """
         if not self.records:
             return
@@ -446,7 +446,7 @@ class Deployment:
         return "\n".join(lines)
 
     def _budget_fields(self) -> dict[str, Any] | None:
-        """The budget and what was spent of it, as plain data."""
+        """The budget and how much of it was spent, as plain data."""
         if self.budget is None:
             return None
         event, item = self.period()
@@ -458,7 +458,7 @@ class Deployment:
         return sum((lost for _, lost in self._item_windows(records, loss)), Fraction(0))
 
     def _item_windows(self, records: Sequence[Record], loss: Measured) -> Iterator[tuple[Window | None, Loss]]:
-        """What an item loses in each window of each sketch; over partitions as the topic's key says."""
+        """Loss of an item in each window of each sketch, over the partitions that can hold it."""
         windows: dict[Any, dict[Any, Loss]] = {}
         counts: dict[Any, set[int]] = {}
         for record in records:
@@ -480,7 +480,7 @@ def table_row(name: str, revision: int, records: Sequence[Record], *, windows: i
         revision: of the sketch.
         records: all of it, or one for each that differ.
         windows: how many there are.
-        total: of all of it.
+        total: of all its windows.
     """
     unit = records[0].ledger.unit
     if records[0].gaussian:
@@ -529,11 +529,11 @@ def _order(place: tuple[str, int, Window | None, int | None]) -> tuple[str, int,
 
 
 def gaussian_total(records: Sequence[Record], total: Callable[[Measured], Loss]) -> GaussianLoss:
-    """A total of losses to Gaussian noise: mu^2 and every bound of delta, each totalled by itself.
+    """A total of losses to Gaussian noise: mu^2 and every bound of delta, each added up separately.
 
     Args:
-        records: of which something is in the total.
-        total: of one number for each record.
+        records: that can be part of the total.
+        total: adds up one number for each record.
     """
     if not records:
         return GaussianLoss.none()
@@ -553,12 +553,12 @@ def _exact(value: float) -> Loss:
 
 
 def most_of_event(records: Sequence[Record]) -> Loss:
-    """Most that one event loses to these sketches together, in pure epsilon."""
+    """Largest loss of one event to these sketches together, in pure epsilon."""
     return event_sum(records, Record.event)
 
 
 def event_sum(records: Sequence[Record], loss: Measured) -> Loss:
-    """The largest sum, over one instant and one partition, of the sketches that count it."""
+    """The largest sum of losses to sketches that count the same event, over all instants and partitions."""
     always = sum((loss(record) for record in records if record.window is None), Fraction(0))
     partitions = {record.partition for record in records if record.window is not None}
     worst: Loss = Fraction(0)
@@ -573,7 +573,7 @@ def event_sum(records: Sequence[Record], loss: Measured) -> Loss:
 
 
 def sweep(steps: list[tuple[int, int, Loss]]) -> Loss:
-    """The largest sum of losses of intervals that hold one instant; ends come before beginnings."""
+    """The largest sum of losses of intervals that share an instant; their ends are excluded."""
     now, unlimited = Fraction(0), 0
     worst: Loss = Fraction(0)
     for _, begins, loss in sorted(steps, key=lambda step: step[:2]):

@@ -26,10 +26,10 @@ SAFE = 1e-12
 
 
 def dp_event(losses: Iterable[Loss | GaussianLoss]) -> Any:
-    """One event for the losses of several sketches with independent noise; its epsilons are never too small.
+    """One event for the losses to several sketches with independent noise; it never understates epsilon.
 
-    Gaussian noise on the integers counts as noise on the real numbers of less variance, by a rounding that is so large
-    that the laws are within 1e-12 of each other.
+    Discrete Gaussian noise is represented by continuous noise of a smaller variance. The variance of a rounding is
+    subtracted, chosen so large that the two laws are within 1e-12 of each other.
 
     Args:
         losses: one for each sketch: `Ledger.loss()`, `GaussianLedger.loss()`, or those of a deployment's records.

@@ -1,13 +1,14 @@
-"""Losses to Gaussian noise: mu^2 of a history, and the (epsilon, delta) that holds for noise on the integers.
+"""Losses to Gaussian noise: mu^2 of a history, and an (epsilon, delta) that holds for noise on the integers.
 
-In: a history whose costs are mu^2, and how far a unit moves the state. Out: losses; epsilon and delta rounded up.
+In: a history whose costs are mu^2, and the shift that a unit causes in the state. Out: losses; epsilon and delta are
+rounded up.
 Touches: nothing.
 Source: Balle & Wang, ICML 2018, Theorem 8; docs/theory/gaussian_ledger.md.
 
-mu^2 is exact for noise on the real numbers. Sketches have discrete Gaussian noise on the integers, for which two
-bounds of delta hold, and the smaller one counts. *Smoothing*: what is seen is within e^kappa of a Gaussian history
-whose noises all have less variance, by the variance of a rounding. *Exact*: an observer of everything sees at most a
-few noises that are shifted by integers; their delta is summed.
+mu^2 is exact for noise on the real numbers. Sketches have discrete Gaussian noise on the integers. Two bounds of delta
+hold for it, and the smaller one is used. *Smoothing*: the law of everything seen is within a factor e^kappa of a
+Gaussian history in which every noise has a smaller variance (by the variance of a rounding). *Exact*: an observer of
+everything sees at most a few noises that are shifted by integers; their delta is computed as a sum.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ MOST_SHAPES: Final = 8
 
 @dataclass(frozen=True)
 class Part:
-    """One component of a state, as far as one unit moves it.
+    """How far one unit moves one component of a state.
 
     Args:
         sensitivity2: largest squared L2 norm of the unit's shift, in lattice units.
@@ -60,7 +61,7 @@ class Part:
 
 @dataclass(frozen=True)
 class UnitShift:
-    """How far one unit (an event, or an item) moves a state: what costs and parameters of noise are reckoned by.
+    """How far one unit (an event, or an item) moves a state. Costs and noise parameters are computed from it.
 
     Args:
         parts: the slots, then the counters beside them that share their layers.
@@ -108,12 +109,12 @@ class UnitShift:
 
 @dataclass(frozen=True)
 class Smoothed:
-    """A bound of delta by a Gaussian history nearby.
+    """A bound of delta, from a Gaussian history close to the discrete one.
 
     Args:
-        rounding: variance that is taken from every noise.
-        mu2: of the history with so much less noise.
-        kappa: largest distance of the log-probabilities of what is seen.
+        rounding: variance that is subtracted from every noise.
+        mu2: of the history with the smaller variances.
+        kappa: largest distance between the log-probabilities of the two histories.
     """
 
     rounding: Fraction
@@ -142,7 +143,7 @@ class Smoothed:
 
 @dataclass(frozen=True)
 class Exact:
-    """A bound of delta by summation: so many independent noises of one parameter, each shifted by one shape.
+    """A bound of delta by summation: several independent noises of one parameter, each shifted by one shape.
 
     Args:
         sigma2: parameter of each noise.
@@ -161,15 +162,15 @@ class Exact:
 
 @dataclass(frozen=True)
 class EpsilonAtDelta:
-    """An (epsilon, delta) that holds for discrete noise, and what the lattice has to do with it.
+    """An (epsilon, delta) that holds for discrete noise, and how the lattice affects it.
 
     Args:
         epsilon: upper bound.
         delta: at which it holds.
         continuous: epsilon of Gaussian noise on the real numbers with the same variances.
-        route: "smoothing" or "exact"; "none" where nothing is lost, or nothing bounds the loss.
-        kappa: distance of log-probabilities that was allowed for (0 on the exact route).
-        rounding: variance that was taken from every noise (None on the exact route).
+        route: "smoothing" or "exact"; "none" if there is no loss, or no bound.
+        kappa: distance of log-probabilities that is allowed for (0 on the exact route).
+        rounding: variance that is subtracted from every noise (None on the exact route).
     """
 
     epsilon: float
@@ -181,7 +182,7 @@ class EpsilonAtDelta:
 
     @property
     def correction(self) -> float:
-        """What the lattice adds to epsilon; below 0 where a sum over integers shows less than mu^2 does."""
+        """What the lattice adds to epsilon; negative if the sum over integers gives less than mu^2 does."""
         return 0.0 if math.isinf(self.epsilon) else self.epsilon - self.continuous
 
     @property
@@ -218,9 +219,9 @@ class GaussianLoss:
     """What a unit loses to Gaussian noise. Losses of independent sketches add.
 
     Args:
-        mu2: squared shift over variance, on the real numbers; infinite where nothing hides it.
+        mu2: squared shift over variance, on the real numbers; infinite if nothing hides it.
         smoothed: bounds for noise on the integers, one for each rounding of `ROUNDINGS`.
-        exact: sets of shifted noises of which one bounds the loss in each gap; None where there are none.
+        exact: sets of shifted noises, one of which bounds the loss in each gap; None if there are none.
 
     Examples:
         >>> layer = LayerEntry(b"", "discrete-gaussian", Fraction(512, 9165))
@@ -240,11 +241,11 @@ class GaussianLoss:
         """The loss of a history whose costs are mu^2.
 
         Args:
-            history: layers and views, the promised ones included, without copies that nobody saw.
+            history: layers and views, including the promised ones, without copies that nobody saw.
             shift: how far a unit moves the state.
             unit: "event" or "item".
-            look: with one unannounced raw look at the worst moment.
-            since: of that look; only after this many entries.
+            look: include one unannounced raw look at the worst moment.
+            since: number of entries after which that look can come at the earliest.
         """
 
         def worst(measure: MuSquared) -> Loss:
@@ -265,17 +266,17 @@ class GaussianLoss:
 
     @classmethod
     def none(cls) -> GaussianLoss:
-        """Nothing was seen."""
+        """No loss: nothing was seen."""
         return cls(Fraction(0), tuple(Smoothed(one, Fraction(0), 0.0) for one in ROUNDINGS), frozenset())
 
     @classmethod
     def without_bound_of_delta(cls, mu2: Loss) -> GaussianLoss:
-        """A mu^2 that holds on the real numbers, where no bound for noise on the integers is known."""
+        """A mu^2 that holds on the real numbers; no bound for noise on the integers is known."""
         return cls(mu2, tuple(Smoothed(one, math.inf, math.inf) for one in ROUNDINGS))
 
     @classmethod
     def worst(cls, losses: Iterable[GaussianLoss]) -> GaussianLoss:
-        """A loss that none of these exceeds."""
+        """An upper bound of these losses."""
         worst = cls.none()
         for loss in losses:
             bounds = tuple(
@@ -287,7 +288,7 @@ class GaussianLoss:
         return worst
 
     def __add__(self, other: GaussianLoss) -> GaussianLoss:
-        """The loss to both of two sketches with independent noise."""
+        """The loss to two sketches together, with independent noise."""
         if not self.mu2 or not other.mu2:
             return other if not self.mu2 else self
         bounds = tuple(
@@ -297,7 +298,7 @@ class GaussianLoss:
         return GaussianLoss(self.mu2 + other.mu2, bounds)
 
     def times(self, number: int) -> GaussianLoss:
-        """The loss to so many sketches alike, with independent noise.
+        """The loss to this many equal sketches, with independent noise.
 
         Args:
             number: at least 1.
@@ -313,7 +314,7 @@ class GaussianLoss:
         return self.mu2 / 2
 
     def delta(self, epsilon: Epsilon) -> float:
-        """Smallest delta that is known to hold at this epsilon; never below the true one.
+        """Smallest delta that is known to hold for this epsilon; never below the true one.
 
         Args:
             epsilon: at least 0.
@@ -326,7 +327,7 @@ class GaussianLoss:
         return min(bounds if not self._summed else [*bounds, self._exact_delta(eps)])
 
     def epsilon(self, delta: Epsilon) -> float:
-        """Smallest epsilon that is known to hold at this delta, rounded up.
+        """Smallest epsilon that is known to hold for this delta, rounded up.
 
         Args:
             delta: from 1e-300 to 0.5.
@@ -334,7 +335,7 @@ class GaussianLoss:
         return self.at(delta).epsilon
 
     def at(self, delta: Epsilon) -> EpsilonAtDelta:
-        """The same with how it was found, and what the lattice has to do with it.
+        """As `epsilon`, with the way in which it was found and the effect of the lattice.
 
         Args:
             delta: from 1e-300 to 0.5.
@@ -366,7 +367,7 @@ class GaussianLoss:
 
     @property
     def _summed(self) -> bool:
-        """Whether delta can be summed."""
+        """Whether the exact delta can be computed as a sum."""
         return bool(self.exact) and len(self.exact or ()) <= MOST_SHAPES
 
     def _exact_delta(self, epsilon: float) -> float:
@@ -402,7 +403,7 @@ def _coin(epsilon: float, distance: float) -> float:
 
 
 def _costs(history: History) -> list[Fraction]:
-    """Costs of all noises: layers, and views with fresh noise."""
+    """Costs of all noise: layers, and views with fresh noise."""
     found = [cost for part in history.parts for cost in _costs(part)]
     return found + [entry.cost for entry in history.entries if entry.cost is not None]
 
@@ -410,7 +411,7 @@ def _costs(history: History) -> list[Fraction]:
 def _variances(history: History, noise: Callable[[Fraction], float], *, look: bool) -> tuple[float, _Sums]:
     """Variances along a history, walked as a chain.
 
-    Given what was seen so far, the sum of the layers has a variance: 0 once it was seen bare.
+    The variance of the sum of layers, given what was seen so far; it is 0 once the sum was seen bare.
 
     Args:
         history: layers and views.
@@ -466,7 +467,7 @@ def _parallel(one: float, two: float) -> float:
 
 
 def _kappa(shift: UnitShift, rounding: Fraction, history: History, *, look: bool) -> float:
-    """How far log-probabilities of what is seen can be from those of the smoothed Gaussian history.
+    """Largest distance between the log-probabilities of what is seen and those of the smoothed Gaussian history.
 
     For each coordinate that a unit moves: the closeness of each noise's normaliser, of each sum over hidden integers,
     and of the rounding of each view.
@@ -490,20 +491,20 @@ def _closeness(variance: float) -> float:
 
 @dataclass(frozen=True)
 class _Shares:
-    """So many noises of one cost, shifted as a whole; `times` 0 is no noise, infinity is no bound."""
+    """Several noises of one cost, each shifted by the whole shift; `times` 0: none; infinite: no bound."""
 
     cost: Fraction
     times: float
 
     @property
     def total(self) -> float | Fraction:
-        """By which the cheaper one is chosen."""
+        """Total cost, by which the cheaper set is chosen."""
         return math.inf if self.times == math.inf else self.cost * int(self.times)
 
 
 @dataclass(frozen=True)
 class _IntegerShares:
-    """The measure whose costs are sets of noises that the whole shift goes to.
+    """The measure whose costs are sets of noises that each take the whole shift.
 
     Args:
         unseen: of layers that no view has seen; else of views of one cost, and of a layer behind them.
@@ -540,11 +541,11 @@ class _IntegerShares:
 def _integer_shares(
     history: History, shift: UnitShift, unit: str, *, look: bool, since: int
 ) -> frozenset[Exact] | None:
-    """For each gap, noises that were not seen before an event in it and that hide it if they shift by integers.
+    """For each gap, noises that were unseen before an event in it, and that hide the event by integer shifts.
 
-    An event may be chosen from what was seen before it, so only layers without any view so far may take its shift.
-    Items move in several gaps, each time chosen from what was seen: they have such a bound where there is one view, or
-    where an item moves by 1 in all, which is one event.
+    An event may depend on what was seen before it, so only layers without any view so far may take its shift. An item
+    moves in several gaps, and each move may depend on what was seen. It has such a bound only if there is one view, or
+    if it moves by 1 in total, as one event does.
     """
     views = sum(1 for _ in _views(history))
     several = unit == "item" and shift.shapes != ((1,),)

@@ -1,4 +1,4 @@
-"""The ledger of a sketch with Gaussian noise: its costs are mu^2, its losses say (epsilon, delta).
+"""The ledger of a sketch with Gaussian noise: costs are mu^2, losses are given as (epsilon, delta).
 
 In: layers, releases, publications and looks as they happen. Out: `GaussianLoss`, BudgetError before anything is drawn,
 plain data for headers. Touches: nothing.
@@ -47,10 +47,10 @@ class ApproximateBudget:
 
     @classmethod
     def of(cls, epsilon: Epsilon | None, delta: Epsilon | None) -> ApproximateBudget | None:
-        """The limit that was asked for; None where neither number was given.
+        """The limit that was asked for; None if neither number was given.
 
         Raises:
-            SpecError: one without the other, or a number that cannot be.
+            SpecError: one number without the other, or a number outside its range.
         """
         if epsilon is None and delta is None:
             return None
@@ -75,13 +75,13 @@ class ApproximateBudget:
 
 @dataclass(frozen=True)
 class GaussianLedger(SketchHistory):
-    """Layers and views of one sketch with Gaussian noise, and the publication that is promised.
+    """Layers and views of one sketch with Gaussian noise, and the promised publication.
 
     The cost of a layer or a view is mu^2: the squared sensitivity of the unit over the variance of the noise.
     `max_weight` is 1: costs are those of the whole unit.
 
     Args:
-        budget: most that any event, or item, may lose; None = no limit.
+        budget: largest permitted loss of any event, or item; None: no limit.
         shift: how far the unit moves the state, a function of the sketch's spec.
 
     Examples:
@@ -103,7 +103,7 @@ class GaussianLedger(SketchHistory):
 
     @cached_property
     def most(self) -> GaussianLoss:
-        """Most that its unit loses, promised publication included."""
+        """Largest loss of the unit, including the promised publication."""
         return GaussianLoss.of(self.counted, self.shift, unit=self.unit)
 
     @classmethod
@@ -122,7 +122,7 @@ class GaussianLedger(SketchHistory):
             layers: drawn at creation, of Gaussian noise and `max_weight` 1.
             promised: what the seal will publish: "fresh" or "bare".
             shift: how far the unit moves the state.
-            budget: most that the unit may lose.
+            budget: largest permitted loss of the unit.
 
         Raises:
             BudgetError: if the promised publication alone costs more than the budget.
@@ -142,7 +142,7 @@ class GaussianLedger(SketchHistory):
         return ledger
 
     def propose(self, cost: Fraction) -> GaussianLoss:
-        """The loss after one more release of this mu^2, promised publication included.
+        """The loss after one more release of this mu^2, including the promised publication.
 
         Args:
             cost: `shift.cost(sigma2)` of the release's fresh noise.
@@ -178,7 +178,7 @@ class GaussianLedger(SketchHistory):
         return self._with(View("release", cost))
 
     def affordable(self) -> Fraction | float:
-        """A mu^2 that one release may have now, near the largest; 0 if none, `math.inf` without a limit."""
+        """Nearly the largest mu^2 that one release may cost now; 0 if none, `math.inf` without a limit."""
         if self.budget is None:
             return math.inf
         if self.sealed or not self.budget.allows(self.loss()):
@@ -222,7 +222,7 @@ class GaussianLedger(SketchHistory):
     # What it adds up to.
 
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> GaussianLoss:
-        """The most that any event (or item) loses, promised publication included.
+        """Largest loss of any event (or item), including the promised publication.
 
         Args:
             intrusion: with one unannounced look at the open state, at the worst moment.
@@ -300,13 +300,13 @@ class GaussianLedger(SketchHistory):
 def raised(
     parameter: Fraction, grid: Fraction, shift: UnitShift, unit: str, epsilon: Fraction, delta: Fraction
 ) -> Fraction:
-    """The parameter of the slots' noise, raised until the ledger's account of one copy is within (epsilon, delta).
+    """The parameter of the slots' noise, raised until the loss with one copy is within (epsilon, delta).
 
-    Counters beside the slots may have so little noise that the integers cost more there than a calibration of the
-    slots alone allows for.
+    Counters beside the slots may have so little noise that the discreteness costs more there than a calibration of
+    the slots alone allows for.
 
     Args:
-        parameter: sigma2 of the slots, on the grid, with which to begin.
+        parameter: sigma2 of the slots to begin with, on the grid.
         grid: parameters are multiples of this.
         shift: how far a unit moves the slots and the counters, with their shares.
         unit: "event" or "item".
@@ -314,13 +314,13 @@ def raised(
         delta: of the layer.
 
     Raises:
-        SpecError: no parameter nearby is enough.
+        SpecError: no parameter close to it is large enough.
     """
     step = max(parameter / 4096 // grid * grid, grid)
     for _ in range(MOST_RAISED):
         cost = shift.cost(parameter)
         layer = LayerEntry(b"", GAUSSIAN_LAWS[0], cost, 1)
-        # A copy of the open state, and then a publication under as much fresh noise: worse by the rounding of both.
+        # A copy of the open state, then a publication with as much fresh noise: the rounding of both adds to the loss.
         looked = GaussianLedger.create(unit, layer, Promise("fresh", cost), shift).loss(intrusion=True)
         if looked.epsilon(delta) <= epsilon:
             return parameter

@@ -1,7 +1,7 @@
 """The guarantee of a sketch in plain words and numbers: what is protected, how much, and what is not.
 
-In: a spec, the ledger of its sketch, what is known of the deployment around it. Out: a `Guarantee`, which prints as
-text and turns into plain data. Touches: nothing.
+In: a spec, the ledger of its sketch, what is known of its deployment. Out: a `Guarantee`, as text and as plain data.
+Touches: nothing.
 Source: docs/theory/privacy.md proves each line; docs/guarantee.md explains them to users.
 """
 
@@ -26,7 +26,7 @@ WARNING = "NO PRIVACY: an epsilon above 10 protects nobody"
 
 
 class CountingSpec(Protocol):
-    """What statements read of a spec of events or items that are counted."""
+    """The parts of a spec that statements about counted events or items use."""
 
     @property
     def unit(self) -> Literal["event", "item"]:
@@ -42,11 +42,11 @@ class CountingSpec(Protocol):
 
     @property
     def max_total(self) -> Fraction | int | None:
-        """Most that one item's weights can add up to, as its source promises."""
+        """Largest sum of one item's absolute weights, as the source promises."""
 
 
 class AnyLedger(Protocol):
-    """What statements read of a ledger."""
+    """The parts of a ledger that statements use."""
 
     @property
     def copies(self) -> int:
@@ -55,12 +55,12 @@ class AnyLedger(Protocol):
 
 @dataclass(frozen=True)
 class Beside:
-    """Another sketch on the same topic: what it costs in one of its windows.
+    """Another sketch on the same topic, and the losses to one of its windows.
 
     Args:
         name: of the sketch.
-        event: most that an event loses to it, in all windows that hold it.
-        item: most that an item loses to it in one window; infinite for unit "event" (no bound without a bound on
+        event: largest loss of an event to it, in all windows that hold the event.
+        item: largest loss of an item to it in one window; infinite for unit "event" (no bound without a bound on
             the item's events).
         window_ms: length of its windows; None for one sketch without windows.
         a_day: most of its windows in one day, as in `Context`.
@@ -76,7 +76,7 @@ class Beside:
 
     @classmethod
     def of(cls, name: str, ledger: Any, window_ms: int | None, a_day: int | None = None, overlap: int = 1) -> Beside:
-        """What the ledger of one window says of a sketch; noise that is not pure has no pure bound."""
+        """The losses in the ledger of one window; noise that is not pure has no pure bound."""
         if not isinstance(ledger, Ledger):
             return cls(name, math.inf, math.inf, window_ms, a_day, overlap)
         event = max((gap.loss for gap in ledger.loss_by_gap()), default=Fraction(0))
@@ -86,7 +86,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Context:
-    """The deployment around a sketch, as far as it is known. Unknown things are said to be unknown.
+    """The deployment around a sketch, as far as it is known. The statement says what is unknown.
 
     Args:
         window_ms: length of the sketch's windows; None: no windows.
@@ -137,7 +137,7 @@ def duration(milliseconds: float) -> str:
 
 
 class PrintedStatement:
-    """What guarantees of all kinds have in common: sentences under four titles, for people and for notebooks."""
+    """Base of the guarantees of all kinds: sentences under four titles, as text and for notebooks."""
 
     no_privacy: bool
     protects: tuple[str, ...]
@@ -181,7 +181,7 @@ class Guarantee(PrintedStatement):
 
     Args:
         unit: "event" or "item".
-        published: most that an event, or item, loses to everything that is published.
+        published: largest loss of an event, or item, to everything that is published.
         looked: the same with one unannounced copy of the open state.
         total: over the sketches on the topic and the windows of a day; for items also over partitions.
         kept: over all windows whose publications are kept; infinite if they are kept for ever.
@@ -258,7 +258,7 @@ def summary(unit: str, published: str, looked: str, *, no_privacy: bool = False)
 
     Args:
         unit: "event" or "item".
-        published: most that it loses to what is published, as text.
+        published: largest loss to what is published, as text.
         looked: the same with one copy of the open state.
         no_privacy: begin with the warning.
     """
@@ -271,12 +271,12 @@ def summary(unit: str, published: str, looked: str, *, no_privacy: bool = False)
 
 
 def _times(loss: Loss, number: int) -> Loss:
-    """A loss several times over."""
+    """A loss multiplied by a number."""
     return loss if number == 1 else loss * number
 
 
 def windows_of(window_ms: int | None, span_ms: float, overlap: int = 1) -> int:
-    """Windows that can touch a span of that length that begins where a window begins.
+    """Number of windows that can touch a span that begins where a window begins.
 
     Args:
         window_ms: their length.
@@ -292,7 +292,7 @@ def windows_a_day(one: Context | Beside) -> int:
 
 
 def windows_said(around: Context) -> list[str]:
-    """How many windows a day has, for a sentence; nothing where it is one."""
+    """The number of windows in a day, for a sentence; empty if it is one."""
     number = windows_a_day(around)
     if around.overlap > 1:
         return [f"{number} overlapping windows that have a part in one day"]
@@ -301,32 +301,32 @@ def windows_said(around: Context) -> list[str]:
 
 
 def overlap_said(around: Context) -> list[str]:
-    """In how many windows an event lies, for a sentence; nothing where it is one."""
+    """The number of windows that an event lies in, for a sentence; empty if it is one."""
     return [f"{around.overlap} overlapping windows that hold it"] if around.overlap > 1 else []
 
 
 def reader_of(around: Context) -> str:
-    """Who sees what the first number of a statement is about."""
+    """Who can see what the first number of a statement covers."""
     what = "this sketch" if around.overlap == 1 else "one window of this sketch"
     return f"someone who sees everything that {what} publishes"
 
 
 def copies_of_item(around: Context) -> int:
-    """Partitions in which one item's records of one window can lie."""
+    """Number of partitions that can hold one item's records of one window."""
     if not around.keyed:
         return around.partitions or 1
     return around.counts if around.partitions is None else min(around.counts, around.partitions)
 
 
 def _beside(one: Beside, unit: str, around: Context) -> Loss:
-    """What another sketch on the topic adds over a day."""
+    """Loss to another sketch on the topic over a day."""
     if unit == "event":
         return one.event
     return _times(one.item, windows_a_day(one) * copies_of_item(around))
 
 
 def _kept(unit: str, published: Loss, around: Context, copies: int) -> Loss:
-    """Over everything that is kept: an event lies in the windows that hold its time, an item in all of them."""
+    """Loss over everything that is kept: an event lies in the windows that hold its time, an item in all windows."""
     if unit == "event":
         return _times(published, around.overlap) + sum((one.event for one in around.beside), Fraction(0))
     windowed = around.window_ms is not None or any(one.window_ms is not None for one in around.beside)
@@ -354,7 +354,7 @@ def _rho(ledger: Ledger, around: Context, unit: str) -> Loss:
 
 
 def _protects(spec: ProfileSpec, ledger: Ledger) -> tuple[str, ...]:
-    """What the unit is."""
+    """Sentences that define the unit."""
     if spec.unit == "event":
         weight = "" if spec.max_weight == 1 else f", of any weight up to {spec.max_weight} in absolute value"
         unit = f"one event: whether it counted, and for which item{weight}; an event and its later deletion are two"
@@ -381,7 +381,7 @@ def _protects(spec: ProfileSpec, ledger: Ledger) -> tuple[str, ...]:
 
 
 def _promised_groups(groups: Groups) -> str:
-    """What a source promises of the groups of an item, and what each relation costs."""
+    """What the source promises about an item's groups, and the loss for each neighbouring relation."""
     if groups.of_item:
         return "; its group follows from the item, as its source promises: it pays for one group"
     number, replaced = groups.of_one_item, groups.of_one_replaced
@@ -396,7 +396,7 @@ def _promised_groups(groups: Groups) -> str:
 
 
 def _assumed_of_groups(spec: ProfileSpec) -> tuple[str, ...]:
-    """What the numbers rest on where a source promises something of an item's groups."""
+    """What the numbers assume if the source promises something about an item's groups."""
     groups = spec.groups
     if groups is None:
         return ()
@@ -414,7 +414,7 @@ def _assumed_of_groups(spec: ProfileSpec) -> tuple[str, ...]:
 def _seen(
     spec: ProfileSpec, published: Loss, looked: Loss, day: Loss, kept: Loss, rho: Loss, around: Context
 ) -> tuple[str, ...]:
-    """The three numbers."""
+    """Sentences with the three losses."""
     unit = "an event" if spec.unit == "event" else "an item"
     lines = [f"{reader_of(around)}: {unit} loses at most {plain(published)}"]
     reader = "someone who once copied this machine's open state, cannot read the topic, and sees everything published"
@@ -445,7 +445,7 @@ def _seen(
 
 
 def records_said(epsilon_records: Fraction) -> list[str]:
-    """What is said of the number of records admitted, where it is published.
+    """The sentence about the number of records admitted, if it is published.
 
     Args:
         epsilon_records: of its noise; 0: it is not kept.
@@ -531,7 +531,7 @@ def _key(*, states: bool) -> str:
 
 
 def readers_of_the_topic(around: Context) -> str:
-    """Retention against the window: against readers of the topic pan-privacy begins where retention ends."""
+    """Compare retention with the window: against readers of the topic, pan-privacy begins where retention ends."""
     base = "records that the topic still holds, for those who can read it"
     if around.retention_ms is None or around.window_ms is None:
         return f"{base} (unless its retention is shorter than the window, a copied state tells them nothing new)"
@@ -551,7 +551,7 @@ def assumptions(spec: CountingSpec, around: Context, delta: str = "delta = 0") -
     Args:
         spec: of the sketch.
         around: its deployment.
-        delta: that holds up to the cipher.
+        delta: of the guarantee, up to the security of the cipher.
     """
     lines = [
         f"AES-256: this is computational differential privacy, {delta} up to the cipher; the samplers are exact",

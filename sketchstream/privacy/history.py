@@ -1,11 +1,11 @@
-"""The history of a sketch: noise layers and views, in the order in which they met it.
+"""The history of a sketch: noise layers and views, in order of application.
 
-In: nothing. Out: the types that a history is made of. Touches: nothing.
+In: nothing. Out: the types of a history. Touches: nothing.
 Source: docs/theory/privacy.md section 3.
 
-A *layer* is one independent noise vector summed into the state. A *view* is something that somebody sees: a raw
-view (cost None) shows the state as it is, any other adds fresh noise of that cost. What costs are, and how they add,
-is the ledger's measure (`privacy.measures`).
+A *layer* is one independent noise vector that is added to the state. A *view* is something that somebody sees: a raw
+view (cost None) shows the state as it is, any other view adds fresh noise of its cost. The measure of the ledger
+(`privacy.measures`) defines costs and how they add.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Loss = Fraction | float
 
 @dataclass(frozen=True)
 class LayerEntry:
-    """One noise vector summed into the state.
+    """One noise vector added to the state.
 
     Args:
         lineage: 16 random bytes that name this draw.
@@ -45,7 +45,7 @@ class View:
 
     Args:
         kind: "release", "publication", "look" (somebody saw the open state) or "copy" (a secret file of ours).
-        cost: of its fresh noise, in the ledger's measure; None = the state itself, raw.
+        cost: of its fresh noise, in the ledger's measure; None: the raw state.
     """
 
     kind: ViewKind
@@ -62,8 +62,8 @@ class History:
     Args:
         entries: of this sketch.
         parts: histories that were merged into it before the first entry.
-        seal: None while the state is open; afterwards the number of last entries that belong to the seal, between
-            which nothing was applied and after which no state exists.
+        seal: None while the state is open; afterwards the number of last entries that belong to the seal. Nothing
+            was applied between these, and no state exists after them.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -75,7 +75,7 @@ class History:
         return replace(self, entries=self.entries + entries)
 
     def sealed_by(self, *entries: Entry) -> History:
-        """This history ended by the entries of its seal."""
+        """This history, ended by the entries of its seal."""
         return replace(self, entries=self.entries + entries, seal=len(entries))
 
     @property
@@ -95,14 +95,14 @@ class History:
         yield from (entry for entry in self.entries if isinstance(entry, LayerEntry))
 
     def without_copies(self) -> History:
-        """This history without the copies that nobody is known to have seen."""
+        """This history without the copies that nobody is known to have read."""
         kept = tuple(entry for entry in self.entries if not (isinstance(entry, View) and entry.kind == "copy"))
         return replace(self, entries=kept, parts=tuple(part.without_copies() for part in self.parts))
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A place where an event may have been applied, and what it loses.
+    """A place where an event may have been applied, and its loss.
 
     Args:
         part: path of indices to the merged part, () for the sketch itself.

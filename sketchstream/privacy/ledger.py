@@ -28,14 +28,14 @@ __all__ = ["Gap", "LayerEntry", "Ledger", "Loss", "Promise", "View", "show"]
 
 @dataclass(frozen=True)
 class Ledger(SketchHistory):
-    """Layers and views of one sketch in order of application, and the publication that is promised.
+    """Layers and views of one sketch in order of application, and the promised publication.
 
     Args:
         unit: "event" or "item".
         max_weight: largest absolute weight of one event.
         history: what happened.
         promised: what the seal will publish; Promise("nothing") once it was published.
-        budget: most that any event, or item, may lose; None = no limit.
+        budget: largest permitted loss of any event, or item; None: no limit.
 
     Examples:
         >>> layer = LayerEntry(bytes(16), "discrete-laplace", Fraction(1))
@@ -92,7 +92,7 @@ class Ledger(SketchHistory):
     # What happens to a sketch.
 
     def propose(self, cost: Fraction) -> Loss:
-        """The loss after one more release of this cost, promised publication included.
+        """The loss after one more release of this cost, including the promised publication.
 
         Raises:
             BudgetError: if that is above the budget; says what could still be released.
@@ -121,7 +121,7 @@ class Ledger(SketchHistory):
         return self._with(View("release", cost))
 
     def affordable(self) -> Loss:
-        """The largest cost that one release may have now; 0 if none, `math.inf` without a limit.
+        """The largest cost that the budget allows for one release now; 0 if none, `math.inf` without a limit.
 
         The loss as a function of one view's cost c is max over gaps of min(a, b + c): a is its value where that
         view may cost anything, b where it costs nothing.
@@ -169,13 +169,13 @@ class Ledger(SketchHistory):
     # What it adds up to.
 
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Loss:
-        """The most that any event (or item) loses, promised publication included.
+        """Largest loss of any event (or item), including the promised publication.
 
         Args:
             intrusion: with one unannounced look at the open state, at the worst moment.
             copies: as if every noted copy of the open state had been seen.
-            from_now: the unannounced look may come from now on only. (After a known look, one before it is beyond
-                help: what was applied between two looks lies open. From now on is what `add_layer` repairs.)
+            from_now: the unannounced look can only come from now on. (After a known look, an earlier unannounced one
+                cannot be repaired: what was applied between the two is exposed. `add_layer` protects from now on.)
         """
         history = self._seen(copies=copies, promise=True)
         if not intrusion:
@@ -184,10 +184,10 @@ class Ledger(SketchHistory):
         return worst_loss_with_look(history, unit=self.unit, measure=self.measure, since=since)
 
     def zcdp(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Loss:
-        """Rho of zCDP for the same. Exact rational or infinity; never above the square of `loss`, halved.
+        """The same loss as rho of zCDP, an exact rational or infinity; at most half the square of `loss`.
 
-        It holds where costs were not chosen from what was released before (the stream may be). An intruder chooses
-        his moment from what he has seen, so with `intrusion` it is that square.
+        It holds if costs do not depend on what was released before (the stream may). An intruder may choose the moment
+        of the look from what was seen, so with `intrusion` it is half the square of `loss`.
         """
         if intrusion:
             return concentrated(self.loss(intrusion=True, copies=copies, from_now=from_now))
@@ -195,13 +195,13 @@ class Ledger(SketchHistory):
 
     @cached_property
     def most_of_event(self) -> Loss:
-        """Most that an event loses, promised publication included, whatever the unit is."""
+        """Largest loss of an event, including the promised publication, for either unit."""
         gaps = event_losses(self.counted, PureEpsilon(self.max_weight))
         return max((gap.loss for gap in gaps), default=Fraction(0))
 
     @cached_property
     def most_of_item(self) -> Loss:
-        """Most that an item loses, promised publication included; infinite for unit "event"."""
+        """Largest loss of an item, including the promised publication; infinite for unit "event"."""
         return item_loss(self.counted) if self.unit == "item" else math.inf
 
     def loss_by_gap(self) -> list[Gap]:

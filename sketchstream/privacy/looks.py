@@ -6,7 +6,7 @@ docs/theory/privacy.md section 3; for Gaussian noise docs/theory/gaussian_ledger
 
 A history is a line of layers and views, or a tree of lines that are merged. An event at a gap of it shifts all later
 views. The shift can be hidden behind layers before the gap, layers after it, and the noise of the views themselves.
-`sides` walks every line forwards and backwards and finds the least cost on either side of every gap. Views add to a
+`sides` walks every line forwards and backwards, and finds the lowest cost on either side of every gap. Views add to a
 cost (in series), layers join it (in parallel), and the loss of an event joins both sides.
 """
 
@@ -49,7 +49,7 @@ def sides(history: History, measure: Measure[Cost], earlier: Measure[Cost] | Non
     Args:
         history: layers and views; gaps of the sketch come first, those of its parts follow.
         measure: how costs add.
-        earlier: the measure of what lies before a gap, where it is another one.
+        earlier: the measure for what lies before a gap, if it differs.
     """
     return list(_sides(history, measure, earlier or measure, (), measure.nothing))
 
@@ -89,7 +89,7 @@ def _step(entry: Entry, cost: Cost, measure: Measure[Cost]) -> Cost:
 
 
 def event_losses(history: History, measure: Measure[Loss] = PURE) -> list[Gap]:
-    """What an event of full weight loses, for every gap in which it can have been applied.
+    """Loss of an event of full weight, for every gap in which it can have been applied.
 
     In the pure measure this is the smaller of the cost of all views that see it, and, over the layers, of the layer's
     epsilon plus the views that see only one of the event and the layer (docs/theory/privacy.md, Theorem 3).
@@ -98,7 +98,7 @@ def event_losses(history: History, measure: Measure[Loss] = PURE) -> list[Gap]:
 
 
 def item_loss(history: History) -> Loss:
-    """What an item loses at most, whatever it did between any two views.
+    """Largest loss of an item, for any activity between the views.
 
     The worst path shows a new shift to every view, so a shift of the layers can spare one view only and a new one
     costs another layer's epsilon: a two-state dynamic programme (no shift in hand, one bought and not yet used).
@@ -107,7 +107,7 @@ def item_loss(history: History) -> Loss:
 
 
 def _item_states(history: History) -> tuple[Loss, Loss]:
-    """Smallest price with no unused shift, and with one unused shift in hand."""
+    """Lowest cost without an unused shift, and with one unused shift in hand."""
     idle: Loss = Fraction(0)
     armed: Loss = math.inf
     for part in history.parts:
@@ -136,7 +136,7 @@ def with_one_more_look(history: History, since: int = 0) -> Iterator[History]:
 
     Args:
         history: layers and views.
-        since: only after this many entries; above 0 merged parts are left out, their life is over.
+        since: only after this many entries; above 0 merged parts are left out, as they no longer exist.
     """
     for at in history.moments:
         if at >= since:
@@ -147,12 +147,12 @@ def with_one_more_look(history: History, since: int = 0) -> Iterator[History]:
 
 
 def worst_loss(history: History, *, unit: str, measure: Measure[Loss] = PURE) -> Loss:
-    """The most that any event (the maximum over gaps) or any item loses.
+    """Largest loss of any event (the maximum over gaps) or of any item.
 
     Args:
         history: layers and views.
         unit: "event" or "item".
-        measure: of the loss. Where it bounds what an item moves in all, an item loses what one event of that size does.
+        measure: of the loss. If it bounds the total shift of an item, an item loses what one event of that size does.
     """
     if unit == "item" and not measure.bounded_items:
         return item_loss(history)

@@ -1,12 +1,12 @@
-"""What the ledgers of all measures share: layers and views of one sketch in order, and the publication promised.
+"""Base of the ledgers of all measures: layers and views of one sketch in order, and the promised publication.
 
-In: layers, releases, publications and looks as they happen. Out: longer ledgers, plain data for headers. Touches:
+In: layers, releases, publications and looks as they happen. Out: new ledgers, plain data for headers. Touches:
 nothing.
 Source: the lemma of looks, docs/theory/privacy.md section 3.
 
-A ledger is immutable: every step returns a new one, so a step that fails has charged nothing, and whoever stores
-state and ledger together stores them together. Its order is the order of application, not of event time. It knows
-what `seal` has promised to publish, and counts that from the first moment.
+A ledger is immutable: every step returns a new one. So a step that fails has charged nothing, and a state and its
+ledger can be stored together. Entries are in order of application, not of event time. The ledger knows what `seal` has
+promised to publish, and counts that from the beginning.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Promise:
 
     @classmethod
     def of(cls, publish: str, epsilon_publish: Fraction, intrusion: bool | None) -> Promise:
-        """The promise that a spec makes with `publish`, `epsilon_publish` and `intrusion`."""
+        """The promise that follows from a spec's `publish`, `epsilon_publish` and `intrusion`."""
         if publish == "histogram":
             return cls("histogram", epsilon_publish)
         return cls("fresh", epsilon_publish) if intrusion else cls("bare")
@@ -105,26 +105,25 @@ class SketchHistory(ABC):
 
     @cached_property
     def counted(self) -> History:
-        """The history that counts: without copies, with the promised publication."""
+        """The history that is charged: without copies, with the promised publication."""
         return self._seen(promise=True)
 
     @abstractmethod
     def loss_by_gap(self) -> list[Gap]:
-        """What an event loses by the place in the history at which it was applied (empty places included)."""
+        """Loss of an event by the place in the history at which it was applied, empty places included."""
 
     @abstractmethod
     def _with_least_budget(self, ledgers: Sequence[Self]) -> Self:
         """This ledger with the strictest of their budgets."""
 
     def record_look(self) -> Self:
-        """The ledger after somebody saw the open state: never refused, for it has happened."""
+        """The ledger after somebody saw the open state. Never refused, as it has already happened."""
         return self._with(LOOK)
 
     def record_copy(self) -> Self:
-        """The ledger after a copy of the open state was written to a file of ours, which is a secret.
+        """The ledger after a copy of the open state was written to a secret file of ours.
 
-        Two copies in a row say all that there is to say (what was applied between them lies open to whoever has
-        both), so the list does not grow with more.
+        More than two copies in a row are recorded as two: whoever has both already sees what was applied between them.
         """
         if self.history.entries[-2:] == (COPY, COPY):
             return self
@@ -160,8 +159,8 @@ class SketchHistory(ABC):
     def merge(cls, ledgers: Sequence[Self]) -> Self:
         """The ledger of merged states: the union of its parts' lists.
 
-        Open parts: the result is open and keeps their promise. Sealed parts: their publications stand, nothing more
-        is promised, for a sum of published states is post-processing.
+        Open parts: the result is open and keeps their promise. Sealed parts: their publications stand, and nothing more
+        is promised, as a sum of published states is post-processing.
 
         Raises:
             MergeError: if units, weights or promises differ, or open and sealed parts are mixed.
@@ -244,14 +243,14 @@ class SketchHistory(ABC):
 
 
 def refuse() -> NoReturn:
-    """Bytes that no ledger wrote."""
+    """The error for bytes that no ledger wrote."""
     msg = "the ledger in these bytes is damaged, or of a newer version"
     raise FormatError(msg)
 
 
 @contextmanager
 def damaged() -> Iterator[None]:
-    """Turn what goes wrong on foreign data into a `FormatError`."""
+    """Turn errors caused by foreign data into a `FormatError`."""
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:

@@ -1,4 +1,4 @@
-"""Concentrated privacy (zCDP) of one sketch's history, and what sketches add up to.
+"""Concentrated privacy (zCDP) of one sketch's history, and its composition over sketches.
 
 In: a history (looks.History). Out: rho, exact rationals or infinity. Touches: nothing.
 Source: Bun & Steinke, TCC 2016 (Propositions 1.3, 1.4; adaptive composition); Vadhan & Wang, TCC 2021 (interactive
@@ -24,7 +24,7 @@ DELTA = 1e-6
 
 
 def to_approximate(rho: Loss, delta: float = DELTA) -> float:
-    """The epsilon of (epsilon, delta)-DP that rho-zCDP gives: rho + 2 sqrt(rho ln(1/delta)).
+    """The epsilon of (epsilon, delta)-DP that follows from rho-zCDP: rho + 2 sqrt(rho ln(1/delta)).
 
     Source: Bun & Steinke 2016, Proposition 1.3.
     """
@@ -62,7 +62,7 @@ class _Costs:
 
 
 def item_rho(entries: Sequence[Entry]) -> Loss:
-    """Rho of an item, whatever it did between any two views: the cheapest set of disjoint blocks, or all as one."""
+    """Rho of an item, for any activity between the views: the cheapest set of disjoint blocks, or one block of all."""
     costs = _Costs(entries)
     layers: list[tuple[int, Fraction]] = []
     cheapest: list[Loss] = [Fraction(0)]

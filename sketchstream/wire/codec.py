@@ -3,8 +3,8 @@
 In: (n,) int16, int32 or int64. Out: bytes, and back. Touches: nothing.
 Source: Deutsch 1996, RFC 1951 (deflate, here its Huffman coding alone: matching would make noise larger).
 
-Each value is zigzagged, its lowest `shift` bits are set aside as they are (`shift` is 0 unless the values are wide),
-and the rest becomes a one-byte token; 255 says that the rest minus 255 follows in the escapes as a varint.
+Each value is zigzag-encoded. Its lowest `shift` bits are stored as they are (`shift` is 0 unless the values are wide),
+and the rest becomes a one-byte token; the token 255 means that the rest minus 255 follows in the escapes as a varint.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _unzigzag(wide: U64) -> npt.NDArray[np.int64]:
 
 
 def _best_shift(values: Integers) -> int:
-    """The shift with the fewest bits a value, judged on a sample at regular distances."""
+    """The shift with the fewest bits per value, estimated from a sample at regular distances."""
     if not len(values):
         return 0
     sample = _zigzag(values[:: max(1, len(values) // _SAMPLE)])
@@ -152,7 +152,7 @@ def _read_low_bits(low: memoryview, n: int, shift: int) -> U64:
 
 
 def _varint_lengths(values: U64) -> npt.NDArray[np.int64]:
-    """Bytes of each value's varint."""
+    """Length in bytes of each value's varint."""
     lengths = np.ones(len(values), np.int64)
     for power in range(7, 64, 7):
         lengths += values >= np.uint64(1 << power)
@@ -160,7 +160,7 @@ def _varint_lengths(values: U64) -> npt.NDArray[np.int64]:
 
 
 def _varints(values: U64) -> bytes:
-    """Seven bits a byte, lowest first, the top bit says that more follow."""
+    """Seven bits per byte, lowest first; the top bit is set if more bytes follow."""
     lengths = _varint_lengths(values)
     ends = np.cumsum(lengths)
     out = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
@@ -230,7 +230,7 @@ def _inflated(data: memoryview, limit: int) -> bytes:
 
 
 def _tokens(data: memoryview, n: int) -> Iterator[bytes]:
-    """The n tokens of a deflate stream, in pieces of _CHUNK and a rest."""
+    """The n tokens of a deflate stream, in pieces of _CHUNK, then the remaining bytes."""
     stream = zlib.decompressobj(-15)
     left: bytes | memoryview = data
     for first in range(0, n, _CHUNK):

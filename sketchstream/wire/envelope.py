@@ -2,7 +2,7 @@
 
 In: a header, an array, perhaps the key. Out: bytes, and back. Touches: nothing.
 
-Every length is checked against the bytes at hand before anything is allocated, the checksum before anything is read.
+Every length is checked against the given bytes before anything is allocated, and the checksum before anything is read.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def pack(
         header: fields of its kind, see `FIELDS`; with a key, `key_id` is added.
         body: (n,) or (rows, columns) int16, int32 or int64, or (raw only) uint8, or None.
         codec: 0 raw, 1 Huffman. Open states have a fixed size: 0 only.
-        key: adds a tag that only holders of the key can make.
-        version: oldest format version to write; a later one is written where a field needs it.
+        key: adds a tag that only holders of the key can compute.
+        version: oldest format version to write; a later one is written if a field needs it.
 
     Raises:
-        FormatError: a field, type or codec that the format does not have.
+        FormatError: the format does not have this field, type or codec.
         KeyMismatchError: the header names another key.
     """
     pieces = _pieces(header, body, codec, key, version)
@@ -101,7 +101,7 @@ class Unfinished:
             at += len(piece)
 
     def finish(self) -> memoryview:
-        """The whole object, as `pack` would have written it; read-only, and good as long as the buffer is."""
+        """The whole object, as `pack` would have written it; read-only, and valid as long as the buffer."""
         view = memoryview(self.buffer)
         end = self._end
         if self._key is not None:
@@ -312,7 +312,7 @@ def noise_names(header: Mapping[str, Any]) -> set[bytes]:
 
 
 def _viewed(data: object) -> memoryview:
-    """Any bytes as a flat view."""
+    """A flat view of any bytes."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         msg = f"expected bytes, found {type(data).__name__}"
         raise FormatError(msg)
@@ -338,7 +338,7 @@ def _described(body: npt.NDArray[Any]) -> tuple[int, int, tuple[int, int], npt.N
 
 
 def _check_codec(kind: str, codec: int, code: int) -> None:
-    """An open state's size must not depend on its counters; bytes are not integers to be coded."""
+    """Refuse codecs whose size depends on the counters of an open state, and integer codecs for bytes."""
     if codec not in (_RAW, _HUFFMAN) or (codec != _RAW and (kind == "sketch" or code == _BYTES)):
         msg = f"codec must be 0 (raw) or 1 (Huffman), for an open sketch and for bytes 0, found {codec!r:.20}"
         raise FormatError(msg)
@@ -410,5 +410,5 @@ def _new_tag(key: Key) -> hashlib.blake2b:
 
 
 def version_of(data: bytes) -> int:
-    """Format version of bytes that `pack` wrote."""
+    """Format version of bytes written by `pack`."""
     return int(_PREFIX.unpack_from(data)[1])

@@ -3,8 +3,8 @@
 In: a mapping, or the bytes of one. Out: the canonical bytes, or the mapping. Touches: nothing.
 
 A header holds these fields and nothing else: never keys, seeds, exact counts that depend on items, offsets, times of
-last update or host names. There is one way to write a header (sorted names, shortest integers), and bytes that are
-written any other way are refused.
+last update or host names. A header has one canonical form (sorted names, shortest integers); all other bytes are
+refused.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ _REQUIRED = frozenset({"kind", "spec"})
 
 
 def version(header: Mapping[str, Any]) -> int:
-    """The oldest format version that has all fields of a header: what older releases can read, they may read."""
+    """The oldest format version that has all fields of a header, so that older releases can read what they know."""
     spec = header.get("spec")
     other = isinstance(spec, Mapping) and spec.get("kind", KIND_OF_1_AND_2) != KIND_OF_1_AND_2
     grouped = isinstance(spec, Mapping) and not SPEC_FIELDS_OF_3.isdisjoint(spec)
@@ -265,7 +265,7 @@ def read(data: bytes) -> dict[str, Any]:
 
 
 def _unpacked(data: bytes, pairs: Callable[[list[tuple[Any, Any]]], Any] | None = None) -> Any:
-    """Plain data from its bytes, of which nothing but the size is trusted."""
+    """Plain data from untrusted bytes of a checked size."""
     limit = len(data)
     return msgpack.unpackb(
         data,
