@@ -23,11 +23,21 @@ def test_the_first_figure_is_what_auto_publishes(run: Run) -> None:
     for kernel, length in (("window:24", 744), ("window:168", 744), ("decay:0.99", 500)):
         found = plan(run, "--kernel", kernel, "--length", str(length), *ASKED)
         (best, *_) = found["figures"]  # type: ignore[misc]
-        spec = ss.ConvolutionSpec(kernel, length, epsilon="1", delta="1e-6", layout=best["layout"])
+        spec = ss.ConvolutionSpec(
+            kernel, length, epsilon="1", delta="1e-6", layout=best["layout"], counted_share="1/40"
+        )
         answers = ss.Sketch.create(spec).seal().estimate()[kernel]
         assert best["noise"] == spec.noise
         assert best["rmse"][0] == pytest.approx(math.sqrt(answers.mse))
         assert best["rmse"] == min(one["rmse"] for one in found["figures"])  # type: ignore[attr-defined]
+
+
+def test_counters_of_quality_are_in_the_errors(run: Run) -> None:
+    asked = ("--kernel", "sum", "--length", "744", *ASKED)
+    errors = [plan(run, *asked, *more)["figures"][0]["rmse"][0] for more in ((), ("--counted-share", "0"))]  # type: ignore[index]
+    assert 1 / (1 - 1 / 40) <= (errors[0] / errors[1]) ** 2 < 1.03
+    item = plan(run, *asked, "--unit", "item", "--max-total", "1")
+    assert item["figures"][0]["rmse"][0] == pytest.approx(errors[1])  # type: ignore[index]
 
 
 def test_a_calendar_says_how_long_a_series_is(run: Run) -> None:

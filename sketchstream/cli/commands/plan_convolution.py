@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 @click.option("--epsilon-publish", help="Of the fresh noise at seal.  [default: epsilon]")
 @click.option("--delta-publish", help="Of the fresh noise at seal.  [default: delta]")
 @click.option("--no-intrusion", is_flag=True, help="The bare state is published: no fresh noise at seal.")
+@click.option("--counted-share",
+              help="Share of every cost that the number of events counted gets, by which quality is judged; 0: none.  "
+              "[default: 1/40 with --unit event, as in a configuration]")  # fmt: skip
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are added up.")
 @options.result_format()
 def command(
@@ -46,6 +49,7 @@ def command(
     timezone: str,
     columns: tuple[str, ...],
     no_intrusion: bool,
+    counted_share: str | None,
     parts: int,
     form: show.Format,
     **given: Any,
@@ -63,9 +67,11 @@ def command(
     """
     from sketchstream.kinds.convolution import forecast
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
+    from sketchstream.kinds.tables import COUNTED_SHARE
 
     asked = {name: value for name, value in given.items() if value is not None}
     asked |= _axis(length, window, step, timezone, columns)
+    asked["counted_share"] = counted_share or (COUNTED_SHARE if given["unit"] == "event" else "0")
     if no_intrusion:
         asked["intrusion"] = False
     kernel = kernels[0] if len(kernels) == 1 else list(kernels)

@@ -156,7 +156,7 @@ def advice(spec: ConvolutionSpec) -> str:
     if spec.delta and len(spec.filters) == 1 and spec.mode == "linear" and spec.origin == 0:
         written = spec.filters[0]
         if written.coefficients[0] > 0:
-            mu = float(mu_of(spec.epsilon, spec.delta)) / spec.bound
+            mu = float(mu_of(spec.epsilon, spec.delta)) * math.sqrt(1 - spec.counted_share) / spec.bound
             other = factorisation_rmse(written, spec.length, mu)
             ours = math.sqrt(float(spec.mse()[0]))
             if math.isfinite(other) and other < 0.98 * ours:

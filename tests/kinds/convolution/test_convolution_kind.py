@@ -343,3 +343,23 @@ def test_events_are_counted_under_the_noise_that_the_header_names(noise: Any) ->
 def test_numbers_of_events_are_not_kept_where_an_item_would_show(share: dict[str, str]) -> None:
     with pytest.raises(ss.SpecError, match="belongs to unit = 'event'"):
         ConvolutionSpec("sum", 8, unit="item", max_total=3, **GIVEN, **share)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layout", ["fourier", "time"])
+def test_bytes_of_an_open_sketch_hold_noisy_words_and_counters_and_nothing_else_of_the_data(layout: Any) -> None:
+    """No exact counter, extreme, list of touched words or offset: streams differ in noisy numbers alone."""
+    spec = ConvolutionSpec("sum", 90, layout=layout, counted_share="1/20", epsilon_records="1/5", **GIVEN)
+    empty = ss.Sketch.create(spec).to_bytes()
+    headers, sizes = [], set()
+    for positions in ([], [0] * 700, list(range(90)) * 9, [95, -1]):
+        sketch = ss.Sketch.from_bytes(empty)
+        sketch.update(positions, invalid="noop")
+        sketch.admit(len(positions))
+        data = sketch.to_bytes()
+        header = wire.unpack_header(data)
+        counters = header.pop("counters")
+        assert all(set(one) == {"name", "value", "noise"} for one in counters)
+        headers.append(header)
+        sizes.add(len(data))
+    assert all(header == headers[0] for header in headers)
+    assert len(sizes) == 1
