@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sketchstream.columns import Choices, Column
 
 OTHER = "other"
-"""Name of the group of records whose group is not in the list, where there is one."""
+"""Name of the group for values that are not in the list, if there is one."""
 MOST_GROUPS = 10_000
 Codes = npt.NDArray[np.int32]
 
@@ -33,11 +33,11 @@ class Groups:
     """A declared list of groups. It is public, and must not be chosen from the data.
 
     Args:
-        names: of the groups; text, an integer stands for its digits.
-        other: whether values outside of the list are a group of their own, named "other"; else they are no-ops.
-        max_groups: unit "item": a promise of the source, that one item has events in at most so many groups of one
-            window. None: in any number of them.
-        of_item: unit "item": a promise of the source, that the group is a function of the item.
+        names: of the groups, as text; an integer stands for its decimal digits.
+        other: whether values outside the list form a group of their own, named "other"; otherwise they are no-ops.
+        max_groups: unit "item": a promise of the source that one item has events in at most this many groups of one
+            window. None: in any number of groups.
+        of_item: unit "item": a promise of the source that the group is a function of the item.
 
     Raises:
         SpecError: no group, one twice, too many, or promises that contradict each other.
@@ -87,12 +87,12 @@ class Groups:
 
     @property
     def of_one_item(self) -> int:
-        """In how many groups an item may lie."""
+        """Largest number of groups that an item can lie in."""
         return 1 if self.of_item else min(len(self), self.max_groups or len(self))
 
     @property
     def of_one_replaced(self) -> int:
-        """In how many groups an item may lie in two worlds together, where its payloads are others in the second."""
+        """Largest number of groups that an item can lie in before and after its payloads are replaced, together."""
         return 1 if self.of_item else min(len(self), 2 * self.of_one_item)
 
     @cached_property
@@ -102,14 +102,14 @@ class Groups:
         return Choices(self.names)
 
     def codes(self, column: Column) -> Codes:
-        """(n,) position of each record's group; -1 where it has none."""
+        """(n,) position of each record's group; -1: it has none."""
         places = column.codes(self._choices)
         if self.other:
             places[(places < 0) & column.texts] = len(self.names)
         return places
 
     def locate(self, names: Items) -> Codes:
-        """(n,) position of each of these groups; -1 for those that are none."""
+        """(n,) position of each of these groups; -1: not declared."""
         places = self._choices.locate(names).astype(np.int32)
         if self.other:
             places[places < 0] = len(self.names)

@@ -4,8 +4,8 @@ In: a list of groups, events with the position of their group. Out: the slots of
 group. Touches: the states it is given.
 Source: docs/theory/privacy.md, section 5 (groups).
 
-A state with groups is that of the first group, then that of the second, and so on, each with the slots of the domain.
-So all groups exist as soon as the sketch does, and are snapshotted, sealed and published together.
+A state with groups holds the slots of the first group, then those of the second, and so on, each with all slots of the
+domain. So all groups exist from the creation of the sketch, and are snapshotted, sealed and published together.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class GroupIndex:
 
 
 def batch_of(groups: Groups, source: Grouped | Pairs) -> Grouped:
-    """A batch with positions of groups, of one with their names."""
+    """Turn names of groups into their positions; a batch that has positions is returned as it is."""
     return source if isinstance(source, Grouped) else Grouped(groups.locate(source.rows), source.items)
 
 
@@ -106,7 +106,7 @@ def add(
         image: an image of the state that is being read: events of slots that it has not read are deferred.
 
     Raises:
-        DomainError, WeightError, ItemError: nothing was applied; nor is anything after an interrupt.
+        DomainError, WeightError, ItemError: the batch is invalid. Nothing was applied, as after an interrupt.
     """
     if invalid not in ("error", "skip", "noop"):
         msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
@@ -184,7 +184,7 @@ def add_deferred(
 
 
 def _require_valid(index: GroupIndex, batch: Grouped, weights: Any, limit: int, *, items: bool) -> None:
-    """Refuse a batch with invalid weights, or (with `items`) with items or groups that are not declared."""
+    """Refuse a batch with invalid weights or, if `items` is set, with items or groups that are not declared."""
     if items:
         wrong = (batch.codes < 0) | (index.locate(batch.items) == -1)
         if wrong.any():
@@ -225,7 +225,7 @@ def position(spec: ProfileSpec, name: str) -> int:
 
 
 def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
-    """The sketch of one group, as if it had been published alone: its ledger is that of an item of this group.
+    """The sketch of one group, as if it had been published alone; its ledger is that of an item of this group.
 
     Args:
         part: with groups.
@@ -260,12 +260,12 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
 
 
 def _derived(name: bytes, group: int) -> bytes:
-    """The name of the part of a noise, or of a publication, that belongs to one group."""
+    """An identifier for the part of a noise layer, or of a publication, that belongs to one group."""
     return hashlib.blake2b(name + group.to_bytes(4, "little"), digest_size=16, person=b"sketch-group").digest()
 
 
 def _history(history: History, times: int, group: int) -> History:
-    """A history of all groups as that of one: its noise is its own, and its share of every cost."""
+    """The history of one group: its own noise, and its share of every cost."""
     return History(
         tuple(_entry(one, times, group) for one in history.entries),
         tuple(_history(part, times, group) for part in history.parts),

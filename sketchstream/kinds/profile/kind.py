@@ -56,7 +56,7 @@ class ProfileKind(Kind[ProfileSpec]):
         return ProfileSpec.from_dict(data, items)
 
     def comparable(self, spec: ProfileSpec) -> ProfileSpec:
-        """Epsilons, and what is beside the slots, may differ between parts."""
+        """Epsilons and the counters beside the slots may differ between parts."""
         import copy
 
         twin = copy.copy(spec)
@@ -157,7 +157,7 @@ class ProfileKind(Kind[ProfileSpec]):
     # What it does.
 
     def index(self, spec: ProfileSpec, key: Key | None, keep: Mask | None) -> Index | GroupIndex:
-        """Where items go in each group."""
+        """The slots of items, in each group."""
         inner = Index.build(spec.domain, key if spec.needs_key else None, keep)
         return inner if spec.groups is None else GroupIndex(inner, spec.group_count)
 
@@ -188,7 +188,7 @@ class ProfileKind(Kind[ProfileSpec]):
         return (*(("group",) if spec.groups is not None else ()), *(f"where.{name}" for name, _ in spec.where))
 
     def events(self, spec: ProfileSpec, given: Given) -> Events:
-        """Items, with the group of each; records that `where` leaves out are no events."""
+        """Items and their groups; records that `where` excludes are not events."""
         found = super().events(spec, given)
         if spec.groups is None and not spec.where:
             return found
@@ -269,13 +269,13 @@ class ProfileKind(Kind[ProfileSpec]):
         add_deferred(spec, state, slots, weights)
 
     def add(self, spec: ProfileSpec, states: Sequence[State]) -> State:
-        """Wrapping; modulo p for unit "item"."""
+        """Add states, wrapping; modulo p for unit "item"."""
         total: State = states[0].copy()
         for state in states[1:]:
             if spec.modulus is None:
                 np.add(total, state, out=total)
             else:
-                # two residues below 2^15 may exceed int16: step down by p first where they would, within the type
+                # the sum of two residues below 2^15 may exceed int16: subtract p first where it would
                 room = np.int16(spec.modulus - 1) - state
                 over = total > room
                 np.add(total, state, out=total, where=~over)
@@ -298,7 +298,7 @@ class ProfileKind(Kind[ProfileSpec]):
         return {"form": spec.form, "edges_version": EDGES_VERSION}
 
     def require_view(self, spec: ProfileSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
-        """Edges of a known rule, one count for each of them and each level."""
+        """Require edges of a known rule, and one count for each edge and level."""
         if header["form"] != spec.form or header["edges_version"] != EDGES_VERSION:
             msg = "the histogram's edges follow a rule that this version does not know"
             raise FormatError(msg)
@@ -308,7 +308,7 @@ class ProfileKind(Kind[ProfileSpec]):
             raise FormatError(msg)
 
     def require_state(self, spec: ProfileSpec, slots: int, body: npt.NDArray[Any]) -> None:
-        """As many slots in each level of each group."""
+        """Require the same number of slots in each level of each group."""
         super().require_state(spec, slots, body)
         if body.size % (spec.group_count * spec.levels):
             msg = "the counters do not have the type or number that their header says"
@@ -334,7 +334,7 @@ class ProfileKind(Kind[ProfileSpec]):
 
 
 def observed(published: Published) -> list[Observed]:
-    """The published counts as the estimators take them, parts of equal noise added up."""
+    """The published counts in the form that estimators take; parts with equal noise are added up."""
     parts: Sequence[Release | SealedState] | None = getattr(published, "parts", None)
     if parts is not None:
         return _stacked(published)  # type: ignore[arg-type]
@@ -342,13 +342,13 @@ def observed(published: Published) -> list[Observed]:
 
 
 def slots_cost(part: Release | SealedState | Any) -> Fraction | None:
-    """The histogram's part of what a release cost, the counters beside the slots having the rest; None for a state."""
+    """The histogram's share of the cost of a release; the counters beside the slots have the rest. None for a state."""
     cost: Fraction | None = getattr(part, "cost", None)
     return None if cost is None else cost * part.spec.slots_share
 
 
 def about(published: Published) -> About:
-    """What the profile says of the whole sketch: promised epsilons, not the slots' shares; the noisy total."""
+    """Facts about the whole sketch: promised epsilons (not the slots' shares), and the noisy total."""
     parts: Sequence[Any] = getattr(published, "parts", (published,))
     total = find(summed([part.counters for part in parts]), TOTAL)
     costs = [cost for part in parts if (cost := getattr(part, "cost", None)) is not None]
@@ -381,7 +381,7 @@ def _stacked(stack: Stack) -> list[Observed]:
 
 
 def _digest(parts: Sequence[Release | SealedState]) -> bytes:
-    """Of what parts of a stack published, in any order."""
+    """Digest of the parts of a stack, independent of their order."""
     return hashlib.blake2b(b"".join(sorted(part.digest for part in parts)), digest_size=16).digest()
 
 

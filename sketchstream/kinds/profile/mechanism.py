@@ -34,9 +34,9 @@ LAWS = {"event": "discrete-laplace", "item": "randomized-response"}
 def components(spec: ProfileSpec) -> tuple[Component, ...]:
     """The slots, then the counters beside them; the shares add up to one.
 
-    The total moves by at most `max_weight` with an event; with an item by 2 `max_total`, for its payloads may be
-    replaced by others of the same item. The number of records admitted is a function of envelopes: it costs nothing.
-    With groups each has counters of its own, and a cost is that of all the groups that the unit may be in.
+    An event moves the total by at most `max_weight`, an item by at most 2 `max_total`, as its payloads may be replaced
+    by others of the same item. The number of records admitted is a function of envelopes and costs nothing. With groups
+    each group has its own counters, and a cost covers all groups that the unit can be in.
     """
     slots = slots_component(spec)
     total = spec.total_share / 2 if spec.counted else spec.total_share
@@ -76,8 +76,8 @@ def add_noise(
     Args:
         spec: decides law and modulus.
         state: (slots,) integers of `spec.dtype`.
-        epsilon: privacy of this layer, of which the slots get their share.
-        progress: told how many counters have their noise.
+        epsilon: of this layer; the slots get their share of it.
+        progress: called with the number of counters that have their noise.
     """
     if progress is not None:
         for start in range(0, state.size, PROGRESS_SLOTS):
@@ -140,9 +140,9 @@ def observed_release(
     parts: int,
     digest: bytes,
 ) -> Observed:
-    """What the estimators see of `parts` published histograms whose values were added.
+    """The estimators' view of `parts` published histograms whose values were added.
 
-    `cost` is the histogram's own part of what the publication cost.
+    `cost` is the histogram's share of the cost of the publication.
     """
     return _observed(spec, layers, slots, spec.form, spec.edges, values, cost, parts, digest)
 
@@ -150,7 +150,7 @@ def observed_release(
 def observed_state(
     spec: ProfileSpec, layers: Sequence[tuple[str, Fraction]], states: Sequence[State], digest: bytes
 ) -> Observed:
-    """What the estimators see of published states with equal layers: the exact histogram of their counters."""
+    """The estimators' view of published states with equal layers: the exact histogram of their counters."""
     from sketchstream import kernels
 
     found = [[kernels.value_counts(level) for level in state.reshape(spec.levels, -1)] for state in states]

@@ -1,7 +1,7 @@
-"""What a sketch of kind `profile` is: its parameters, validated once, frozen, with a fingerprint.
+"""The specification of a sketch of kind `profile`: parameters that are validated once and frozen, with a fingerprint.
 
-In: what a user asks for (epsilon, unit, domain, ...). Out: a frozen `ProfileSpec`, its plain-data form and its
-fingerprint, and the edges at which its counters' histogram is published. Touches: nothing.
+In: parameters from a user (epsilon, unit, domain, ...). Out: a frozen `ProfileSpec`, its plain-data form and
+fingerprint, and the edges at which the histogram of its counters is published. Touches: nothing.
 Source: Wu & Pagh, ICML 2024 (the noisy histogram); Dwork et al., ICS 2010 (randomized response on Z_p).
 """
 
@@ -91,7 +91,7 @@ class ProfileSpec:
         where: field of a record -> the values with which it counts, for workers; part of what the sketch means.
 
     Raises:
-        SpecError: for anything that cannot be.
+        SpecError: a parameter is outside its range, or parameters contradict each other.
 
     Examples:
         >>> spec = ProfileSpec(epsilon="1", domain=OpenDomain(slots=2**20, levels=8))
@@ -225,7 +225,7 @@ class ProfileSpec:
         object.__setattr__(self, "where", tuple(filters))
 
     def _put_counters(self, total_share: Epsilon | None, counted: bool | None, epsilon_records: Epsilon) -> None:
-        """Check and set what is kept beside the slots."""
+        """Check and set the counters beside the slots."""
         share = self._default_share if total_share is None else exact_share(total_share, "total_share")
         if self.unit == "event" and self.max_total is not None:
             msg = "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
@@ -257,7 +257,7 @@ class ProfileSpec:
 
     @property
     def _default_share(self) -> Fraction:
-        """1/40 where a total can be had."""
+        """1/40 if a total is possible."""
         return TOTAL_SHARE if self.unit == "event" or self.max_total is not None else Fraction(0)
 
     @property
@@ -272,7 +272,7 @@ class ProfileSpec:
 
     @property
     def group_losses(self) -> int:
-        """How many groups' losses the protected unit pays: an event has one group, an item may lie in several."""
+        """Number of groups in which the protected unit has losses: 1 for an event, perhaps more for an item."""
         return 1 if self.groups is None or self.unit == "event" else self.groups.of_one_item
 
     @property
@@ -395,7 +395,7 @@ class ProfileSpec:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """16 bytes that are equal exactly for equal specs."""
+        """16 bytes that are equal if and only if the specs are equal."""
         return hashlib.blake2b(msgpack.packb(_sorted(self.to_dict())), digest_size=16, person=b"sketch-spec").digest()
 
 

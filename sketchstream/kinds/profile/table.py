@@ -40,7 +40,7 @@ class ProfileTable(SketchTable):
     where: dict[str, Value | tuple[Value, ...]] | None = None
 
     def lists(self) -> Mapping[str, Path]:
-        """The file of the groups, if they lie in one."""
+        """The file of the groups, if they are listed in a file."""
         return {"groups": self.groups} if isinstance(self.groups, Path) else {}
 
     def fields(self) -> Mapping[str, str]:
@@ -54,7 +54,7 @@ class ProfileTable(SketchTable):
         return self.group_by is not None or self.where is not None
 
     def check(self, around: Around) -> Iterator[str]:
-        """A sketch against how the topic is partitioned."""
+        """Check a sketch against the partitioning of the topic."""
         yield from super().check(around)
         if (self.group_by is None) != (self.groups is None):
             missing = "group_by" if self.group_by is None else "groups"
@@ -92,7 +92,7 @@ class ProfileTable(SketchTable):
         )
 
     def _groups(self, domain: ClosedDomain | OpenDomain | None) -> Groups | None:
-        """The groups, their file having been read."""
+        """The groups, read from their file if they have one."""
         if self.group_by is None or self.groups is None or isinstance(self.groups, Path):
             return None
         number = len(self.groups) + self.other_group
@@ -106,7 +106,7 @@ class ProfileTable(SketchTable):
         return Groups(self.groups, self.other_group, self.max_groups, self.group_of_item)
 
     def _counted(self, around: Around) -> bool | None:
-        """Whether events are counted apart from their weights: by default where records carry weights."""
+        """Whether events are counted apart from their weights: by default if records carry weights."""
         if self.counted is None and around.weights and self.unit == "event":
             return None if self.total_share in ("0", "0.0") else True
         return self.counted

@@ -1,4 +1,4 @@
-"""What every estimator returns: one law of counts over the slots, beyond the largest resolved count too.
+"""The result of every estimator: one law of counts over the slots, including counts beyond the largest resolved one.
 
 In: shares at counts. Out: a frozen `Fit`. Touches: nothing.
 """

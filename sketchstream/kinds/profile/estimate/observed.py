@@ -145,10 +145,10 @@ class Observed:
         return self.parts * 2.0 * self.q / (1.0 - self.q) ** 2
 
     def cells(self, level: int = 0) -> Cells:
-        """The counters of one level as disjoint cells, without those far ones that hold nothing but noise.
+        """The counters of one level as disjoint cells, without far cells that hold only noise.
 
-        A slot of noise at a count of 10^8 would rule every mean. So wide cells end at the last edge above which more
-        than noise lies; counters beyond are taken as absent.
+        One slot of noise at a count of 10^8 would dominate every mean. So wide cells end at the last edge above which
+        there is more than noise; counters beyond it are treated as absent.
         """
         cells = self.published(level)
         last = self._last_cell
@@ -161,7 +161,7 @@ class Observed:
 
     @cached_property
     def _last_cell(self) -> int:
-        """Index of the last cell to use: that with the last wide edge at which any level, or all together, show."""
+        """Index of the last cell to use: its wide edge is the last with more than noise, in one level or in all."""
         low, high = self.published(0).low, self.published(0).high
         wide = np.flatnonzero((low != high) & (low > -FAR))
         if self.form == "state" or self.unit == "item" or not wide.size:
@@ -176,12 +176,12 @@ class Observed:
         for row, levels in rows:
             shows = self._shows(row[start - shift :], levels, 2.5e-4 / len(rows) * far[0] / far)
             last = max(last, start + int(np.flatnonzero(shows)[-1])) if shows.any() else last
-        # the counters' own noise goes on beyond the last count: without its far end a total would be too low
+        # the noise of counters extends beyond the last count: without its far end a total would be too low
         reach = sum(6.0 / epsilon for epsilon in self.epsilons)
         return max(last, int(np.searchsorted(low, float(low[last]) + reach, side="right")) - 1)
 
     def _shows(self, values: Floats, levels: int, alarm: Floats) -> npt.NDArray[np.bool_]:
-        """Whether some values from each on hold more than noise, with these small chances of a false alarm."""
+        """Whether the values from each index on hold more than noise, with small probabilities of a false alarm."""
         z = np.log(1.0 / alarm)
         rate = -math.log(self.q)
         sums = np.concatenate([[0.0], np.cumsum(values)])

@@ -70,7 +70,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a profile says about where it came from.
+    """Facts about the origin of a profile.
 
     Args:
         method: estimator.
@@ -279,7 +279,7 @@ class Profile:
             low, high = holding(value, low, high, way, self._most)
             found = np.stack([value, low, high], axis=1)
             found.flags.writeable = False
-            self._reach = {z: found}  # asked for k by k, at one level
+            self._reach = {z: found}  # callers ask for one k after another, at one level
         return self._reach[z]
 
     def _value(self, name: str) -> float:
@@ -313,7 +313,7 @@ class Profile:
         if value is None:
             value = self._above(q)
         _, low, high = self.tail_ends(z).T
-        few = max(float(low[1]), 1e-9) if high[1] > 0.0 else 0.0  # hardly an item may be there, and that a heavy one
+        few = max(float(low[1]), 1e-9) if high[1] > 0.0 else 0.0  # there may be hardly an item, and a heavy one
         least, most = self._crossing(low, float(high[1]), q), self._crossing(high, few, q)
         return Estimate(
             value, min(value, first if least is None else least), max(value, last if most is None else most)
