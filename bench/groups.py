@@ -25,7 +25,7 @@ from sketchstream.items import Items
 from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
-from sketchstream.stream.interfaces import Chunk, Snapshot
+from sketchstream.stream.interfaces import Chunk, Restored, Snapshot
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.rules import Rules
@@ -42,6 +42,7 @@ STEPS = {
     "sealed": "all of them sealed at once",
     "folder": "records counted while a snapshot of all of them goes to a folder",
     "kafka": "records counted while a snapshot of all of them is encrypted for Kafka",
+    "restored": "all of them restored from a folder",
 }
 
 
@@ -113,6 +114,9 @@ def _memory(step: str, groups: int, slots: int, windows: int) -> None:
         _commit(idle.capture(), Path(folder) if step == "folder" else None)
     idle.seal(everything=True)
     before = resident_bytes()
+    if step == "restored":
+        _restored(before, groups, slots, windows)
+        return
     state = PartitionState.fresh(rules(slots, groups, windows * HOUR_MS), 0, 0, 1)
     state.apply(chunk(batch, 0))
     states = state.state_bytes
@@ -141,6 +145,29 @@ def _memory(step: str, groups: int, slots: int, windows: int) -> None:
     peak = (resident_bytes(peak=True) - before) / states
     more = f" ({deferred / states:.2f}x of it for events that wait), written in {took:.1f} s" if took else ""
     print(f"memory: states {states / 2**20:.0f} MiB, {STEPS[step]}: {peak:.2f}x{more}", flush=True)
+
+
+def _restored(before: int, groups: int, slots: int, windows: int) -> None:
+    """Read the snapshot that another process wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = multiprocessing.get_context("spawn").Process(target=_write, args=(folder, groups, slots, windows))
+        process.start()
+        process.join()
+        store = DirectoryStore(Path(folder) / "store")
+        found = store.take(0)
+        assert isinstance(found, Restored)
+        state = PartitionState.restore(rules(slots, groups, windows * HOUR_MS), 0, found, 1)
+        states = state.state_bytes
+        peak = (resident_bytes(peak=True) - before) / states
+        print(f"memory: states {states / 2**20:.0f} MiB, {STEPS['restored']}: {peak:.2f}x", flush=True)
+        store.close()
+
+
+def _write(folder: str, groups: int, slots: int, windows: int) -> None:
+    """A snapshot of all open windows in a folder."""
+    state = PartitionState.fresh(rules(slots, groups, windows * HOUR_MS), 0, 0, 1)
+    state.apply(chunk(Batch(20_000, windows, 1, groups), 0))
+    _commit(state.capture(), Path(folder))
 
 
 def _commit(snapshot: Snapshot, folder: Path | None) -> None:

@@ -518,7 +518,15 @@ class Sketch:
         return header
 
     @classmethod
-    def from_bytes(cls, data: bytes, key: Key | None = None, *, spec: Any = None, keep: Keep | None = None) -> Self:
+    def from_bytes(
+        cls,
+        data: bytes | bytearray | memoryview,
+        key: Key | None = None,
+        *,
+        spec: Any = None,
+        keep: Keep | None = None,
+        take_over: bool = False,
+    ) -> Self:
         """Read the open sketch that `to_bytes` wrote.
 
         Args:
@@ -526,6 +534,7 @@ class Sketch:
             key: the hash key with which the sketch was created, if it has one.
             spec: the full spec, for bytes written without the items of a listed domain; must be equal to the original.
             keep: as at creation.
+            take_over: the sketch may take over the memory of `data` (see `wire.aligned`), which nobody else uses then.
 
         Raises:
             FormatError: the bytes are not an open sketch, truncated, altered, of a newer version, or already sealed.
@@ -533,7 +542,7 @@ class Sketch:
         """
         if key is not None:
             _require_key(key)
-        header, body = wire.unpack(data, key)
+        header, body = wire.unpack(data, key, own=take_over)
         if header["kind"] != "sketch":
             msg = "these bytes were published; an open sketch was expected"
             raise SealedError(msg)

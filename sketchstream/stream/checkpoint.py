@@ -253,7 +253,7 @@ def read(state: PartitionState, restored: Restored, peers: Sequence[Peer] = ()) 
     state._changed = bool(state.waiting.pending)
 
 
-def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
+def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes]) -> None:
     track = state.tracks.get(name) or Track(name, None)
     track.through = _int(fields["through"])
     track.partial, track.diverged = _mark(fields, "partial"), _mark(fields, "diverged")
@@ -337,14 +337,14 @@ def _spec(described: Mapping[str, Any], plan: SketchPlan | None) -> Spec | None:
     return None if items is None and isinstance(found.domain, ClosedDomain) and found.domain.listed else found
 
 
-def _restore_sketch(state: PartitionState, track: Track, data: bytes, slots_for: tuple[int, ...]) -> Sketch:
+def _restore_sketch(state: PartitionState, track: Track, data: Bytes, slots_for: tuple[int, ...]) -> Sketch:
     """Read an open sketch from its bytes; the configuration gives the list of items of a closed domain."""
     plan, key = track.plan, state.rules.key
-    header, _ = wire.unpack(data, None)
+    header = wire.unpack_header(data)
     same = plan is not None and kinds.read_spec(header["spec"]).fingerprint == plan.spec.fingerprint
     if same:
         assert plan is not None
-        return Sketch.from_bytes(data, key, spec=plan.spec, keep=state.slots.keep(plan.spec, slots_for))
+        return Sketch.from_bytes(data, key, spec=plan.spec, keep=state.slots.keep(plan.spec, slots_for), take_over=True)
     old = _spec(header["spec"], plan)
     if old is None:
         msg = (
@@ -352,17 +352,17 @@ def _restore_sketch(state: PartitionState, track: Track, data: bytes, slots_for:
             "the former items_file back until they have closed, or give the new list to a sketch of another name"
         )
         raise DataLossError(msg)
-    return Sketch.from_bytes(data, key, spec=old, keep=state.slots.keep(old, slots_for))
+    return Sketch.from_bytes(data, key, spec=old, keep=state.slots.keep(old, slots_for), take_over=True)
 
 
-def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, bytes]) -> None:
+def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, Bytes]) -> None:
     entry = SealedEntry(
         sketch=str(fields["sketch"]),
         revision=_int(fields["revision"]),
         window=(_int(fields["start"]), _int(fields["end"])),
         partition=state.partition,
         seal_id=bytes(fields["seal_id"]),
-        body=blobs[fields["blob"]],
+        body=bytes(blobs[fields["blob"]]),
         positions=_positions(fields.get("positions")),
     )
     state.waiting.entries.append(Outgoing(entry, str(fields["blob"]), saved=True))

@@ -279,11 +279,14 @@ class Peer:
 
 @dataclass(frozen=True)
 class Restored:
-    """The last committed snapshot of a partition. `blobs` holds every blob that the manifest names."""
+    """The last committed snapshot of a partition. `blobs` holds every blob that the manifest names.
+
+    Restored sketches take over the memory of blobs that are writable, so these can be read once.
+    """
 
     position: int
     manifest: dict[str, Plain] = field(repr=False)
-    blobs: Mapping[str, bytes] = field(repr=False)
+    blobs: Mapping[str, Bytes] = field(repr=False)
 
 
 @dataclass(frozen=True)

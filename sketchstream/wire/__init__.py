@@ -6,8 +6,10 @@ Source: docs/format.md describes every byte.
 
 from sketchstream.wire.envelope import (
     FORMAT_VERSION,
+    PREFIX_BYTES,
     Streamed,
     Unfinished,
+    aligned,
     claimed,
     kind_of,
     noise_names,
@@ -28,9 +30,11 @@ __all__ = [
     "FORMAT_VERSION",
     "HUFFMAN",
     "KINDS",
+    "PREFIX_BYTES",
     "RAW",
     "Streamed",
     "Unfinished",
+    "aligned",
     "claimed",
     "kind_of",
     "noise_names",

@@ -29,6 +29,8 @@ MAGIC = b"\xc1SKS"
 FORMAT_VERSION = 3
 """Newest version. What has nothing of it is written in an older one, so that older releases read on."""
 _PREFIX = struct.Struct("<4sHBBBBHIQQQ")
+PREFIX_BYTES = _PREFIX.size
+_ALIGNED = 64
 _DIGEST = 32
 _TAGGED = 1
 _NO_BODY, _BYTES = 0, 4
@@ -186,8 +188,24 @@ def _pieces(
     return [prefix, head, data]
 
 
+def aligned(size: int, first: bytes) -> memoryview:
+    """Writable memory for one object, placed so that `unpack` can return its array without a copy (`own`).
+
+    Args:
+        size: bytes of the object.
+        first: its first `PREFIX_BYTES` bytes, or fewer. They need not be those of a sketch.
+    """
+    start = 0
+    if len(first) >= _PREFIX.size:
+        _, _, _, _, _, _, _, head, _, _, _ = _PREFIX.unpack(first[: _PREFIX.size])
+        start = _PREFIX.size + head
+    room = np.empty(size + _ALIGNED, np.uint8)
+    at = -(room.ctypes.data + start) % _ALIGNED
+    return room[at : at + size].data
+
+
 def unpack(
-    data: bytes | bytearray | memoryview, key: Key | None = None
+    data: bytes | bytearray | memoryview, key: Key | None = None, *, own: bool = False
 ) -> tuple[dict[str, Any], npt.NDArray[Any] | None]:
     """The header and the array (a copy, writable) of one object.
 
@@ -195,6 +213,7 @@ def unpack(
         data: the bytes that `pack` made.
         key: checked against the header's key id, and used to verify the tag if there is one. Without a key the tag
             is not looked at; the checksum always is.
+        own: the array may take over the memory of `data`, if that is writable and `aligned`.
 
     Raises:
         TruncatedError: the bytes end too early or too late.
@@ -204,7 +223,7 @@ def unpack(
         FormatError: they are not a sketch, or break its rules.
     """
     fields, stored = _verified(data, key)
-    return fields, _array(fields["kind"], *stored)
+    return fields, _array(fields["kind"], *stored, own=own)
 
 
 def unpack_header(data: bytes | bytearray | memoryview) -> dict[str, Any]:
@@ -362,7 +381,7 @@ def _check_key(fields: dict[str, Any], key: Key | None, view: memoryview, tag: i
 
 
 def _array(
-    kind: str, body: memoryview, codec: int, code: int, ndim: int, rows: int, columns: int
+    kind: str, body: memoryview, codec: int, code: int, ndim: int, rows: int, columns: int, *, own: bool = False
 ) -> npt.NDArray[Any] | None:
     """The body as an array."""
     if code == _NO_BODY:
@@ -379,7 +398,10 @@ def _array(
         if n * dtype.itemsize != len(body):
             msg = f"a raw body of {n} counters has {n * dtype.itemsize} bytes, found {len(body)}"
             raise FormatError(msg)
-        values = np.frombuffer(body, dtype).astype(dtype.newbyteorder("="))
+        values = np.frombuffer(body, dtype)
+        native = dtype.newbyteorder("=")
+        if not own or body.readonly or values.dtype != native or not values.flags.aligned:
+            values = values.astype(native)
     else:
         values = coding.decode(body, n, dtype.newbyteorder("="))
     return values if ndim == 1 else values.reshape(rows, columns)

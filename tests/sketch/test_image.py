@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
-from sketchstream import image, kernels
-from sketchstream.errors import SpecError
+from sketchstream import image, kernels, wire
+from sketchstream.errors import FormatError, SpecError
 from sketchstream.files import write_durably
 from sketchstream.hashing import Key
 from sketchstream.items import Items
@@ -183,3 +183,26 @@ def test_only_large_states_of_kinds_that_can_defer_are_imaged() -> None:
         plain.image_open()
     small = Sketch.create(ss.ProfileSpec("1", domain=ClosedDomain(size=10), groups=Groups(["a"])))
     assert not small.large
+
+
+def test_a_restored_sketch_takes_over_memory_that_is_its_own() -> None:
+    sketch = made("event")
+    data = sketch.to_bytes()
+    room = wire.aligned(len(data), data[: wire.PREFIX_BYTES])
+    room[:] = data
+    again = Sketch.from_bytes(room, KEY, take_over=True)
+    state = again._open_state("test")
+    assert np.shares_memory(state, np.frombuffer(room, np.uint8))
+    assert state.ctypes.data % 64 == 0
+    again.update(*batch(1, "event"), invalid="noop")
+    sketch.update(*batch(1, "event"), invalid="noop")
+    assert (state == sketch._open_state("test")).all()
+    for given, own in ((data, True), (bytearray(data), False), (memoryview(bytearray(data)).toreadonly(), True)):
+        copied = Sketch.from_bytes(given, KEY, take_over=own)._open_state("test")
+        assert not np.shares_memory(copied, np.frombuffer(given, np.uint8))
+    room = wire.aligned(len(data), data[: wire.PREFIX_BYTES])
+    room[:] = data
+    room[len(data) // 2] ^= 1
+    with pytest.raises(FormatError):
+        Sketch.from_bytes(room, KEY, take_over=True)
+    assert len(wire.aligned(5, b"short")) == 5

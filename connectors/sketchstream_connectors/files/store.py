@@ -15,6 +15,7 @@ removed. The file with the highest sequence is valid. Leftovers of a crash are r
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -29,7 +30,7 @@ from typing import Any
 
 import msgpack
 
-from sketchstream import faults, files
+from sketchstream import faults, files, wire
 from sketchstream.errors import DataLossError, StoreError
 from sketchstream.stream import checkpoint
 from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
@@ -313,7 +314,7 @@ def _digested(pieces: Iterator[Bytes], digest: hashlib.blake2b) -> Iterator[Byte
         yield piece
 
 
-def read_blobs(root: Path, partition: int, header: Mapping[str, Any]) -> dict[str, bytes]:
+def read_blobs(root: Path, partition: int, header: Mapping[str, Any]) -> dict[str, Bytes]:
     """The blobs that a snapshot names. Raises DataLossError where one is missing or damaged."""
     folder = root / f"p{partition:05d}"
     return {name: _read_blob(folder, name, digest, partition) for name, digest in header["blobs"].items()}
@@ -335,12 +336,17 @@ def _read_snapshot(path: Path, partition: int) -> dict[str, Any]:
     return out
 
 
-def _read_blob(folder: Path, name: str, digest: bytes, partition: int) -> bytes:
+def _read_blob(folder: Path, name: str, digest: bytes, partition: int) -> Bytes:
     """One blob, or DataLossError."""
-    try:
-        data = (folder / f"{name}.blob").read_bytes()
-    except FileNotFoundError:
-        data = b""
+    data: Bytes = b""
+    with contextlib.suppress(FileNotFoundError), (folder / f"{name}.blob").open("rb") as file:
+        first = file.read(wire.PREFIX_BYTES)
+        room = wire.aligned(os.fstat(file.fileno()).st_size, first)
+        room[: len(first)] = first
+        at = len(first)
+        while at < len(room) and (n := file.readinto(room[at:])):
+            at += n
+        data = room[:at]
     if hashlib.blake2b(data, digest_size=_DIGEST).digest() != digest:
         msg = (
             f"partition {partition}: a blob of its snapshot in {folder} is missing or damaged; "

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from sketchstream import wire
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.interfaces import Bytes
 from sketchstream_connectors.kafka.client import Connection, ours
@@ -83,20 +84,55 @@ def _chunks(pieces: Iterable[Bytes]) -> Iterator[Bytes]:
         yield bytes(held)
 
 
-def decrypt(name: bytes, chunks: Sequence[bytes], key: bytes) -> bytes:
-    """Decrypt a blob. Raises DataLossError if a chunk is not what was written."""
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+class Decryption:
+    """A blob that is put together from its records, in memory of its own that a sketch can take over.
 
-    cipher = AESGCM(key)
-    try:
-        return b"".join(
-            cipher.decrypt(number.to_bytes(12, "big"), chunk, _bound(name, number, len(chunks)))
-            for number, chunk in enumerate(chunks)
-        )
-    except InvalidTag:
-        msg = "a snapshot in the state topic does not open with the key of its pointer: it was altered or replaced"
-        raise DataLossError(msg) from None
+    Args:
+        name: of the blob.
+        count: of its records.
+        key: of the blob.
+    """
+
+    def __init__(self, name: bytes, count: int, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._name, self._count, self._cipher = name, count, AESGCM(key)
+        self._room = memoryview(bytearray())
+        self._size = 0
+        self.records = 0
+        """Records that were added."""
+
+    def add(self, value: bytes) -> None:
+        """The next record's value.
+
+        Raises:
+            DataLossError: it is not what was written.
+        """
+        from cryptography.exceptions import InvalidTag
+
+        number = self.records
+        try:
+            plain = self._cipher.decrypt(number.to_bytes(12, "big"), value, _bound(self._name, number, self._count))
+        except InvalidTag:
+            msg = "a snapshot in the state topic does not open with the key of its pointer: it was altered or replaced"
+            raise DataLossError(msg) from None
+        if number == 0:
+            self._room = wire.aligned(max(1, self._count) * CHUNK_BYTES, plain)
+        self._room[self._size : self._size + len(plain)] = plain
+        self._size += len(plain)
+        self.records += 1
+
+    def blob(self) -> memoryview:
+        """All of it, once every record was added."""
+        return self._room[: self._size]
+
+
+def decrypt(name: bytes, chunks: Sequence[bytes], key: bytes) -> memoryview:
+    """The blob again. Raises DataLossError if a chunk is not what was written."""
+    found = Decryption(name, len(chunks), key)
+    for chunk in chunks:
+        found.add(chunk)
+    return found.blob()
 
 
 class Reader:
@@ -127,7 +163,7 @@ class Reader:
         with ours("reading the committed offset"):
             return self._consumer.committed(tp, metadata=True, timeout_ms=ASK_TIMEOUT_MS)
 
-    def read(self, partition: int, name: bytes, offset: int, count: int, key: bytes) -> bytes:
+    def read(self, partition: int, name: bytes, offset: int, count: int, key: bytes) -> memoryview:
         """One blob of `count` chunks that begins at `offset`.
 
         Raises:
@@ -143,22 +179,22 @@ class Reader:
             f"{self._state_topic!r}; `sketchstream recover` says what can be done, `sketchstream reset` starts a new "
             "revision"
         )
-        chunks: list[bytes] = []
+        found = Decryption(name, count, key)
         deadline = time.monotonic() + READ_TIMEOUT_S
         with ours("reading a snapshot"):
             if self._consumer.assignment() != {tp}:
                 self._consumer.assign([tp])
             self._consumer.seek(tp, offset)
             try:
-                while len(chunks) < count:
-                    for record in self._consumer.poll(timeout_ms=500, max_records=count - len(chunks)).get(tp, ()):
-                        if not chunks and record.offset != offset:
+                while found.records < count:
+                    for record in self._consumer.poll(timeout_ms=500, max_records=count - found.records).get(tp, ()):
+                        if not found.records and record.offset != offset:
                             raise gone
-                        if record.key == _bound(name, len(chunks), count):
-                            chunks.append(record.value)
-                        elif not chunks:
+                        if record.key == _bound(name, found.records, count):
+                            found.add(record.value)
+                        elif not found.records:
                             raise gone
-                    if len(chunks) < count and time.monotonic() > deadline:
+                    if found.records < count and time.monotonic() > deadline:
                         end = self._consumer.end_offsets([tp], timeout_ms=ASK_TIMEOUT_MS)[tp]
                         if end <= offset or self._consumer.position(tp) >= end:
                             raise gone
@@ -166,7 +202,7 @@ class Reader:
                         raise BrokerError(msg)
             except OffsetOutOfRangeError:
                 raise gone from None
-        return decrypt(name, chunks, key)
+        return found.blob()
 
     def close(self) -> None:
         """Close."""

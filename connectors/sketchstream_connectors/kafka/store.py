@@ -22,7 +22,7 @@ import msgpack
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError, FencedError, SnapshotsGoneError
-from sketchstream.stream.interfaces import Fresh, Peer, Restored, Snapshot
+from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
 from sketchstream_connectors.kafka import blobs, traces
 from sketchstream_connectors.kafka.client import Admin, Connection
 from sketchstream_connectors.kafka.log_trimmer import Eraser
@@ -165,7 +165,8 @@ class KafkaStore:
                 found = self._read(partition, fence, pointer, elsewhere)
             finally:
                 elsewhere.close()
-            fence.moving, fence.moved_from, fence.places, fence.written = dict(found.blobs), home, {}, 0
+            kept = {name: bytes(data) for name, data in found.blobs.items()}  # restored sketches take over the others
+            fence.moving, fence.moved_from, fence.places, fence.written = kept, home, {}, 0
             return found
         return self._read(partition, fence, pointer, reader)
 
@@ -293,7 +294,7 @@ class KafkaStore:
             newest=snapshot.newest,
         )
         try:
-            again = {name: data for name, data in fence.moving.items() if name in snapshot.keep}
+            again: dict[str, Bytes] = {name: data for name, data in fence.moving.items() if name in snapshot.keep}
             again |= self._lagging(partition, fence, snapshot)
             fence.write(snapshot, again, about, self._member)
         except FencedError as error:
@@ -316,7 +317,7 @@ class KafkaStore:
         except BrokerError as error:
             log.warning("event=erase_delayed topic=%s error=%s", home, type(error.__cause__ or error).__name__)
 
-    def _lagging(self, partition: int, fence: Fence, snapshot: Snapshot) -> dict[str, bytes]:
+    def _lagging(self, partition: int, fence: Fence, snapshot: Snapshot) -> dict[str, Bytes]:
         """Clean blobs so old that they keep superseded snapshots from being erased, to be written again."""
         lag_bytes, lag_s = self._lag
         oldest = time.time_ns() // 1_000_000 - int(lag_s * 1000)

@@ -144,7 +144,7 @@ class Fence:
             self._finish(position, pointer, member, time.monotonic() + COMMIT_TIMEOUT_S)
         self.position = position
 
-    def write(self, snapshot: Snapshot, again: Mapping[str, bytes], about: Pointer, member: Member) -> None:
+    def write(self, snapshot: Snapshot, again: Mapping[str, Bytes], about: Pointer, member: Member) -> None:
         """Commit a snapshot.
 
         Args:
