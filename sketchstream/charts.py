@@ -135,7 +135,7 @@ class Grid:
     Args:
         rows: names of r rows.
         columns: names of c columns.
-        value: (r, c) numbers.
+        value: (r, c) numbers; not-a-number where there is none.
         low: (r, c) lower ends of the intervals; equal to `value` without intervals.
         high: (r, c) upper ends of the intervals; equal to `value` without intervals.
     """
@@ -195,16 +195,11 @@ def shown(value: float) -> str:
 
 
 def between(low: float | None, high: float | None) -> str:
-    """The ends of an interval in words; None: it has no end there."""
-    if low is None or high is None:
-        return (
-            "no interval"
-            if low is high
-            else f"{shown(low)} or more"
-            if low is not None
-            else f"{shown(high or 0)} or less"
-        )
-    return f"{shown(low)} to {shown(high)}"
+    """The ends of an interval in words; None, or infinite: it has no end there."""
+    low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
+    if low is None:
+        return "no interval" if high is None else f"{shown(high)} or less"
+    return f"{shown(low)} or more" if high is None else f"{shown(low)} to {shown(high)}"
 
 
 def said(value: float, low: float, high: float) -> str:
@@ -270,7 +265,7 @@ def band_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = 
     words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
     spoken = f"{title}. {len(words)} numbers, {shown(bars.value.min())} to {shown(bars.value.max())}."
     places = _placed(np.arange(len(words)), bars.value, words)
-    ends = (bars.low, bars.high) if np.any(bars.high > bars.low) else None
+    ends = _ends(bars) if np.any(bars.high > bars.low) else None
     size = WIDE if wide else NARROW
     return _chart(
         lambda axes: draw_band(axes, title, bars.names, bars.value, ends, axis), spoken, caption, places, size
@@ -308,10 +303,12 @@ def heat_chart(grid: Grid, title: str, axes_names: tuple[str, str], caption: str
     texts = iter(_said(grid))
     for row, down in enumerate(grid.rows):
         for column, across in enumerate(grid.columns):
-            places.append((column + 0.5, row + 0.5, f"{down}, {across}: {next(texts)}"))
+            text = next(texts)
+            if math.isfinite(grid.value[row, column]):
+                places.append((column + 0.5, row + 0.5, f"{down}, {across}: {text}"))
     spoken = (
-        f"{title}. {len(grid.rows)} by {len(grid.columns)} numbers, {shown(grid.value.min())} to "
-        f"{shown(grid.value.max())}."
+        f"{title}. {len(grid.rows)} by {len(grid.columns)} numbers, {shown(float(np.nanmin(grid.value)))} to "
+        f"{shown(float(np.nanmax(grid.value)))}."
     )
     height = min(1.2 + 0.3 * len(grid.rows), 6.0)
     return _chart(
@@ -626,8 +623,8 @@ def _attributes(style: str) -> str:
 def _draw_reach(axes: Axes, curve: Curve, title: str, label: str) -> None:
     """Reach on a logarithmic axis of k: circles for the truth, a line with its band for the estimate."""
     if np.any(curve.high > curve.low):
-        low = np.maximum(curve.low, 0)
-        axes.fill_between(curve.k, low, curve.high, color=BLUE, alpha=0.2, lw=0, label="95% interval")
+        low, high = _ends(curve)
+        axes.fill_between(curve.k, np.maximum(low, 0), high, color=BLUE, alpha=0.2, lw=0, label="95% interval")
     axes.plot(curve.k, curve.value, color=BLUE, lw=1.8, label="estimate")
     if curve.truth is not None:
         axes.plot(curve.k, curve.truth, "o", color=INK, ms=3.2, mfc="none", mew=0.9, label="truth")
@@ -645,7 +642,8 @@ def _draw_exact(axes: Axes, curve: Curve, title: str, label: str) -> None:
     """Bars for the estimates, whiskers for their intervals, circles for the truth."""
     axes.bar(curve.k, curve.value, width=0.72, color=BLUE, alpha=0.55, lw=0, label="estimate")
     if np.any(curve.high > curve.low):
-        ends = (np.maximum(curve.value - curve.low, 0), np.maximum(curve.high - curve.value, 0))
+        low, high = _ends(curve)
+        ends = (np.maximum(curve.value - low, 0), np.maximum(high - curve.value, 0))
         axes.errorbar(
             curve.k, curve.value, yerr=ends, fmt="none", color=INK, elinewidth=1.2, capsize=2.5, label="95% interval"
         )
@@ -669,10 +667,11 @@ def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], t
         if one.truth is not None:
             axes.hlines(one.truth, at - 0.4, at + 0.4, color=INK, lw=1.1, zorder=1)
         if many:
-            axes.fill_between(at, _shown_low(one), one.high, color=color, alpha=0.2, lw=0)
+            axes.fill_between(at, _shown_low(one), _ends(one)[1], color=color, alpha=0.2, lw=0)
             axes.plot(at, one.value, color=color, lw=1.5)
         else:
-            ends = np.maximum(one.value - one.low, 0), np.maximum(one.high - one.value, 0)
+            low, high = _ends(one)
+            ends = np.maximum(one.value - low, 0), np.maximum(high - one.value, 0)
             firm = np.ones(len(at), bool) if one.firm is None else one.firm
             for chosen, face in ((firm, color), (~firm, "none")):
                 if chosen.any():
@@ -713,7 +712,8 @@ def _draw_bars(axes: Axes, bars: Bars, title: str, label: str, letters: int = 24
     at = np.arange(len(bars.names))
     axes.barh(at, bars.value, color=BLUE, alpha=0.35)
     if np.any(bars.high > bars.low):
-        ends = [np.maximum(bars.value - bars.low, 0), np.maximum(bars.high - bars.value, 0)]
+        low, high = _ends(bars)
+        ends = [np.maximum(bars.value - low, 0), np.maximum(high - bars.value, 0)]
         axes.errorbar(bars.value, at, xerr=ends, fmt="none", color=INK, elinewidth=1, capsize=2)
     _finish(axes, title, "")
     axes.grid(visible=False, axis="y")
@@ -728,11 +728,11 @@ def _draw_heat(axes: Axes, grid: Grid, title: str, names: tuple[str, str]) -> No
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgba
 
-    low, high = float(grid.value.min()), float(grid.value.max())
+    low, high = float(np.nanmin(grid.value)), float(np.nanmax(grid.value))
     share = (grid.value - low) / (high - low) if high > low else np.full(grid.value.shape, 0.5)
     corners = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
     cells = [np.add(corners, (column, row)) for row in range(len(grid.rows)) for column in range(len(grid.columns))]
-    faces = [to_rgba(BLUE, 0.06 + 0.94 * float(one)) for one in share.flat]
+    faces = [to_rgba(BLUE, 0.06 + 0.94 * float(one) if math.isfinite(one) else 0.0) for one in share.flat]
     axes.add_collection(PolyCollection(cells, facecolors=faces, edgecolors="none"))
     _finish(axes, title, names[0])
     axes.grid(visible=False)
@@ -752,10 +752,17 @@ def _short(name: str, letters: int = 24) -> str:
     return name if len(name) <= letters else f"{name[: letters - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
+def _ends(numbers: Curve | Series | Bars) -> tuple[Floats, Floats]:
+    """Ends of intervals as they are drawn: up to the value where there is none."""
+    low, high = (np.where(np.isinf(end), numbers.value, end) for end in (numbers.low, numbers.high))
+    return low, high
+
+
 def _shown_low(one: Series) -> Floats:
     """Lower ends as they are drawn: numbers that cannot be negative have no band below zero."""
     least = float(np.nanmin(one.value)) if np.isfinite(one.value).any() else 0.0
-    found: Floats = np.maximum(one.low, 0) if least >= 0 else one.low
+    low = _ends(one)[0]
+    found: Floats = np.maximum(low, 0) if least >= 0 else low
     return found
 
 

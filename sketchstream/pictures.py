@@ -76,13 +76,15 @@ def interval(one: Number) -> str:
 def ends(found: Sequence[Number | None]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:
     """Numbers as values, low and high ends, for charts.
 
-    Not-a-number where there is no number; where an end is missing, it is the value.
+    Not-a-number where there is no number; infinite where an end is missing, and the value where both are: no interval.
     """
     table = np.full((len(found), 3), np.nan)
     for at, one in enumerate(found):
         if one is not None and one["value"] is not None:
-            table[at] = [one["value"], *(one["value"] if end is None else end for end in (one["low"], one["high"]))]
-    table = np.where(np.isinf(table), table[:, :1], table)
+            low, high = one["low"], one["high"]
+            if low is None and high is None:
+                low = high = one["value"]
+            table[at] = [one["value"], -np.inf if low is None else low, np.inf if high is None else high]
     return table[:, 0], table[:, 1], table[:, 2]
 
 

@@ -434,6 +434,20 @@ class Service:
             "points": points,
         }
 
+    def computed(self, windows: Sequence[StoredWindow], metric: str, group: str) -> list[Point | None]:
+        """A number of a group by window, where it has been computed; nothing is computed for this.
+
+        Args:
+            windows: of one sketch.
+            metric: as of `series`.
+            group: of the sketch.
+        """
+        good = [one.state != INCIDENT and one.guarantee is not None for one in windows]
+        question = Question(group=group)
+        return [
+            self._number(one, question, metric)[1] if fine else None for one, fine in zip(windows, good, strict=True)
+        ]
+
     def _title(self, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
         """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
         plan = next((plan for plan in self.config.sketches if plan.name == name), None)
@@ -452,7 +466,10 @@ class Service:
             if key in self._read:
                 self._read.move_to_end(key)
                 return self._read[key]
-        numbers = orjson.loads(self.store.numbers(stored, question.text) or b"{}")
+        kept = self.store.numbers(stored, question.text)
+        if kept is None:
+            return "", None, []
+        numbers = orjson.loads(kept)
         there = titled(numbers, metric)
         found: tuple[str, Point | None, list[str]] = (
             ("", None, number_names(numbers)) if there is None else (*there, [])

@@ -17,10 +17,12 @@ from helpers import pages
 from helpers.commands import Run
 from helpers.pages import Parsed
 from helpers.serving import HOUR
+from sketchstream.charts import said
 from sketchstream.config.loader import Config
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import shown
 from sketchstream.query.differences import difference
+from sketchstream.serve.page.pictures import by_group
 from sketchstream.stream.windows import iso
 
 METRICS = {
@@ -80,6 +82,8 @@ def test_the_page_the_api_and_the_command_line_have_the_same_numbers(site, run: 
     ).out.splitlines()
     assert [json.loads(line) for line in printed] == answers
     known = set().union(*map(numbers, answers))
+    if sketch == "reach":  # the page shows all groups beside each other
+        known |= set().union(*(numbers(answer(client, sketch, hour, "autumn")) for hour in range(3)))
     windows = [page(client, f"/sketches/{sketch}/window", **given(hour, sketch)) for hour in range(3)]
     changes: set[float] = set()
     for metric in METRICS[sketch]:
@@ -297,3 +301,34 @@ def test_refusals_say_what_to_do(site, address, status, said) -> None:
     found = client.get(address)
     assert found.status_code == status
     assert said.lower() in Parsed(found.text).said.lower()
+
+
+def test_groups_and_windows_are_one_heat_map(site) -> None:
+    _, _, client = site
+    answers = {
+        (group, hour): answer(client, "reach", hour, group) for group in ("spring", "autumn") for hour in range(3)
+    }
+    view = page(client, "/sketches/reach", metric="at_least.2", group="autumn")
+    ends = [answers[key]["at_least"]["2"][end] for key in answers for end in ("value", "low", "high")]
+    assert view.values[-len(ends) :] == ends
+    assert "Items seen 2 times or more by group and window" in view.said
+    found = client.get("/sketches/reach/over-time/by-group.svg", params={"metric": "at_least.2"})
+    assert found.status_code == 200
+    value = answers["autumn", 2]["at_least"]["2"]
+    told = said(*(value[end] for end in ("value", "low", "high")))
+    assert f"autumn, 01-01 02:00: {told}" in unescape(client.get("/sketches/reach?metric=at_least.2").text)
+
+
+def test_numbers_that_are_not_computed_leave_their_cells_empty() -> None:
+    spans = [(pages.DAY + hour * HOUR, pages.DAY + (hour + 1) * HOUR) for hour in range(2)]
+    found = by_group("x", ("a", "b"), spans, "UTC", [[(1.0, 0.0, 2.0), None], [None, (3.0, 2.0, None)]])
+    assert [row[:2] for row in found.table.rows] == [
+        ("a", "2013-01-01 00:00 to 01:00"),
+        ("b", "2013-01-01 01:00 to 02:00"),
+    ]
+    assert found.chart is not None
+    assert [point.text for point in found.chart.points] == [
+        "a, 01-01 00:00: 1, 95% interval 0 to 2",
+        "b, 01-01 01:00: 3, 95% interval 2 or more",
+    ]
+    assert "2 of 4 numbers are not computed yet" in found.note

@@ -1,15 +1,24 @@
-"""What the page adds to the pictures of a kind: the groups of a window, side by side.
+"""What the page adds to the pictures of a kind: groups, side by side and over time.
 
 In: answers as plain data, as the HTTP API and the command line's JSON have them. Out: pictures. Touches: nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import numpy as np
+
+from sketchstream import charts
 from sketchstream.kinds import shown
-from sketchstream.pictures import Picture, ends, listed
+from sketchstream.pictures import Picture, drawn, ends, interval, listed, value
+from sketchstream.query.differences import Point
+from sketchstream.query.history import start_labels
+from sketchstream.query.words import window_label
+from sketchstream.report import Table
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Picture]:
@@ -19,6 +28,49 @@ def pictures(answer: Mapping[str, Any]) -> list[Picture]:
         answer: of any kind of sketch.
     """
     return [*_groups(answer.get("groups") or {}), *shown.of(answer).pictures(answer)]
+
+
+def by_group(
+    title: str,
+    groups: Sequence[str],
+    spans: Sequence[tuple[int, int]],
+    timezone: str,
+    found: Sequence[Sequence[Point | None]],
+) -> Picture:
+    """A number of several groups in several windows as a heat map.
+
+    Args:
+        title: of the number.
+        groups: of r rows.
+        spans: of c columns, [start, end) in ms since 1970.
+        timezone: of the sketch.
+        found: r rows of c numbers; None where it is not computed.
+    """
+    zone = ZoneInfo(timezone)
+    labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
+    nothing = {"value": None, "low": None, "high": None}
+    known = [
+        [nothing if one is None else dict(zip(("value", "low", "high"), one, strict=True)) for one in row]
+        for row in found
+    ]
+    flat = ends([one for row in known for one in row])
+    grid = charts.Grid(list(groups), labels, *(one.reshape(len(groups), len(spans)) for one in flat))
+    missing = sum(one is None for row in found for one in row)
+    note = "An item can be in several groups: groups do not add up."
+    if missing:
+        note += f" {missing:,} of {len(groups) * len(spans):,} numbers are not computed yet: choose their group above."
+    heading = f"{title[:1].upper()}{title[1:]} by group and window"
+    least, most = (charts.shown(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
+    caption = f"The stronger the color, the larger the number: {least} to {most}."
+    chart = drawn(lambda: charts.heat_chart(grid, heading, ("group", "window"), caption))
+    rows = [
+        (group, window_label(*span, timezone), value(one), interval(one))
+        for group, row in zip(groups, known, strict=True)
+        for span, one in zip(spans, row, strict=True)
+        if one["value"] is not None
+    ]
+    table = Table(heading, ("group", "window", title, "95% interval"), rows)
+    return Picture("by-group", heading, chart, table, folded=True, note=note)
 
 
 def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[Picture]:

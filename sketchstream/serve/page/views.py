@@ -56,6 +56,8 @@ REFRESH_S: Final = 3
 """A page that waits for numbers looks again so often."""
 SIDE_BY_SIDE: Final = 40
 """Most groups of a window that stand side by side."""
+ACROSS: Final = 24
+"""Newest windows in which groups are shown beside each other."""
 TRIED: Final = 10
 """Newest windows that are looked at for the names of numbers."""
 AT_ONCE: Final = 8
@@ -617,7 +619,10 @@ class Views:
             "largest": series.largest(
                 points, spans, title, zone, counts=counts, independent=not kinds.named(self._kind(name)).continues
             ),
-            "chain": [_at(one, f"{address}/over-time/{one.name}", times) for one in self._chain(name, stored, group)],
+            "chain": [
+                _at(one, f"{address}/over-time/{one.name}", {"metric": metric, **times})
+                for one in (*self._by_group(name, stored, metric, title, zone), *self._chain(name, stored, group))
+            ],
             "compare": f"{address}/compare" if len(stored) > 1 or self._service.groups(name) else "",
         }
         if found["pending"]:
@@ -627,6 +632,17 @@ class Views:
                 f"{found['pending']:,} of these windows are being reconstructed{left}; their numbers are not here yet."
             ]
         return out
+
+    def _by_group(self, name: str, stored: Sequence[StoredWindow], metric: str, title: str, zone: str) -> list[Picture]:
+        """A number of all groups over the newest windows that are shown, as far as it has been computed."""
+        groups, windows = self._service.groups(name)[:SIDE_BY_SIDE], stored[-ACROSS:]
+        found = [self._service.computed(windows, metric, group) for group in groups]
+        if len(groups) < 2 or not any(one is not None for row in found for one in row):
+            return []
+        key = orjson.dumps(["by group", name, title, zone, [one.window for one in windows], found])
+        spans = [one.window for one in windows]
+        drawn: list[Picture] = self._drawn.get(key, lambda: [pictures.by_group(title, groups, spans, zone, found)])
+        return drawn
 
     def _kind(self, name: str) -> str:
         """The kind of a sketch; profiles where it has left the configuration."""
