@@ -26,6 +26,7 @@ from starlette.routing import BaseRoute, Route
 
 from sketchstream import kinds
 from sketchstream.errors import ConfigError, DeadlineError, MissingExtraError
+from sketchstream.query.estimates import EstimateAnswer
 from sketchstream.serve.metrics import CONTENT_TYPE, exposition
 from sketchstream.serve.openapi import document
 from sketchstream.serve.questions import METHODS, NORMS, Question
@@ -213,6 +214,14 @@ class Api:
                 return there
         return WindowAnswer(stored, computed)
 
+    async def closed(self, request: Request) -> Response:
+        """Answers at positions that were published when they closed, of windows that are not sealed yet."""
+        given = _parameters(request, "from", "to", "format")
+        name, (since, until) = self._name(request), _range(given)
+        found = await run_in_threadpool(self._service.closed, name, since, until)
+        data = {"sketch": name, "windows": [orjson.loads(one.to_json()) for one in found]}
+        return _respond(request, data, lambda: [row for one in found for row in _closed_rows(one)], _format(given))
+
     async def series(self, request: Request) -> Response:
         """A number by window."""
         given = _parameters(request, "from", "to", "group", "metric", "format")
@@ -302,6 +311,7 @@ def routes(service: Service) -> list[BaseRoute]:
         Route(f"{one}/windows", api.windows),
         Route(f"{one}/profile", api.profile),
         Route(f"{one}/estimate", api.estimate, methods=["GET", "POST"]),
+        Route(f"{one}/closed", api.closed),
         Route(f"{one}/series", api.series),
         Route(f"{one}/difference", api.difference),
         Route("/v1/ledger", api.ledger),
@@ -434,6 +444,11 @@ def _respond(
         body = gzip.compress(body, 6, mtime=0)
         headers["Content-Encoding"] = "gzip"
     return Response(body, 200, headers, FORMATS[form])
+
+
+def _closed_rows(answer: EstimateAnswer) -> list[Row]:
+    """The rows of a window of which positions have closed, each with the start of the window."""
+    return [{"window_start": answer.facts["window_start"], **row} for row in answer.rows()]
 
 
 def _encode(answer: WindowAnswer, form: str) -> bytes:

@@ -14,7 +14,7 @@ from typing import Final
 
 from sketchstream.errors import StoreError
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Of the tables. Databases of another format are filled again."""
 
 TABLES: Final = """
@@ -37,6 +37,12 @@ CREATE TABLE IF NOT EXISTS costs (
     sketch INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL, revision INTEGER NOT NULL,
     parts TEXT NOT NULL, PRIMARY KEY (sketch, start, stop, revision)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS costs_apart ON costs (sketch, start, stop, revision) WHERE parts = '';
+CREATE TABLE IF NOT EXISTS instalments (
+    sketch INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL, revision INTEGER NOT NULL,
+    partition INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, digest BLOB NOT NULL,
+    seal_id BLOB NOT NULL, body BLOB NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS instalments_place
+    ON instalments (sketch, start, stop, revision, partition, first, last, digest);
 CREATE TABLE IF NOT EXISTS noises (
     name BLOB PRIMARY KEY, sketch INTEGER NOT NULL, start INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS incidents (

@@ -5,7 +5,8 @@ Touches: the database, reading.
 
 A ledger names its noise, and otherwise says the same in every window. Without these names it is a *shape*, of which a
 sketch has one. A window's *parts* say which shape each of its partitions has, such as "3:0-15". Publications that
-share their noise, or their place, with another one, and merged ones, have no shape: their bodies are read.
+share their noise, or their place, with another one, and merged ones, have no shape: their bodies are read. So are those
+of windows that are not sealed in all partitions and of which positions were published before, and the instalments.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from sketchstream.errors import FormatError
 from sketchstream.privacy.census import INSTANT, Census
 from sketchstream.privacy.census import Kind as Alike
 from sketchstream.privacy.deployment import Deployment, Record
-from sketchstream.published import Origin, Release, SealedState, read
+from sketchstream.published import Instalment, Origin, Release, SealedState, read
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.privacy.deployment import AnyLedger
     from sketchstream.query.sealed import Span
 
+Place = tuple[int, int, int, int]
+"""Number of a sketch, start and end of a window, revision."""
 NO_SHAPE: Final = 0
 """In place of the number of a shape."""
 APART: Final = ""
@@ -134,22 +137,29 @@ class Ledgers:
         """
         found: list[Record] = []
         apart = False
+        seen: set[Place] = set()
         for sketch, name in self._names():
             rows = self._connection.execute(
                 "SELECT start, stop, revision, parts FROM costs"
                 " WHERE sketch = ? AND start > ? AND start < ? AND stop > ?",
                 (sketch, window[0] - longest(name), window[1], window[0]),
             )
+            early = self._closed(sketch, window[0] - longest(name), window)
+            seen.update(early)
+            records = Deployment.from_records(self._read(early)).records
+            found += [one for one in records if one.window is not None and one.window[1] > window[0]]
             for start, stop, revision, parts in rows.fetchall():
                 if parts == APART:
                     apart = True
-                else:
+                elif (sketch, start, stop, revision) not in early:
                     found += self._records(name, revision, (start, stop), parts)
         if apart:  # what shares its noise with one of them may be of any time
             places = self._connection.execute(
                 "SELECT sketch, start, stop, revision FROM costs INDEXED BY costs_apart WHERE parts = ''"
             )
-            for record in Deployment.from_records(self._read(places.fetchall())).records:
+            for record in Deployment.from_records(
+                self._read(one for one in places.fetchall() if one not in seen)
+            ).records:
                 if record.window is not None and record.window[0] < window[1] and window[0] < record.window[1]:
                     found.append(record)
         return found
@@ -170,9 +180,14 @@ class Ledgers:
             rows = self._connection.execute(
                 "SELECT start, stop, revision, parts FROM costs WHERE sketch = ?", (sketch,)
             )
+            early = self._closed(sketch)
+            apart += early
             for start, stop, revision, parts in rows:
+                place = (sketch, start, stop, revision)
+                if place in early:
+                    continue
                 if parts == APART:
-                    apart.append((sketch, start, stop, revision))
+                    apart.append(place)
                     continue
                 kind = (name, revision, parts)
                 windows.append((kind, (start, stop)))
@@ -194,6 +209,22 @@ class Ledgers:
             budget=config.budget,
         )
 
+    def _closed(self, sketch: int, since: int | None = None, window: Span | None = None) -> list[Place]:
+        """Windows that are not sealed in all partitions, and of which positions were published when they closed.
+
+        Args:
+            sketch: its number.
+            since: windows that begin later than this, ms; None: all.
+            window: [start, end), ms, that they have any part of; None: all.
+        """
+        low, high = (-(2**62), 2**62) if window is None else window
+        rows = self._connection.execute(
+            "SELECT DISTINCT sketch, start, stop, revision FROM instalments"
+            " WHERE sketch = ? AND start > ? AND start < ? AND stop > ?",
+            (sketch, -(2**62) if since is None else since, high, low),
+        )
+        return rows.fetchall()
+
     def _names(self) -> list[tuple[int, str]]:
         """Number and name of each sketch."""
         return self._connection.execute("SELECT id, name FROM sketches ORDER BY name").fetchall()
@@ -212,17 +243,33 @@ class Ledgers:
             self._shapes[number] = _read_shape(shape)
         return self._shapes[number]
 
-    def _read(self, places: Iterable[tuple[int, int, int, int]]) -> Iterator[Record]:
-        """The records of all publications in some places; of what cannot be read there is none."""
+    def _read(self, places: Iterable[Place]) -> Iterator[Record]:
+        """The records of all publications in some places; of what cannot be read there is none.
+
+        Of a partition that is not sealed one instalment is read: the ledger of each counts all.
+        """
         for sketch, start, stop, revision in places:
             rows = self._connection.execute(
                 "SELECT body FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?",
                 (sketch, start, stop, revision),
             )
+            sealed: set[int | None] = set()
             for (body,) in rows.fetchall():
                 try:
                     found = read(body)
                 except FormatError:
                     continue  # an incident says so
                 if isinstance(found, (Release, SealedState)) and found.origin.window is not None:
+                    sealed.add(found.origin.partition)
                     yield Record.of(found)
+            instalments = self._connection.execute(
+                "SELECT partition, min(first), body FROM instalments"
+                " WHERE sketch = ? AND start = ? AND stop = ? AND revision = ? GROUP BY partition",
+                (sketch, start, stop, revision),
+            )
+            for partition, _, body in instalments.fetchall():
+                if partition not in sealed:
+                    try:
+                        yield Record.of(Instalment.from_bytes(body))
+                    except FormatError:
+                        continue  # nor does it answer

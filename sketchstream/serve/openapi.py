@@ -85,6 +85,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         closed=False,
     ),
     "Estimate": _object({**FACTS, "guarantee": {"type": "object"}}, closed=False),
+    "Closed": _object({"sketch": TEXT, "windows": _list(_object({**FACTS, "closed": WHOLE}, closed=False))}),
     "Series": _object(
         {
             "sketch": TEXT,
@@ -209,6 +210,19 @@ EXAMPLES: Final[dict[str, Any]] = {
         **EXAMPLE_FACTS,
         "answers": [{"what": "N14228", "value": 12.0, "low": 8.5, "high": 15.5}],
         "guarantee": {"unit": "event"},
+    },
+    "Closed": {
+        "sketch": "departures",
+        "windows": [
+            {
+                **EXAMPLE_FACTS,
+                "sketch": "departures",
+                "complete": False,
+                "closed": 2,
+                "answers": [{"name": "sum", "values": [61.2, 118.0], "stderr": [5.1, 5.1]}],
+                "guarantee": {"unit": "event"},
+            }
+        ],
     },
     "Series": {
         "sketch": "aircraft",
@@ -414,6 +428,9 @@ def document() -> dict[str, Any]:
                 },
                 "responses": _responses(_answer("Estimate", table=True)),
             },
+        },
+        f"{one}/closed": {
+            "get": _get("Series at positions published before their window is sealed.", "Closed", *span, table=True)
         },
         f"{one}/series": {
             "get": _get("A number by window, as far as it is computed.", "Series", *span, GROUP, METRIC, table=True)

@@ -26,6 +26,7 @@ from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
 from sketchstream.kinds import shown
 from sketchstream.kinds.profile.show import pages
+from sketchstream.query.closed import closed_windows
 from sketchstream.query.differences import Point, difference, no_number
 from sketchstream.query.windows import to_ms
 from sketchstream.serve.ledgers import Ledgers
@@ -37,6 +38,7 @@ from sketchstream.stream.windows import iso
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.privacy.deployment import Deployment
+    from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.sealed import Span
     from sketchstream.serve.follower import Follower
     from sketchstream.serve.pool import Pool
@@ -49,6 +51,8 @@ READ: Final = 50_000
 """Numbers of answers that are kept in memory for series."""
 AT_ONCE: Final = 16
 """Answers of a group that one call of `series` has computed."""
+MOST_PRODUCTS: Final = 1 << 26
+"""Most products of coefficients and words that one request for closed positions may ask for: some seconds."""
 SERIES_LIMIT: Final = 10_000
 """Most windows of one series."""
 VERSION: Final = version("sketchstream")
@@ -364,6 +368,31 @@ class Service:
             digest.update(len(part).to_bytes(8, "big") + part)
         digest.update(f"{VERSION} {form}".encode())
         return f'"{digest.hexdigest()}"'
+
+    def closed(self, name: str, since: int | None = None, until: int | None = None) -> list[EstimateAnswer]:
+        """Answers at positions that have closed, of windows that are not sealed in all partitions yet, ascending.
+
+        Args:
+            name: of the sketch.
+            since: windows that start at or after this time, ms.
+            until: windows that end at or before this time, ms.
+
+        Raises:
+            ConfigError: too many positions for one request.
+            DataLossError: an incident.
+        """
+        windows = published_in(self.store.connection(), self.config)
+        work = 0
+        for one in closed_windows(windows.source, name, since, until):
+            filters = one.parts[0][0].spec.filters
+            work += sum(min(one.positions, len(each)) * one.positions for each in filters)
+        if work > MOST_PRODUCTS:
+            msg = (
+                "so many positions are too many for one request: choose one window with from and to, or ask "
+                "`sketchstream estimate -c FILE --closed`"
+            )
+            raise ConfigError(msg)
+        return windows.closed(name, since, until) if work else []
 
     # ------------------------------------------------------------------ several windows
 

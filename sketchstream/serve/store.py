@@ -26,7 +26,7 @@ import orjson
 from sketchstream.errors import DataLossError, FormatError, StoreError
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
 from sketchstream.serve.database import FORMAT, open_database
-from sketchstream.serve.ledgers import NO_SHAPE, parts_of, shape_of
+from sketchstream.serve.ledgers import NO_SHAPE, Place, parts_of, shape_of
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.window_ranges import Mark
 from sketchstream.wire import claimed, noise_names
@@ -52,10 +52,6 @@ COLUMNS: Final = "sketch, start, stop, version, state, input, facts, status, gua
 NEW, MISSING, SETTLED, INCIDENT = "new", "missing", "settled", "incident"
 # What is left to compute of it.
 NOTHING, GUARANTEE, NUMBERS = 0, 1, 2
-
-
-Place = tuple[int, int, int, int]
-"""Number of the sketch, start, end, revision."""
 
 
 @dataclass(frozen=True)
@@ -144,9 +140,15 @@ class StoreSource:
         return [_read_frontier(name, value) for name, value in rows.fetchall()]
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
-        """None: a store keeps windows that are sealed."""
-        del sketch, since, until
-        return iter(())
+        """Instalments of windows that are not sealed in all partitions: the sealed sketches hold the same words."""
+        found = self._connection.execute(
+            "SELECT i.revision, i.start, i.stop, i.partition, i.seal_id, i.body, i.first, i.last FROM instalments i"
+            " JOIN sketches s ON s.id = i.sketch WHERE s.name = ? AND i.start >= ? AND i.start < ? AND i.stop <= ?"
+            " ORDER BY i.start, i.stop, i.partition, i.first",
+            (sketch, -LATEST if since is None else since, *([LATEST if until is None else until] * 2)),
+        )
+        for revision, start, stop, partition, seal_id, body, first, last in found:
+            yield SealedEntry(sketch, revision, (start, stop), partition, seal_id, body, (first, last))
 
     def read(
         self, sketch: str | None = None, since: int | None = None, until: int | None = None
@@ -271,6 +273,10 @@ class Store:
             spans: set[Span] = set()
             places: set[Place] = set()
             for entry in batch.entries:
+                if entry.positions is not None:
+                    if self._take_instalment(execute, entry):
+                        spans.add(entry.window)
+                    continue
                 touched = self._take_entry(execute, entry)
                 if touched:
                     new += 1
@@ -293,7 +299,7 @@ class Store:
                 self._report(execute, self._sketch(execute, bad.sketch), bad.start, bad.text)
             execute_many = self._write.executemany
             execute_many("INSERT OR REPLACE INTO positions VALUES (?, ?)", list(batch.positions.items()))
-        self.changes += new > 0
+        self.changes += bool(spans)
         return new
 
     def _take_entry(self, execute: Any, entry: SealedEntry) -> set[Place]:
@@ -343,6 +349,33 @@ class Store:
             "SELECT partition, shape FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?", place
         )
         execute("INSERT OR REPLACE INTO costs VALUES (?, ?, ?, ?, ?)", (*place, parts_of(rows.fetchall())))
+
+    def _take_instalment(self, execute: Any, entry: SealedEntry) -> bool:
+        """Store positions that closed; gives whether they are the first of their window and partition.
+
+        Of a window that is settled nothing more is kept.
+        """
+        assert entry.positions is not None
+        sketch = self._sketch(execute, entry.sketch)
+        settled = execute(
+            "SELECT 1 FROM windows w JOIN bodies b USING (sketch, start, stop)"
+            " WHERE w.sketch = ? AND w.start = ? AND w.stop = ? AND w.state = ? AND b.revision >= ? LIMIT 1",
+            (sketch, *entry.window, SETTLED, entry.revision),
+        ).fetchone()
+        old = self._retention_ms is not None and entry.window[1] < self._horizon(execute, sketch)
+        if settled is not None or old:
+            return False
+        place = (sketch, *entry.window, entry.revision, entry.partition)
+        before = execute(
+            "SELECT 1 FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision = ? AND partition = ?",
+            place,
+        ).fetchone()
+        digest = hashlib.blake2b(entry.body, digest_size=16).digest()
+        execute(
+            "INSERT OR IGNORE INTO instalments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*place, *entry.positions, digest, entry.seal_id, entry.body),
+        )
+        return before is None
 
     def _doubt_guarantees(self, execute: Any, span: Span) -> None:
         """What is guaranteed to whom a window speaks of depends on what else was published of its time."""
@@ -510,6 +543,11 @@ class Store:
         )
         if not same:
             execute("DELETE FROM points WHERE sketch = ? AND start = ? AND stop = ?", (sketch, start, stop))
+        if state == SETTLED:
+            execute(
+                "DELETE FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision <= ?",
+                (sketch, start, stop, window.revision),
+            )
 
     def _input(self, execute: Any, sketch: int, window: SealedWindow) -> bytes:
         """Digest of what the usual answer of a window is a function of, the guarantee apart."""
@@ -639,7 +677,8 @@ class Store:
                         self._forget_noises(execute, body)
                     for table in ("bodies", "costs", "windows", "points"):
                         execute(f"DELETE FROM {table} WHERE sketch = ? AND start = ? AND stop = ?", place)  # noqa: S608
-                execute("DELETE FROM answers WHERE sketch = ? AND stop < ?", (sketch, horizon))
+                for table in ("answers", "instalments"):
+                    execute(f"DELETE FROM {table} WHERE sketch = ? AND stop < ?", (sketch, horizon))  # noqa: S608
                 execute("DELETE FROM incidents WHERE sketch = ? AND start < ?", (sketch, horizon))
                 dropped += len(rows)
         self.changes += dropped > 0

@@ -15,8 +15,14 @@ from sketchstream.errors import FormatError, StoreError
 from sketchstream.serve.feed import Batch, Unreadable
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows import iso
-from sketchstream_connectors.files.publisher import REVISION_NAME, SEALED_NAME, read_frontiers
-from sketchstream_connectors.files.sealed import describe, start_ms
+from sketchstream_connectors.files.publisher import (
+    CLOSED_NAME,
+    REVISION_NAME,
+    SEALED_NAME,
+    file_name,
+    read_frontiers,
+)
+from sketchstream_connectors.files.sealed import describe, describe_instalment, start_ms
 
 FILES: Final = 512
 """Files of one batch."""
@@ -82,7 +88,7 @@ class DirectoryFeed:
                         if start is None:
                             continue
                         for file in os.scandir(window.path):
-                            if SEALED_NAME.fullmatch(file.name):
+                            if SEALED_NAME.fullmatch(file.name) or CLOSED_NAME.fullmatch(file.name):
                                 about = file.stat()
                                 name = f"{sketch.name}/{revision.name}/{window.name}/{file.name}"
                                 yield start, name, f"{about.st_size} {about.st_mtime_ns} {about.st_ino}"
@@ -101,14 +107,14 @@ def _folders(path: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
 
 
 def _entry(body: bytes, name: str) -> SealedEntry:
-    """The entry in a file.
+    """The entry in a file: a sealed sketch, or positions that have closed.
 
     Raises:
         FormatError: it is none, or another one than its path says.
     """
-    entry = describe(body, name)
     sketch, revision, start, file = name.split("/")
-    found = (entry.sketch, f"r{entry.revision}", start_ms(start), f"p{entry.partition:05d}.sealed")
+    entry = describe_instalment(body, name) if CLOSED_NAME.fullmatch(file) else describe(body, name)
+    found = (entry.sketch, f"r{entry.revision}", start_ms(start), file_name(entry))
     if found != (sketch, revision, entry.window[0], file):
         msg = f"{name} holds another sketch than its name says: {entry.sketch} of {iso(entry.window[0])}"
         raise FormatError(msg)

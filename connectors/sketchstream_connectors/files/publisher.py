@@ -77,6 +77,14 @@ def start_name(start_ms: int) -> str:
     return iso(start_ms).replace("-", "").replace(":", "")
 
 
+def file_name(entry: SealedEntry) -> str:
+    """Name of an entry's file in the folder of its window."""
+    if entry.positions is None:
+        return f"p{entry.partition:05d}.sealed"
+    first, stop = entry.positions
+    return f"p{entry.partition:05d}.{first:07d}-{stop:07d}.closed"
+
+
 class DirectoryPublisher:
     """Publishes to a folder. A `Publisher`.
 
@@ -108,10 +116,7 @@ class DirectoryPublisher:
     def _publish_entry(self, entry: SealedEntry) -> None:
         folder = self._folder(entry.sketch, entry.revision) / start_name(entry.window[0])
         files.make_folder(folder)
-        path = folder / f"p{entry.partition:05d}.sealed"
-        if entry.positions is not None:
-            first, stop = entry.positions
-            path = folder / f"p{entry.partition:05d}.{first:07d}-{stop:07d}.closed"
+        path = folder / file_name(entry)
         files.sweep(path, secret=False)
         try:
             files.write_durably(path, entry.body, mode=files.PUBLIC, step="sealed")

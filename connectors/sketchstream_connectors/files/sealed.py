@@ -99,15 +99,13 @@ class DirectorySealed:
                 if named and revision:
                     found.append((path.parent.name, int(named[1]), int(named[2]), int(named[3]), path))
             for start, partition, first, stop, path in sorted(found):
-                body = path.read_bytes()
-                one = Instalment.from_bytes(body)
-                window = one.origin.window or (0, 0)
-                said = (start_name(window[0]), one.origin.partition, one.first, one.stop, one.origin.name)
+                entry = describe_instalment(path.read_bytes(), f"{path}")
+                said = (start_name(entry.window[0]), entry.partition, *(entry.positions or ()), entry.sketch)
                 if said != (start, partition, first, stop, sketch):
                     msg = f"{path} holds other positions than its name says"
                     raise FormatError(msg)
-                if within(window, since, until):
-                    yield SealedEntry(sketch, one.origin.revision, window, partition, one.seal_id, body, (first, stop))
+                if within(entry.window, since, until):
+                    yield entry
         except OSError as error:
             if isinstance(error, StoreError):
                 raise
@@ -138,6 +136,21 @@ def describe(body: bytes, where: str) -> SealedEntry:
         msg = f"{where} was not sealed by a worker: it has no window"
         raise FormatError(msg)
     return SealedEntry(origin.name, origin.revision, origin.window, origin.partition, seal_id, body)
+
+
+def describe_instalment(body: bytes, where: str) -> SealedEntry:
+    """The entry that an instalment's bytes are, from their own header.
+
+    Raises:
+        FormatError: they are not those of closed positions of one window of one partition.
+    """
+    one = Instalment.from_bytes(body)
+    origin = one.origin
+    if origin.window is None or origin.partition is None:
+        msg = f"{where} was not published by a worker: it has no window"
+        raise FormatError(msg)
+    place = (origin.name, origin.revision, origin.window, origin.partition)
+    return SealedEntry(*place, one.seal_id, body, (one.first, one.stop))
 
 
 def start_ms(name: str) -> int | None:

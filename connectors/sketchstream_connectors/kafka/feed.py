@@ -16,7 +16,14 @@ from sketchstream.serve.feed import Batch
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.kafka.log_reader import Log
-from sketchstream_connectors.kafka.sealed import Body, KafkaSealedSource, digest_of, read_frontier, read_key
+from sketchstream_connectors.kafka.sealed import (
+    Body,
+    KafkaSealedSource,
+    digest_of,
+    read_closed_key,
+    read_frontier,
+    read_key,
+)
 
 if TYPE_CHECKING:
     from sketchstream_connectors.kafka.client import Connection
@@ -27,6 +34,9 @@ ENTRIES: Final = 512
 """Bodies of one batch."""
 BATCH_BYTES: Final = 32 * 2**20
 """Bytes of bodies of one batch."""
+
+Positions = tuple[int, int] | None
+"""Of an instalment: its first position, and the one after its last; None for a sealed sketch."""
 
 
 class KafkaFeed:
@@ -111,7 +121,7 @@ class _Reading:
         self._next = dict(starts)
         self._trimmed = trimmed
         self._begun: set[tuple[int, str]] = set()
-        self._open: dict[tuple[int, Body], dict[int, tuple[int, bytes]]] = {}
+        self._open: dict[tuple[int, Body, Positions], dict[int, tuple[int, bytes]]] = {}
         self._entries: list[SealedEntry] = []
         self._frontiers: list[Frontier] = []
         self._deleted: list[Deleted] = []
@@ -126,6 +136,11 @@ class _Reading:
         """Add one record."""
         partition = record.partition
         self._next[partition] = record.offset + 1
+        closed = read_closed_key(record.key)
+        if closed is not None:
+            body, positions, number = closed
+            self._add_chunk(partition, body, positions, number, record)
+            return
         named = read_key(record.key)
         if named is None:
             return
@@ -138,21 +153,23 @@ class _Reading:
         if frontier is not None:
             self._frontiers.append(frontier)
         elif len(named) == 2:
-            self._add_chunk(partition, named[0], named[1], record.offset, record.value or b"")
+            self._add_chunk(partition, named[0], None, named[1], record)
 
-    def _add_chunk(self, partition: int, body: Body, number: int, offset: int, value: bytes) -> None:
-        chunks = self._open.setdefault((partition, body), {})
-        chunks.setdefault(number, (offset, value))
+    def _add_chunk(self, partition: int, body: Body, positions: Positions, number: int, record: Any) -> None:
+        """A part of a body: of a sealed sketch, or of an instalment of these positions."""
+        chunks = self._open.setdefault((partition, body, positions), {})
+        chunks.setdefault(number, (record.offset, record.value or b""))
         if len(chunks) < body.count:
             return
-        del self._open[partition, body]
+        del self._open[partition, body, positions]
         data = b"".join(chunks[n][1] for n in range(body.count))
         if digest_of(data) != body.digest:
             log.error("event=sealed_body_altered sketch=%s partition=%d", body.sketch, body.partition)
             return
         self._bytes += len(data)
         seal_id = bytes.fromhex(body.seal_id)
-        self._entries.append(SealedEntry(body.sketch, body.revision, body.window, body.partition, seal_id, data))
+        place = (body.sketch, body.revision, body.window, body.partition)
+        self._entries.append(SealedEntry(*place, seal_id, data, positions))
 
     def reached(self, partition: int, end: int) -> None:
         """Note that the partition is read up to this offset; transaction markers at its end are no records."""
@@ -161,7 +178,7 @@ class _Reading:
     def batch(self, behind: int) -> Batch:
         """Return what was read since the last batch."""
         positions = dict(self._next)
-        for (partition, _), chunks in self._open.items():
+        for (partition, _, _), chunks in self._open.items():
             positions[partition] = min([positions[partition], *(offset for offset, _ in chunks.values())])
         out = Batch(
             entries=self._entries,

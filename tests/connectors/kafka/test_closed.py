@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.kafka.app import App
+from helpers.kafka.app import MINUTE, App, everything
 from sketchstream.kinds.convolution import closed_values
 from sketchstream.published import Instalment, SealedState, read
+from sketchstream.quality import judge
 from sketchstream.query.closed import closed_windows
+from sketchstream_connectors.kafka.feed import KafkaFeed
 from sketchstream_connectors.kafka.log_reader import Log
 from sketchstream_connectors.kafka.sealed import KafkaSealedSource, read_closed_key
 
@@ -82,6 +85,10 @@ def compare(app: App, truth: np.ndarray) -> None:
             assert [first for first, _ in spans] == [0, *(stop for _, stop in spans[:-1])]  # type: ignore[misc]
             assert spans[-1][1] == 3600  # type: ignore[index]
         assert len({Instalment.from_bytes(one.body).seal_id for one in found}) == len(found)
+        feed = KafkaFeed(app.connection, app.names.sealed)
+        followed = {one.body for batch in feed.read({}) for one in batch.entries if one.positions is not None}
+        feed.close()
+        assert followed >= {one.body for one in found}, "a service that follows the topic has them all"
         (early,) = (one for one in closed_windows(source, "seen") if one.window[0] == BASE)
     finally:
         source.close()
@@ -96,3 +103,46 @@ def compare(app: App, truth: np.ndarray) -> None:
         assert one.values.tolist() == closed_values(spec, state, 0, 3600, place).tolist()
         expected = np.convolve(truth, kernel)[:3600]
         assert np.abs((one.values - expected) / one.stderr).max() < 6
+
+
+MARK = "marked-5f1d-seat"
+PLACE, TIMES = 73_331, 5_417
+
+
+@pytest.mark.kafka
+def test_neither_topics_nor_logs_hold_a_position_or_how_often_it_came(kafka: str, tmp_path: Path) -> None:
+    """Marked values that are no positions, and a telling number of events at a telling position."""
+    app = App(
+        kafka,
+        tmp_path / "app",
+        partitions=2,
+        sketch='kind = "convolution"\nepsilon = 1\nnoise = "counts"\nkernel = "sum"\nposition = "u"\nlength = 146662',
+    )
+    try:
+        load = app.load()
+        for number in range(TIMES):
+            load.send(PLACE, BASE + number % 1000, count=False)
+        for number in range(600):  # so that what the worker says of all events is not what came at one position
+            load.send(number, BASE + 1000, count=False)
+        for number in range(TIMES // 4):
+            load.send(f"{MARK}-{number}", BASE + 1000 + number, count=False)
+        load.flush()
+        worker = app.start(options=("--log-level", "debug"))
+        load.close_windows(BASE + 3 * MINUTE)
+        app.wait_published(BASE + MINUTE)
+        assert worker.terminate() == 0
+        log = worker.log.read_bytes()
+        places = {"state": everything(app, app.names.state), "sealed": everything(app, app.names.sealed), "log": [log]}
+        assert places["sealed"], "nothing was published: the search would prove nothing"
+        for place, records in places.items():
+            assert not any(b"marked-5f1d" in record for record in records), place
+        assert not re.search(rb"\b(%d|%d)\b" % (PLACE, TIMES), log.replace(b",", b""))
+        parts = [read(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
+        states = [part for part in parts if isinstance(part, SealedState)]
+        assert abs(int(np.sum([part.state[PLACE] for part in states])) - TIMES) < 60
+        quality = judge(states)
+        assert quality.verdict == "incomplete"
+        assert quality.share is not None
+        assert quality.share.value == pytest.approx((TIMES + 600) / (TIMES + 600 + TIMES // 4), abs=0.03)
+    finally:
+        app.close()
