@@ -9,6 +9,7 @@ import itertools
 import json
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.configurations import KEYED_TOPIC
-from sketchstream import kernels
+from sketchstream import image, kernels
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DomainError, EstimateError, ItemError, MergeError, SpecError, WeightError
@@ -149,8 +150,22 @@ def test_every_group_counts_its_own_records(
                 assert abs(answer.profile.total.value - counts.total()) <= 40, "four draws of epsilon 30/40"
 
 
-def test_what_exists_does_not_depend_on_which_groups_had_records() -> None:
-    """Two worlds that differ in one record's payload: the same windows, names, numbers and sizes of bytes."""
+@pytest.mark.parametrize("imaged", [False, True])
+def test_what_exists_does_not_depend_on_which_groups_had_records(imaged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two worlds that differ in one record's payload: the same windows, names, numbers and sizes of bytes.
+
+    Snapshots are copies of the states, or are read from them piece by piece while they are written.
+    """
+    monkeypatch.setattr(image, "LEAST_BYTES", 1 if imaged else 1 << 30)
+    sizes: list[int] = []
+    read_pieces = image.StateImage.pieces
+
+    def watched(one: image.StateImage) -> Iterator[memoryview]:
+        for piece in read_pieces(one):
+            sizes.append(len(piece))
+            yield piece
+
+    monkeypatch.setattr(image.StateImage, "pieces", watched)
 
     def world(payload: dict[str, Any]) -> tuple[Any, ...]:
         driver = Driver(KEYED_TOPIC + BLOCK + LISTED, partitions=1, now="2024-01-01T03:00:00Z", key=KEY)
@@ -169,7 +184,9 @@ def test_what_exists_does_not_depend_on_which_groups_had_records() -> None:
             if hasattr(entry, "body")
         ]
         frontiers = [(one.sketch, one.published_through, one.sequence) for one in driver.publisher.frontiers().values()]
-        return snapshots, parts, frontiers
+        written, sizes[:] = tuple(sizes), []
+        assert bool(written) == imaged
+        return snapshots, parts, frontiers, written
 
     def _shape(part: Any) -> tuple[Any, ...]:
         return part.groups, part.noised.shape, [c.name for c in part.counters], part.origin, part.slots
@@ -360,6 +377,38 @@ def test_an_item_in_several_groups_against_exact_enumeration() -> None:
         max_groups=1,
     )
     assert planned(only).loss() == F(1, 2)
+
+
+@pytest.mark.parametrize("most", [None, 1, 2])
+def test_other_payloads_of_an_item_in_several_groups_against_exact_enumeration(most: int | None) -> None:
+    """Three groups of one slot: every pair of worlds in which an item is in at most `most` groups.
+
+    Against no payloads the ledger's number is attained, against others the factor that the statement names.
+    """
+    more = {} if most is None else {"max_groups": most}
+    made = spec(
+        "1/2",
+        names=["a", "b", "c"],
+        unit="item",
+        modulus=3,
+        domain=ClosedDomain(size=1),
+        publish="state",
+        intrusion=False,
+        **more,
+    )
+    parameter = float(made_parameter(made))
+    law = np.array([np.exp(parameter), 1, 1]) / (np.exp(parameter) + 2)
+    worlds = [one for one in itertools.product(range(3), repeat=3) if sum(x > 0 for x in one) <= (most or 3)]
+    laws = {
+        one: np.einsum("i,j,k->ijk", *(np.roll(law, moved) for moved in one)) for one in worlds
+    }  # of the three states that an intruder sees
+    nothing = max(float(np.log(laws[one] / laws[0, 0, 0]).max()) for one in worlds)
+    others = max(float(np.log(laws[one] / laws[two]).max()) for one, two in itertools.product(worlds, repeat=2))
+    assert made.groups is not None
+    loss = float(planned(made).loss())
+    assert nothing == pytest.approx(loss)
+    assert others == pytest.approx(loss * made.groups.of_one_replaced / made.groups.of_one_item)
+    assert made.groups.of_one_replaced == min(3, 2 * (most or 3))
 
 
 def made_parameter(made: ProfileSpec) -> Fraction:
