@@ -69,7 +69,15 @@ def leader(app: App) -> int:
 
 
 def end(app: App) -> int:
-    return app.connection.admin.offsets(app.topic, [0], "latest").get(0, -1)
+    """Of partition 0, as its leader says; while there is none, nobody does."""
+    found: dict[int, int] = {}
+
+    def answered() -> bool:
+        found.update(app.connection.admin.offsets(app.topic, [0], "latest"))
+        return 0 in found
+
+    wait_for(answered, app)
+    return found[0]
 
 
 def committed(app: App) -> int:
