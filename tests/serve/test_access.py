@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import string
+from collections import defaultdict
 from pathlib import Path
 from urllib.parse import quote
 
@@ -310,7 +311,7 @@ def test_no_route_puts_what_it_is_asked_into_a_log_an_error_or_the_database(tmp_
         asked = 0
         for path in paths:
             for name in ("minutes", MARK):
-                where = path.format(name=name, picture="reach", asset=MARK)
+                where = path.format_map(defaultdict(lambda: MARK, name=name, picture="reach", form="svg"))
                 given = [{}, span, {**span, "item": SECRET}, *({**span, key: MARK} for key in [*PARAMETERS, MARK])]
                 requests = [client.build_request("GET", where, params=params) for params in given]
                 requests += [
