@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from helpers.verify import verify
-from sketchstream.kinds.convolution import kind, synthesis, update
+from sketchstream.kinds.convolution import kind, layers, update
 from sketchstream.kinds.convolution.kind import ConvolutionKind
 from sketchstream.kinds.convolution.mechanism import Shape
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
@@ -42,14 +42,14 @@ def noise_of_the_wrong_shape(patch: Patch) -> None:
 
 
 def correlated_noise_that_is_weaker(patch: Patch) -> None:
-    honest: Any = synthesis.add_correlated
+    honest: Any = layers.add_correlated
 
     def add(spec: Any, view: Any, law: Any, entropy: Any = None) -> None:
         fresh = np.zeros_like(view)
         honest(spec, fresh, law, entropy)
         view += fresh * 9 // 10
 
-    patch.setattr(synthesis, "add_correlated", add)
+    patch.setattr(layers, "add_correlated", add)
 
 
 def columns_that_are_too_long(patch: Patch) -> None:
