@@ -6,8 +6,12 @@ In: random and peculiar texts. Out: nothing. Touches: nothing.
 from __future__ import annotations
 
 import datetime
+import os
 import random
 import re
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.json_texts import BAD_UTF8, GOOD_UTF8, PECULIAR, broken_texts, texts
+from helpers.paths import TESTS
 from sketchstream.columns import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
 from sketchstream.kernels import check_utf8, read_integers
 from sketchstream.stream.windows import NO_TIME
@@ -165,6 +170,148 @@ def test_usual_texts_are_walked_through_from_quote_to_quote() -> None:
     assert walked(usual, ["user_id", "user.id"])[1] == len(usual)
     other = [b"{}", b"[1]", b'{"a":[1]}', b'{"a":"\\n"}', b'{"a":1e5}', b'{ "a":1}', b'{"a":1', b'{"a":"\xff"}']
     assert walked(other, ["a"])[1] == 0
+
+
+USUAL = [b'"u1"', b'""', b"7", b"1700000000000", b"-3", b"12.50", b"-0.5", b"true", b"false", b"null", b'"a b: c, {d}"']
+USUAL += [b'"' + b"x" * size + b'"' for size in (7, 31, 62, 63, 64, 65, 127, 500)] + ['"Z\u00fcrich"'.encode()]
+RARE = [b'"\\n"', b'"\\u00e9x\\\\"', b"-0", b"-0.0", b"1e5", b"2E-07", b"9" * 17, b"9" * 19, b"9" * 21, b"1" * 200]
+RARE += [b'"\\ud83d\\ude00"', b'"\xf0\x9f\x98\x80"', b'"x\x7f"', b"12345678901234567.5", b"0.12345678901234567"]
+WRONG = [
+    b"",
+    b"01",
+    b"1.",
+    b".5",
+    b"-",
+    b"+1",
+    b"1e",
+    b"1e400",
+    b"1" * 201,
+    b"nul",
+    b"tru",
+    b"falsy",
+    b"nan",
+    b'"',
+    b'"x',
+]
+WRONG += [
+    b'"\n"',
+    b'"\\x"',
+    b'"\\u12g4"',
+    b'"\\ud83d"',
+    b'"\xc3"',
+    b'"\xed\xa0\x80"',
+    b'"\xff"',
+    b"[1]",
+    b"{}",
+    b'"a""b"',
+    b"1 2",
+]
+
+
+def template(seed: random.Random, depth: int = 0) -> list[bytes | None]:
+    """The structure of a text: its bytes, and None for each string, number or literal."""
+    if depth == 4 or (depth and seed.random() < 0.6):
+        return [None]
+    space = seed.choice([b"", b"", b" ", b"\n\t"])
+    keys = seed.random() < 0.8
+    pieces: list[bytes | None] = [b"{" if keys else b"["]
+    for place in range(seed.randint(0 if depth else 1, 5)):
+        name = seed.choice(["user", "id", "a", "", "user_id", "\u00fc", "a_name_of_twenty_bytes", "n" * 40])
+        pieces.append((b"," if place else b"") + space)
+        pieces += [f'"{name}":'.encode() + space] if keys else []
+        pieces += template(seed, depth + 1)
+    return [*pieces, space + (b"}" if keys else b"]")]
+
+
+def filled(seed: random.Random, pieces: list[bytes | None], usual: float) -> bytes:
+    """A text of a structure; so large a share of its values is as most are."""
+    parts = []
+    for piece in pieces:
+        values = USUAL if seed.random() < usual else seed.choice([RARE, WRONG])
+        parts.append(seed.choice(values) if piece is None else piece)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_texts_of_a_few_shapes_are_judged_as_orjson_judges_them(number: int) -> None:
+    seed = random.Random(100 + number)
+    fields = [["user_id"], ["user.id", "id"], ["user", "user.a.id", "id"], ["a", "user.user.user"], ["a.a"], []][number]
+    paths = [[part.encode() for part in field.split(".")] for field in fields]
+    for shapes in (1, 2, 4, 7, 40):
+        structures = [template(seed) for _ in range(shapes)]
+        values = [filled(seed, seed.choice(structures), 0.995) for _ in range(900)]
+        values += [damaged(seed, seed.choice(values)) for _ in range(100)]
+        values += [
+            text[: seed.randrange(len(text) + 1)] for text in values[:25]
+        ]  # their rest may follow: it is not theirs
+        seed.shuffle(values)
+        for tail in (b"", b"x" * 64):
+            found = find_fields(*laid_out(list(values), tail), fields)
+            for index, text in enumerate(values):
+                assert answers(found, index) == ask_orjson(text, paths), text
+
+
+def test_a_cut_text_does_not_go_on_in_the_next_one() -> None:
+    whole = b'{"a":"x","id":"y","n":12}'
+    for size in range(len(whole)):
+        values = [whole, whole[:size], whole[size:], whole]
+        found = find_fields(*laid_out(list(values), b"x" * 64), ["id", "n"])
+        for index, text in enumerate(values):
+            assert answers(found, index) == ask_orjson(text, [[b"id"], [b"n"]]), text
+
+
+GUARDED = """
+import ctypes, mmap, random, sys
+import numpy as np
+from connectors.decode.test_json import PECULIAR, TAILS, USUAL, RARE, WRONG, filled, template, times_of
+from sketchstream.kernels import check_utf8
+from sketchstream_connectors.decode.fields import find_fields
+from sketchstream_connectors.decode.json import read_times
+
+SIZE = 1 << 20
+memory = mmap.mmap(-1, SIZE + mmap.PAGESIZE)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.mprotect(ctypes.c_void_p(address + SIZE), mmap.PAGESIZE, 0) == 0
+before = np.frombuffer(memory, dtype=np.uint8)[:SIZE]
+
+def run(values):
+    text = np.frombuffer(b"".join(values), dtype=np.uint8)
+    buffer = before[SIZE - text.size:]
+    buffer[:] = text
+    buffer.flags.writeable = False
+    ends = np.cumsum([len(value) for value in values], dtype=np.int64)
+    starts = ends - [len(value) for value in values]
+    found = find_fields(buffer, starts, ends, ["id", "user.id"])
+    check_utf8(buffer, starts, ends, np.ones(len(values), np.bool_))
+    for k in range(2):
+        read_times(found.buffer, found.kinds[k], found.starts[k], found.ends[k], np.empty(len(values), np.int64))
+
+seed = random.Random(5)
+for text in PECULIAR:
+    for size in range(len(text) + 1):
+        run([text[:size]])
+for _ in range(400):
+    pieces = template(seed)
+    values = [filled(seed, pieces, 0.9) for _ in range(seed.choice([1, 2, 20]))]
+    for last in (values[-1], values[-1][: seed.randrange(len(values[-1]) + 1)], *USUAL[:3]):
+        run([*values[:-1], last])
+print("inside")
+if len(sys.argv) > 1:
+    print(memory[SIZE])
+"""
+
+
+@pytest.mark.statistics
+def test_nothing_behind_the_buffer_is_read() -> None:
+    command = [sys.executable, "-c", GUARDED]
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
+    sound = subprocess.run(command, env=settings, capture_output=True, text=True, check=False, timeout=300)
+    assert (sound.returncode, sound.stdout) == (0, "inside\n"), sound.stderr[-2000:]
+    beyond = subprocess.run(
+        [*command, "beyond"], env=settings, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert beyond.returncode == -signal.SIGSEGV  # the guard is on
 
 
 def asked(values: list[bytes], fields: list[str]) -> int:
