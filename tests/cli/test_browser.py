@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from helpers import pages
 from helpers.browsers import chromium
 from helpers.commands import Run
 from sketchstream.report import POLICY
@@ -182,4 +183,26 @@ def test_a_report_over_windows_fits_and_shows_one_of_them(windows: Path, width: 
     assert len(found["charts"]) == 7
     assert found["opened"] == [True] + 5 * [False]
     assert found["chosen"] == 5 * [False] + [True], "opening one window closes the other"
+    assert found["smallest"] >= 5, "digits on the axes can be read"
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What sketches of all kinds published."""
+    folder = tmp_path_factory.mktemp("kinds")
+    pages.publish_every_kind(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("sketch", "width", "dark"), [("tables", 400, True), ("series", 1200, False)])
+def test_a_report_of_another_kind_fits_and_can_be_read(
+    kinds: Path, run: Run, tmp_path: Path, sketch: str, width: int, dark: bool
+) -> None:
+    result = run("estimate", "-c", kinds / "sketchstream.toml", "--sketch", sketch, "--all", "--html", "all.html")
+    assert result.code == 0, result.err
+    found = measured(tmp_path / "all.html", width, dark)
+    assert found["needed"] <= width, "the page itself never scrolls sideways"
+    assert found["contrast"] >= 4.5
+    assert (found["refused"], found["unnamed"]) == (0, 0)
+    assert len(found["charts"]) >= 6
     assert found["smallest"] >= 5, "digits on the axes can be read"

@@ -41,6 +41,12 @@ def demo(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def kinds(tmp_path_factory):
+    with pages.every_kind(tmp_path_factory.mktemp("kinds")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
     with pages.mixed(tmp_path_factory.mktemp("mixed")) as found:
         yield found
@@ -97,6 +103,44 @@ def test_every_state_fits_and_can_be_read(browser, mixed, width, scheme):
         visit.open("/sketches/nothing")
         assert visit.violations() == []
         assert visit.strangers() == []
+
+
+HOUR = "from=2013-01-01T02:00:00Z&to=2013-01-01T03:00:00Z"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
+def test_pages_of_every_kind_fit_and_can_be_read(browser, kinds, width, scheme):
+    with browsers.visit(browser, base(kinds), width, scheme) as visit:
+        for sketch in ("counts", "tables", "series", "rows"):
+            look(visit, f"/sketches/{sketch}", scheme == "dark")
+            look(visit, f"/sketches/{sketch}/window?{HOUR}", scheme == "dark")
+        for sketch in ("tables", "counts"):
+            look(visit, f"/sketches/{sketch}/compare", scheme == "dark")
+        assert visit.complaints == []
+        assert visit.strangers() == []
+
+
+def test_two_windows_are_chosen_and_compared_by_keyboard(browser, demo):
+    with browsers.visit(browser, base(demo)) as visit:
+        page = visit.open("/sketches/aircraft/compare")
+        focus(page, "select[name=window]")
+        page.keyboard.type("April 2013")
+        focus(page, "select[name=against]")
+        page.keyboard.type("May 2013")
+        focus(page, "button")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/compare?window=2013-04**")
+        told = page.inner_text("#lead")
+        assert told.startswith("Distinct items: April 2013 has ")
+        given = {"from": "2013-04-01T04:00:00Z", "to": "2013-05-01T04:00:00Z"}
+        against = {"against_from": "2013-05-01T04:00:00Z", "against_to": "2013-06-01T04:00:00Z"}
+        found = demo[2].get("/v1/sketches/aircraft/difference", params=given | against | {"metric": "exactly.1"}).json()
+        rows = page.locator(".compared tbody tr")
+        cells = rows.nth(1).locator("data").evaluate_all("all => all.map((one) => Number(one.value))")
+        ends = ("value", "low", "high")
+        assert cells == [found[part][end] for part in ("window", "against", "difference") for end in ends]
+        assert visit.violations() == []
+        assert visit.complaints == []
 
 
 def test_the_judges_find_what_is_wrong(browser, demo):
