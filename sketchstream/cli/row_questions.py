@@ -91,18 +91,14 @@ class RowQuestions:
             names: what `names` gave, or the like.
         """
         from sketchstream.cli import sketches
-        from sketchstream.query.estimates import row_question, rows_named
+        from sketchstream.query.estimates import RowQuestion
 
         first = windows[0]
         self._require_rows(first)
         given: dict[str, Any] = dict(names)
-        listed = given.get("users")
-        if self.drift:
-            later = [*windows[1:], *(sketches.read_published(path, "estimate") for path in self.later)]
-            given |= {"drift": rows_named(self.drift, listed), "later": later}
-        else:
-            given |= row_question(listed, self.distance, self.nearest, self.count)
-        return first.estimate(method=method, **given)
+        later = [*windows[1:], *(sketches.read_published(path, "estimate") for path in self.later)]
+        question = RowQuestion(self.distance, (), self.nearest, self.count, drift=self.drift)
+        return first.estimate(method=method, **given, **question.options(given, later))
 
     def write(self, answers: Any) -> None:
         """The file of all distances, if one is asked for."""

@@ -141,22 +141,73 @@ def require_rows(published: Published, options: str) -> None:
         raise EstimateError(msg)
 
 
-def row_question(
-    listed: Sequence[Any] | None, distance: Iterable[tuple[str, str]], nearest: Sequence[str], count: int | None
-) -> dict[str, Any]:
-    """A question about rows as arguments of `estimate`.
+@dataclass(frozen=True)
+class RowQuestion:
+    """One question about rows, as texts name them.
 
     Args:
-        listed: the rows of a listed domain; None: rows are ids.
-        distance: pairs of rows.
-        nearest: rows whose nearest rows are asked for, unless there are pairs.
+        distance: pairs of rows: squared distances.
+        inner: pairs of rows: inner products.
+        nearest: rows whose nearest rows are asked for.
         count: how many each.
+        sq_norm: rows: squared norms.
+        with_vector: rows: inner products with a public vector.
+        vector: features and numbers of that vector; all others are 0.
+        drift: rows that are compared over windows: squared distances from each window to the next.
+        until: drift: end of the last window, ms.
     """
-    pairs = list(distance)
-    if pairs:
-        firsts, seconds = (rows_named([pair[at] for pair in pairs], listed) for at in (0, 1))
-        return {"distance": list(zip(firsts, seconds, strict=True))}
-    return {"nearest": rows_named(nearest, listed), "count": count}
+
+    distance: tuple[tuple[str, str], ...] = ()
+    inner: tuple[tuple[str, str], ...] = ()
+    nearest: tuple[str, ...] = ()
+    count: int | None = None
+    sq_norm: tuple[str, ...] = ()
+    with_vector: tuple[str, ...] = ()
+    vector: tuple[tuple[str, float], ...] = ()
+    drift: tuple[str, ...] = ()
+    until: int | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.asked)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Names of the questions that are asked; at most one has an answer at a time."""
+        names = ("distance", "inner", "nearest", "sq_norm", "with_vector", "drift")
+        return tuple(name for name in names if getattr(self, name))
+
+    def options(self, names: Mapping[str, Any], later: Sequence[Any] = ()) -> dict[str, Any]:
+        """The question as arguments of `estimate`.
+
+        Args:
+            names: the lists of users and features, as far as they are known.
+            later: what was published of later windows, for `drift`.
+        """
+        users, features = names.get("users"), names.get("features")
+        for question in ("distance", "inner"):
+            if pairs := getattr(self, question):
+                firsts, seconds = (rows_named([pair[at] for pair in pairs], users) for at in (0, 1))
+                return {question: list(zip(firsts, seconds, strict=True))}
+        if self.nearest:
+            return {"nearest": rows_named(self.nearest, users), "count": self.count}
+        if self.sq_norm:
+            return {"sq_norm": rows_named(self.sq_norm, users)}
+        if self.with_vector:
+            places = rows_named([one for one, _ in self.vector], features)
+            numbers = (number for _, number in self.vector)
+            vector = list(zip(places, numbers, strict=True))
+            return {"with_vector": rows_named(self.with_vector, users), "vector": vector}
+        return {"drift": rows_named(self.drift, users), "later": list(later)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RowQuestion:
+        """The question whose fields these are, lists for tuples."""
+        given: dict[str, Any] = dict(data)
+        for name in ("distance", "inner", "vector"):
+            given[name] = tuple((first, second) for first, second in given[name])
+        for name in ("nearest", "sq_norm", "with_vector", "drift"):
+            given[name] = tuple(given[name])
+        return cls(**given)
 
 
 def rows_named(texts: Iterable[str], listed: Sequence[Any] | None) -> list[Any]:

@@ -12,8 +12,10 @@ import asyncio
 import csv
 import gzip
 import io
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -26,7 +28,7 @@ from starlette.routing import BaseRoute, Route
 
 from sketchstream import kinds
 from sketchstream.errors import ConfigError, DeadlineError, MissingExtraError
-from sketchstream.query.estimates import EstimateAnswer
+from sketchstream.query.estimates import EstimateAnswer, RowQuestion
 from sketchstream.serve.metrics import CONTENT_TYPE, exposition
 from sketchstream.serve.openapi import document
 from sketchstream.serve.questions import METHODS, NORMS, Question
@@ -142,23 +144,34 @@ class Api:
         if not method.replace("_", "").replace("-", "").isalnum() and method:
             msg = "method must be a name, such as auto"
             raise ConfigError(msg)
-        rows, others = many.get("row", ()), many.get("other", ())
-        if len(rows) != len(others):
-            msg = f"row and other come in pairs, found {len(rows)} of row and {len(others)} of other"
-            raise ConfigError(msg)
         question = Question(
             "" if method == "auto" else method,
             items=many.get("item", ()),
             top=top,
             sums=many.get("sum", ()),
-            distance=tuple(zip(rows, others, strict=True)),
-            nearest=many.get("nearest", ()),
-            count=_whole(given, "count", 0, 1, 10_000) if "count" in given else None,
+            rows=_about_rows(given, many),
         )
-        if question.count is not None and not question.nearest:
-            msg = "count belongs to nearest: leave it out"
+        if question.rows and (question.items or question.sums or top):
+            msg = "ask about rows, or about items, top and sum: one of them at a time"
             raise ConfigError(msg)
+        if question.rows.drift:
+            return await self._drift(request, given, question)
         return await self._answer(request, given, question, "estimate")
+
+    async def _drift(self, request: Request, given: Mapping[str, str], question: Question) -> Response:
+        """How much rows changed from window to window."""
+        name, form = self._name(request), _format(given)
+        self._require_kind(name, "estimate")
+        found = self._service.several(name, *_range(given))
+        rows = replace(question.rows, until=found[-1].window[1])
+        answer = await self._answered(found[0], replace(question, rows=rows))
+        whole = WindowAnswer(self._service.spanning(found), answer.computed)
+        body = await run_in_threadpool(_encode, whole, form)
+        headers = {"Cache-Control": "no-store"}
+        if len(body) >= SMALL_BYTES and _accepts_gzip(request):
+            body = await run_in_threadpool(gzip.compress, body, 6, mtime=0)
+            headers["Content-Encoding"] = "gzip"
+        return Response(body, 200, headers, FORMATS[form])
 
     async def _answer(self, request: Request, given: Mapping[str, str], question: Question, kind: str) -> Response:
         """The answer of one window, from the store or computed now."""
@@ -295,10 +308,14 @@ class Api:
         return self._service.require(request.path_params["name"], request.state.allowed)
 
 
-_PRIVATE: Final = ("item", "row", "other", "nearest")
+_PRIVATE: Final = ("item", "row", "other", "nearest", "drift", "feature", "weight")
 """Parameters that name items or rows: they come in forms only."""
 _MANY: Final = (*_PRIVATE, "sum")
 """Parameters that may be given several times."""
+PAIRED: Final = ("distance", "inner")
+QUANTITIES: Final = (*PAIRED, "sq_norm", "with_vector")
+"""What is asked of rows that `row` names; those of `PAIRED` with another row for each."""
+_FINITE: Final = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?(e[+-]?[0-9]{1,2})?", re.IGNORECASE | re.ASCII)
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -371,8 +388,54 @@ async def _form(request: Request) -> tuple[dict[str, str], dict[str, tuple[str, 
     except ValueError:
         msg = "the form cannot be read: names and values must be percent-encoded UTF-8, at most 10,000 of them"
         raise ConfigError(msg) from None
-    given = _checked(pairs, ("from", "to", "method", "top", "count", "format", *_MANY))
+    given = _checked(pairs, ("from", "to", "method", "top", "count", "quantity", "format", *_MANY))
     return given, {wanted: tuple(value for name, value in pairs if name == wanted) for wanted in _MANY}
+
+
+def _about_rows(given: Mapping[str, str], many: Mapping[str, tuple[str, ...]]) -> RowQuestion:
+    """The question about rows that a form asks, if it asks one.
+
+    Args:
+        given: parameters that are given once.
+        many: those that may be given several times.
+
+    Raises:
+        ConfigError: parameters that do not belong together. The text names none of their values.
+    """
+    rows, others, features, weights = (many.get(one, ()) for one in ("row", "other", "feature", "weight"))
+    nearest, drift = many.get("nearest", ()), many.get("drift", ())
+    count = _whole(given, "count", 0, 1, 10_000) if "count" in given else None
+    quantity = _choice(given, "quantity", QUANTITIES)
+    if sum(map(bool, (rows, nearest, drift))) > 1:
+        msg = "ask one question about rows at a time: row, nearest or drift"
+    elif count is not None and not nearest:
+        msg = "count belongs to nearest: leave it out"
+    elif not rows and (others or features or weights or "quantity" in given):
+        msg = "other, feature, weight and quantity belong to row: name the rows that are asked for"
+    elif rows and quantity in PAIRED and len(rows) != len(others):
+        msg = f"row and other come in pairs, found {len(rows)} of row and {len(others)} of other"
+    elif others and quantity not in PAIRED:
+        msg = f"other belongs to the quantities {' and '.join(PAIRED)}: leave it out"
+    elif bool(features) != (quantity == "with_vector"):
+        msg = "feature and quantity=with_vector go together: they name the entries of a public vector"
+    elif weights and len(weights) != len(features):
+        msg = f"feature and weight come in pairs, found {len(features)} of feature and {len(weights)} of weight"
+    elif not all(_FINITE.fullmatch(one) for one in weights):
+        msg = "each weight must be a number such as 2.5: the entry of the vector for the feature before it"
+    else:
+        pairs = tuple(zip(rows, others, strict=False))
+        numbers = [float(one) for one in weights] or [1.0] * len(features)
+        return RowQuestion(
+            distance=pairs if quantity == "distance" else (),
+            inner=pairs if quantity == "inner" else (),
+            nearest=nearest,
+            count=count,
+            sq_norm=rows if quantity == "sq_norm" else (),
+            with_vector=rows if features else (),
+            vector=tuple(zip(features, numbers, strict=True)),
+            drift=drift,
+        )
+    raise ConfigError(msg)
 
 
 def _range(given: Mapping[str, str], since: str = "from", until: str = "to") -> tuple[int | None, int | None]:

@@ -363,9 +363,10 @@ FORM: Final[Schema] = _object(
         "method": METHOD,
         "top": TOP,
         "count": {"type": "integer", "minimum": 1, "maximum": 10_000},
+        "quantity": {"enum": ["distance", "inner", "sq_norm", "with_vector"]},
         "format": {"enum": ["json", "csv", "arrow"]},
     }
-    | {name: _list(TEXT) for name in ("item", "row", "other", "nearest", "sum")},
+    | {name: _list(TEXT) for name in ("item", "row", "other", "nearest", "drift", "feature", "weight", "sum")},
 )
 
 

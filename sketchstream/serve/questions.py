@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import orjson
@@ -18,13 +18,14 @@ from sketchstream.kinds import shown
 from sketchstream.query.answers import ESTIMATE, Answer
 from sketchstream.query.differences import Point
 from sketchstream.query.estimates import (
+    RowQuestion,
     Selection,
     as_json,
     known_names,
     require_rows,
-    row_question,
 )
 from sketchstream.serve.store import Computed
+from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
@@ -51,9 +52,7 @@ class Question:
         items: estimates: items whose numbers are asked for.
         top: estimates: how many of the largest.
         sums: estimates: ranges of the domain, "LOW:HIGH".
-        distance: estimates of rows: pairs of rows.
-        nearest: estimates of rows: rows whose nearest rows are asked for.
-        count: how many each.
+        rows: estimates of rows: one question about them.
         group: of a sketch with groups, the one that is asked.
     """
 
@@ -63,16 +62,14 @@ class Question:
     items: tuple[str, ...] = ()
     top: int | None = None
     sums: tuple[str, ...] = ()
-    distance: tuple[tuple[str, str], ...] = ()
-    nearest: tuple[str, ...] = ()
-    count: int | None = None
+    rows: RowQuestion = field(default_factory=RowQuestion)
     group: str | None = None
 
     @property
     def text(self) -> str:
         """Canonical text; empty for the usual question."""
         usual = Question()
-        said = {name: value for name, value in asdict(self).items() if value != getattr(usual, name)}
+        said = {name: value for name, value in asdict(self).items() if getattr(self, name) != getattr(usual, name)}
         return orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode() if said else ""
 
     @property
@@ -83,7 +80,7 @@ class Question:
     @property
     def names_items(self) -> bool:
         """Whether it holds items or rows: then neither it nor its answer is written anywhere."""
-        return bool(self.items or self.distance or self.nearest)
+        return bool(self.items or self.rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -93,9 +90,9 @@ class Question:
     def from_dict(cls, data: Mapping[str, Any]) -> Question:
         """The question that `to_dict` described."""
         given: dict[str, Any] = dict(data)
-        for name in ("items", "sums", "nearest"):
+        for name in ("items", "sums"):
             given[name] = tuple(given[name])
-        given["distance"] = tuple((first, second) for first, second in given["distance"])
+        given["rows"] = RowQuestion.from_dict(given["rows"])
         return cls(**given)
 
 
@@ -147,10 +144,10 @@ def _estimate(windows: PublishedWindows, window: SealedWindow, question: Questio
         raise ConfigError(msg)
     published = windows.result(window)
     names: dict[str, Any] = {}
-    if question.distance or question.nearest:
+    if question.rows:
         names = known_names(windows.config.plan(window.sketch), published)
-        require_rows(published, "row, other and nearest")
-        names |= row_question(names.get("users"), question.distance, question.nearest, question.count)
+        require_rows(published, "row, other, nearest and drift")
+        names |= _about_rows(windows, window, question.rows, names)
     whole = windows.estimates(window, question.method or "auto", names)
     answers = whole.answers
     chosen = Selection(question.items, question.top, question.sums, prefix="")
@@ -160,6 +157,20 @@ def _estimate(windows: PublishedWindows, window: SealedWindow, question: Questio
     joined = {name: found.facts[name] for name in ("joined",) if name in found.facts}
     numbers = as_json({**joined, **found.numbers()}).encode()
     return Computed(numbers, found.to_csv().encode(), as_json(found.guarantee), points(orjson.loads(numbers)))
+
+
+def _about_rows(
+    windows: PublishedWindows, window: SealedWindow, question: RowQuestion, names: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A question about rows as arguments of `estimate`; for drift with the windows after this one."""
+    if not question.drift:
+        return question.options(names)
+    several = list(windows.every(window.sketch, window.window[0], question.until))
+    if len(several) < 2:
+        msg = "drift compares windows: choose a range of two or more with from and to"
+        raise ConfigError(msg)
+    later = [windows.result(one) for one in several[1:]]
+    return question.options(names, later) | {"windows": [iso(one.window[0]) for one in several]}
 
 
 def points(numbers: Mapping[str, Any]) -> dict[str, Point]:

@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -55,6 +55,9 @@ MOST_PRODUCTS: Final = 1 << 26
 """Most products of coefficients and words that one request for closed positions may ask for: some seconds."""
 SERIES_LIMIT: Final = 10_000
 """Most windows of one series."""
+COMPARED: Final = 100
+"""Most windows over which rows are compared."""
+JUST_CHANGED: Final = "this window has just changed and is being put together: ask again in a few seconds"
 VERSION: Final = version("sketchstream")
 OK: Final = 200
 SERVICE_UNAVAILABLE: Final = 503
@@ -306,6 +309,41 @@ class Service:
             raise SeveralWindowsError(self._several(name, since, until, found))
         return found[0]
 
+    def several(self, name: str, since: int | None, until: int | None) -> Sequence[StoredWindow]:
+        """The windows in a range of time that rows are compared over, ascending.
+
+        Raises:
+            ConfigError: fewer than two, or more than are compared at a time.
+            DataLossError: one of them is an incident.
+            StoreError: one of them is being put together.
+        """
+        found = self.store.windows(name, since, until, limit=COMPARED + 1)
+        if not 2 <= len(found) <= COMPARED:
+            number = "more" if len(found) > COMPARED else str(len(found))
+            msg = f"drift compares 2 to {COMPARED} windows, the range holds {number}: choose another with from and to"
+            raise ConfigError(msg)
+        for one in found:
+            if one.state == INCIDENT:
+                raise DataLossError(one.status)
+            if one.state == NEW:
+                raise StoreError(JUST_CHANGED)
+        return found
+
+    def spanning(self, windows: Sequence[StoredWindow]) -> StoredWindow:
+        """The first of several windows with the facts of all: from where to where, and whether all are complete.
+
+        Args:
+            windows: ascending.
+        """
+        facts = {
+            "sketch": windows[0].sketch,
+            "window_start": iso(windows[0].window[0]),
+            "window_end": iso(max(one.window[1] for one in windows)),
+            "windows": len(windows),
+            "complete": all(one.fields.get("complete", False) for one in windows),
+        }
+        return replace(windows[0], facts=orjson.dumps(facts).decode())
+
     def _several(self, name: str, since: int | None, until: int | None, found: Sequence[StoredWindow]) -> str:
         """What to do where an answer for several windows is asked for."""
         starts = " and ".join(iso(one.window[0]) for one in found)
@@ -355,8 +393,7 @@ class Service:
             StoreError: the window is being put together.
         """
         if stored.state == NEW:
-            msg = "this window has just changed and is being put together: ask again in a few seconds"
-            raise StoreError(msg)
+            raise StoreError(JUST_CHANGED)
         return self.pool.ask(stored, question)
 
     def etag(self, stored: StoredWindow, question: Question, form: str) -> str | None:

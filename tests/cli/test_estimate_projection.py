@@ -12,7 +12,10 @@ import pytest
 
 import sketchstream as ss
 from helpers.commands import Run
+from helpers.json_schema import faults
+from helpers.paths import ROOT
 
+SCHEMA = json.loads((ROOT / "docs" / "projection.schema.json").read_text())
 USERS = ["ATL", "BOS", "ORD", "SFO", "SEA"]
 KEY = ss.Key(bytes(range(16)))
 FLIGHTS = ([("ATL", "DL"), ("BOS", "DL"), ("ORD", "UA"), ("SFO", "UA")], [500, 480, 500, 700])
@@ -62,6 +65,21 @@ def test_distances_and_neighbours_in_every_format(run: Run, folder: Path, tmp_pa
     assert "neighbour" in run(*named(folder, "--nearest", "ATL")).out
     by_place = run("estimate", folder / "first.sealed", "--nearest", "0", "--format", "json")
     assert json.loads(by_place.out)["rows"][0]["neighbour"] == 1
+
+
+@pytest.mark.parametrize(
+    "question",
+    [(), ("--distance", "ATL", "SEA"), ("--nearest", "ATL"), ("--drift", "ATL", "--later", "second.sealed")],
+)
+def test_json_follows_its_schema(run: Run, folder: Path, question: tuple[str, ...]) -> None:
+    more = [folder / one if one.endswith(".sealed") else one for one in question]
+    data = json.loads(run(*named(folder, *more, "--format", "json")).out)
+    assert not faults(data, SCHEMA, SCHEMA)
+    wrong = {**data, "rows": [{**data["rows"][0], "count": 3}], "level": "high"}
+    assert len(faults(wrong, SCHEMA, SCHEMA)) == 2
+    assert faults({**data, "question": "angle"}, SCHEMA, SCHEMA)
+    by_place = json.loads(run("estimate", folder / "first.sealed", "--nearest", "0", "--format", "json").out)
+    assert not faults(by_place, SCHEMA, SCHEMA)
 
 
 def test_rows_drift_from_window_to_window(run: Run, folder: Path) -> None:

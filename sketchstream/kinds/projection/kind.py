@@ -286,9 +286,8 @@ class ProjectionKind(Kind[ProjectionSpec]):
         Args:
             published: a release, a sealed state, or a stack of either.
             options: `method`: "auto". `key`: of a secret matrix, for questions about features. `users`, `features`: the
-                lists, where they are listed, so that they can be named. At most one question of `distance`, a list of
-                pairs of users; `nearest`, users, with `count`; and `drift`, users, with `later`, what was published of
-                later windows. `level` of the intervals.
+                lists, where they are listed, so that they can be named. At most one question, as of
+                `questions.asked`. `level` of the intervals.
 
         Raises:
             EstimateError: an unknown option, or parts that do not belong together.

@@ -8,16 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.projection.answers import LEVEL, Projection
+from sketchstream.kinds.projection.answers import LEVEL, Estimates, Projection
 from sketchstream.kinds.projection.neighbours import nearest
 from sketchstream.spec import Item, whole
 
 Row = Mapping[str, Any]
+
+QUANTITIES: Final = {
+    "distance": "squared distance",
+    "nearest": "squared distance",
+    "drift": "squared distance",
+    "inner": "inner product",
+    "sq_norm": "squared norm",
+    "with_vector": "inner product with a vector",
+}
+"""Questions, and what their values are."""
+BESIDE: Final = {"count": "nearest", "later": "drift", "windows": "drift", "vector": "with_vector"}
+"""Options that belong to one question."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +37,7 @@ class Answer:
     """A table of estimates, one row each.
 
     Args:
-        question: "distance", "nearest" or "drift"; values are squared distances.
+        question: of `QUANTITIES`.
         level: of the intervals. Those of "nearest" hold for all candidates together, so for the chosen ones too.
         table: rows with equal columns.
     """
@@ -40,7 +52,8 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        return {"question": self.question, "quantity": "squared distance", "level": self.level, "rows": self.rows()}
+        quantity = QUANTITIES[self.question]
+        return {"question": self.question, "quantity": quantity, "level": self.level, "rows": self.rows()}
 
     def __str__(self) -> str:
         return text(self.table)
@@ -49,7 +62,7 @@ class Answer:
         """For notebooks: the table, and its numbers as a chart."""
         from sketchstream.kinds import shown
 
-        note = f"Squared distances, {self.level:.0%} intervals."
+        note = f"{QUANTITIES[self.question].capitalize()}, {self.level:.0%} intervals."
         if self.question == "nearest":
             note += " They hold for all candidates together, so for the chosen ones too."
         return shown.card({"kind": "projection", **self.to_dict()}, note)
@@ -62,8 +75,9 @@ def asked(
 
     Args:
         projection: what was published.
-        options: one question of `distance`, pairs of users; `nearest`, users, with `count`; `drift`, users, with
-            `later`, published objects of later windows. And `level`.
+        options: one question: `distance` or `inner`, pairs of users; `nearest`, users, with `count`; `sq_norm`, users;
+            `with_vector`, users, with `vector`, pairs of a feature and a number, or a mapping; `drift`, users, with
+            `later`, published objects of later windows, and perhaps `windows`, names of all of them. And `level`.
         read: makes a projection of a published object, for `later`.
 
     Raises:
@@ -72,43 +86,79 @@ def asked(
         MergeError: a later window has another matrix.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    unknown = given.keys() - {"distance", "nearest", "drift", "count", "later", "level"}
-    questions = given.keys() & {"distance", "nearest", "drift"}
-    alone = ("count" in given and "nearest" not in given) or (("later" in given) != ("drift" in given))
-    if unknown or len(questions) > 1 or alone:
+    unknown = given.keys() - QUANTITIES.keys() - BESIDE.keys() - {"level"}
+    questions = given.keys() & QUANTITIES.keys()
+    alone = any(name in given and question not in given for name, question in BESIDE.items())
+    without = ("drift" in given and "later" not in given) or ("with_vector" in given and "vector" not in given)
+    if unknown or len(questions) > 1 or alone or without:
         msg = (
-            "estimate of kind 'projection' takes one question: distance= (pairs of users), nearest= (users) with "
-            "count=, or drift= (users) with later= (published objects); and level, key, users, features; found "
+            "estimate of kind 'projection' takes one question: distance= or inner= (pairs of users), nearest= (users) "
+            "with count=, sq_norm= (users), with_vector= (users) with vector= (features and numbers), or drift= "
+            "(users) with later= (published objects); and level, key, users, features; found "
             f"{', '.join(sorted(map(str, given)))}"
         )
         raise EstimateError(msg)
     level = given.get("level", LEVEL)
-    if "distance" in given:
-        return distances(projection, given["distance"], level)
+    for question in ("distance", "inner"):
+        if question in given:
+            return between(projection, question, given[question], level)
     if "nearest" in given:
         return neighbours(projection, given["nearest"], given.get("count", 10), level)
+    if "sq_norm" in given:
+        return of_rows("sq_norm", given["sq_norm"], projection.sq_norm(_several(given["sq_norm"]), level))
+    if "with_vector" in given:
+        found = projection.with_vector(_several(given["with_vector"]), _summed(given["vector"]), level)
+        return of_rows("with_vector", given["with_vector"], found)
     if "drift" in given:
         assert read is not None
         published = [projection, *(one if isinstance(one, Projection) else read(one) for one in given["later"])]
-        return drift(published, given["drift"], level)
+        return drift(published, given["drift"], level, given.get("windows"))
     return projection
 
 
-def distances(projection: Projection, pairs: Iterable[tuple[Item, Item]], level: float) -> Answer:
-    """Squared distances of pairs of users.
+def between(projection: Projection, question: str, pairs: Iterable[tuple[Item, Item]], level: float) -> Answer:
+    """Squared distances, or inner products, of pairs of users.
 
     Args:
         projection: what was published.
+        question: "distance" or "inner".
         pairs: of users.
         level: of the intervals.
     """
     listed = [tuple(pair) if isinstance(pair, (list, tuple)) else (pair,) for pair in pairs]
     if not listed or any(len(pair) != 2 for pair in listed):
-        msg = "distance must be a list of pairs of users"
+        msg = f"{question} must be a list of pairs of users"
         raise EstimateError(msg)
-    found = projection.distance([pair[0] for pair in listed], [pair[1] for pair in listed], level).rows()
+    ask = projection.distance if question == "distance" else projection.inner
+    found = ask([pair[0] for pair in listed], [pair[1] for pair in listed], level).rows()
     rows = ({"user": u, "other": v, **row} for (u, v), row in zip(listed, found, strict=True))
-    return Answer("distance", level, tuple(rows))
+    return Answer(question, level, tuple(rows))
+
+
+def of_rows(question: str, users: Any, found: Estimates) -> Answer:
+    """A table of one estimate for each user.
+
+    Args:
+        question: of `QUANTITIES`.
+        users: one user or several.
+        found: their estimates.
+    """
+    rows = ({"user": user, **row} for user, row in zip(_several(users), found.rows(), strict=True))
+    return Answer(question, found.level, tuple(rows))
+
+
+def _several(users: Any) -> list[Item]:
+    """Users as a list, also one."""
+    return list(users) if isinstance(users, (Sequence, np.ndarray)) and not isinstance(users, (str, bytes)) else [users]
+
+
+def _summed(vector: Mapping[Item, float] | Iterable[tuple[Item, float]]) -> dict[Item, float]:
+    """A vector's numbers by feature; those of a feature that is named twice add up."""
+    pairs = vector.items() if isinstance(vector, Mapping) else vector
+    out: dict[Item, float] = {}
+    for feature, number in pairs:
+        out[feature] = out.get(feature, 0.0) + number
+    return out
 
 
 def neighbours(projection: Projection, users: Any, count: int, level: float) -> Answer:
