@@ -70,7 +70,7 @@ def mills_slope(x: Floats) -> Floats:
 
 def _log_integral(s: Floats, mu: Floats) -> Floats:
     """Log of the integral of h from s to s + mu, by Gauss and Legendre."""
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    nodes, weights = _gauss_legendre()
     x = s + np.multiply.outer(0.5 * (nodes + 1), mu)
     return np.log(0.5 * mu) + np.log(weights @ mills_slope(x))
 
@@ -90,6 +90,14 @@ def _chebyshev(w: Floats) -> Floats:
     for coefficient in _coefficients()[:0:-1]:
         last, before = twice * last - before + coefficient, last
     return w * last - before + _coefficients()[0]
+
+
+@lru_cache(maxsize=1)
+def _gauss_legendre() -> tuple[Floats, Floats]:
+    """Nodes and weights of the integral of h."""
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    nodes.flags.writeable = weights.flags.writeable = False
+    return nodes, weights
 
 
 @lru_cache(maxsize=1)

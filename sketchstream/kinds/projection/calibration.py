@@ -41,6 +41,8 @@ MIX_INFLATION: Final = 1e-8
 SECRET_INFLATION: Final = 1e-5
 STEP: Final = 1e-13
 """Relative step of log sigma at which a search has converged."""
+BRACKET: Final = 1e-11
+"""Width of the bracket of log sigma that a quick search finds before."""
 MOST_CELLS: Final = 1 << 21
 """Cells of the certificate of a secret matrix, at most."""
 
@@ -356,18 +358,39 @@ def _verified(found: float, delta: Epsilon, sigma2: Fraction) -> float:
 
 
 def _least(delta_at: Callable[[float], float], target: float, low: float, high: float) -> float:
-    """The sigma with delta_at(log sigma) = target, by bisection; the end where delta is small enough."""
+    """The sigma with delta_at(log sigma) = target, by bisection; the end where delta is small enough.
+
+    Steps that end outside a bracket found before are decided by it: delta falls with sigma. The result is the same.
+    """
     while delta_at(high) > target:
         low, high = high, high + 1
+    left, right = _bracket(delta_at, target, low, high)
     while high - low > STEP * max(1.0, abs(high)):
         middle = (low + high) / 2
         if not low < middle < high:
             break
-        if delta_at(middle) > target:
+        if middle <= left or (middle < right and delta_at(middle) > target):
             low = middle
         else:
             high = middle
     return math.exp(high)
+
+
+def _bracket(delta_at: Callable[[float], float], target: float, low: float, high: float) -> tuple[float, float]:
+    """Two numbers with the solution between them: delta is too large at the first and small enough at the second.
+
+    Where that cannot be shown for one of them, it is `low`, or `high`.
+    """
+    from scipy.optimize import brentq
+
+    def excess(log_sigma: float) -> float:
+        return math.log(max(delta_at(log_sigma), 1e-320)) - math.log(target)
+
+    if excess(low) <= 0:
+        return low, high
+    near = float(brentq(excess, low, high, xtol=BRACKET, rtol=1e-14))
+    left, right = max(low, near - 4 * BRACKET), min(high, near + 4 * BRACKET)
+    return left if delta_at(left) > target else low, right if delta_at(right) <= target else high
 
 
 def _search_bound(epsilon: float, scale: float, k: int) -> tuple[float, float]:
