@@ -37,17 +37,17 @@ def reconstruct(
     guarantee: Mapping[str, Any] | None = None,
     about: About | None = None,
 ) -> Profile:
-    """The profile behind what was published.
+    """Estimate a profile from published histograms.
 
     Args:
         observed: the published histograms: one, or several parts of one population that could not be added
-            (different layers or costs). Nothing else is read, by any setting or stopping rule.
+            (different layers or costs). No setting and no stopping rule reads anything else.
         method: "likelihood" (default), "monotone", "inverse" or "circulant".
         max_count: largest count to resolve.
         norm: circulant only: 1, 2 (default) or inf.
-        beta: circulant only: chance that the noise exceeds its truncation.
-        guarantee: what is protected, carried along into exports.
-        about: the whole sketch, where it is more than its slots: its epsilons, and its noisy total.
+        beta: circulant only: probability that the noise exceeds its truncation.
+        guarantee: description of the privacy guarantee, included in exports.
+        about: facts about the whole sketch if it has counters beside its slots: its epsilons and its noisy total.
 
     Raises:
         EstimateError: the method does not apply, or the parts do not belong together.
@@ -71,7 +71,7 @@ def reconstruct(
 
         fit, population, known = reconstruction.reconstruct(parts, method, max_count)
         return Profile(fit, population, _with_total(known, about), facts, guarantee)
-    # each method is imported where it is chosen: importing the likelihood takes a tenth of a second
+    # import only the chosen method: importing the likelihood takes a tenth of a second
     if method == "likelihood":
         from sketchstream.kinds.profile.estimate.likelihood import estimator
 
@@ -98,7 +98,7 @@ def reconstruct(
 
 @dataclass(frozen=True)
 class About:
-    """What a profile says of the whole sketch.
+    """Facts about the whole sketch, for its profile.
 
     Args:
         epsilon: epsilon of the largest layer; None: that of the slots.
@@ -114,7 +114,7 @@ class About:
 
 
 def _with_total(known: Uncertainty, about: About | None) -> Uncertainty:
-    """The same with the intervals of total and mean that a noisy total gives."""
+    """Replace the intervals of total and mean by those that a noisy total gives."""
     if about is None or about.total is None:
         return known
     from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum, RatioEnds, TotalEnds
@@ -125,7 +125,7 @@ def _with_total(known: Uncertainty, about: About | None) -> Uncertainty:
 
 
 def _check(parts: list[Observed], method: str, max_count: int, norm: float | None) -> None:
-    """Refuse what cannot be reconstructed, with one line that says why."""
+    """Raise EstimateError if the parts cannot be reconstructed by this method."""
     if method not in METHODS:
         msg = f"method must be one of {', '.join(METHODS)}, found {method!r:.40}"
         raise EstimateError(msg)
@@ -155,7 +155,7 @@ def _check(parts: list[Observed], method: str, max_count: int, norm: float | Non
 
 
 def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], about: About) -> Facts:
-    """What the profile says about where it came from."""
+    """Facts about the origin of the profile."""
     from sketchstream.kinds.profile.estimate.result import Facts
 
     layers: list[tuple[str, str]] = []

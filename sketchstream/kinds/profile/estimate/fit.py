@@ -34,7 +34,7 @@ class Fit:
 
 
 def middles(cells: Cells) -> Floats:
-    """(B,) typical count of each cell; pooled ends stand at their inner end."""
+    """(B,) typical count of each cell; for a pooled cell its finite end."""
     low = np.where(cells.low <= -FAR, cells.high, cells.low).astype(np.float64)
     high = np.where(cells.high >= FAR, cells.low, cells.high).astype(np.float64)
     return (low + high) / 2.0
@@ -53,7 +53,7 @@ def spread(cells: Cells, low: int, high: int) -> Floats:
 
 
 def above(cells: Cells, n: int, share: float) -> tuple[Floats, Floats]:
-    """Counts above n and their shares, adding up to `share`, in proportion to the cells that lie there."""
+    """Counts above n and their shares, adding up to `share`, in proportion to the cells above n."""
     if share == 0.0:
         return np.zeros(0), np.zeros(0)
     inside = cells.high > n
@@ -66,7 +66,7 @@ def above(cells: Cells, n: int, share: float) -> tuple[Floats, Floats]:
 
 
 def mixed(fits: Sequence[Fit], slots: Sequence[float]) -> Fit:
-    """One law from the laws of parts, weighted by their slots."""
+    """Average the laws of parts, weighted by their slots."""
     if len(fits) == 1:
         return fits[0]
     weights = np.array(slots, dtype=np.float64) / sum(slots)

@@ -1,4 +1,4 @@
-"""The noise of a counter as the estimators need it: stencils, eigenvalues, laws of sums of layers.
+"""Noise of a counter, for the estimators: stencils, eigenvalues, laws of sums of layers.
 
 In: effective epsilons. Out: numbers and arrays. Touches: nothing.
 Source: Wu & Pagh, ICML 2024, Lemma 4.6 (eigenvalues); Ghazi et al., NeurIPS 2022 (the stencil);
@@ -54,7 +54,7 @@ def radius(epsilons: Sequence[float], share: float) -> int:
 def noise_pmf(epsilons: Sequence[float], reach: int) -> Floats:
     """(2 reach + 1,) law of the sum of the layers on -reach..reach, by repeated two-sided filters.
 
-    Exact up to what lies beyond `reach`; for one layer exact.
+    Exact for one layer; else exact up to the mass beyond `reach`.
     """
     j = np.abs(np.arange(-reach, reach + 1))
     out: Floats | None = None

@@ -1,6 +1,6 @@
-"""One published histogram of counters, as the estimators see it.
+"""One published histogram of counters, in the form that estimators take.
 
-In: what a release or a sealed state says about itself. Out: a frozen `Observed`, checked once, and its cells.
+In: fields of a release or a sealed state. Out: a frozen `Observed`, checked once, and its cells.
 Touches: nothing. Source: docs/theory/profile.md 1 and 5.
 """
 
@@ -43,7 +43,7 @@ class Observed:
         open_domain: whether items were hashed into the slots.
         layers: (law, effective epsilon) of each noise vector in the counters.
         slots: slots of each level (closed domains: one level), summed over stacked parts.
-        hashed_into: open domains: slots of one part in each level, in which items collide.
+        hashed_into: open domains: number of slots of one part in each level.
         shares: expected share of the items in each level; sums to 1.
         edges: (B,) int64; state: the distinct counter values; cumulative: thresholds; bins: lower ends.
         values: (levels, B) int64; state: slots that hold each value; else what was published, noise included.
@@ -54,7 +54,7 @@ class Observed:
         digest: digest of the published bytes; seeds the deterministic post-processing.
 
     Raises:
-        EstimateError: for shapes or values that do not fit together.
+        EstimateError: shapes or values contradict each other.
     """
 
     unit: Unit
@@ -230,7 +230,7 @@ class Cells:
 
     @cached_property
     def unit_range(self) -> tuple[int, int]:
-        """First and last counter up to which every value has a cell of its own.
+        """First and last counter of the range in which every value has its own cell.
 
         A state resolves every counter: values that do not occur are cells with zero slots.
         """

@@ -1,6 +1,6 @@
-"""The profile: how many items occurred how often, every number with its interval, all from one law of counts.
+"""The profile: how many items occurred how often, each number with its interval, from one law of counts.
 
-In: a fit and what is known about each number. Out: `Profile`, `Estimate`. Touches: nothing.
+In: a fit and the uncertainty of each number. Out: `Profile`, `Estimate`. Touches: nothing.
 Source: docs/theory/profile.md 8.
 """
 
@@ -48,7 +48,7 @@ class Estimate:
     high: float
 
     def to_dict(self) -> dict[str, float | None]:
-        """Plain data; None for an end that there is not."""
+        """Plain data; None for an end that does not exist."""
         low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
         return {"value": self.value, "low": low, "high": high}
 
@@ -101,18 +101,18 @@ class Facts:
 
 
 class Profile:
-    """How many items occurred exactly t times, and what follows from it.
+    """Numbers of items that occurred exactly t times, and quantities derived from them.
 
     In a closed domain the shares are over all items of the domain, index 0 the absent ones. In an open domain they
     are over the distinct items that occurred, and index 0 is 0. Every number comes from one law of counts
-    (`fractions`, and where the share `above` lies), so they agree with each other. Intervals come from unbiased
+    (`fractions`, and the counts of the share `above`), so they agree with each other. Intervals come from unbiased
     linear estimates of the same object, whatever the method (widened to contain the value); `covers` says what they
     cover.
 
     Method `inverse` is exactly unbiased count by count, so its `fractions`, `counts` and `above` are signed (noise
-    makes some negative), and k+ numbers need not fall. All other numbers are cut to possible values: no number of
+    makes some negative), and k+ numbers need not fall. All other numbers are clipped to possible values: no number of
     items below 0 or beyond the domain, no ratio outside 0 to 1. If the items of an open domain add up to less than
-    one, its profile is empty: shares of nothing would mean nothing.
+    one, its profile is empty, as shares would have no denominator.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Profile:
 
     @cached_property
     def _tails(self) -> Floats:
-        """(n+2,) numbers of items with a count of at least 0..n+1, as many as there can be."""
+        """(n+2,) numbers of items with a count of at least 0..n+1, clipped to possible numbers."""
         above = self._fit.above * self._population
         return np.concatenate([np.cumsum(self.counts[::-1])[::-1] + above, [above]]).clip(0.0, self._most)
 
@@ -187,7 +187,7 @@ class Profile:
 
     @property
     def coverage(self) -> Estimate:
-        """Good-Turing coverage 1 - f1/N: chance that one more event meets an item already seen."""
+        """Good-Turing coverage 1 - f1/N: probability that one more event is of an item already seen."""
         return self.interval("coverage")
 
     def at_least(self, k: int) -> Estimate:
@@ -195,11 +195,11 @@ class Profile:
         return self._at_least(k, normal_quantile(LEVEL))
 
     def exactly(self, k: int) -> Estimate:
-        """Number of items that occurred k times, no more and no less, 0 <= k <= max_count."""
+        """Number of items that occurred exactly k times, 0 <= k <= max_count."""
         return self._exactly(k, normal_quantile(LEVEL))
 
     def quantile(self, q: float) -> Estimate:
-        """The count below or at which a share q of the items that occurred lies."""
+        """Smallest count such that a share q of the items that occurred have at most this count."""
         return self._quantile(q, normal_quantile(LEVEL))
 
     @overload
@@ -216,7 +216,7 @@ class Profile:
         Args:
             name: distinct, total, mean, entropy, one_hit_ratio, coverage, above, "at_least.3", "exactly.1",
                 "quantile.0.9", or fractions, counts (an (n+1, 2) array of low and high is returned).
-            level: probability that the interval is to cover, between 0 and 1.
+            level: coverage probability, between 0 and 1.
 
         Raises:
             EstimateError: an unknown name, or a level, k or q outside its range.
@@ -270,8 +270,8 @@ class Profile:
     def tail_ends(self, z: float) -> Floats:
         """(n+2, 3) numbers of items with a count of at least 0..n+1: value, low, high.
 
-        Ends never rise from one count to the next, and no estimate lies on one, unless it is the least or the largest
-        possible number. No k+ number of an open domain ends above that of all items.
+        Ends never rise from one count to the next, and no estimate equals an end unless it is the least or the largest
+        possible number. In an open domain no upper end of a k+ number is above that of all items.
         """
         if z not in self._reach:
             low, high, way = self._known.tails.ends_and_ways(z)
@@ -283,7 +283,7 @@ class Profile:
         return self._reach[z]
 
     def _value(self, name: str) -> float:
-        """A scalar from the law of counts, cut to possible values; 0 where no item occurred."""
+        """A scalar from the law of counts, clipped to possible values; 0 if no item occurred."""
         t = np.arange(self.fractions.size, dtype=np.float64)
         fit, scale, items = self._fit, self._population, float(self._tails[1])
         total = max(scale * float(t @ fit.fractions + fit.heavy @ fit.heavy_shares), 0.0)
@@ -303,9 +303,9 @@ class Profile:
         return min(max(math.log(total) - spread / total, 0.0), math.log(max(self._most, 1.0)))
 
     def _quantile(self, share: object, z: float) -> Estimate:
-        """Frequency quantile among the items that occurred, ends from the ends of the k+ numbers.
+        """Frequency quantile of the items that occurred; its ends come from those of the k+ numbers.
 
-        Beyond max_count no k+ number is known: an end there is the first count above, or the largest that was seen.
+        No k+ number is known beyond max_count: there an end is the first count above, or the largest one seen.
         """
         q = _share(share)
         first, last = self.max_count + 1.0, float(self._fit.heavy.max(initial=self.max_count + 1.0))
@@ -327,12 +327,12 @@ class Profile:
         return float(below[0] + 1) if below.size else None
 
     def _above(self, q: float) -> float:
-        """The quantile where it is beyond max_count, from the heavy counts."""
+        """The quantile from the heavy counts, for one beyond max_count."""
         heavy, share = self._fit.heavy, self._fit.heavy_shares
         if heavy.size == 0:
             return float(self.max_count)
         left = self._tails[-1] * np.append(1.0 - np.cumsum(share[:-1]) / share.sum(), 0.0)
-        first = int(np.argmax(left <= _at_most(q, float(self._tails[1]))))  # there is one: nothing is left at the end
+        first = int(np.argmax(left <= _at_most(q, float(self._tails[1]))))  # found: the share above ends at 0
         return float(np.rint(heavy[first]))
 
     # Exports -----------------------------------------------------------------------------------------------------
@@ -414,7 +414,7 @@ def _ends(band: Ends, z: float, least: float, most: float) -> tuple[Floats, Floa
 
 
 def _holding(value: Floats, ends: tuple[Floats, Floats]) -> Floats:
-    """(n, 2) ends of intervals, moved where they have to be to hold their estimates."""
+    """(n, 2) ends of intervals, widened if needed to contain the estimates."""
     return np.stack([np.minimum(ends[0], value), np.maximum(ends[1], value)], axis=1)
 
 
@@ -425,7 +425,7 @@ def _estimate(value: float, band: Ends, z: float, least: float, most: float) -> 
 
 
 def _count(k: object, most: int, limit: str) -> int:
-    """A count from 0 to `most`, which the error calls `limit`."""
+    """Parse a count from 0 to `most`; the error calls the bound `limit`."""
     if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or not 0 <= k <= most:
         msg = f"k must be a whole number from 0 to {limit} = {most}, found {k!s:.40}"
         raise EstimateError(msg)
@@ -433,7 +433,7 @@ def _count(k: object, most: int, limit: str) -> int:
 
 
 def _share(q: object) -> float:
-    """A share from 0 to 1."""
+    """Parse a share from 0 to 1."""
     if not isinstance(q, Real) or not 0.0 <= float(q) <= 1.0:
         msg = f"a quantile lies between 0 and 1, found {q!s:.40}"
         raise EstimateError(msg)
@@ -451,5 +451,5 @@ def _parsed(text: str) -> int | float | str:
 
 
 def _at_most(q: float, items: float) -> float:
-    """How many of the items may lie above a quantile."""
+    """Number of items that may be above a quantile."""
     return (1.0 - q) * items * (1.0 + 1e-12) + 1e-12

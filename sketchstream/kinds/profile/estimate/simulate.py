@@ -1,7 +1,7 @@
 """Published objects drawn in floating point: for the planner, tests and benches, never for data.
 
 In: true counts, parameters, a numpy generator. Out: `Observed`. Touches: nothing.
-The noise has the right law and none of the guarantee: it comes from an insecure generator.
+The noise has the right law but guarantees no privacy: it comes from an insecure generator.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def laplace(rng: np.random.Generator, epsilon: float, size: int | tuple[int, ...
 
 
 def response(rng: np.random.Generator, epsilon: float, p: int, size: int) -> Ints:
-    """Randomized response on Z_p: 0 with chance e^eps/(e^eps+p-1), else any other value."""
+    """Randomized response on Z_p: 0 with probability e^eps/(e^eps+p-1), else a uniform other value."""
     moved = rng.random(size) >= np.exp(epsilon) / (np.exp(epsilon) + p - 1)
     return np.where(moved, rng.integers(1, p, size), 0).astype(np.int64)
 
 
 def hashed(items: npt.NDArray[Any], slots: int, levels: int, rng: np.random.Generator) -> list[Ints]:
-    """True counts of the slots of each level when items with these counts are thrown into them."""
+    """True counts of the slots of each level after items with these counts are hashed into them."""
     m = slots // levels
     level = np.minimum(rng.geometric(0.5, items.size) - 1, levels - 1)
     place = rng.integers(0, m, items.size)
@@ -50,9 +50,9 @@ def hashed(items: npt.NDArray[Any], slots: int, levels: int, rng: np.random.Gene
 def _moved(
     rng: np.random.Generator, value: Ints, times: Ints, epsilon: float, modulus: int | None
 ) -> tuple[Ints, Ints]:
-    """Histogram of the counters after one layer: values that many slots share move by one multinomial draw."""
+    """Histogram of the counters after one layer; all slots with a frequent value take one multinomial draw."""
     if modulus is None:
-        reach = max(1, int(np.ceil(40.0 / epsilon)))  # beyond it lies e^-40 of the noise
+        reach = max(1, int(np.ceil(40.0 / epsilon)))  # a share e^-40 of the noise is beyond it
         shift = np.arange(-reach, reach + 1)
         law = np.exp(-epsilon * np.abs(shift))
     else:
@@ -89,21 +89,21 @@ def publish(
     open_domain: bool = False,
     grouped: bool = False,
 ) -> Observed:
-    """What would be published of true slot counts, one array for each level.
+    """Simulate the publication of true slot counts, one array for each level.
 
     Args:
         counters: true counts of the slots of each level.
         epsilon: of each layer.
-        rng: where the noise comes from.
+        rng: generator of the noise.
         unit: "event" or "item".
         form: "state", "cumulative" or "bins".
         cost: of the publication (default: epsilon).
-        layers: how many.
-        max_count: rules the published edges.
+        layers: number of noise layers.
+        max_count: largest count to resolve; determines the published edges.
         modulus: for unit "item".
         max_weight: largest weight of one event.
-        open_domain: whether the slots are those of an open domain.
-        grouped: draw the noise of slots with equal counts all at once: the same law, faster, other numbers.
+        open_domain: whether the domain is open.
+        grouped: draw the noise of slots with equal counts at once: faster, with the same law but other numbers.
     """
     exact = Fraction(epsilon)
     effective = exact / max_weight

@@ -1,6 +1,6 @@
-"""The expected published object: the law of counts, crowded by hashing, blurred by noise, cut at the published edges.
+"""The expected published object: the law of counts after hashing and noise, binned at the published edges.
 
-In: a spec, what is publicly expected of the stream. Out: an `Observed`, as the estimators see one. Touches: nothing.
+In: a spec, what is publicly expected of the stream. Out: an `Observed`, for the estimators. Touches: nothing.
 Source: docs/theory/profile.md 5 and 6: collisions are a compound Poisson law, noise is a convolution.
 """
 
@@ -62,7 +62,7 @@ def layers(spec: ProfileSpec, merges: int) -> tuple[Fraction, ...]:
 
 
 def expected(spec: ProfileSpec, items: float, shares: Floats, parts: int, merges: int) -> Observed:
-    """The expected published object of `parts` stacked parts, as the estimators see it."""
+    """The expected published object of `parts` stacked parts, for the estimators."""
     effective = layers(spec, merges)
     domain = spec.domain
     if isinstance(domain, OpenDomain):
@@ -102,7 +102,7 @@ def expected(spec: ProfileSpec, items: float, shares: Floats, parts: int, merges
 
 
 def crowded(rate: float, shares: Floats, modulus: int | None) -> Floats:
-    """Law of a slot's count when items are thrown in at this rate: compound Poisson, by FFT."""
+    """Law of a slot's count with this mean number of items per slot: compound Poisson, by FFT."""
     mean = rate * float(shares @ np.arange(1, shares.size + 1))
     square = rate * float(shares @ np.arange(1, shares.size + 1) ** 2)
     longest = shares.size + 1 + math.ceil(mean + 12 * math.sqrt(square + 1))
@@ -146,7 +146,7 @@ def _laplace(epsilon: float, size: int) -> Floats:
 
 
 def _rounded(noisy: Floats, slots: Sequence[int]) -> Ints:
-    """(levels, N) whole numbers near slots * law that add up to the slots."""
+    """(levels, N) integers near slots * law that add up to the slots."""
     ends = np.rint(np.cumsum(noisy, axis=1) * np.asarray(slots)[:, None])
     out: Ints = np.diff(ends, axis=1, prepend=0.0).astype(np.int64)
     return out

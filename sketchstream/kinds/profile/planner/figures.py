@@ -1,4 +1,4 @@
-"""The numbers worth planning for: which they are, what the assumed stream has, and how far off they will be.
+"""The numbers of a plan: their names, their values in the assumed stream, and their expected errors.
 
 In: a spec, the law of counts, a reconstruction of the expected object. Out: names, values, errors, losses. Touches:
 nothing.
@@ -38,12 +38,12 @@ NORMAL, QUARTILE = 1.959963984540054, 0.6744897501960817
 
 
 def read(observed: Observed, max_count: int, method: str, about: About | None = None) -> Profile:
-    """What a published object says, by that method."""
+    """Read the numbers of a published object by a method."""
     return estimate.reconstruct([observed], method=method, max_count=max_count, about=about)
 
 
 def total_noise(spec: ProfileSpec, parts: int, merges: int) -> tuple[Fraction, ...]:
-    """Parameters of the draws in the noisy total of stacked sketches, each merged from `merges`; () without one."""
+    """Parameters of the draws in the noisy total of stacked sketches, each of `merges` states; () without a total."""
     total = next((part for part in components(spec) if part.name == TOTAL), None)
     if total is None:
         return ()
@@ -54,11 +54,11 @@ def total_noise(spec: ProfileSpec, parts: int, merges: int) -> tuple[Fraction, .
 def counted_deviation(
     name: str, draws: Sequence[Fraction], truths: Mapping[str, float], distinct: float
 ) -> float | None:
-    """Standard deviation of the total and of the mean where there is a noisy total; None for other numbers.
+    """Standard deviation of the total and of the mean if there is a noisy total; None for other numbers.
 
     Args:
-        name: of the number.
-        draws: in the total.
+        name: name of the number.
+        draws: parameters of the draws in the total.
         truths: numbers of the assumed stream.
         distinct: standard deviation of the number of distinct items.
     """
@@ -71,7 +71,7 @@ def counted_deviation(
 
 
 def names(spec: ProfileSpec, shares: Floats) -> list[str]:
-    """Numbers worth planning for: reach up to where a thousandth of the items is left, and the scalars."""
+    """Names of the planned numbers: k+ numbers until a thousandth of the items is left, and the scalars."""
     left = 1 - np.concatenate([[0.0], np.cumsum(shares)])
     reach = [k for k in REACH if k <= spec.max_count and k <= shares.size and left[k - 1] > 1e-3]
     return ["distinct", *(f"at_least.{k}" for k in reach if k > 1), *SCALARS]
@@ -96,11 +96,11 @@ def truths(names: Sequence[str], items: float, shares: Floats) -> dict[str, floa
 
 
 def deviation(profile: Profile, name: str) -> float:
-    """Standard deviation behind an interval: of closed domains' k+ numbers as the estimate has it, of others from it.
+    """Standard deviation of a number: of closed domains' k+ numbers from the estimate, of others from the interval.
 
-    For these, two levels are compared, so that brackets of wide bins, which do not depend on the level, fall out; the
-    upper half is taken, for the lower end may stand at 0. Infinite where both ends stand at the bounds of the possible
-    at either level: then the interval says nothing of the noise.
+    For the others, two levels are compared, so that brackets of wide bins, which do not depend on the level, cancel;
+    the upper half is used, as the lower end may be 0. Infinite if both ends are at the limits of possible values
+    at both levels: then the interval does not depend on the noise.
     """
     if not profile.facts.open_domain and (name == "distinct" or name.startswith("at_least.")):
         k = 1 if name == "distinct" else int(name.removeprefix("at_least."))
@@ -123,11 +123,11 @@ def central(spec: ProfileSpec, name: str) -> float | None:
 
 
 def gain(epsilon: float) -> float:
-    """How much one more layer amplifies the worst frequency: coth(epsilon / 2)^2."""
+    """Factor by which one more layer amplifies the worst frequency: coth(epsilon / 2)^2."""
     return 1 / math.tanh(epsilon / 2) ** 2
 
 
 def losses(spec: ProfileSpec) -> tuple[Fraction | float, Fraction | float]:
-    """Loss of one window's publication, and with one unannounced look."""
+    """Privacy loss of one window's publication, without and with one unannounced look at the state."""
     ledger = planned(spec)
     return ledger.loss(), ledger.loss(intrusion=True)

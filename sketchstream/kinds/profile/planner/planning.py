@@ -41,24 +41,24 @@ def plan(
     method: str = "likelihood",
     seed: int = 0,
 ) -> Plan:
-    """Expected errors of everything that a sketch will say.
+    """Compute the expected errors of all numbers of a sketch.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         items: distinct items expected in one window (over all parts).
-        mean: of an item's count under the geometric law.
-        law: of the counts of items that occur: "geometric", "zipf" (exponent `exponent`, up to 10^4), or shares of
+        mean: mean of an item's count under the geometric law.
+        law: law of the counts of items that occur: "geometric", "zipf" (exponent `exponent`, up to 10^4), or shares of
             counts 1, 2, 3, ...
-        exponent: of the Zipf law, above 1.
-        parts: partitions whose sketches are stacked.
-        merges: states merged into one (needs publish = "state").
-        windows: windows in which the same item may occur: its losses add.
-        runs: simulated runs of `method` beside the closed forms; 0: none. A run costs as much as one window.
-        method: what is simulated.
-        seed: of the simulation.
+        exponent: exponent of the Zipf law, above 1.
+        parts: number of partitions whose sketches are stacked.
+        merges: number of states merged into one (needs publish = "state").
+        windows: number of windows in which the same item may occur: its losses add.
+        runs: number of simulated runs of `method`, for comparison; 0: none. A run costs as much as one window.
+        method: simulated method.
+        seed: seed of the simulation.
 
     Raises:
-        SpecError: an expectation that cannot be.
+        SpecError: an expectation is impossible.
         EstimateError: the items would crowd every level.
 
     Examples:
@@ -108,18 +108,18 @@ def required(
     items: float,
     **expectation: Any,
 ) -> Plan:
-    """The smallest sketch, or the smallest epsilon, that gives a relative error.
+    """Find the smallest sketch, or the smallest epsilon, that gives a relative error.
 
     Args:
-        spec: where to start; its slots, or its epsilon and epsilon_publish, are varied.
+        spec: start of the search; its slots, or its epsilon and epsilon_publish, are varied.
         target: relative standard deviation wanted, for example 0.02.
-        number: "distinct", "at_least.3", ...; of several, each must reach the target.
+        number: "distinct", "at_least.3", ...; if several, each must reach the target.
         vary: "slots" (open domains; powers of two) or "epsilon" (to two digits).
         items: distinct items expected.
         expectation: see `plan`.
 
     Raises:
-        SpecError: nothing within the limits reaches the target; says the best there is.
+        SpecError: nothing within the limits reaches the target; the message names the best spec.
     """
     if not 0 < target < 1:
         msg = f"target must be a relative error between 0 and 1, for example 0.02, found {target!r:.20}"
@@ -172,7 +172,7 @@ def resized(spec: ProfileSpec, **changes: Any) -> ProfileSpec:
 
 
 def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: int, runs: int) -> None:
-    """Refuse expectations that cannot be."""
+    """Refuse impossible expectations."""
     require_spec(spec)
     if not isinstance(items, (int, float)) or isinstance(items, bool) or not 1 <= items <= 1e12:
         msg = f"items must be the number of distinct items expected, from 1 to 10^12, found {items!r:.40}"
@@ -193,7 +193,7 @@ def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: in
 
 
 def _refuse_crowded(profile: Profile, items: float) -> None:
-    """Refuse a sketch that would not find the number of items: its slots hold too many of them to be told apart."""
+    """Refuse a sketch whose slots are too crowded to estimate the number of items."""
     off, noise = abs(profile.distinct.value - items), figures.deviation(profile, "distinct")
     if off > max(BIAS_DEVIATIONS * noise, BIAS_SHARE * items):
         msg = (
@@ -211,7 +211,7 @@ def _notes(
     windows: int,
     gain: float,
 ) -> list[str]:
-    """What a reader should know beside the table; `above` items are expected beyond the largest count."""
+    """Notes for the reader of the table; `above` items are expected beyond the largest count."""
     out = []
     unit = spec.unit
     loss, looked = losses

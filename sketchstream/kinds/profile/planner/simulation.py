@@ -1,4 +1,4 @@
-"""The error of a method in simulated runs, beside the closed forms.
+"""Errors of a method in simulated runs, to compare with the closed forms.
 
 In: a spec, the law of counts, a seed. Out: root mean squared errors by name. Touches: nothing.
 """

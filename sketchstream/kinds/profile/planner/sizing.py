@@ -1,7 +1,7 @@
-"""Sizing: from what somebody wants to know, and whom they trust, to a complete sketch.
+"""Sizing: a complete sketch from the numbers wanted, their errors, and the trust in the machine.
 
-In: how many items, which numbers, which error, what is protected, whether the machine is trusted. Out: a `Sizing`: the
-smallest sketch that does it, its block of the configuration, its plan. Touches: nothing; no data.
+In: number of items, numbers wanted, target error, unit of privacy, trust in the machine. Out: a `Sizing`: the
+smallest sufficient sketch, its block of the configuration, its plan. Touches: nothing; no data.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Sizing:
     """The smallest sketch that reaches an error.
 
     Args:
-        plan: of that sketch.
-        numbers: names of the numbers that reach it.
-        target: relative error that was asked for, one standard deviation.
+        plan: plan of that sketch.
+        numbers: names of the numbers that reach the error.
+        target: requested relative error, one standard deviation.
     """
 
     plan: Plan
@@ -46,7 +46,7 @@ class Sizing:
 
     @property
     def spec(self) -> ProfileSpec:
-        """Of the sketch."""
+        """Spec of the sketch."""
         return self.plan.spec
 
     @property
@@ -58,8 +58,8 @@ class Sizing:
         """The sketch's block of a configuration file.
 
         Args:
-            name: of the sketch.
-            window: its width, such as "1d".
+            name: name of the sketch.
+            window: width of its windows, such as "1d".
         """
         spec = self.spec
         lines = [
@@ -80,7 +80,7 @@ class Sizing:
 
 
 def _roomy(found: Plan, *, items: float, **expectation: Any) -> Plan:
-    """The plan of this sketch, or of the next larger one that bears `ROOM` times as many items."""
+    """The plan of this sketch, or of the next larger one that has room for `ROOM` times as many items."""
     while True:
         spec = found.spec
         try:
@@ -111,22 +111,22 @@ def size(
     parts: int = 1,
     **expectation: Any,
 ) -> Sizing:
-    """The smallest sketch of an open domain that reaches a relative error in all numbers.
+    """Find the smallest sketch of an open domain that reaches a relative error in all numbers.
 
     Args:
         items: distinct items expected in a window (over all parts).
-        numbers: what matters: "distinct", "at_least.5", "mean", ...
+        numbers: names of the numbers wanted: "distinct", "at_least.5", "mean", ...
         target: relative error wanted, one standard deviation.
-        unit: what is protected.
-        machine: "untrusted": the state is protected as strictly as what is published.
-        epsilon_publish: most that the unit loses to readers.
-        epsilon: of the state, where `machine` is not to decide it.
+        unit: unit of privacy.
+        machine: "untrusted": the state is protected as strictly as publications.
+        epsilon_publish: largest loss of the unit to readers.
+        epsilon: epsilon of the state; by default `machine` decides it.
         largest: largest count to resolve; default: twice the largest k of the numbers, 31 at least (unit "item").
-        parts: partitions.
+        parts: number of partitions.
         expectation: mean, law and exponent, see `plan`.
 
     Raises:
-        SpecError: no sketch within the limits does it; says the best there is.
+        SpecError: no sketch within the limits reaches the error; the message names the best one.
     """
     if machine not in ("trusted", "untrusted"):
         msg = f"machine must be 'trusted' or 'untrusted', found {machine!r:.20}"

@@ -1,1 +1,1 @@
-"""A profile for people: exports, pages and plots."""
+"""Output of profiles: exports, pages and plots."""

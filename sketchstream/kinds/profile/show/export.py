@@ -103,7 +103,7 @@ def tail_ends(profile: Profile) -> Floats:
 
 
 def to_csv(profile: Profile) -> str:
-    """CSV text of `columns`, and of the numbers of `CSV_NUMBERS` behind them, the same in every line."""
+    """CSV text of `columns`, followed by the numbers of `CSV_NUMBERS`, which are the same in every line."""
     table = columns(profile)
     names, cells = list(table), []
     for name in CSV_NUMBERS:
@@ -144,7 +144,7 @@ def to_arrow(profile: Profile) -> pa.Table:
 
 
 def rows(profile: Profile) -> list[tuple[str, str, str, str]]:
-    """What a person wants to see first: name, estimate, low, high."""
+    """The most important numbers: name, estimate, low, high."""
     from sketchstream.charts import shown
 
     n = profile.max_count
@@ -156,7 +156,7 @@ def rows(profile: Profile) -> list[tuple[str, str, str, str]]:
 
 
 def heading(profile: Profile) -> str:
-    """One line that says what this is."""
+    """Title of the profile, one line."""
     facts = profile.facts
     layers = "" if len(facts.layers) == 1 else f", {len(facts.layers)} layers"
     domain = "open" if facts.open_domain else "closed"
@@ -182,7 +182,7 @@ def text(profile: Profile) -> str:
 
 
 def table(profile: Profile) -> Table:
-    """The same as a rich table."""
+    """A rich table of `rows`."""
     from rich.table import Table
 
     out = Table(title=heading(profile), caption=f"95% intervals; they cover {profile.covers}.")

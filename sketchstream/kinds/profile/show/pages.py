@@ -1,7 +1,7 @@
-"""A profile as parts of a page: curves, tables, a headline; and as a card for notebooks.
+"""A profile as parts of a page (curves, tables, a headline) and as a card for notebooks.
 
 In: plain data with the keys of the command line's JSON, or a `Profile`. Out: charts and tables of `sketchstream.charts`
-and `sketchstream.report`, HTML. Touches: nothing. Reports, notebooks and the service's page show the same ones.
+and `sketchstream.report`, HTML. Touches: nothing. Reports, notebooks and the service's page share them.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ OFFERED: Final = {
 
 
 def find(data: Mapping[str, Any], name: str) -> Number | None:
-    """A number of a profile by the name that `Profile.interval` knows it by; None where the data have none.
+    """Find a number of a profile by its name in `Profile.interval`; None if the data do not have it.
 
     Args:
-        data: with the keys of the command line's JSON.
+        data: profile as plain data, with the keys of the command line's JSON.
         name: such as "distinct", "at_least.3", "exactly.1" or "quantile.0.9".
     """
     group, dot, key = name.partition(".")
@@ -66,7 +66,7 @@ def find(data: Mapping[str, Any], name: str) -> Number | None:
 
 
 def title(name: str) -> str:
-    """A number in words, also one that is not among those offered."""
+    """Title of any number, offered or not."""
     family, _, key = name.partition(".")
     families = {"at_least": "items seen {} times or more", "exactly": "items seen exactly {} times"}
     return OFFERED.get(name) or (families[family].format(key) if family in families else name)
@@ -94,15 +94,15 @@ def pictures(answer: Mapping[str, Any]) -> list[Picture]:
 
 
 def tables(answer: Mapping[str, Any]) -> list[report.Table]:
-    """Everything that is not a k+ number."""
+    """Table of the numbers other than k+ numbers."""
     return [other_table(answer)]
 
 
 def curves(data: Mapping[str, Any]) -> tuple[charts.Curve, charts.Curve]:
-    """The k+ curve up to where nothing more is to be seen, and the numbers of small counts.
+    """The k+ curve up to the last visible count, and the numbers of small counts.
 
     Args:
-        data: with the keys of the command line's JSON.
+        data: profile as plain data, with the keys of the command line's JSON.
     """
     counts, reach = np.array(data["counts"], np.float64), data["at_least"]
     seen = np.flatnonzero(counts[1:] >= SEEN)
@@ -159,7 +159,7 @@ def reach_table(data: Mapping[str, Any]) -> report.Table:
         share = f"{one['value'] / items:.1%}" if items > 0 else "-"
         name = "at least once" if k == 1 else f"{k} times or more"
         rows.append((name, value(one), interval(one), share))
-        if one["value"] < SEEN:  # nothing more to see
+        if one["value"] < SEEN:  # nothing visible beyond
             break
     return report.Table("Items by how often they were counted", ("counted", "items", "95% interval", "share"), rows)
 
@@ -174,7 +174,7 @@ def exact_table(data: Mapping[str, Any]) -> report.Table:
 
 
 def other_titles(max_count: int) -> dict[str, str]:
-    """What every number is that is not a k+ number, by name."""
+    """Titles of the numbers other than k+ numbers, by name."""
     return {
         "total": "events",
         "mean": "events for each item, on average",
@@ -189,7 +189,7 @@ def other_titles(max_count: int) -> dict[str, str]:
 
 
 def other_table(data: Mapping[str, Any]) -> report.Table:
-    """Everything that is not a k+ number."""
+    """Table of the numbers other than k+ numbers."""
     rows = []
     for name, title in other_titles(data["max_count"]).items():
         one = find(data, name)
@@ -206,9 +206,9 @@ def trend(rows: Sequence[Mapping[str, Estimate | None]], labels: Sequence[str], 
     """A few numbers over all windows.
 
     Args:
-        rows: for each window its numbers by name; those of `TREND` are drawn, where every window has them.
-        labels: of the windows.
-        intervals: False: the ends are the values.
+        rows: for each window its numbers by name; those of `TREND` that every window has are drawn.
+        labels: labels of the windows.
+        intervals: whether to draw intervals; otherwise the ends are the values.
     """
     series = []
     for name, label in TREND.items():
@@ -222,7 +222,7 @@ def trend(rows: Sequence[Mapping[str, Estimate | None]], labels: Sequence[str], 
 
 
 def chosen(profile: Profile, names: Sequence[str]) -> dict[str, Estimate | None]:
-    """Numbers by name; None for a number of items by count beyond what the profile resolves."""
+    """Numbers by name; None for counts that the profile does not resolve."""
     found: dict[str, Estimate | None] = {}
     largest = {"at_least": profile.max_count + 1, "exactly": profile.max_count}
     for name in names:

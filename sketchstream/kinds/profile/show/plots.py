@@ -1,7 +1,7 @@
 """Pictures of a profile, in the style of the report's charts.
 
-In: a `Profile`. Out: a figure, and a file if a path is given. Touches: that file. Needs matplotlib, asked for when it
-is used.
+In: a `Profile`. Out: a figure, and a file if a path is given. Touches: that file. Needs matplotlib, imported on
+use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def plot(profile: Profile, path: Path | None = None, truth: Floats | None = None) -> Figure:
-    """Items counted exactly (left) and at least (right) k times, with 95% intervals; the truth where known."""
+    """Items counted exactly (left) and at least (right) k times, with 95% intervals, and the truth if known."""
     figure = charts.notebook_figure(11.0, 4.5)
     charts.draw_panels(figure, heading(profile), *curves(profile, truth))
     if path is not None:
@@ -33,7 +33,7 @@ def plot(profile: Profile, path: Path | None = None, truth: Floats | None = None
 
 
 def curves(profile: Profile, truth: Floats | None = None) -> tuple[charts.Curve, charts.Curve]:
-    """The k+ curve and the numbers of small counts, with what is true of them."""
+    """The k+ curve and the numbers of small counts, with their true values."""
     reach, exact = pages.curves(profile.to_dict())
     if truth is None:
         return reach, exact

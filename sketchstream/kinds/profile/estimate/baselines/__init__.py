@@ -1,1 +1,1 @@
-"""Cheap or published estimators that the default is measured against."""
+"""Cheap or published estimators: baselines for the default."""

@@ -21,7 +21,7 @@ LONGEST = 1 << 23
 
 
 def truncation(d: int, epsilon: float, beta: float) -> int:
-    """R = ceil(ln(2d/beta) / epsilon): no |noise| exceeds r but with probability beta."""
+    """R = ceil(ln(2d/beta) / epsilon): the largest |noise| exceeds r with probability at most beta."""
     return math.ceil(math.log(2.0 * d / beta) / epsilon)
 
 
@@ -114,7 +114,7 @@ def reconstruct(observed: Observed, n: int, norm: float, beta: float) -> fits.Fi
 
 
 def extend(cells: Cells, y: Floats, top: int, n: int) -> fits.Fit:
-    """Spread the share resolved at `top` and above over the wide cells that lie there."""
+    """Spread the share resolved at `top` and above over the wide cells from `top` on."""
     tail = np.maximum(fits.spread(cells, top, n), 0.0)
     heavy, weights = fits.above(cells, n, float(np.maximum(cells.slots[cells.low > n], 0.0).sum()) / cells.d)
     whole = tail.sum() + weights.sum()
@@ -126,10 +126,10 @@ def extend(cells: Cells, y: Floats, top: int, n: int) -> fits.Fit:
 
 
 def pooled(cells: Cells, top: int, r: int, a: float) -> Floats:
-    """The noisy profile on -r..top+r where counters lie beyond, or tails were pooled.
+    """The noisy profile on -r..top+r if counters are outside this range, or tails were pooled.
 
     Pooled tails are replaced by their expected law (Lemma 4.1). Counters so far above `top` that their counts are too
-    carry noise on both sides; they are put at `top` with it, so that the inverse finds them there.
+    have noise on both sides; they are moved to `top` with that noise, so that the inverse counts them at `top`.
     """
     far = top + 5.0 / -math.log(a)
     if (cells.low == cells.high).all():

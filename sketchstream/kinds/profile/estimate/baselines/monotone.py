@@ -1,4 +1,4 @@
-"""Unbiased k+ shares made non-increasing: the best cheap estimator by earth mover's distance.
+"""Isotonic regression of unbiased k+ shares: the best cheap estimator by earth mover's distance.
 
 In: one level of an `Observed`. Out: a `Fit`. Touches: nothing.
 Source: Ghazi, Kamath, Kumar & Manurangsi, "Anonymized Histograms in Intermediate Privacy Models", NeurIPS 2022;
@@ -38,7 +38,7 @@ def reconstruct(observed: Observed, n: int) -> fits.Fit:
     if (cells.low > top).any():
         if observed.form == "state":
             edge, beyond = cells.low, np.cumsum(cells.slots[::-1])[::-1] / cells.d
-        else:  # without the noise of far bins that hold nothing else
+        else:  # without far bins that hold only noise
             edge, beyond, _ = Line(observed, cells=cells).edge_tails
         edges = np.concatenate([edges, edge[edge > top].astype(np.float64)])
         raw = np.concatenate([raw, beyond[edge > top]])
@@ -66,7 +66,7 @@ def reconstruct(observed: Observed, n: int) -> fits.Fit:
 
 
 def _first(line: Line) -> float:
-    """The 1+ share by the plain stencil, T_0 in place of the pooled bins (vector in docs/theory/profile.md 9)."""
+    """The 1+ share by the plain stencil, with T_0 for the pooled bins (vector in docs/theory/profile.md 9)."""
     k = line.k
     taps = line.taps
     tails = [float(line.cells.slots[line.cells.low >= 1 + j].sum()) for j in range(-k, k + 1)]

@@ -1,4 +1,4 @@
-"""Estimates with what is not known of them: variances, brackets, and the ends of intervals.
+"""Estimates with their uncertainty: variances, brackets, and the ends of intervals.
 
 In: arrays. Out: `Band`, `Moments`, critical values. Touches: nothing.
 Source: Imbens & Manski, Econometrica 72 (2004), for numbers that are known up to a bracket.
@@ -23,7 +23,7 @@ SHOWS = 1.96
 
 
 class Ends(Protocol):
-    """Whatever says the ends of its intervals."""
+    """Numbers with intervals of any level."""
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """Ends of the intervals that reach z standard deviations to either side."""
@@ -31,9 +31,9 @@ class Ends(Protocol):
 
 
 def critical(z: float, width: Floats) -> Floats:
-    """Standard deviations to either side of a bracket that hold what z of them hold around a point.
+    """Standard deviations on each side of a bracket that give the coverage of z of them around a point.
 
-    A number inside a wide bracket is missed to one side only, so less is needed: 1.64 where a point takes 1.96.
+    The interval of a wide bracket can miss on one side only, so fewer suffice: 1.64 instead of 1.96.
 
     Args:
         z: standard deviations around a point.
@@ -66,13 +66,13 @@ class Band:
     variance: Floats
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
-        """Ends of the intervals that reach z standard deviations to either side, less for wide brackets."""
+        """Ends of the intervals that reach z standard deviations to either side, fewer for wide brackets."""
         deviation = np.sqrt(np.maximum(self.variance, 0.0))
         way = z * deviation
         wide = self.high > self.low
         if wide.any():
             bracket = (self.high - self.low)[wide] / np.maximum(deviation[wide], 1e-300)
-            once, where = np.unique(bracket, return_inverse=True)  # counts in one wide bin share theirs
+            once, where = np.unique(bracket, return_inverse=True)  # counts in one wide bin have the same score
             way[wide] = deviation[wide] * critical(z, once)[where]
         return self.low - way, self.high + way
 
@@ -100,7 +100,7 @@ def blend(bands: list[Band], weights: list[float]) -> Band:
 
 @dataclass(frozen=True)
 class Hidden:
-    """What may lie beyond the largest counts that show above the noise.
+    """Bounds on events and items beyond the largest counts that are visible above the noise.
 
     Args:
         events: upper bound on events per slot, in addition to those counted.
@@ -117,15 +117,15 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Moments:
-    """Estimates of (1/d) sum b(h) for several scores b, and what wide bins leave open.
+    """Estimates of (1/d) sum b(h) for several scores b, with the uncertainty from wide bins.
 
     Args:
         value: (m,) estimates, with everything in a wide bin at its middle and nothing beyond the horizon.
         covariance: (m, m) of their noise.
         mass: (w,) share of slots in each wide bin below the horizon.
-        inner: (m, w) what b adds per slot at the lower end of each bin.
-        outer: (m, w) what b adds per slot at the upper end of each bin.
-        hidden: what may lie beyond the horizon; None if nothing is taken to be there.
+        inner: (m, w) contribution of b per slot at the lower end of each bin.
+        outer: (m, w) contribution of b per slot at the upper end of each bin.
+        hidden: bounds beyond the horizon; None if nothing is assumed there.
     """
 
     value: Floats
@@ -137,7 +137,7 @@ class Moments:
 
     @property
     def tail(self) -> float:
-        """Events, per slot, that may lie beyond the horizon."""
+        """Upper bound on events per slot beyond the horizon."""
         return 0.0 if self.hidden is None else self.hidden.events
 
 
@@ -155,7 +155,7 @@ def blended(moments: Sequence[Moments], weights: Sequence[float]) -> Moments:
 
 
 def scattered(parts: Sequence[tuple[Hidden, float]]) -> Hidden | None:
-    """Weighted sum of what may lie beyond the horizons of several parts."""
+    """Weighted sum of the bounds beyond the horizons of several parts."""
     if not parts:
         return None
     return Hidden(
@@ -174,9 +174,9 @@ def decreasing(y: Floats, weights: Floats | None = None) -> Floats:
 
 
 def settled(band: Band, model: Band) -> Band:
-    """The band with the model's variance wherever its own is less than a quarter of it.
+    """Use the model's variance for each number whose own is less than a quarter of it.
 
-    An unbiased estimate of a variance is noisy where few slots lie near, and may be negative.
+    An unbiased estimate of a variance is noisy if it reads few slots, and may be negative.
     """
     own = np.where(band.variance >= 0.25 * model.variance, band.variance, model.variance)
     return Band(band.low, band.high, np.maximum(own, 0.0))

@@ -1,4 +1,4 @@
-"""What is known about each number whatever the method: unbiased estimates, their variances, brackets.
+"""Uncertainty of each number, for all methods: unbiased estimates, their variances, brackets.
 
 In: the observed parts of one closed domain. Out: `Uncertainty`, from which a profile draws intervals at
 any level. Touches: nothing. Source: docs/theory/profile.md 5.
@@ -80,12 +80,12 @@ ITEMS, ONCE, EVENTS, SURPRISE = range(4)
 class Region:
     """A number that is a function of two linear estimates: its range over an ellipse around them.
 
-    For a ratio that is Fieller's interval. It holds where the delta method fails: the divisor may lie near zero.
+    For a ratio that is Fieller's interval, which stays valid if the divisor may be near zero (the delta method fails).
 
     Args:
-        centres: (c, 2) the two estimates, one row for each way the counts may lie in wide bins.
+        centres: (c, 2) the two estimates, one row for each possible position of the counts in wide bins.
         covariance: (2, 2) of their noise.
-        number: vectorised function of both; never leaves the possible values.
+        number: vectorised function of both; its values are always possible ones.
     """
 
     centres: Floats
@@ -93,7 +93,7 @@ class Region:
     number: Callable[[Floats, Floats], Floats]
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
-        """Least and largest value within z standard deviations, less where the centres lie far apart. (1,), (1,)."""
+        """Least and largest value within z standard deviations, fewer if the centres are far apart. (1,), (1,)."""
         values = self._within(z)
         if len(self.centres) > 1:
             between = np.ptp(self.number(self.centres[:, 0], self.centres[:, 1]))
@@ -134,7 +134,7 @@ def closed(parts: Sequence[Observed], n: int) -> Uncertainty:
 
 
 def model(part: Observed, line: Line | Circle, n: int) -> Line | Circle:
-    """What one would expect to see of the monotone law of counts: variances that cannot be negative."""
+    """Expected observation under the monotone law of counts: its variances cannot be negative."""
     tails = decreasing(line.tails(n).low[1:]).clip(0.0, 1.0)
     law = -np.diff(np.concatenate([[1.0], tails]))
     above = float(tails[-1])
@@ -152,7 +152,7 @@ def covered(lines: Sequence[Line | Circle], n: int) -> str:
 
 
 def hiding(lines: Sequence[Line | Circle]) -> str:
-    """What noise hides of large counts, and what is taken of it, in words; empty if it hides none."""
+    """Text on the large counts that noise hides and on what is assumed of them; empty if it hides none."""
     released = [line for line in lines if isinstance(line, Line) and line.horizon < line.whole.low.size]
     if not released:
         return ""
@@ -193,7 +193,7 @@ def derived(moments: Moments, model: Floats, d: float) -> dict[str, Ends]:
 
 
 def _mean(events: Floats, items: Floats) -> Floats:
-    """Events for each item; at least one."""
+    """Events per item; at least one."""
     return np.asarray(np.maximum(events / np.maximum(items, 1.0), 1.0))
 
 
@@ -211,8 +211,8 @@ def entropy(most: float, events: Floats, surprise: Floats) -> Floats:
 def entropy_ways(moments: Moments, d: float) -> Floats:
     """(c, 4) estimates for the least and the largest entropy that wide bins and the far tail allow.
 
-    A count t moved up raises the entropy if ln t < S/N, and lowers it else. What the far tail holds, in any part of
-    it, lowers the entropy most as one item, and raises it most as many items that are as small as they can be.
+    Moving a count t up raises the entropy if ln t < S/N, and else lowers it. The content of any part of the far tail
+    lowers the entropy most as one item, and raises it most as many items that are as small as they can be.
     """
     value = moments.value
     typical = float(value[SURPRISE] / value[EVENTS]) if value[EVENTS] > 0.0 else 0.0

@@ -1,11 +1,11 @@
 """Intervals of k+ numbers that fall with k, as the numbers themselves do.
 
-In: a band of unbiased k+ numbers, and how much less the means of neighbours vary. Out: `Falling`, whose ends never
-rise. Touches: nothing. Source: Barlow, Bartholomew, Bremner & Brunk 1972 (isotonic regression); what the windows and
-the constants do: `docs/theory/reconstruction.md`, section 1.
+In: a band of unbiased k+ numbers, and relative deviations of the means of neighbours. Out: `Falling`, whose ends
+never rise. Touches: nothing. Source: Barlow, Bartholomew, Bremner & Brunk 1972 (isotonic regression); windows and
+constants: `docs/theory/reconstruction.md`, section 1.
 
 A k+ number is at most the mean of those at and below k, and at least the mean of those at and above it. Undoing the
-noise of counters makes neighbours err to opposite sides, so such means err far less than each by itself.
+noise of counters makes errors of neighbours negatively correlated, so such means vary far less than each number.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ ALONE = 0.9
 
 
 def window_means(x: Floats, width: int) -> Floats:
-    """Means of so many neighbours. (m,) -> (m - width + 1,)."""
+    """Means of `width` neighbours. (m,) -> (m - width + 1,)."""
     sums = np.convolve(x, np.ones(width), "valid")
     return np.asarray(sums / width)
 
 
 def squares_of_a_ramp(width: int) -> Floats:
-    """(width,) what the k+ numbers of a window are multiplied with to get sum of b^2, if b is their mean's score."""
+    """(width,) weights of the k+ numbers of a window in the sum of b^2, if b is the score of their mean."""
     return np.asarray((2.0 * np.arange(width, 0, -1) - 1.0) / width**2)
 
 
@@ -60,8 +60,8 @@ class Falling:
     """K+ numbers for k = 0, 1, .. with ends that never rise from k = 1 on.
 
     Args:
-        band: band of each number by itself.
-        ratios: for each window width, how much less the window's mean varies than a single number, indexed by the
+        band: band of each single number.
+        ratios: for each window width, deviation of the window's mean over that of a single number, indexed by the
             window's first k, from k = 1 on. Windows contain resolved counts only.
         limited: whether the upper ends are limited by that of the number of all items.
     """
@@ -71,16 +71,16 @@ class Falling:
     limited: bool = False
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
-        """Ends of the intervals, not cut to possible numbers."""
+        """Ends of the intervals, not clipped to possible numbers."""
         low, high, _ = self.ends_and_ways(z)
         return low, high
 
     def at(self, k: int) -> Band:
-        """One number by itself."""
+        """The band of one number."""
         return self.band.at(k)
 
     def ends_and_ways(self, z: float) -> tuple[Floats, Floats, Floats]:
-        """Ends of the intervals, and half the width that each would have by itself."""
+        """Ends of the intervals, and half the width of each single number's interval."""
         low, high = self.band.ends(z)
         way, most = np.maximum(high - low, 0.0) / 2.0, high[1]
         low[1:], high[1:] = fallen(self.band.low[1:], self.band.high[1:], low[1:], high[1:], self.ratios)
@@ -95,11 +95,11 @@ def fallen(
     """Ends from the best windows, made non-increasing. All (K,).
 
     Args:
-        least: unbiased numbers, the least that brackets leave possible.
-        most: the largest.
-        low: lower ends of their intervals, each by itself.
-        high: upper ends.
-        known: `ratios`.
+        least: unbiased numbers, at the lower ends of their brackets.
+        most: unbiased numbers, at the upper ends.
+        low: lower ends of the single numbers' intervals.
+        high: upper ends of the single numbers' intervals.
+        known: see `ratios`.
     """
     down, up = least - low, high - most
     half = np.maximum((high - low) / 2.0, 1e-9)
@@ -133,7 +133,7 @@ HELD = 0.05
 
 
 def holding(value: Floats, low: Floats, high: Floats, way: Floats, most: float) -> tuple[Floats, Floats]:
-    """Ends widened to hold estimates inside, within 0 and `most`, which still never rise. All (K,)."""
+    """Widen ends to contain the estimates, within 0 and `most`, so that they still never rise. All (K,)."""
     room = HELD * way
     low = np.minimum(np.clip(low, 0.0, most), np.maximum(value - room, 0.0))
     high = np.maximum(np.clip(high, 0.0, most), np.minimum(value + room, most))
@@ -141,7 +141,7 @@ def holding(value: Floats, low: Floats, high: Floats, way: Floats, most: float) 
 
 
 def together(parts: Sequence[Mapping[int, Floats]], weights: Sequence[float]) -> dict[int, Floats]:
-    """Variances of the windows' weighted sums over independent parts, as far as all of them reach."""
+    """Variances of the windows' weighted sums over independent parts, up to the shortest of them."""
     out = {}
     for width in WIDTHS:
         size = min(one[width].size if width in one else 0 for one in parts)

@@ -1,8 +1,8 @@
-"""Items of a closed domain that have no slot in what was published, but whose count is known: zero.
+"""Items of a closed domain that have no published slot but a known count: zero.
 
 In: a profile of the published slots, a number of items. Out: the profile of all items of the domain. Touches: nothing.
 
-Partitions without a record make no sketch, so their items are missing from the stack of a complete window; with an
+Partitions without a record have no sketch, so their items are missing from the stack of a complete window. With an
 unchecked partitioner every partition has all slots, and all but one slot of each item are zeros too many.
 """
 
@@ -19,16 +19,16 @@ from sketchstream.kinds.profile.estimate.result import Profile
 
 
 def with_zeros(profile: Profile, zeros: int) -> Profile:
-    """The profile after items with count 0 have joined, or (a negative number) left.
+    """Add items with count 0 to a profile, or remove them (a negative number).
 
-    Numbers of items that occurred, totals, means and quantiles stay; shares are over all items of the domain.
+    Numbers of items that occurred, totals, means and quantiles do not change; shares are over all items of the domain.
 
     Args:
         profile: of a closed domain.
-        zeros: how many items join.
+        zeros: number of items to add.
 
     Raises:
-        EstimateError: an open domain, or fewer items left than none.
+        EstimateError: an open domain, or fewer than zero items would remain.
     """
     if profile.facts.open_domain:
         msg = "items without a slot are known in closed domains only"
@@ -59,7 +59,7 @@ def with_zeros(profile: Profile, zeros: int) -> Profile:
 
 
 def _moved(band: Band, by: float) -> Band:
-    """The band whose first entry is moved: that of count 0, or of all items."""
+    """Shift the first entry of a band: that of count 0, or of all items."""
     step = np.zeros(band.low.size)
     step[0] = by
     return Band(band.low + step, band.high + step, band.variance)

@@ -1,4 +1,4 @@
-"""Intervals of a noisy counter, and of the mean that it gives with the number of items.
+"""Intervals of a noisy counter, and of the mean computed from it and the number of items.
 
 In: a counter's value and the laws of its noise; the number of items with its variance. Out: interval ends at any
 level. Touches: nothing.
@@ -40,7 +40,7 @@ class NoiseSum:
 
     @classmethod
     def of(cls, draws: Iterable[Noise]) -> NoiseSum:
-        """The sum of the draws that are in a counter."""
+        """Build the sum of the draws in a counter."""
         laws: dict[str, list[Fraction]] = {DISCRETE_LAPLACE: [], DISCRETE_GAUSSIAN: []}
         for draw in draws:
             laws[draw.law].append(draw.parameter)
@@ -48,7 +48,7 @@ class NoiseSum:
 
     @cached_property
     def variance(self) -> float:
-        """Of the sum: 2a / (1-a)^2 for each Laplace draw, a = exp(-epsilon); at most sigma2 for each Gaussian one."""
+        """Variance of the sum: 2a / (1-a)^2 per Laplace draw, a = exp(-epsilon); at most sigma2 per Gaussian."""
         laplace = sum(0.5 / math.sinh(float(epsilon) / 2) ** 2 for epsilon in self.epsilons)
         return laplace + float(sum(self.sigma2s))
 
@@ -68,7 +68,7 @@ class NoiseSum:
 
 
 def _counted(parameters: Iterable[Fraction]) -> Draws:
-    """Each parameter as a float, with how often it occurs."""
+    """Each parameter as a float, with its multiplicity."""
     return tuple(sorted(Multiset(map(float, parameters)).items()))
 
 
@@ -85,7 +85,7 @@ def _tail(epsilons: Draws, sigma2s: Draws) -> tuple[int, Floats]:
     wave = 2.0 * np.pi * np.arange(size // 2 + 1) / size
     spectrum = np.ones(wave.size)
     for epsilon, times in epsilons:
-        # (1-a)^2 / (1 - 2a cos w + a^2), with nothing cancelled
+        # (1-a)^2 / (1 - 2a cos w + a^2), without cancellation
         spectrum *= (1.0 + (np.sin(wave / 2.0) / math.sinh(epsilon * step / 2.0)) ** 2) ** -times
     for sigma2, times in sigma2s:
         spectrum *= _gaussian_spectrum(wave, sigma2 / step**2) ** times
@@ -95,7 +95,7 @@ def _tail(epsilons: Draws, sigma2s: Draws) -> tuple[int, Floats]:
 
 
 def _gaussian_spectrum(wave: Floats, sigma2: float) -> Floats:
-    """Characteristic function of a discrete Gaussian, on [0, pi]; by Poisson summation where sigma2 is not small."""
+    """Characteristic function of a discrete Gaussian, on [0, pi]; by Poisson summation unless sigma2 is small."""
     if sigma2 < 1:
         k = np.arange(1, 12)
         weights = np.exp(-(k**2) / (2 * sigma2))
@@ -118,7 +118,7 @@ class TotalEnds:
 
     Args:
         value: noise included.
-        noise: in it.
+        noise: noise in the value.
     """
 
     value: float
@@ -132,7 +132,7 @@ class TotalEnds:
 
 @dataclass(frozen=True)
 class RatioEnds:
-    """Ends of the intervals of a counter over the number of items: Fieller's.
+    """Ends of Fieller's intervals of a counter divided by the number of items.
 
     Args:
         value: value of the counter.
@@ -154,7 +154,7 @@ class RatioEnds:
 
 
 def fieller(value: float, variance: float, items: float, items_variance: float, z: float) -> tuple[float, float]:
-    """Fieller's interval of value / items, two independent estimates; unbounded where `items` may be nothing."""
+    """Fieller's interval of value / items, two independent estimates; unbounded if `items` may be 0."""
     a = items**2 - z**2 * items_variance
     b = value * items
     c = value**2 - z**2 * variance
@@ -166,7 +166,7 @@ def fieller(value: float, variance: float, items: float, items_variance: float, 
 
 
 def _least(a: float, b: float, c: float, inside: float) -> float:
-    """The lower end where there is no upper one: the smallest positive root of a r^2 - 2 b r + c."""
+    """The lower end if there is no upper one: the smallest positive root of a r^2 - 2 b r + c."""
     root = math.sqrt(inside)
     roots = [(b - root) / a, (b + root) / a] if a else [c / (2.0 * b)] if b else []
     return min((one for one in roots if one > 0.0), default=0.0)

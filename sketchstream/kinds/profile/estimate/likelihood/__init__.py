@@ -1,1 +1,1 @@
-"""The default estimator: likelihood of what was published, smooth and sparse models, averaged."""
+"""The default estimator: likelihood of the published numbers, averaged over smooth and sparse models."""

@@ -1,4 +1,4 @@
-"""From what was published to a likelihood, whatever the unit, the layers and the parts.
+"""Likelihoods of published numbers, for all units, layers and parts.
 
 In: observed parts of one closed domain. Out: a `Likelihood` and its grid; laws on the grid made into a `Fit`.
 Touches: nothing. Source: docs/theory/profile.md 7.1 and 7.7.
@@ -25,11 +25,11 @@ FORMS = {"state": kernels.EXACT, "cumulative": kernels.CUMULATIVE, "bins": kerne
 
 
 def likelihood(parts: Sequence[Observed], n: int) -> tuple[Likelihood, Grid]:
-    """The likelihood of all parts together, and the grid on which laws live.
+    """Build the likelihood of all parts together, and the grid of its laws.
 
     Args:
         parts: parts of one closed domain.
-        n: largest count resolved; the grid reaches at least what was seen.
+        n: largest count resolved; the grid reaches at least the largest observed count.
     """
     part = parts[0]
     if part.unit == "item":
@@ -49,7 +49,7 @@ def likelihood(parts: Sequence[Observed], n: int) -> tuple[Likelihood, Grid]:
 
 
 class Response:
-    """Randomized response on Z_p seen through cells of counts: K f = L f + (1-L) width/p."""
+    """Randomized response on Z_p on cells of counts: K f = L f + (1-L) width/p."""
 
     def __init__(self, eigenvalue: float, weights: Floats) -> None:
         self.eigenvalue, self.weights = eigenvalue, (1.0 - eigenvalue) * weights
@@ -205,7 +205,7 @@ def squarem(f: Floats, update: Callable[[Floats], tuple[Floats, float]], toleran
 
 
 def _circle_grid(parts: Sequence[Observed]) -> Grid:
-    """Counts 0..p-1, each a cell of its own; for states with a large modulus, wider ones above EXACT."""
+    """Counts 0..p-1, one cell each; for states with a large modulus, wider ones above EXACT."""
     p = parts[0].modulus
     assert p is not None
     low = np.arange(p, dtype=np.int64)
@@ -229,7 +229,7 @@ def _response(part: Observed, grid: Grid) -> tuple[Response, Seen]:
 
 
 def _line_grid(parts: Sequence[Observed]) -> Grid:
-    """One grid for several parts: of all states together, else the finest of the releases, as far as any reaches."""
+    """One grid for several parts: of all states together, else the finest of the releases, up to the largest count."""
     states = [part for part in parts if part.form == "state"]
     if states:
         edges = np.unique(np.concatenate([part.edges for part in states]))
@@ -264,7 +264,7 @@ def _layered(part: Observed, grid: Grid) -> tuple[Layered, Seen]:
     nodes = grid.nodes
 
     def below(edge: npt.NDArray[np.int64]) -> Floats:
-        """Chance of a counter below each edge, from each node; half nodes lie between two whole ones."""
+        """Probability of a counter below each edge, from each node; half-integer nodes are between two integers."""
         out = np.zeros((edge.size, nodes.size))
         for node in (np.floor(nodes), np.ceil(nodes)):
             gap = np.clip(edge.astype(np.float64)[:, None] - node[None, :], -reach, reach + 1).astype(np.int64)
@@ -280,8 +280,8 @@ def _layered(part: Observed, grid: Grid) -> tuple[Layered, Seen]:
 def spread_out(parts: Sequence[Observed], grid: Grid, f: Floats, n: int) -> Fit:
     """The law on the grid as shares at counts 0..n and above.
 
-    Inside a wide cell the share goes where the counters were seen (states, where the cell is wide against the noise),
-    or evenly.
+    Inside a wide cell the share is at the observed counters (states, if the cell is much wider than the noise),
+    else spread evenly.
     """
     out = np.zeros(n + 1)
     unit = grid.width == 1
@@ -315,7 +315,7 @@ def spread_out(parts: Sequence[Observed], grid: Grid, f: Floats, n: int) -> Fit:
 
 
 def _seen_within(states: Sequence[Observed], start: int, width: int) -> tuple[Floats | None, Floats]:
-    """Counters seen in a wide cell and their weights, if the cell is wide against the noise."""
+    """Observed counters of a wide cell and their weights, if the cell is much wider than the noise."""
     empty = np.zeros(0)
     if len(states) != 1 or width * min(states[0].epsilons) < 4.0:
         return None, empty

@@ -32,15 +32,15 @@ HEAD = (1.0, 1e-1, 1e-2, 1e-3, 1e-5)
 
 @dataclass(frozen=True)
 class Settings:
-    """What the recipe reads besides the data: public parameters only.
+    """Settings of the estimator beside the data: public parameters only.
 
     Args:
         n: largest count resolved.
         epsilon: epsilon of the weakest layer.
         information: standard deviation of a k+ share.
         least: share below which an atom of the sparse candidate is taken for noise.
-        brief: fewer paths and folds, where each evaluation is dear.
-        plain: fewer models, where not much is asked of them.
+        brief: whether to use fewer paths and folds, as evaluations are expensive.
+        plain: whether fewer models suffice.
     """
 
     n: int
@@ -53,7 +53,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Start:
-    """The law that the paths shrink to, and what it was made of.
+    """The law that the paths shrink to, and its components.
 
     Args:
         f: (m,) the law.
@@ -61,7 +61,7 @@ class Start:
         weights: weights of the smooth models.
         atoms: sparse candidate, or None.
         atoms_weight: weight of the sparse candidate.
-        evidence: log of the summed evidence of everything in it.
+        evidence: log of the summed evidence of its components.
     """
 
     f: Floats
@@ -75,8 +75,8 @@ class Start:
 def reconstruct(parts: Sequence[Observed], n: int) -> Fit:
     """The likelihood estimate of one closed domain.
 
-    Several parts (different layers or costs) may be random parts of one population or populations of their own: both
-    are fitted, one law for all and a law for each, and averaged by their evidence.
+    Several parts (different layers or costs) may be random parts of one population or separate populations: both
+    models, one law for all and one for each, are fitted and averaged by their evidence.
     """
     together, evidence = _one(parts, n)
     if len(parts) == 1:
@@ -100,13 +100,13 @@ def _one(parts: Sequence[Observed], n: int) -> tuple[Fit, float]:
 
 
 def generator(parts: Sequence[Observed]) -> np.random.Generator:
-    """A generator seeded by what was published: the same object gives the same profile."""
+    """A generator seeded by the published digest: the same object gives the same profile."""
     seed = hashlib.blake2b(b"".join(part.digest + part.values.tobytes() for part in parts), digest_size=8).digest()
     return np.random.default_rng(int.from_bytes(seed, "little"))
 
 
 def estimate(problem: Likelihood, grid: Grid, settings: Settings, rng: np.random.Generator) -> tuple[Floats, float]:
-    """The whole recipe on the grid: the averaged law after one EM step (m,), and its evidence."""
+    """The complete estimate on the grid: the averaged law after one EM step (m,), and its evidence."""
     m = problem.m
     if m == 1:
         return np.ones(1), problem.value(np.ones(1))
@@ -147,14 +147,14 @@ def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
     if len(ladders) == 2:
         free, _ = smooth.average(ladders[0][2])
         if float(free[last + 1 :].sum()) * problem.d < 1.0:
-            ladders = ladders[1:]  # not a slot above n: with or without a cut is the same
+            ladders = ladders[1:]  # no slot above n: a cut makes no difference
     fits = [fitted for _, _, some in ladders for fitted in some]
     best = max(top)
 
     flat = np.asarray(grid.width / grid.width.sum())
     taus = problem.d * np.power(10.0, np.arange(0.0, -8.25, -0.5))[:, None] * np.ones(problem.m)
     unrestricted = problem.path(flat, taus, flat)[-1]
-    if grid.parts is not None:  # the path moved whole bins; EM finds where in them
+    if grid.parts is not None:  # the path moved whole bins; EM finds the positions inside them
 
         def update(f: Floats) -> tuple[Floats, float]:
             value, ratio, _ = problem.score(f / f.sum())
@@ -200,7 +200,7 @@ def candidates(problem: Likelihood, f0: Floats, cuts: Sequence[int], brief: bool
 
 
 def _cuts(grid: Grid) -> list[int]:
-    """Nodes at which the head ends, for paths that free the head only: counts 4, 16, 64, ..."""
+    """Nodes at which the head ends, for paths that change only the head: counts 4, 16, 64, ..."""
     out, cut = [], 4
     while cut <= grid.low[-1]:
         out.append(int(np.searchsorted(grid.low, cut, side="right")) - 1)
@@ -209,7 +209,7 @@ def _cuts(grid: Grid) -> list[int]:
 
 
 def _refit(train: Likelihood, start: Start) -> Floats:
-    """The start law from other data: the models that matter, weights kept."""
+    """Refit the start law to other data: models with relevant weights, at the same weights."""
     if not start.fits:
         return start.f
     heavy = [i for i in np.argsort(start.weights)[::-1][:4] if start.weights[i] > 0.05] or [int(start.weights.argmax())]
@@ -229,7 +229,7 @@ def _refit(train: Likelihood, start: Start) -> Floats:
 
 
 def _information(parts: Sequence[Observed], d: float) -> float:
-    """Standard deviation of a k+ share, publication included (notes 1.3 and 7.2)."""
+    """Standard deviation of a k+ share, including the noise of publication (docs/theory/profile.md 5)."""
     variance = 0.0
     for part in parts:
         v0 = (

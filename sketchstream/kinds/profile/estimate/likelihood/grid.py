@@ -1,6 +1,6 @@
-"""The nodes on which a profile is fitted, and the cells in which the counters are seen.
+"""The nodes on which a profile is fitted, and the cells in which the counters are published.
 
-In: cells of one level, epsilon. Out: a frozen `Grid`: unit cells where it matters, wider ones in the tail.
+In: cells of one level, epsilon. Out: a frozen `Grid`: unit cells at small counts, wider ones in the tail.
 Touches: nothing. Source: docs/theory/profile.md 7.1; `docs/theory/reconstruction.md`.
 """
 
@@ -21,15 +21,15 @@ FINE = 1500
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells of counters and the counts that live in them.
+    """Cells of counters and their counts.
 
     Cell 0 holds every counter <= 0 and the count 0, the last one everything from low[-1] up.
 
     Args:
         low: (m,) int64, smallest count of each cell; low[0] = 0.
-        width: (m,) int64, how many counts each cell holds.
-        h: (m,) float64, slots seen in each cell (as published).
-        parts: (m,) int64, the published cell that each node is part of; by default each is one of its own.
+        width: (m,) int64, number of counts in each cell.
+        h: (m,) float64, published slots of each cell.
+        parts: (m,) int64, the published cell of each node; by default each node has its own.
     """
 
     low: Ints
@@ -53,7 +53,7 @@ class Grid:
         return np.flatnonzero(np.diff(self.cell, prepend=-1))
 
     def gathered(self, f: Floats, n: int) -> Floats:
-        """The law with the share of each cell on one of its nodes: n if it is among them, else their mean."""
+        """Move the share of each cell to one of its nodes: n if it is among them, else their mean."""
         if self.parts is None:
             return f
         first, whole = self.first, np.maximum(np.add.reduceat(f, self.first), 1e-300)
@@ -68,7 +68,7 @@ class Grid:
 
 
 def of_release(cells: Cells) -> Grid:
-    """The cells of a release, those <= 0 pooled."""
+    """Build the cells of a release, those <= 0 pooled."""
     first = int(np.searchsorted(cells.low, 1))
     low = np.concatenate([[0], cells.low[first:]])
     high = np.concatenate([[0], np.where(cells.high[first:] >= FAR, cells.low[first:], cells.high[first:])])
@@ -77,7 +77,7 @@ def of_release(cells: Cells) -> Grid:
 
 
 def refined(grid: Grid, n: int) -> Grid:
-    """Nodes finer than wide published cells, one of them n alone.
+    """Build nodes finer than wide published cells, with one node for n alone.
 
     A wide cell becomes unit nodes up to EXACT, above that nodes of a 64th of their count.
     """
@@ -94,7 +94,7 @@ def refined(grid: Grid, n: int) -> Grid:
 
 
 def of_state(cells: Cells, epsilon: float) -> Grid:
-    """Cells for the exact histogram of a state: unit up to EXACT, then as many as the slots there deserve.
+    """Cells for the exact histogram of a state: unit up to EXACT, then with widths by the number of slots.
 
     A cell closes when it holds max(16, d/4096) slots or is 1/128 of its count wide; where a block of width
     1/epsilon is far denser than its surroundings (a spike), cells stay fine within reach of its noise.

@@ -43,7 +43,7 @@ def two_pass(rho: Floats, u: Floats, out: Floats) -> None:
 
 @kernel
 def two_pass_columns(rho: Floats, u: Floats, out: Floats) -> None:
-    """The same for each column. u, out: (m, k)."""
+    """Apply `two_pass` to each column. u, out: (m, k)."""
     m, k = u.shape
     run = np.zeros(k)
     for i in range(m):
@@ -67,7 +67,7 @@ def two_pass_columns(rho: Floats, u: Floats, out: Floats) -> None:
 def gram(rows: Floats, out: Floats) -> None:
     """Out = rows' rows. rows: (m, k), out: (k, k). One thread: BLAS's threads cost more than they gain here.
 
-    The inner loop starts at 0, or numba would guard each index against wrapping around and leave it scalar.
+    The inner loop starts at 0: otherwise numba guards each index against wrapping around and does not vectorise.
     """
     m, k = rows.shape
     out[:] = 0.0
@@ -93,7 +93,7 @@ def gram(rows: Floats, out: Floats) -> None:
 
 @kernel
 def _curvature(e: Any, q: Any) -> Any:
-    """First two derivatives of the cumulant of discrete Laplace noise at s = log e, |s| < -log q. Source: note 7.1."""
+    """First two derivatives of the cumulant of discrete Laplace noise at s = log e, |s| < -log q (profile.md 7.1)."""
     up, down = max(1.0 - q * e, PIVOT), max(1.0 - q / e, PIVOT)
     high, low = q * e / up, q / e / down
     return high - low, high / up + low / down
@@ -101,7 +101,7 @@ def _curvature(e: Any, q: Any) -> Any:
 
 @kernel
 def _exponent(form: Any, mu: Floats, h: Floats, y: Floats, z: Any, d: Any, q: Any, mult: Any, e: Floats) -> Any:
-    """Phi(y, z) of note 7.1; fills e = exp(y). The cumulants' logarithms are taken eight at a time."""
+    """Phi(y, z) of profile.md 7.1; fills e = exp(y). The cumulants' logarithms are taken eight at a time."""
     m = mu.size
     total, logs, product = 0.0, 0.0, 1.0
     for i in range(m):
@@ -141,11 +141,11 @@ def _exponent(form: Any, mu: Floats, h: Floats, y: Floats, z: Any, d: Any, q: An
 
 @kernel
 def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, q: Any, mult: Any, work: Floats) -> Any:
-    """Minimise Phi over y (and z[0] in bins), starting from what is in them; returns l(mu).
+    """Minimise Phi over y (and z[0] in bins), starting from their present values; returns l(mu).
 
     For EXACT there is no noise: y = log(h/mu), -1e300 where h is 0. mu, h, y: (m,), z: (1,), work: (5, m).
-    Newton with a step that keeps |s| < -log q and max dy <= 2; stops after a full step that promises less
-    than 1e-6, which leaves about the square of that (note 7.1).
+    Newton with a step that keeps |s| < -log q and max dy <= 2; stops after a full step with a predicted gain below
+    1e-6, which leaves about the square of that (profile.md 7.1).
     """
     m = mu.size
     if form == EXACT:
@@ -247,7 +247,7 @@ def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, 
 def settle_rows(form: Any, mu: Floats, noise: Any, d: Any, jacobian: Floats, tail: Floats) -> None:
     """Turn J into rows whose Gram matrix is J' S^-1 J, in place. jacobian: (m, k), tail: (k,) rank-one part (BINS).
 
-    S = diag(mu) + noise R (CUMULATIVE), diag(mu + noise) - mu mu'/d (BINS), diag(mu) (EXACT). Source: note 7.1.
+    S = diag(mu) + noise R (CUMULATIVE), diag(mu + noise) - mu mu'/d (BINS), diag(mu) (EXACT). Source: profile.md 7.1.
     """
     m, k = jacobian.shape
     if form == CUMULATIVE:
@@ -291,7 +291,7 @@ def _objective(
     form: Any, v: Floats, p: Floats, h: Floats, f: Floats, f0: Floats, tau: Floats, d: Any, q: Any, mult: Any,
     mu: Floats, y: Floats, z: Floats, work: Floats,
 ) -> Any:  # fmt: skip
-    """l(mu) + sum tau (f0 log f - f) with y solved; mu, y, z are left as they belong to p."""
+    """l(mu) + sum tau (f0 log f - f) with y solved; afterwards mu, y, z are those of p."""
     total = 0.0
     for i in range(p.size):
         mu[i] = max(d * v[i] * p[i], 1e-300)
@@ -492,7 +492,7 @@ def _pooled_objective(
     table: Floats, h: Floats, f: Floats, f0: Floats, tau: Floats, d: Any, q: Any, mult: Any, mu: Floats, y: Floats,
     z: Floats, work: Floats,
 ) -> Any:  # fmt: skip
-    """l(table f) + sum tau (f0 log f - f); mu, y, z are left as they belong to f."""
+    """l(table f) + sum tau (f0 log f - f); afterwards mu, y, z are those of f."""
     total = 0.0
     for i in range(f.size):
         mean = 0.0
@@ -506,7 +506,7 @@ def _pooled_objective(
 
 @kernel
 def _reach(table: Floats, left: Any, right: Any, first: Any) -> None:
-    """Columns left[i]..right[i]-1 of each row with more than a trace of their column; first[j]: least column that
+    """Columns left[i]..right[i]-1 of each row that are not negligible in their column; first[j]: least column that
     shares a row with column j.
     """  # noqa: D205
     m = table.shape[0]
@@ -562,10 +562,10 @@ def pooled_path(
     table: Floats, h: Floats, d: Any, q: Any, mult: Any, f0: Floats, taus: Floats, start: Floats, tolerance: Any,
     out: Floats,
 ) -> None:  # fmt: skip
-    """The shrinkage path for noisy bins with any kernel: Newton in the shares of the bins, scaled by them.
+    """The shrinkage path for noisy bins with any kernel: Newton in the scaled shares of the bins.
 
     table: (m, m), expected slots in bin i for a share of one in bin j; taus, out: (rows, m).
-    Source: as `path`, with y and z eliminated: note 7.1's S^-1 at the data in place of mu.
+    Source: see `path`, with y and z eliminated: S^-1 of profile.md 7.1 at the data instead of mu.
     """
     rows, m = taus.shape
     f, mu, y, z, work = start.copy(), np.empty(m), np.zeros(m), np.zeros(1), np.empty((5, m))
@@ -656,7 +656,7 @@ def compound(weighted: Floats, load: Any, out: Floats) -> None:
 
 @kernel
 def meet(ratio: Floats, law: Floats, top: Any, out: Floats) -> None:
-    """out[t] = sum over s of ratio[s] P(s-t) for s = t..S, and what falls above S at `top`. All (S+1,)."""
+    """out[t] = sum over s of ratio[s] P(s-t) for s = t..S, and the mass above S at `top`. All (S+1,)."""
     size = law.size
     above = np.empty(size)
     left = 1.0

@@ -1,7 +1,7 @@
-"""The likelihood where noisy bins are wider than one count: the law lives on nodes finer than what was published.
+"""Likelihood for noisy bins wider than one count: the law has finer nodes than the published bins.
 
-In: a grid of nodes that knows its bins, what was published. Out: a `Likelihood`. Touches: nothing but scratch
-of its own. Source: docs/theory/profile.md 7.1 and 7.6; `docs/theory/reconstruction.md`.
+In: a grid of nodes with their bins, the published numbers. Out: a `Likelihood`. Touches: only its
+scratch memory. Source: docs/theory/profile.md 7.1 and 7.6; `docs/theory/reconstruction.md`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from sketchstream.kinds.profile.estimate.observed import Floats
 
 
 class Pooled(Markov):
-    """One discrete Laplace layer, exact on its nodes, whose counters are seen in bins of neighbouring nodes.
+    """One discrete Laplace layer, exact on its nodes, whose counters are published in bins of neighbouring nodes.
 
-    Smooth models and atoms live on the nodes. The shrinkage path moves the shares of whole bins only: inside a bin it
-    keeps the shape of the law that it shrinks to, since nothing was published there.
+    Smooth models and atoms are on the nodes. The shrinkage path moves only the shares of whole bins: inside a bin it
+    keeps the shape of the law that it shrinks to, as there are no data.
     """
 
     def __init__(self, grid: Grid, epsilon: float, seen: Seen) -> None:
@@ -27,7 +27,7 @@ class Pooled(Markov):
         self._clear(grid.first.size)
 
     def back(self, u: Floats) -> Floats:
-        """What the nodes get of u on the bins. (B,) -> (m,)."""
+        """Map u on the bins back to the nodes. (B,) -> (m,)."""
         return super().back(u[self.bin])
 
     def expected(self, f: Floats) -> Floats:

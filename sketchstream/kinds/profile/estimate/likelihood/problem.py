@@ -1,7 +1,7 @@
-"""The likelihood of a profile given what was published, for one level with one discrete Laplace layer.
+"""Likelihood of a profile given the published numbers of one level with one discrete Laplace layer.
 
 In: a grid, the decay of the noise, the law of the published noise. Out: l(f), its gradient, its information, the EM
-step, the shrinkage path. Touches: nothing but scratch of its own.
+step, the shrinkage path. Touches: only its scratch memory.
 Source: docs/theory/profile.md 7.1, 7.4, 7.6; `docs/theory/reconstruction.md`.
 """
 
@@ -24,14 +24,14 @@ TINY = 1e-300
 
 @dataclass
 class Seen:
-    """What was published: h, its total d, and the law of its noise.
+    """The published numbers: h, its total d, and the law of its noise.
 
     Args:
         form: kernels.EXACT, CUMULATIVE or BINS.
         h: (m,) slots in each cell.
         d: total number of slots.
         q: ratio of the noise law (0 for EXACT).
-        mult: number of such noises that add up (a fraction for folds).
+        mult: number of independent noise terms in each number (a fraction for folds).
     """
 
     form: int
@@ -47,7 +47,7 @@ class Seen:
 
 
 class Likelihood(Protocol):
-    """What the models need to know of the data: every channel and every part looks the same from there."""
+    """Interface of the data for the models, the same for every channel and part."""
 
     nodes: Floats
     m: int
@@ -83,7 +83,7 @@ class Likelihood(Protocol):
 
 
 class Markov:
-    """One discrete Laplace layer seen through cells: K = diag(v) A diag(s), A with a tridiagonal inverse.
+    """One discrete Laplace layer on cells: K = diag(v) A diag(s), A with a tridiagonal inverse.
 
     v, s and the ratios of A are chosen so that the probabilities of staying in a cell and of moving to the next one
     are exact for counts spread evenly over their cell; for unit cells the whole kernel is exact.
@@ -97,7 +97,7 @@ class Markov:
         self._clear(self.m)
 
     def _clear(self, cells: int) -> None:
-        """Scratch for so many cells: the saddlepoint starts at no tilt."""
+        """Scratch memory for this number of cells; the saddlepoint starts without tilt."""
         self.y, self.z, self._work = np.zeros(cells), np.zeros(1), np.zeros((5, cells))
 
     @property
@@ -114,7 +114,7 @@ class Markov:
         return pairs
 
     def of(self, seen: Seen) -> Markov:
-        """The same kernel with other data (a fold)."""
+        """Build the same kernel with other data (a fold)."""
         out = copy(self)
         out.seen = seen
         out._clear(seen.h.size)
@@ -140,7 +140,7 @@ class Markov:
         return value, self.back(np.exp(self.y)), mu
 
     def back(self, u: Floats) -> Floats:
-        """What the nodes get of u on the published cells: the ratio if u is what was seen over what was expected."""
+        """Map u on the published cells back to the nodes; u = observed / expected gives the ratio of the score."""
         return np.asarray(self.s * self.spread(self.seen.d * self.v * u))
 
     def value(self, f: Floats) -> float:
@@ -148,7 +148,7 @@ class Markov:
         return self._solve(f)[0]
 
     def _solve(self, f: Floats) -> tuple[float, Floats]:
-        """l(f) and mu; leaves the saddlepoint in y and z."""
+        """Compute l(f) and mu; the saddlepoint is stored in y and z."""
         seen = self.seen
         mu = self.expected(f)
         for _ in range(2):
@@ -157,7 +157,7 @@ class Markov:
             )
             if value > kernels.IMPOSSIBLE:
                 return value, mu
-            self.y[:], self.z[:] = 0.0, 0.0  # a start that was too far off
+            self.y[:], self.z[:] = 0.0, 0.0  # the start was too far from the optimum
         return kernels.IMPOSSIBLE, mu
 
     def step(self, f: Floats) -> Floats:
@@ -185,7 +185,7 @@ class Markov:
         """Argmax of l + sum tau (f0 log f - f) for each row of taus, each started from the one before.
 
         Args:
-            f0: (m,) where the path shrinks to.
+            f0: (m,) target of the shrinkage.
             taus: (r, m) strengths.
             start: (m,) first point.
             tolerance: Newton stops below this decrement, in nats.
@@ -202,7 +202,7 @@ class Markov:
 
 
 def settle(seen: Seen, mu: Floats, jacobian: Floats) -> Floats:
-    """J turned in place into rows whose Gram matrix is J' S^-1 J; for BINS the last row is filled in."""
+    """Turn J in place into rows whose Gram matrix is J' S^-1 J; for BINS the last row is filled in."""
     m = mu.size
     tail = np.zeros(jacobian.shape[1])
     kernels.settle_rows(seen.form, mu, seen.variance, seen.d, jacobian[:m], tail)
@@ -214,7 +214,7 @@ def settle(seen: Seen, mu: Floats, jacobian: Floats) -> Floats:
 def thin(seen: Seen, pilot: Floats, count: int, rng: np.random.Generator) -> list[tuple[Seen, Seen]]:
     """(train, test) data of a random split of the slots; pilot: (m,) expected cells given the data (noisy data only).
 
-    Source: note 7.2 (2.6); at no noise, exactly the multivariate hypergeometric split.
+    Source: docs/theory/profile.md 7.5 and 7.6; without noise, exactly the multivariate hypergeometric split.
     """
     m = seen.h.size
     if seen.form == kernels.EXACT:
@@ -227,7 +227,7 @@ def thin(seen: Seen, pilot: Floats, count: int, rng: np.random.Generator) -> lis
         noise = rng.normal(0.0, math.sqrt(seen.variance / count), (count, m))
         noise -= noise.mean(axis=0)
         if seen.form == kernels.CUMULATIVE:
-            noise[:, 0] = 0.0  # thresholds 1..m-1: a cell gains the noise of its own and loses that of the next
+            noise[:, 0] = 0.0  # thresholds 1..m-1: a cell has the noise of its own minus that of the next
             noise -= np.append(noise[:, 1:], np.zeros((count, 1)), axis=1)
     pairs = []
     for j, part in enumerate(split(whole, count, rng)):
@@ -242,7 +242,7 @@ def thin(seen: Seen, pilot: Floats, count: int, rng: np.random.Generator) -> lis
 
 
 def split(whole: npt.NDArray[np.int64], count: int, rng: np.random.Generator) -> list[Floats]:
-    """Split counted things into `count` folds of equal size, at random: multivariate hypergeometric draws."""
+    """Split counted objects into `count` folds of equal size, at random: multivariate hypergeometric draws."""
     left = whole.copy()
     out = []
     for j in range(count):
@@ -262,20 +262,20 @@ def split(whole: npt.NDArray[np.int64], count: int, rng: np.random.Generator) ->
 def transition(grid: Grid, epsilon: float) -> tuple[Floats, Floats, Floats]:
     """Rho (m-1,), v (m,), s (m,) of the kernel on cells.
 
-    With counts spread evenly over each cell, exact chances: stay P_i, step right r_i, step left l_i;
+    With counts spread evenly over each cell, exact probabilities: stay P_i, step right r_i, step left l_i;
     rho_i^2 = r_i l_{i+1} / (P_i P_{i+1}); v_i = sqrt(w_i P_i) with w the reversible measure; s makes columns sum to 1.
     """
     a = math.exp(-epsilon)
     m = grid.low.size
     width = grid.width.astype(np.float64)
     leave = -np.expm1(-epsilon * width)  # 1 - a^w
-    out = a * leave / (width * (1.0 - a) * (1.0 + a))  # chance to leave on one side
+    out = a * leave / (width * (1.0 - a) * (1.0 + a))  # probability of leaving on one side
     if m == 1:
         return np.zeros(0), np.ones(1), np.ones(1)
     stay = 1.0 - 2.0 * out
     stay[0] = 1.0 / (1.0 + a)
     stay[-1] = 1.0 - out[-1]
-    reach = leave.copy()  # of a step into the cell, how much stops there
+    reach = leave.copy()  # share of a step into the cell that stops there
     reach[0] = reach[-1] = 1.0
     right = out[:-1] * reach[1:]
     left = out[1:] * reach[:-1]

@@ -1,9 +1,9 @@
-"""How many slots each cell holds, given a published cumulative histogram: the exact posterior mean, where it is cheap.
+"""Exact posterior mean of the slots in each cell given a published cumulative histogram, if it is cheap.
 
-In: slots expected in each cell, what was published. Out: slots expected given that. Touches: nothing.
-Source: forward and backward recursion (Baum et al. 1970); `docs/theory/reconstruction.md`. The saddlepoint of the notes
-on the likelihood, 7.1, takes the few slots of a cell for a continuum: 1,000 slots at epsilon 2 come out 5% further
-from the truth by L1, 20% by earth mover's distance.
+In: expected slots of each cell, the published numbers. Out: slots expected given those. Touches: nothing.
+Source: forward and backward recursion (Baum et al. 1970); `docs/theory/reconstruction.md`. The saddlepoint of
+docs/theory/profile.md 7.1 treats the few slots of a cell as a continuum: for 1,000 slots at epsilon 2 its errors are
+larger by 5% in L1, and by 20% in earth mover's distance.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORK = 3e7
 
 
 def held(seen: Seen, mu: Floats, y: Floats) -> Floats:
-    """Slots expected in each cell given what was published. mu: expected before, y: the saddlepoint at mu. All (m,)."""
+    """Expected slots of each cell given the published numbers. mu: prior mean, y: saddlepoint at mu. All (m,)."""
     if seen.form == CUMULATIVE:
         noise, out = noise_of_sum(seen.q, round(seen.mult)), np.empty(mu.size)
         above = np.rint(np.cumsum(seen.h[:0:-1])[::-1]).astype(np.int64)
@@ -37,7 +37,7 @@ def held(seen: Seen, mu: Floats, y: Floats) -> Floats:
 
 
 def noise_of_sum(q: float, times: int) -> Floats:
-    """(2R+1,) chances of -R..R for the sum of so many discrete Laplace numbers of ratio q, but for RARE."""
+    """(2R+1,) probabilities of -R..R for the sum of so many discrete Laplace numbers of ratio q; RARE is cut off."""
     reach = math.ceil(math.log(RARE) / math.log(q))
     one = q ** np.abs(np.arange(-reach, reach + 1)) * (1.0 - q) / (1.0 + q)
     out = one
@@ -50,10 +50,10 @@ def noise_of_sum(q: float, times: int) -> Floats:
 
 @kernel
 def chain(mu: Floats, above: Ints, d: Any, noise: Floats, out: Floats) -> Any:
-    """Slots expected in each cell given noisy numbers of slots above thresholds; False if these cannot be.
+    """Expected slots of each cell given noisy numbers of slots above thresholds; False if these are impossible.
 
-    The true numbers form a Markov chain from d down to 0: a cell holds a Poisson number of slots. Those within reach
-    of the noise are tried.
+    The true numbers form a Markov chain from d down to 0: a cell holds a Poisson number of slots. States within the
+    range of the noise are summed over.
 
     Args:
         mu: (m,) slots expected before.
@@ -63,7 +63,7 @@ def chain(mu: Floats, above: Ints, d: Any, noise: Floats, out: Floats) -> Any:
         out: (m,) filled in.
     """
     m, k = mu.size, noise.size
-    least = np.empty(m + 1, np.int64)  # number of slots above each threshold that is tried first
+    least = np.empty(m + 1, np.int64)  # smallest number of slots above each threshold in the sum
     least[0], least[m] = d, 0
     for i in range(1, m):
         least[i] = above[i - 1] - k // 2
@@ -77,7 +77,7 @@ def chain(mu: Floats, above: Ints, d: Any, noise: Floats, out: Floats) -> Any:
         for x in range(max(0, -start), 2 * k - 1):
             chance[i, x] = math.exp(chance[i, x] - highest)
             slots[i, x] = (start + x) * chance[i, x]
-    after = np.zeros((m + 1, k))  # chance of what was published from a threshold on, given the number above it
+    after = np.zeros((m + 1, k))  # probability of the published numbers from a threshold on, given the number above it
     after[m, 0] = 1.0
     for i in range(m - 1, 0, -1):
         here, top = after[i], 0.0

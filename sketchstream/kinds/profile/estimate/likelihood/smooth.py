@@ -48,7 +48,7 @@ KINDS = (PLAIN, Kind(1.0, 0.0, 0.0), Kind(0.0, 0.5, 3.0), Kind(0.0, 1.5, 5.0))
 
 @dataclass(frozen=True)
 class Model:
-    """A kind made ready for one grid: log f = columns @ c + base, normalised.
+    """A kind prepared for one grid: log f = columns @ c + base, normalised.
 
     Args:
         columns: (m, k) basis.
@@ -70,7 +70,7 @@ class Model:
 
 @dataclass
 class Fitted:
-    """A model at one strength, fitted.
+    """A model fitted at one penalty strength.
 
     Args:
         c: (k,) coefficients.
@@ -101,7 +101,7 @@ def knots(top: float, epsilon: float) -> Floats:
 
 @dataclass(frozen=True)
 class Splines:
-    """Cubic B-splines in u = log(1+t) on nodes, and what their curvature costs."""
+    """Cubic B-splines in u = log(1+t) on nodes, and their curvature penalties."""
 
     columns: Floats
     penalties: dict[float, Floats]
@@ -130,7 +130,7 @@ def splines(nodes: Floats, epsilon: float) -> Splines:
 
 
 def build(kind: Kind, basis: Splines, base: Floats, atoms: Sequence[int], nodes: Floats) -> Model:
-    """A kind on a grid; `atoms` are the nodes with a free share of their own."""
+    """A kind on a grid; `atoms` are the nodes with a free share."""
     m, size = basis.columns.shape
     extra = list(dict.fromkeys(atoms))
     fixed = [1.0 / ATOM_SD**2] * len(extra)
@@ -204,7 +204,7 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
             break
     evidence = -math.inf
     if weigh and value > kernels.IMPOSSIBLE:
-        if factor is None or moved > 0.1:  # else the information at the last step but one will do
+        if factor is None or moved > 0.1:  # else the information of the last but one step is close enough
             system = _information(problem, f, mu, q) + prior
             system.ravel()[:: system.shape[0] + 1] += 1e-10 * np.trace(system) / system.shape[0]
             factor = cho_factor(system, lower=True, check_finite=False)
@@ -230,7 +230,7 @@ def _information(problem: Likelihood, f: Floats, mu: Floats, q: Floats) -> Float
 def ladder(
     problem: Likelihood, model: Model, strengths: Sequence[float] = STRENGTHS, start: Floats | None = None
 ) -> list[Fitted]:
-    """Fits from the strongest penalty down, each from the one before, until the evidence is 12 nats past its best.
+    """Fits from the strongest penalty down, each from the one before, until the evidence is 12 nats below its best.
 
     `start`: (k,) first coefficients, or the leading ones of them.
     """
@@ -258,7 +258,7 @@ def average(fits: Sequence[Fitted]) -> tuple[Floats, Floats]:
 
 
 def excluded(model: Model, keep: Floats) -> Model:
-    """The model with every node outside `keep` switched off."""
+    """The model without the nodes outside `keep`."""
     base = np.where(keep > 0, model.base, OFF)
     return Model(model.columns, model.penalty, model.fixed, model.curvatures, model.atoms, base, model.bonus)
 

@@ -37,7 +37,7 @@ class Atoms:
         at: (k,) int64 nodes.
         mass: (k,) shares.
         value: log-likelihood.
-        score: log-likelihood less the price of the atoms.
+        score: log-likelihood minus the penalty of the atoms.
     """
 
     at: Ints
@@ -98,17 +98,17 @@ def candidate(
     worth: float,
     loose: bool = False,
 ) -> Atoms | None:
-    """Prune the unrestricted maximum while the score improves, then move what is left.
+    """Prune the unrestricted maximum while the score improves, then move the remaining atoms.
 
     Args:
         problem: the data.
         unrestricted: (m,) maximum likelihood law.
         n: largest count resolved.
-        epsilon: of the weakest layer; rules how far apart two atoms may be to be merged.
-        least: share below which an atom is noise.
+        epsilon: of the weakest layer; determines the largest distance of two atoms to be merged.
+        least: share below which an atom is taken for noise.
         bonus: nats added to the score.
-        worth: stop early if not even free pruning could reach this score.
-        loose: atoms stand somewhere inside wide bins: few of them are moved first, and pruned again in the end.
+        worth: stop early if this score is out of reach even without further penalty.
+        loose: whether positions inside wide bins are unknown: then a few atoms are moved first, and pruned again.
 
     Returns: None if there are too many atoms, or too little to gain.
     """
@@ -131,7 +131,7 @@ def candidate(
     reach = 4.0 / epsilon + 1.0
     best = _coarse(best, nodes, reach, scored)
     if at.size > MANY and best.score + 0.5 * (best.value + bonus - best.score) < worth:
-        return None  # not even at half of the price of the atoms that are left
+        return None  # not even at half the penalty of the remaining atoms
     pruned = _pruned(best, nodes, reach, worth - bonus, scored)
     if pruned is None or pruned.at.size > MOST:
         return None
@@ -184,7 +184,7 @@ def _placed(best: Atoms, m: int, scored: Scored) -> Atoms:
 
 
 def _merged(at: Ints, mass: Floats, nodes: Floats, pairs: Sequence[int]) -> tuple[Ints, Floats]:
-    """Atoms i and i + 1 made into one at their rounded mean, for each i of `pairs` (no two of them neighbours)."""
+    """Merge atoms i and i + 1 at their rounded mean, for each i of `pairs` (no two of them neighbours)."""
     at, mass = at.copy(), mass.copy()
     for i in pairs:
         both = mass[i] + mass[i + 1]
@@ -196,7 +196,7 @@ def _merged(at: Ints, mass: Floats, nodes: Floats, pairs: Sequence[int]) -> tupl
 
 
 def _coarse(best: Atoms, nodes: Floats, reach: float, scored: Scored) -> Atoms:
-    """Prune bunches of atoms while the score improves, down to FINE: neighbours merged, the lightest dropped."""
+    """Prune several atoms at once while the score improves, down to FINE: merge neighbours, drop the lightest."""
     width = 1.0
     while width <= reach and best.at.size > FINE:
         pairs: list[int] = []

@@ -1,6 +1,6 @@
 """Unbiased linear estimates with their variances on the circle Z_p: unit item, randomized response.
 
-In: an `Observed`, a level. Out: as `linear.Line`. Touches: nothing.
+In: an `Observed`, a level. Out: see `linear.Line`. Touches: nothing.
 Source: docs/theory/profile.md 2, 5; variances: `docs/theory/reconstruction.md`.
 """
 
@@ -75,11 +75,11 @@ class Circle:
         return Band(value, value, np.where(known, 0.0, band.variance))
 
     def window_variances(self, n: int) -> dict[int, Floats]:
-        """None: what randomized response adds to neighbouring k+ shares it adds to all of them."""
+        """None: noise of randomized response is common to all k+ shares, so windows do not help."""
         return {}
 
     def joint(self, scores: Floats, other: Floats, law: Floats) -> tuple[Floats, Floats]:
-        """As `Line.joint`, on the circle."""
+        """Noise variance and covariance on the circle; see `Line.joint`."""
         lam, p, span = self.eigenvalue, self.p, law.size
         full = np.zeros(p)
         full[:span] = law
@@ -94,11 +94,11 @@ class Circle:
 
     @property
     def horizon(self) -> int:
-        """All counters are read."""
+        """The number of cells, as all counters are read."""
         return self.p
 
     def moments(self, scores: Sequence[Score], horizon: int | None = None) -> Moments:
-        """As `Line.moments`, on the circle."""
+        """Joint estimates on the circle; see `Line.moments`."""
         assert horizon is None or horizon == self.p
         b = np.stack([score(np.arange(self.p, dtype=np.float64)) for score in scores])
         mean, lam = b.mean(axis=1, keepdims=True), self.eigenvalue

@@ -1,6 +1,6 @@
 """The exact inverse of the noise: unbiased shares, count by count, which may be negative or above 1.
 
-They add up to 1. Nothing is cut here, or the shares would be biased; a `Profile` cuts what it derives from them.
+They add up to 1. Clipping would make them biased, so it is left to `Profile`, for the numbers derived from them.
 
 In: one level of an `Observed`. Out: a `Fit`. Touches: nothing.
 Source: docs/theory/profile.md 2; Dwork et al., ICS 2010 (randomized response); Ghazi et al., NeurIPS 2022.
@@ -29,7 +29,7 @@ def reconstruct(observed: Observed, n: int) -> fits.Fit:
         msg = f"inverse needs {line.k} unit bins below zero for {line.k} layers; use likelihood"
         raise EstimateError(msg)
     if observed.form == "state":
-        # the plain stencil, cell by cell (docs/theory/profile.md 2); what the stencil puts outside 0..n closes the sum
+        # the plain stencil, cell by cell (docs/theory/profile.md 2); its part outside 0..n completes the sum
         k = line.k
         fractions = np.convolve(cells.dense(-k, n + k)[1] / cells.d, line.taps, "valid")
         return fits.Fit(fractions, *fits.above(cells, n, 1.0 - float(fractions.sum())))

@@ -1,7 +1,7 @@
-"""Errors of many linear estimates at once, where the score of each is that of the one before, one count further on.
+"""Errors of many linear estimates at once, with scores that are shifts of each other by one count.
 
 In: one level, the scores' common shape, the law of a slot's count. Out: variances and covariances of their noise.
-Touches: nothing. Source: docs/theory/profile.md 5, as `Line.joint` has it; sums over counts become convolutions.
+Touches: nothing. Source: docs/theory/profile.md 5, see `Line.joint`. Sums over counts become convolutions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def ladder(estimator: Line | Circle, steps: Floats, other: Floats, law: Floats) 
         other: (S+1,) another score at counts 0..S, 0 above.
         law: (S+1,) law of a slot's count.
 
-    Returns: (S+1,) and (S+1,), what `joint` says of the scores one by one.
+    Returns: (S+1,) and (S+1,), the results of `joint` for the single scores.
     """
     if isinstance(estimator, Circle):
         from scipy.linalg import toeplitz
@@ -46,7 +46,7 @@ def _on_the_line(line: Line, steps: Floats, other: Floats, law: Floats) -> tuple
     rise = np.convolve(steps, line.taps)
 
     def sums(shape: Floats, cells: Floats) -> Floats:
-        """Sum over the counters from k on of shape at t - y + k, times what is on the cells."""
+        """Sum over the counters y from k on of shape at t - y + k, times the value of the cell."""
         return np.convolve(shape, cells)[:size]
 
     low = slice(0, edge)
@@ -54,7 +54,7 @@ def _on_the_line(line: Line, steps: Floats, other: Floats, law: Floats) -> tuple
     cross = c[:, low] @ (weight[low] * whole[low]) + sums(rise, far_weight * far) - sums(steps, other * law) / d
     if line.form == "cumulative":
         jump, jump_other = np.diff(c, axis=1), np.diff(whole, append=0.0)
-        fall = np.diff(rise, prepend=0.0)  # what c falls by from the counter y to the next, at t - y + k
+        fall = np.diff(rise, prepend=0.0)  # decrease of c from the counter y to the next, at t - y + k
         v = line.v / d**2
         variance += v * ((jump**2).sum(axis=1) + np.cumsum(fall**2)[:size])
         cross += v * (jump @ jump_other[:edge] - sums(fall, jump_other[edge:]))

@@ -52,7 +52,7 @@ class Line:
         if self.k == 1:
             first[0] += below
         elif below and self.whole.unit_range[0] > low:
-            # more layers than negative unit bins: spread the pooled bin as the noise around zero would
+            # more layers than negative unit bins: spread the pooled bin by the law of noise around zero
             deep = -int(self.whole.unit_range[0]) + 1
             law = laws.noise_pmf(self.epsilons, max(4 * deep, laws.radius(self.epsilons, 1e-9)))
             mid = law.size // 2
@@ -69,7 +69,7 @@ class Line:
         return np.asarray(self.v * (squares - sums**2 / self.whole.low.size))
 
     def _centred(self, raw: Floats, sums: Floats) -> Floats:
-        """Sum C H / d with the known total worked in (bins only)."""
+        """Sum C H / d, using the known total (bins only)."""
         if self.form != "bins":
             return np.asarray(raw / self.d)
         mean = sums / self.whole.low.size
@@ -152,15 +152,15 @@ class Line:
 
     @cached_property
     def edge_tails(self) -> tuple[Ints, Floats, Floats]:
-        """Edges about and beyond the last unit cell, estimates of the k+ shares there, and their variances."""
+        """Edges from just before the last unit cell on, estimates of the k+ shares there, and their variances."""
         edge, cells = self._undone_bins
         return edge, *self._estimated(np.cumsum(cells[::-1], axis=0)[::-1])
 
     @cached_property
     def _undone_bins(self) -> tuple[Ints, Floats]:
-        """Lower ends of the cells from shortly before the wide ones on; C of the share of each, as rows.
+        """Lower ends of the cells from just before the wide ones on; C of the share of each, as rows.
 
-        Below the first of them C is 0: k unit cells in which what they estimate vanishes make it vanish in all below.
+        Below the first of them C is 0: once the score is 0 in k unit cells, C is 0 in all cells below.
         """
         first = int(np.searchsorted(self.whole.low, max(self.whole.unit_range[1] - 2 * self.k, 1)))
         low, high = self.whole.low[first:], self.whole.high[first:]
@@ -195,7 +195,7 @@ class Line:
             square = np.convolve(g, (rise**2)[::-1], "valid")[:size] + rest
             squares, sums = (rise**2).sum() + over, rise.sum() + over
             steps = np.full(size, (jumps**2).sum())
-            if k == 1:  # the 1+ share has one number for all counters <= 0
+            if k == 1:  # the 1+ share has the same coefficient for all counters <= 0
                 own = rise.copy()
                 own[0] = -self.a / (1.0 - self.a) / width
                 square[0] = own**2 @ first[: own.size] + rest[0]
@@ -212,7 +212,7 @@ class Line:
 
         Args:
             scores: (r, S+1) b at counts 0..S, 0 above.
-            other: (S+1,) the same.
+            other: (S+1,) one more score, in the same form.
             law: (S+1,) law of a slot's count.
 
         Source: docs/theory/profile.md 5, with the expected counters in place of the observed ones.
@@ -236,7 +236,7 @@ class Line:
         return np.maximum(variance, 0.0), cross
 
     def expected_cells(self, law: Floats) -> Floats:
-        """Slots expected where `inverted` has its numbers, if a slot's count has this law at 0..S."""
+        """Expected slots on the cells of `inverted`, if a slot's count has this law at 0..S."""
         k, span = self.k, law.size - 1
         reach = min(laws.radius(self.epsilons, 1e-9), 1 << 16)
         seen = np.convolve(law, laws.noise_pmf(self.epsilons, reach))
@@ -261,7 +261,7 @@ class Line:
         return np.concatenate([first, c[:, 1:]], axis=1)
 
     def _cells_from(self, t: Ints) -> Floats:
-        """Number of cells that lie at or above each t."""
+        """Number of cells at or above each t."""
         return (self.whole.low.size - np.searchsorted(self.whole.low, t, side="left")).astype(np.float64)
 
     def _edges(self) -> tuple[Ints, Floats, Floats]:
@@ -275,11 +275,11 @@ class Line:
         return edge, value, noise
 
     def moments(self, scores: Sequence[Score], horizon: int | None = None) -> Moments:
-        """(1/d) sum of b(h) for each score, together: what ratios and entropy are made of.
+        """Joint estimates of (1/d) sum b(h) for several scores: the inputs of ratios and entropy.
 
         Args:
             scores: vectorised over float counts >= 0.
-            horizon: index of the first cell beyond the estimate; by default as far as anything shows.
+            horizon: index of the first cell beyond the estimate; default: `horizon` of the estimator.
         """
         cells, form = self.whole, self.form
         cut = self.horizon if horizon is None else horizon
@@ -288,7 +288,7 @@ class Line:
         end = np.where(cells.high >= FAR, at, cells.high).astype(np.float64)
         middle = np.where(cells.low <= -FAR, at, (at + end) / 2.0)
         if cut < at.size and form == "cumulative":
-            middle[cut:] = at[cut]  # counts beyond enter as if they stood there: no noise of far thresholds
+            middle[cut:] = at[cut]  # treat counts beyond as if they were there: no noise of far thresholds
         c, e = self._undone(scores, middle)
         if cut < at.size and form == "bins":
             c[:, cut:] = 0.0
@@ -316,7 +316,7 @@ class Line:
     def _undone(self, scores: Sequence[Score], counter: Floats) -> tuple[Floats, Floats]:
         """C = D_1 D_2 .. b of every score and E, the same of every product of two. (m, B), (m, m, B).
 
-        b goes on to negative counts with b(0); with one layer all counters <= 0 share their mean.
+        For negative counts b is b(0); with one layer all counters <= 0 share their mean.
         """
         shifts, taps = np.arange(-self.k, self.k + 1), self.taps
         b = np.stack([score(np.maximum(counter - shifts[:, None], 0.0)) for score in scores])
@@ -330,10 +330,10 @@ class Line:
 
     @cached_property
     def tail(self) -> Tail:
-        """The counts beyond the resolved ones, and what is known of them."""
+        """Bounds on the counts beyond the resolved ones."""
         edge, above, noise = self._edges()
         unit = self.tails(self.resolved - 1)
-        # next to no noise comes from the unit range to edges so far beyond it
+        # the unit range adds almost no noise to edges so far beyond it
         blur = sum(6.0 / epsilon for epsilon in self.epsilons)
         clear = min(int(np.searchsorted(edge, self.whole.unit_range[1] + 1 + blur)), edge.size - 1)
         single = self.form == "cumulative"
@@ -341,7 +341,7 @@ class Line:
 
     @cached_property
     def horizon(self) -> int:
-        """Index of the first cell whose counts are beyond reach: from there on fewer items lie than noise hides."""
+        """Index of the first cell from which on noise may hide all items."""
         size = self.whole.low.size
         if self.form == "state":
             return size
@@ -352,7 +352,7 @@ class Line:
         return cut - (self.whole.low.size - self.tail.edge.size)
 
     def hidden(self, cut: int) -> Hidden | None:
-        """What may lie in the cells from `cut` on."""
+        """Bounds on events and items in the cells from `cut` on."""
         return None if self.form == "state" else self.tail.hidden(self.tail_at(cut))
 
 
@@ -362,16 +362,16 @@ def linear(observed: Observed, level: int = 0) -> Line | Circle:
 
 
 def expected(observed: Observed, level: int, law: Floats, heavy: Floats, heavy_shares: Floats) -> Line | Circle:
-    """The same linear estimates, seen through the slots that a law of counts would lead one to expect.
+    """The same linear estimates, at the slots expected under a law of counts.
 
-    Its variances cannot be negative: they stand in where an unbiased one fails.
+    Its variances cannot be negative: they replace unbiased ones that fail.
 
     Args:
-        observed: what was published.
-        level: which level of it.
+        observed: a published histogram.
+        level: index of the level.
         law: (n+1,) shares at counts 0..n; negative ones count as zero.
         heavy: (k,) counts above n.
-        heavy_shares: (k,) shares at them.
+        heavy_shares: (k,) shares at those counts.
     """
     d = observed.slots[level]
     law = np.maximum(law, 0.0)

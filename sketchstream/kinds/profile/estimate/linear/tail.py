@@ -1,7 +1,7 @@
-"""Large counts that noise hides: where sums over counts end, and how much may lie beyond.
+"""Large counts that noise hides: the horizon of sums over counts, and bounds on the rest.
 
-In: published k+ shares at the edges of wide bins, and what is known of the counts below. Out: `Tail`: its
-horizon, and what may lie beyond. Touches: nothing. Source: `docs/theory/reconstruction.md`, section 1.
+In: published k+ shares at the edges of wide bins, and estimates for the counts below. Out: `Tail`: its
+horizon, and bounds on what is beyond. Touches: nothing. Source: `docs/theory/reconstruction.md`, section 1.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ MOST = 10_000
 
 @dataclass(frozen=True)
 class Tail:
-    """K+ shares where counts are large.
+    """K+ shares of large counts.
 
     Args:
         d: number of slots.
-        single: whether each threshold has noise of its own (form cumulative), so that the noise of many adds up.
+        single: whether each threshold has its own noise (form cumulative); else they share that of the bins above.
         edge: (m,) positive edges.
         above: (m,) published shares at or above the edges.
         noise: (m,) variances of `above`.
         below: (r,) unbiased k+ shares at 1..r, where every count is resolved.
         spread: (r,) variances of `below`.
-        clear: index of the first edge that almost no noise reaches from the resolved counts.
+        clear: index of the first edge to which the resolved counts add almost no noise.
         blur: largest distance by which noise moves a counter.
     """
 
@@ -65,7 +65,7 @@ class Tail:
 
     @property
     def quiet(self) -> int:
-        """Index of the first clear edge whose k+ share does not show above the noise; m if all do."""
+        """Index of the first clear edge whose k+ share is not visible above the noise; m if all are."""
         shows = decreasing(self.above[self.clear :]) > SHOWS * np.sqrt(self.noise[self.clear :])
         return self.clear + (shows.size if shows.all() else int(np.argmin(shows)))
 
@@ -80,10 +80,10 @@ class Tail:
         return float(self.upper[at - self.clear]) if self.clear <= at < self.edge.size else 0.0
 
     def hidden(self, at: int) -> Hidden | None:
-        """What may lie at or beyond an edge; None if nothing is taken to be there.
+        """Bounds on events and items at or beyond an edge; None if nothing is assumed there.
 
-        If anything shows, the tail continues like a power law, until it holds almost no item; or as far as thresholds
-        beyond leave room, if that is less. If nothing does, it falls at least as fast as the counters before it do.
+        If a share is visible, the tail continues as a power law until it holds almost no item, or up to the limit that
+        thresholds beyond allow, if that is less. If none is, it falls at least as fast as the counters before it.
         """
         if not self.clear <= at < self.edge.size:
             return None
@@ -101,9 +101,9 @@ class Tail:
         return least if least.events > 0.0 else None
 
     def _faded(self, at: int) -> Hidden | None:
-        """What lies beyond an edge where no wide edge shows: the least that a tail from any count before leaves there.
+        """Bounds beyond an edge if no wide edge is visible: the least over tails that start at any earlier count.
 
-        Tails grow steeper: from each count on they fall at least as fast as they likely do up to there.
+        Tails are assumed to grow steeper: after each count they fall at least as fast as before it.
         """
         start = float(self.edge[at])
         looked_at = self._near(np.geomspace(1.0, start, LOOKED_AT))
@@ -115,7 +115,7 @@ class Tail:
     def _points(self) -> tuple[Floats, Floats, Floats]:
         """All counts at which a k+ share is known without the noise of counters, the shares, their variances.
 
-        Estimated variances may be next to nothing, or less, where few slots lie: that of what was published is known.
+        Estimated variances may be near 0 or negative if few slots are read; that of the published values is known.
         """
         single = np.arange(1, self.below.size + 1)
         spread = np.maximum(self.spread, self.noise[np.searchsorted(self.edge, single)])
@@ -127,7 +127,7 @@ class Tail:
 
     @cached_property
     def _own(self) -> Floats:
-        """Variance that a share does not have in common with those above it."""
+        """Variance of a share that it does not share with those above it."""
         counts, _, variance = self._points
         return variance if self.single else variance - self.noise[np.searchsorted(self.edge, counts)]
 
@@ -137,11 +137,11 @@ class Tail:
         return np.unique(np.searchsorted(known, counts).clip(0, known.size - 1))
 
     def _from(self, i: int, looked_at: Ints, start: float) -> Hidden:
-        """What lies beyond a count if the tail continues from a point with the slope of the points before it.
+        """Bounds beyond a count if the tail continues from a point with the slope of the points before it.
 
-        In noisy bins a window of them says more of a k+ share than all bins above do: the steeper the tail, the more of
-        the share lies in the window; and the less the share, the steeper the tail. Logs of discrete counts less 1/2:
-        sums from k on are integrals from there.
+        In noisy bins a window says more about a k+ share than all bins above do: the steeper the tail, the more of
+        the share is in the window; and the smaller the share, the steeper the tail. Logs are of counts less 1/2:
+        sums from k on become integrals from k - 1/2.
         """
         counts = self._points[0]
         far = looked_at[counts[looked_at] <= counts[i] / 2.0]
@@ -159,7 +159,7 @@ class Tail:
 
     @cached_property
     def _limits(self) -> tuple[Floats, Floats]:
-        """Likely least and sure largest shares at all points: of each by itself, and with those after or before it.
+        """Likely smallest and sure largest shares at all points: of each alone, and with those after or before it.
 
         Shares decrease, so that the mean of some is no more than the first and no less than the last of them. What
         undoing the noise of counters adds alternates: a mean of n has 1/n of its variance or less. So does the noise of
@@ -167,7 +167,7 @@ class Tail:
         """
         counts, value, variance = self._points
         common = variance - self._own
-        # from the end: what undoing noise makes of small counts may be larger by any power of ten
+        # from the end: inverting the noise at small counts may give numbers larger by many powers of ten
         sums, own = (np.append(np.cumsum(one[::-1])[::-1], 0.0) for one in (value, self._own))
 
         def mean(start: Ints, end: Ints) -> tuple[Floats, Floats]:
@@ -199,7 +199,7 @@ class Tail:
         return out
 
     def _slope(self, at: int, share: float) -> float:
-        """Steepest fall, on log scales, to a k+ share at an edge from those before it, 1.96 deviations lower."""
+        """Steepest fall, on log scales, from earlier k+ shares to 1.96 deviations below that at an edge."""
         start = float(self.edge[at])
         counts, _, variance = self._points
         value = np.concatenate([self.below, decreasing(self.above[self.clear :])]) - SHOWS * np.sqrt(variance)
@@ -207,21 +207,21 @@ class Tail:
         return _steepest(value[near], share, np.log(start / counts[near]))
 
     def _continued(self, at: int, anchor: int, share: float) -> Hidden:
-        """Events beyond an edge, if the tail continues from the upper end of a k+ share, with the sure slope before."""
+        """Events beyond an edge, if the tail continues from a k+ share's upper end with the sure slope before it."""
         start, own = float(self.edge[at]), float(self.edge[anchor])
         slope = self._slope(anchor, share)
         return self._beyond(start, share * (own / start) ** slope, slope)
 
     def _beyond(self, start: float, share: float, slope: float) -> Hidden:
-        """Beyond a count with such a k+ share, if the tail falls with this slope.
+        """Bounds beyond a count with this k+ share, if the tail falls with this slope.
 
-        The items are a sample of such a tail, and few: to their mean come as many standard deviations of their sum.
+        The items are a small sample of such a tail: standard deviations of their sum are added to its mean.
         """
         last = float(self.edge[-1])
         reach = min(math.log(max(share * self.d / RARE, 1.0)) / slope, math.log(max(last / start, 1.0)))
         first, second = _integral(1.0 - slope, reach), _integral(2.0 - slope, reach)
         events = share * start * first + SHOWS * start * math.sqrt(2.0 * share * max(second - first, 0.0) / self.d)
-        if not self.single:  # the last bin below counts as empty
+        if not self.single:  # treat the last bin below as empty
             events += share * start
         return Hidden(events, share, start, start * math.exp(reach))
 
@@ -229,7 +229,7 @@ class Tail:
         """Events beyond an edge if the s-th largest count is as large as the thresholds allow, for every s.
 
         If s slots have a count of at least k, every threshold below k shows s or more. So the mean of the last of
-        them rules out each k at which it is too small: a test for every k, inverted.
+        them rules out each k at which it is too small (inversion of a test for every k).
         """
         seen, sd = self.above * self.d, math.sqrt(float(self.noise[-1])) * self.d
         sums = np.concatenate([[0.0], np.cumsum(seen)])
@@ -254,7 +254,7 @@ def _steepest(before: Floats, share: float, way: Floats) -> float:
 
 @kernel
 def _last_possible(sums: Floats, end: Ints, width: Any, s: Any, margin: Any, at: Any) -> Any:
-    """Last edge from `at` up, where the mean of the `width` thresholds before its end does not rule s slots out."""
+    """Last edge from `at` up at which the mean of the `width` thresholds before its end allows s slots."""
     for i in range(end.size - 1, at - 1, -1):
         first = max(end[i] - width, 0)
         used = max(end[i] - first, 1)
@@ -264,5 +264,5 @@ def _last_possible(sums: Floats, end: Ints, width: Any, s: Any, margin: Any, at:
 
 
 def _integral(power: float, reach: float) -> float:
-    """Of u^(power - 1) from 1 to exp(reach)."""
+    """Integral of u^(power - 1) from 1 to exp(reach)."""
     return reach if abs(power) < 1e-9 else math.expm1(power * reach) / power

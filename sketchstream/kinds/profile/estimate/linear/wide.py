@@ -1,7 +1,7 @@
-"""The noise of counters undone where one published bin holds many counts.
+"""Inverse of the noise of counters on published bins that hold many counts.
 
 In: the bins about and beyond the last single count, the noise of a counter. Out: an inverse. Touches: nothing.
-Source: docs/theory/profile.md 2, carried on to bins inside which counts are spread evenly.
+Source: docs/theory/profile.md 2, extended to bins inside which counts are spread evenly.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ REACH = 1 << 20
 def undone_bins(low: Ints, high: Ints, epsilons: Sequence[float]) -> Floats:
     """C of the share of each bin: row i estimates the share of slots with a count in bin i. (m, m).
 
-    Rows are unbiased if counts are spread evenly over each bin; over single counts, whatever they are. What the
-    stencil is for single counts they are for bins: the inverse of the chances that a count of one bin is seen in
-    another. Where bins are wide against the noise they are next to the bins themselves.
+    Rows are unbiased if counts are spread evenly over each bin; for single counts, always. They correspond to the
+    stencil of single counts: the inverse of the probabilities that a count of one bin is seen in
+    another. For bins much wider than the noise they are almost the identity.
 
     Args:
-        low: (m,) first counts of bins that follow one another; what lies in the last one stays there.
+        low: (m,) first counts of adjacent bins; counts in the last one stay in it.
         high: (m,) their last counts.
         epsilons: of the layers.
     """
@@ -40,7 +40,7 @@ def undone_bins(low: Ints, high: Ints, epsilons: Sequence[float]) -> Floats:
 
 @lru_cache(maxsize=64)
 def _inverse(low: bytes, high: bytes, epsilons: tuple[float, ...]) -> Floats:
-    """The inverse for bins that are not wide; levels, parts and the laws they are compared with have the same ones."""
+    """The inverse for bins that are not wide, cached: it is the same for levels, parts and model laws."""
     chances = moved(np.frombuffer(low, np.int64), np.frombuffer(high, np.int64), epsilons)
     try:
         return np.asarray(np.linalg.inv(chances).T)
@@ -49,10 +49,10 @@ def _inverse(low: bytes, high: bytes, epsilons: tuple[float, ...]) -> Floats:
 
 
 def moved(low: Ints, high: Ints, epsilons: Sequence[float]) -> Floats:
-    """Chances that counts spread evenly over one bin (row) are seen in another (column). (m, m)."""
+    """Probabilities that counts spread evenly over one bin (row) are seen in another (column). (m, m)."""
     start, end = low[:, None], np.append(high[:-1], low[-1])[:, None]
     width = (end - start + 1).astype(np.float64)
-    after, before = low - end - 1, start - low  # from the last count up to a lower end, from there to the first
+    after, before = low - end - 1, start - low  # from the last count up to a lower end; from there to the first
     excess = _excess(epsilons)
     reached = np.where(
         after >= 0,
@@ -66,11 +66,11 @@ def moved(low: Ints, high: Ints, epsilons: Sequence[float]) -> Floats:
 
 
 def _excess(epsilons: Sequence[float]) -> Callable[[Ints], Floats]:
-    """Mean of what the noise is above a number from 0 up."""
+    """Mean excess of the noise over a non-negative number."""
     if len(epsilons) == 1:
         a = laws.decay(epsilons[0])
         return lambda x: np.exp(-epsilons[0] * (x + 1.0)) / (1.0 - a * a)
     reach = min(laws.radius(epsilons, 1e-15), REACH)
-    above = np.cumsum(laws.noise_pmf(epsilons, reach)[:reach:-1])  # chances of reach or more, of reach - 1 or more, ..
+    above = np.cumsum(laws.noise_pmf(epsilons, reach)[:reach:-1])  # Pr[>= reach], Pr[>= reach - 1], ..
     table = np.append(np.cumsum(above)[::-1], 0.0)
     return lambda x: table[np.minimum(x, reach)]

@@ -1,1 +1,1 @@
-"""Open domains: collisions of items undone together with the noise."""
+"""Open domains: joint inversion of collisions and noise."""

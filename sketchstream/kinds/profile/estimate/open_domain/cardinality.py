@@ -1,12 +1,12 @@
-"""How many items there are: each number is held against the empty slots of all levels at once.
+"""Number of distinct items: each candidate is tested against the empty slots of all levels jointly.
 
-In: levels and the shape of the law of counts. Out: a `Curve`, whose root is the estimate and whose ends are intervals
+In: levels and the shape of the law of counts. Out: a `Curve`: its root is the estimate, its ends are intervals
 at any level. Touches: nothing.
 Source: docs/theory/profile.md 6 (variances and weights); test inversion: `docs/theory/reconstruction.md`.
 
-If D items came, a share exp(-l), l = D s / m, of the slots of a level with m slots and a share s of the items is empty.
-The distance of what was seen from that, in units of its standard deviation under D, falls as D grows. Nothing here
-takes the logarithm of something noisy, and no level is left out because of what it shows: for a D that crowds it, a
+With D items, a share exp(-l), l = D s / m, of the slots of a level with m slots and a share s of the items is empty.
+The difference of the observed share from that, in standard deviations under D, falls as D grows. Nothing here
+takes the logarithm of a noisy number, and no level is excluded because of its data: for a D that crowds it, a
 level's weight vanishes.
 """
 
@@ -39,7 +39,7 @@ LOADS = np.concatenate([[0.0], np.geomspace(0.02, HOPELESS, 14)])
 
 @dataclass(frozen=True)
 class Curve:
-    """Signed distance of what was seen from each number of items, in standard deviations.
+    """Signed distance of the data from each number of items, in standard deviations.
 
     Args:
         items: (G,) ascending, from 0.
@@ -64,7 +64,7 @@ class Curve:
 
 
 def curve(levels: Sequence[Level], shape: Model) -> Curve:
-    """The curve of one part; `shape` rules how the noise of the empty slots depends on the load."""
+    """The curve of one part; `shape` determines how the noise of the empty slots depends on the load."""
     tester = _Tester(levels, shape)
     most = HOPELESS * max(level.m / level.share for level in levels)
     step = tester.deviation(np.zeros(1))[0] / 4.0
@@ -77,7 +77,7 @@ def curve(levels: Sequence[Level], shape: Model) -> Curve:
 
 
 def overcrowded(levels: Sequence[Level], found: Curve) -> bool:
-    """Whether every level is surely crowded, and none says how much."""
+    """Whether every level is surely crowded, so that the number of items is unknown."""
     low, high = found.ends(SHOWS)
     return math.isinf(high) and low > CROWDED * max(level.m / level.share for level in levels)
 
@@ -89,7 +89,7 @@ def weights(levels: Sequence[Level], model: Model) -> Floats:
 
 
 class _Tester:
-    """Distances of what the levels show from numbers of items."""
+    """Distances of the data of levels from numbers of items."""
 
     def __init__(self, levels: Sequence[Level], shape: Model) -> None:
         self.m = np.array([level.m for level in levels])
@@ -103,16 +103,16 @@ class _Tester:
         self.levels = levels
 
     def root(self, most: float) -> float:
-        """The number of items at distance 0, or `most`."""
+        """The number of items at distance 0, at most `most`."""
         low, high = 0.0, most
-        for _ in range(7):  # each a sixty-fourth of what is left
+        for _ in range(7):  # each a sixty-fourth of the rest
             items = np.linspace(low, high, 65)
             above = max(int((self.distance(items[1:]) > 0.0).cumprod().sum()), 0)
             low, high = float(items[above]), float(items[min(above + 1, 64)])
         return low
 
     def calibrate(self, items: float) -> None:
-        """Scale the noise to what the counters seen show, as far as the levels say something about so many items."""
+        """Scale the noise to the observed counters, for the levels that are informative at this number of items."""
         load, weight, _ = self._weights(np.array([items]))
         pull = (weight[0] * self.m / self.share) ** 2
         full = -np.expm1(-load[0])

@@ -1,4 +1,4 @@
-"""Open domains: collisions undone together with the noise.
+"""Open domains: joint inversion of collisions and noise.
 
 In: observed parts whose items were hashed into levels of slots. Out: linear estimates and a law of counts for each
 level and part. Touches: nothing.
@@ -7,7 +7,7 @@ Source: docs/theory/profile.md 6 (the compound Poisson recursion run backwards);
 
 A slot's count is the sum of the counts of the items that fell into it: with Poisson numbers of items, the power series
 of the slot law is P(z) = exp(sum_t (Lam_t/m)(z^t - 1)). So log P gives Lam, and d(Lam_t/m)/dP(s) = R_{t-s} with
-R = 1/P: every number asked for is, to first order, a linear functional of the slot law, to which the formulas of
+R = 1/P: to first order, every number is a linear functional of the slot law, to which the formulas of
 closed domains apply.
 """
 
@@ -86,7 +86,7 @@ def read_levels(observed: Observed, span: int) -> list[Level]:
 
 @dataclass(frozen=True)
 class Model:
-    """The law of items that stands behind the variances: Lam_t for t <= S and how many items lie above.
+    """The law of items at which variances are computed: Lam_t for t <= S and the number of items above.
 
     Args:
         intensity: (S+1,) items at each count, index 0 unused.
@@ -116,16 +116,16 @@ class Model:
         return exp_series(self.intensity * (share / m), self.items * share / m)
 
     def undone(self, m: float, share: float) -> Floats:
-        """(S+1,) reciprocal of that law as a power series."""
+        """(S+1,) reciprocal of the slot law as a power series."""
         return exp_series(self.intensity * (-share / m), -self.items * share / m)
 
     def scaled(self, factor: float) -> Model:
-        """The same law of counts over another number of items."""
+        """Rescale the law of counts to another number of items."""
         return Model(self.intensity * factor, self.beyond * factor)
 
 
 def linearised(level: Level, model: Model) -> Floats:
-    """Unbiased Lam_t of one level, index 0 the number of items: one step from the model towards what was seen.
+    """Unbiased Lam_t of one level, index 0 the number of items: one Newton step from the model to the data.
 
     The recursion itself, run on noisy data, can blow up at large counts; its derivative at the model cannot.
     """
@@ -137,7 +137,7 @@ def linearised(level: Level, model: Model) -> Floats:
 
 
 def _seen_law(level: Level, model: Model) -> Floats:
-    """(S+1,) law of a slot's count at 0..S as it is seen: unit `item` counts modulo p, so sums wrap."""
+    """(S+1,) law of a slot's observed count at 0..S: unit `item` counts modulo p, so sums wrap."""
     if not isinstance(level.estimator, Circle):
         return model.slot_law(level.m, level.share)
     each = level.share / level.m
@@ -167,7 +167,7 @@ def spreads(level: Level, model: Model) -> Spread:
     """Noise and hash variance of every cell and k+ number of one level.
 
     d Lam_t = m sum_s R_{t-s} dP(s), d items = -m R_0 dP(0), and the items with at least k are -m sum over s < k of
-    (R_0 + .. + R_{k-1-s}) dP(s). Hashing: m Var(score) under the slot law, less what the items themselves vary.
+    (R_0 + .. + R_{k-1-s}) dP(s). Hashing: m Var(score) under the slot law, minus the variance of the items themselves.
     """
     p, r = model.slot_law(level.m, level.share), model.undone(level.m, level.share)
     m, every = level.m, -r[0] * (np.arange(p.size) == 0)
@@ -191,7 +191,7 @@ def window_spreads(level: Level, model: Model, width: int, own: Floats) -> Float
     Args:
         level: one level.
         model: the law of items.
-        width: how many numbers a mean is of.
+        width: number of k+ numbers in a mean.
         own: (r,) for each mean, by its first k: sum of the squared scores over the items of the level.
     """
     p, r, m = model.slot_law(level.m, level.share), model.undone(level.m, level.share), level.m
@@ -208,7 +208,7 @@ def merged(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats
     Args:
         variance: (L, r) of each level's own estimate.
         shares: (L,) expected shares of items.
-        population: (r,) sum of the squared scores over the items: what the random split into levels adds.
+        population: (r,) sum of the squared scores over the items, for the variance of the random split.
 
     Returns: (L, r) weights of estimate / share, which sum to 1; (r,) variance of the sum.
     """
@@ -222,10 +222,10 @@ def merged(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats
 
 @dataclass(frozen=True)
 class Part:
-    """What is known of one part.
+    """Observations and estimates of one part.
 
     Args:
-        observed: what was published.
+        observed: a published histogram.
         every: all levels.
         levels: the levels that are informative about single counts.
         curve: curve of the number of items.
@@ -240,13 +240,13 @@ class Part:
 
     @property
     def clear(self) -> list[Level]:
-        """The levels in which a heavy item stands nearly alone: those that are not crowded, or the emptiest."""
+        """The levels in which a heavy item is nearly alone in its slot: those that are not crowded, or the emptiest."""
         load = [self.curve.value * level.share / level.m for level in self.levels]
         return [level for level, one in zip(self.levels, load, strict=True) if one <= max(CROWDED, min(load))]
 
 
 def read_part(observed: Observed, span: int) -> Part:
-    """The number of items of one part, and a first law of them.
+    """Estimate the number of items of one part, and a first law of them.
 
     Raises:
         EstimateError: every level is crowded.
@@ -272,8 +272,8 @@ def read_part(observed: Observed, span: int) -> Part:
 def _saturated(levels: Sequence[Level], found: Curve, modulus: int | None) -> bool:
     """Whether the counters of every level wrapped so often that all residues are nearly equally frequent.
 
-    A share 1 / modulus of the slots then shows residue 0, as if ln(modulus) items lay in each slot, however many there
-    are: a number of items close to that is no estimate.
+    Then a share 1 / modulus of the slots has residue 0, as with ln(modulus) items in each slot, whatever their true
+    number: a number of items close to that is not an estimate.
     """
     if modulus is None:
         return False
@@ -282,13 +282,13 @@ def _saturated(levels: Sequence[Level], found: Curve, modulus: int | None) -> bo
 
 
 def useful(levels: Sequence[Level], items: float) -> list[Level]:
-    """The levels that so many items do not crowd beyond use; the emptiest one always."""
+    """The levels that are still informative with this many items; always the emptiest one."""
     emptiest = min(level.share / level.m for level in levels)
     return [one for one in levels if one.share / one.m <= max(USEFUL / max(items, 1.0), emptiest)]
 
 
 def _first(levels: Sequence[Level], shape: Model, items: float) -> Model:
-    """A non-negative law: a few steps from the slots as they stand, the number of items fixed."""
+    """A non-negative law: a few steps from the counts of the slots, at a fixed number of items."""
     if items <= 0.0 or shape.items <= 0.0:
         return Model(np.zeros_like(shape.intensity), 0.0)
     model = shape.scaled(items / shape.items)
@@ -303,7 +303,7 @@ def _first(levels: Sequence[Level], shape: Model, items: float) -> Model:
 
 
 def nonnegative(raw: Floats) -> Model:
-    """The closest model with no negative number: k+ numbers made non-increasing."""
+    """The closest model without negative numbers, by isotonic regression of the k+ numbers."""
     total = max(raw[0], 0.0)
     tails = total - np.concatenate([[0.0], np.cumsum(raw[1:])])
     tails = decreasing(tails).clip(0.0, total)
@@ -311,13 +311,13 @@ def nonnegative(raw: Floats) -> Model:
 
 
 def alike(parts: Sequence[Observed]) -> list[list[int]]:
-    """Which parts to add: those whose numbers of items a slot cannot be told apart, or hardly differ.
+    """Group the parts to add: those whose loads (items per slot) do not differ, or hardly.
 
-    What is added is read as one sketch with the average load, which is exact for equal loads; for a load l whose
-    coefficient of variation is v, the number of items comes out l v^2 / 2 too low.
+    Added parts are read as one sketch with the average load, which is exact for equal loads; for a load l with
+    coefficient of variation v, the number of items is l v^2 / 2 too low.
 
     Args:
-        parts: of equal noise and equal slots, one for each publication.
+        parts: parts with equal noise and equal slots, one for each publication.
     """
     found = []
     for part in parts:

@@ -1,7 +1,7 @@
-"""The events of open domains: total weight, and what the entropy is made of.
+"""The events of open domains: total weight, and the sum in the entropy.
 
 In: parts with their models. Out: `Events`. Touches: nothing.
-Source: docs/theory/profile.md 5 and 6; heavy items that share a slot: `docs/theory/reconstruction.md`, section 4.
+Source: docs/theory/profile.md 5 and 6; heavy items in one slot: `docs/theory/reconstruction.md`, section 4.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Events:
 
 
 def together(observed: Observed, levels: Sequence[int]) -> Observed:
-    """Levels as one closed domain: for what collisions do not touch, and with one horizon for all."""
+    """Levels as one closed domain with one horizon, for numbers that collisions do not change."""
     return replace(
         observed,
         open_domain=False,
@@ -76,23 +76,23 @@ def _whole(parts: Sequence[Observed], n: int, scores: Sequence[Score]) -> Moment
 
 
 def weight_of(found: Sequence[Part]) -> Moments:
-    """Total weight: collisions do not touch it, so every level counts, crowded or not."""
+    """Total weight: collisions do not change it, so every level is used, crowded or not."""
     return _whole([every_level(part) for part in found], found[0].model.intensity.size - 1, (bounds.identity,))
 
 
 def _band(weight: Moments, beyond: float) -> Band:
-    """The total weight, or what is at most as large, with so much beyond the horizon."""
+    """Band of the total weight or of a smaller number, with this much beyond the horizon."""
     low, high = weight.value + weight.inner @ weight.mass, weight.value + weight.outer @ weight.mass
     return Band(low, high + beyond, weight.covariance[0])
 
 
 def _limit(weight: Moments) -> Band:
-    """A number that the items cannot exceed: none has no event. What noise hides holds many events and few items."""
+    """Upper bound on the number of items: each has an event. Hidden counts hold many events but few items."""
     return _band(weight, 0.0 if weight.hidden is None else weight.hidden.items)
 
 
 def unwrapped(found: Sequence[Part]) -> Events:
-    """Unit event: light items by the recursion, heavy ones as they stand in the slots of clear levels."""
+    """Unit event: light items by the recursion, heavy ones directly from the slots of clear levels."""
     size = found[0].model.intensity.size
     each = [weight_of([part]) for part in found]
     all_ = blended(each, [1.0] * len(each))
@@ -128,7 +128,7 @@ def unwrapped(found: Sequence[Part]) -> Events:
 
 
 def wrapped(found: Sequence[Part]) -> Events:
-    """Unit item: everything by the recursion, for sums wrap."""
+    """Unit item: all items by the recursion, as sums wrap."""
     t = np.arange(float(found[0].model.intensity.size))
     total, spread = _score(found, t), _score(found, bounds.xlogx(t))
     both = float(_score(found, t + bounds.xlogx(t)).variance[0])
@@ -154,7 +154,7 @@ def _heavy_score(size: int, t: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Shared:
-    """What slots with several items add to the sum of t ln t over heavy slots.
+    """Contribution of slots with several items to the sum of t ln t over heavy slots.
 
     Args:
         excess: expected excess over the sum for the heavy items alone.
@@ -168,10 +168,10 @@ class Shared:
 
 
 def _shared_slots(part: Part, levels: Sequence[Level]) -> Shared:
-    """Sum of t ln t over heavy slots, less the same over heavy items, to be expected in these levels.
+    """Expected sum of t ln t over heavy slots minus that over heavy items, in these levels.
 
-    By Mecke's formula the sum of g(T) T over the slots is, on average, that of t E g(t + T) over the items, with T
-    what other items put into a slot. Source: Last & Penrose, Lectures on the Poisson Process, 2017, theorem 4.1.
+    By Mecke's formula the sum of g(T) T over the slots has the mean of the sum of t E g(t + T) over the items, with T
+    the count of other items in the slot. Source: Last & Penrose, Lectures on the Poisson Process, 2017, theorem 4.1.
     """
     model, size = part.model, part.model.intensity.size
     heavy, weight = _heavy_items(part, levels)
@@ -188,14 +188,14 @@ def _shared_slots(part: Part, levels: Sequence[Level]) -> Shared:
         for counts, score, items in ((heavy, alone, weight), (light, pushed, model.intensity[1:])):
             mean = score @ law
             excess += level.share * float((counts * items) @ mean)
-            # a shared slot counts with each of its items: so twice the squares at most
+            # a shared slot counts once for each of its items: at most twice the squares
             variance += 2.0 * level.share * float((counts**2 * items) @ np.maximum(score**2 @ law - mean**2, 0.0))
     seen = sum(level.share for level in levels)
     return Shared(excess, variance, seen * float(bounds.xlogx(heavy) ** 2 @ weight))
 
 
 def _heavy_items(part: Part, levels: Sequence[Level]) -> tuple[Floats, Floats]:
-    """Counts beyond the recursion, in at most NODES steps, and how many items the model has at each."""
+    """Counts beyond the recursion, in at most NODES steps, and the model's number of items at each."""
     size, beyond = part.model.intensity.size, part.model.beyond
     counts, slots = [], []
     for level in levels:

@@ -1,6 +1,6 @@
-"""Kinds of intervals in open domains, where what a slot says of the items grows with the load.
+"""Types of intervals in open domains, where the information of a slot about the items depends on the load.
 
-In: estimates with their variances. Out: bands that say the ends of their intervals. Touches: nothing.
+In: estimates with their variances. Out: bands with the ends of their intervals. Touches: nothing.
 Source: Fieller 1954; Zou & Donner 2008; Donner & Zou 2012; `docs/theory/reconstruction.md`, section 4.
 """
 
@@ -22,7 +22,7 @@ from sketchstream.kinds.profile.estimate.open_domain.slices import Mixed
 
 @dataclass(frozen=True)
 class Reach(Mixed):
-    """K+ numbers, index 0 and 1 the number of items: their ends are those of the curves, added over the parts.
+    """K+ numbers; index 0 and 1 are the number of items, with ends from the curves, added over the parts.
 
     Args:
         curves: curves of the parts.
@@ -47,7 +47,7 @@ class Reach(Mixed):
         return min(max(middle - math.sqrt(low), 0.0), last), last
 
     def _limited(self, high: float, z: float) -> float:
-        """An upper end, or what no number of items exceeds."""
+        """The smaller of an upper end and the bound on the number of items."""
         if math.isfinite(high):
             return high
         bound = sum(float(curve.items[-1]) for curve in self.curves)
@@ -102,7 +102,7 @@ class Quotient(Band):
     spread: float
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
-        """Ends of the intervals; everything where the denominator may be 0."""
+        """Ends of the intervals; all values if the denominator may be 0."""
         above, b, q = self.low * self.below, self.below, z * z
         a2 = b * b - q * self.spread
         if a2 <= 0.0:
@@ -119,7 +119,7 @@ class Quotient(Band):
 
 @dataclass(frozen=True)
 class Mean:
-    """Total over items: Fieller's interval, each end with the distances of its own side (Donner & Zou 2012).
+    """Total over items: Fieller's interval, each end from the deviations on its side (Donner & Zou 2012).
 
     Args:
         total: band of the total weight.
@@ -134,7 +134,7 @@ class Mean:
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """Ends of the interval, between 1 and the largest total over the least number of items."""
         items, low, high = self.reach.middle, self.total.low, self.total.high
-        all_ = self.total.ends(z)[1]  # one item at least has it
+        all_ = self.total.ends(z)[1]  # at least one item has it
         deviation = np.sqrt(np.maximum(self.total.variance, 0.0))
         few, many = self.reach.items(z)
         its = max(items - few, many - items) / z * low / max(items, 1.0)
@@ -147,7 +147,7 @@ class Mean:
         square, middle, product = self._quadratic(high, way, items, items - few)
         if product > 0:
             last = (middle + np.sqrt(np.maximum(middle**2 - product * square, 0.0))) / product
-        else:  # there may be no items at all: no mean is too large
+        else:  # the number of items may be 0: no upper end
             last = np.full_like(high, np.inf)
         return np.where(low > way, first, 1.0), np.minimum(last, np.minimum((high + way) / max(few, 1.0), all_))
 
@@ -158,7 +158,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Entropy:
-    """Entropy over an ellipse around events and sum of t ln t; the number of items limits it.
+    """Entropy, from its range over an ellipse around events and sum of t ln t; bounded by the number of items.
 
     Args:
         centres: (c, 2) events and sums, a row for each possible position of the counts in wide cells.

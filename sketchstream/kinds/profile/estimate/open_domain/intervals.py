@@ -47,7 +47,7 @@ class Known:
         cells: bands of Lam_t; index 0: of the number of items.
         tails: bands of the number of items with a count of at least 1+t.
         linear: linear estimates that the bands are computed from.
-        pull: for each level, how much one more empty slot (as a share) lowers the number of items.
+        pull: for each level, decrease of the number of items with one more empty slot (as a share).
     """
 
     cells: Band
@@ -57,7 +57,7 @@ class Known:
 
 
 def of_part(part: Part) -> Known:
-    """Bands of the numbers of one part, errors taken at its estimates."""
+    """Bands of the numbers of one part, with errors computed at its estimates."""
     found = about(part.levels, part.model)
     cells, tails = (Band(value, value, own) for value, own in zip(found.values, found.variances, strict=True))
     factors = {id(level): w / level.share for level, w in zip(part.levels, found.first, strict=True)}
@@ -69,7 +69,7 @@ def of_part(part: Part) -> Known:
 
 
 def bands(found: Sequence[Part], n: int) -> Uncertainty:
-    """Bands of every number of an open domain; parts add."""
+    """Bands of every number of an open domain, summed over the parts."""
     known = [of_part(part) for part in found]
     cells, tails = _added([one.cells for one in known]), _added([one.tails for one in known])
     cell_all = np.sum([one.linear.joints[0] for one in known], axis=0)
@@ -116,7 +116,7 @@ def bands(found: Sequence[Part], n: int) -> Uncertainty:
 
 
 def _windows(found: Sequence[Part], known: Sequence[Known], n: int) -> dict[int, Floats]:
-    """How much less the means of neighbouring k+ numbers vary, as far as the recursion goes."""
+    """Relative deviations of the means of neighbouring k+ numbers, within the counts of the recursion."""
     last = min(found[0].model.intensity.size, n + 1)
     windows = together([window_variances(part.levels, part.model, last) for part in found], [1.0] * len(found))
     return ratios(np.sum([one.linear.variances[1][:last] for one in known], axis=0), windows)
@@ -128,7 +128,7 @@ def _complement(part: Floats, whole: Floats) -> Floats:
 
 
 def _with_events(found: Sequence[Part], known: Sequence[Known]) -> float:
-    """Covariance of the total weight with the number of items: both see the noise of the same slots."""
+    """Covariance of the total weight with the number of items: both contain the noise of the same slots."""
     out = 0.0
     for part, one in zip(found, known, strict=True):
         for level, pull in zip(part.every, one.pull, strict=True):
@@ -142,12 +142,12 @@ def _with_events(found: Sequence[Part], known: Sequence[Known]) -> float:
 
 
 def _upper(limit: Band | None) -> float:
-    """Upper end of what the items cannot exceed."""
+    """Upper end of a bound on the number of items."""
     return math.inf if limit is None else float(limit.ends(SHOWS)[1][0])
 
 
 def _heavy_tails(found: Sequence[Part], n: int) -> Band:
-    """Slots at or above 0..n+1 over the levels that are not crowded, scaled to all items."""
+    """Slots with counts of at least 0..n+1 in the levels that are not crowded, scaled to all items."""
     out = []
     for part in found:
         seen = sum(level.share for level in part.clear)
@@ -156,7 +156,7 @@ def _heavy_tails(found: Sequence[Part], n: int) -> Band:
 
 
 def _longer(band: Band, each: Sequence[Slices], heavy: Band, n: int) -> Mixed:
-    """Cells up to n: the recursion's, then what the slots show. Index 0 is 0: absent items are unknown."""
+    """Cells up to n: first from the recursion, then from the slots. Index 0 is 0: absent items are unknown."""
     top = min(band.low.size - 1, n)
     low, high, variance = np.zeros(n + 1), np.zeros(n + 1), np.zeros(n + 1)
     for whole, light in ((low, band.low), (high, band.high), (variance, band.variance)):

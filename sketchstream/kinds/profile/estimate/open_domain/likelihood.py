@@ -1,11 +1,11 @@
-"""Non-negative item profiles of open domains by likelihood: the noise of compound Poisson slots.
+"""Maximum likelihood for non-negative item profiles of open domains: compound Poisson slots with noise.
 
 In: levels of one part and a non-negative start. Out: a `Model`. Touches: nothing.
 Source: docs/theory/profile.md 6; `docs/theory/reconstruction.md`.
 
-The unknown law f lives on counts 0..S and one node for everything above; M f_t is the number of items with count t, and
-f_0 stands for items that did not come (M is larger than any possible number of items). A slot of level j has law
-exp(sum_t M f_t s_j/m_j (z^t - 1)), seen through the noise. The recipe of closed domains runs on this unchanged.
+The unknown law f is on counts 0..S and one node for everything above; M f_t is the number of items with count t, and
+f_0 is the share of items that did not occur (M is larger than any possible number of items). A slot of level j has law
+exp(sum_t M f_t s_j/m_j (z^t - 1)), seen through the noise. The recipe of closed domains applies unchanged.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ LEAST = 0.01
 
 @dataclass
 class Floor:
-    """One level: its channel from slot counts 0..S, S+1 to cells, its data, items per slot for a share of 1.
+    """One level: its channel from slot counts 0..S, S+1 to cells, its data, and its items per slot at a share of 1.
 
     Args:
         channel: K, from slot counts to cells.
-        seen: the data.
+        seen: the observed data.
         scale: M s_j / m_j.
         y: (m,) saddlepoint of the m cells, kept as the start of the next search.
-        z: (1,) its further coordinate in form BINS.
+        z: (1,) its additional coordinate in form BINS.
         work: (5, m) scratch memory.
     """
 
@@ -71,7 +71,7 @@ class Line2Cells:
 
 
 class Wrapped:
-    """Randomized response on Z_p from slot counts 0..p-1 and everything above, which wraps around to anywhere."""
+    """Randomized response on Z_p from slot counts 0..p-1 and everything above, which wraps around to any residue."""
 
     def __init__(self, eigenvalue: float, p: int) -> None:
         self.response, self.p = Response(eigenvalue, np.full(p, 1.0 / p)), p
@@ -95,7 +95,7 @@ class Opened:
 
     @property
     def d(self) -> float:
-        """M, times the part of the slots that is looked at."""
+        """M, times the part of the slots in the data."""
         return sum(floor.scale * floor.seen.d for floor in self.floors)
 
     def slot_law(self, floor: Floor, f: Floats) -> Floats:
@@ -143,13 +143,13 @@ class Opened:
         return out
 
     def score(self, f: Floats) -> tuple[float, Floats, Floats]:
-        """l(f), the ratio for laws that sum to one (its excess over d averages 0 under f), and the expected cells."""
+        """l(f), the ratio for laws that sum to one (its excess over d has mean 0 under f), and the expected cells."""
         value, cells, slots = self._solve(f)
         ratio = self._pull(slots)
         return value, ratio - float(f @ (ratio - self.d)), np.concatenate(cells)
 
     def step(self, f: Floats) -> Floats:
-        """One EM step: expected items at each count; what is left of M did not come."""
+        """One EM step: expected items at each count; the rest of M did not occur."""
         _, _, slots = self._solve(f)
         return self._moved(f, self._pull(slots))
 
@@ -216,7 +216,7 @@ class Opened:
 
 
 def fit(observed: Observed, part: Part) -> Model:
-    """Items at each count by likelihood, from all levels that say something; the first law shapes what lies above S."""
+    """Maximum likelihood items at each count, from all informative levels; the first law gives the shape above S."""
     weight = cardinality.weights(part.levels, part.model)
     start = part.model
     levels = [level for level, one in zip(part.levels, weight, strict=True) if one >= LEAST * weight.max()]
@@ -242,7 +242,7 @@ def fit(observed: Observed, part: Part) -> Model:
 
 
 def _reach(start: Model, span: int) -> int:
-    """Largest count fitted by itself: a quarter beyond where the start has hardly an item left."""
+    """Largest count with a node of its own: a quarter above the count where the start has hardly any item left."""
     tails = np.cumsum(start.intensity[::-1])[::-1] + start.beyond
     worth = max(2.0, 1e-4 * start.items)
     last = int(np.flatnonzero(tails > worth)[-1]) if (tails > worth).any() else 0
@@ -250,7 +250,7 @@ def _reach(start: Model, span: int) -> int:
 
 
 def _floor(observed: Observed, level: Level, grid: Grid, most: float) -> Floor:
-    """One level as the likelihood sees it."""
+    """One level in the form that the likelihood takes."""
     m = grid.low.size
     scale = most * level.share / level.m
     if observed.unit == "event":
@@ -265,7 +265,7 @@ def _floor(observed: Observed, level: Level, grid: Grid, most: float) -> Floor:
     else:
         assert not isinstance(level.estimator, Line)
         p = level.estimator.p
-        if m > p:  # nothing lies above: larger sums wrap around
+        if m > p:  # empty above: larger sums wrap around
             channel = Wrapped(level.estimator.eigenvalue, p)
             h = level.estimator.slots
         else:

@@ -27,11 +27,11 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
 
     Returns: the fit (shares over items, index 0 is 0), the number of items, the bands.
     """
-    least = 1 if method == "inverse" else SHORT  # unregularised cells lose ground with every one more
+    least = 1 if method == "inverse" else SHORT  # each further unregularised cell costs accuracy
     span = min([min(max(n + 1, least), RANGE)] + [int(min(linear(part).resolved, FAR)) for part in parts])
     found = [read_part(part, span) for part in parts]
     if method == "likelihood":
-        # imported where it is chosen: the other methods do not need it, and it takes a tenth of a second
+        # imported only if chosen: it takes a tenth of a second, and the other methods do not need it
         from sketchstream.kinds.profile.estimate.open_domain import likelihood
 
         found = [
@@ -46,7 +46,7 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
             known = intervals.of_part(part)
             light += known.cells.low * (np.arange(span + 1) > 0)
             beyond += float(known.tails.low[0] - known.cells.low[1:].sum())
-        if float(light.sum()) + beyond < 1.0:  # signed numbers that add up to no item: shares would mean nothing
+        if float(light.sum()) + beyond < 1.0:  # signed numbers with a sum below one item: shares are undefined
             return Fit(np.zeros(n + 1), np.zeros(0), np.zeros(0)), 0.0, intervals.bands(found, n)
     fit, population = _whole(found, light, beyond, n)
     if parts[0].unit == "event":
@@ -55,15 +55,15 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
 
 
 def _counted(model: Model, items: float) -> Model:
-    """The law of one estimate over the number of items of another: the curve's is the one whose error is known."""
+    """Combine the law of one estimate with the curve's number of items, whose error is known."""
     return model.scaled(items / model.items) if model.items > 0.0 else model
 
 
 def _with_total(fit: Fit, mean: float, n: int, span: int) -> Fit:
-    """Heavy counts moved so that the law has the total that all levels together show.
+    """Move heavy counts so that the law has the total of all levels together.
 
-    Where items lie above the counts resolved, up to `span`, crowded levels hide which; their sum is known exactly all
-    the same. Only those above are moved, unless the rest is more than the total already.
+    Crowded levels hide which counts the items above the resolved ones have, up to `span`; their sum is still known
+    exactly. Only those counts are moved, unless the rest already exceeds the total.
     """
     rest = mean - float(np.arange(n + 1.0) @ fit.fractions)
     heavy, shares = fit.heavy, fit.heavy_shares
@@ -80,13 +80,13 @@ def _with_total(fit: Fit, mean: float, n: int, span: int) -> Fit:
 
 
 def _moved(heavy: Floats, shares: Floats, total: float, least: float) -> Floats:
-    """Counts of at least `least` stretched away from it until they have a total."""
+    """Stretch counts of at least `least` away from it until they have the given total."""
     have, floor = float(heavy @ shares), least * float(shares.sum())
     return heavy * (total / have) if have <= floor else least + (heavy - least) * ((total - floor) / (have - floor))
 
 
 def _whole(found: Sequence[Part], light: Floats, beyond: float, n: int) -> tuple[Fit, float]:
-    """Light items from the recursion, heavier ones as they stand in the slots: shares over all items."""
+    """Light items from the recursion, heavier ones directly from the slots: shares over all items."""
     span = light.size - 1
     population = max(float(light.sum()) + beyond, 1e-9)
     fractions = np.zeros(n + 1)

@@ -1,12 +1,12 @@
-"""Numbers of an open domain as they look for each number of items, and what that makes of them together.
+"""Conditional estimates of an open domain's numbers given each number of items, and their mixture.
 
-In: parts with their models. Out: `Slices`, and bands whose ends come from them. Touches: nothing.
+In: parts with their models. Out: `Slices`, and bands with ends from them. Touches: nothing.
 Source: Hannig, Iyer, Lai & Lee 2016 (generalized fiducial inference); Zou & Donner 2008 (sums);
 `docs/theory/reconstruction.md`, section 4.
 
-What a slot says of an item grows with the load, and so do all weights and errors. A number is therefore not estimated
-once, with errors taken at the estimated number of items, but under each number of items that is possible, with what
-hangs on that number taken out. The curve of `opened_count` says how likely each is.
+The information of a slot about an item depends on the load, and so do all weights and errors. So a number is not
+estimated once, with errors at the estimated number of items, but given each possible number of items, with the part
+that depends on that number removed. The curve of `cardinality` gives the probability of each.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GRIDS = ((1.1, 3), (1.5, 7), (math.inf, 15))
 
 @dataclass(frozen=True)
 class Linear:
-    """Linear estimates of one part about a model.
+    """Linear estimates of one part, linearised at a model.
 
     Args:
         values: estimates of Lam_t (index 0: of the number of items), and of the items with a count of at least 1+t.
@@ -57,11 +57,11 @@ class Linear:
 
 
 def about(levels: Sequence[Level], model: Model) -> Linear:
-    """Estimates linearised at a model, with errors as they are under it."""
+    """Estimates linearised at a model, with their errors under it."""
     shares = np.array([level.share for level in levels])
     each = [spreads(level, model) for level in levels]
     seen = np.array([linearised(level, model) / level.share for level in levels])
-    left = seen[:, :1] - np.cumsum(seen, axis=1) + seen[:, :1]  # items less those up to each count
+    left = seen[:, :1] - np.cumsum(seen, axis=1) + seen[:, :1]  # items minus those up to each count
     left = np.concatenate([seen[:, :1], left[:, 1:]], axis=1)
     own = (model.numbers, model.tails[1:])
     weights, variances = _merged(each, shares, own)
@@ -101,7 +101,7 @@ def _merged(
 
 @dataclass(frozen=True)
 class Slices:
-    """What numbers may be, for each of some numbers of items.
+    """Conditional distributions of numbers, on a grid of numbers of items.
 
     Args:
         chance: (G,) probability of each number of items.
@@ -122,7 +122,7 @@ class Slices:
         return Slices(self.chance, self.value * factor, self.deviation * factor)
 
     def quantile(self, z: float) -> Floats:
-        """What a number lies below with the chance that a Gaussian one lies below z. (m,)."""
+        """Quantiles at the probability that a standard normal number is below z. (m,)."""
         from scipy.special import ndtr
 
         each = self.value + z * self.deviation
@@ -136,12 +136,12 @@ class Slices:
 
 
 def slices(part: Part, middle: Linear, limit: float) -> tuple[Slices, Slices]:
-    """Slices of Lam_t (index 0: of nothing) and of the items with a count of at least 1+t.
+    """Slices of Lam_t (index 0: unused) and of the items with a count of at least 1+t.
 
     Args:
-        part: what is known.
-        middle: about its model.
-        limit: no more items than this are possible, and together they have no larger total.
+        part: observations and estimates of one part.
+        middle: estimates linearised at its model.
+        limit: upper bound on the number of items and on their total.
     """
     curve, model = part.curve, part.model
     low, high = curve.ends(2.0)
@@ -163,7 +163,7 @@ def slices(part: Part, middle: Linear, limit: float) -> tuple[Slices, Slices]:
 
 
 def _under(model: Model, items: float, limit: float) -> Model:
-    """The law of a model over another number of items; no k+ number exceeds the largest total divided by k."""
+    """Rescale a model to another number of items; no k+ number exceeds the largest total divided by k."""
     if model.items <= 0.0:
         return Model(np.where(np.arange(model.intensity.size) == 1, items, 0.0), 0.0)
     found = model if math.isclose(items, model.items, rel_tol=1e-9) else model.scaled(items / model.items)
@@ -177,7 +177,7 @@ def _under(model: Model, items: float, limit: float) -> Model:
 
 @dataclass(frozen=True)
 class Mixed(Band):
-    """A band of which some numbers, from `start` on, have ends that come from the slices of parts.
+    """A band in which the numbers from `start` on have ends from the slices of parts.
 
     Sums of skewed intervals: Zou & Donner 2008.
     """
