@@ -1,7 +1,7 @@
-"""What workers have published: windows, the answer for each, and for notebooks one object a window.
+"""Publications of workers: windows, the answer for each, and one object per window for notebooks.
 
-In: sealed sketches and frontiers, a configuration. Out: `Window`, `Windows` and what makes them. Touches: what its
-sources read.
+In: sealed sketches and frontiers, a configuration. Out: `Window`, `Windows` and their readers. Touches: only
+what its sources read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The answer for one window, or for one published file: what the command line, the results topic and services give out.
+"""The answer for one window or one published file, for the command line, the results topic and services.
 
-In: a result and what is known of where it comes from. Out: plain data for JSON, CSV. Touches: nothing.
+In: a result and facts about its origin. Out: plain data for JSON, CSV. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ENDS = ("_low", "_high")
 
 @dataclass(frozen=True)
 class Answer:
-    """A result with what is known of it.
+    """A profile with facts about its origin.
 
     Args:
         profile: the numbers, with their guarantee.
-        facts: of the window; empty where there is none.
-        intervals: whether intervals hold. Where they do not, none is given out in any form.
+        facts: facts about the window; empty without a window.
+        intervals: whether intervals are valid; otherwise no output contains any.
     """
 
     profile: Profile
@@ -38,18 +38,18 @@ class Answer:
     intervals: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON: the facts, then the numbers; ends of intervals are None where none holds."""
+        """Plain data, for JSON: the facts, then the numbers; ends of invalid intervals are None."""
         numbers = self.profile.to_dict()
         return {**self.facts, **(numbers if self.intervals else _bare(numbers))}
 
     def to_json(self) -> str:
-        """One line of JSON: what `profile --format json` prints and the results topic holds. Infinities are null."""
+        """One line of JSON, as in `profile --format json` and the results topic. Infinities are null."""
         import orjson
 
         return orjson.dumps(self.to_dict(), default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
     def to_csv(self) -> str:
-        """The numbers as CSV with a header line; ends of intervals are empty where none holds."""
+        """The numbers as CSV with a header line; ends of invalid intervals are empty."""
         text = self.profile.to_csv()
         if self.intervals:
             return text
@@ -60,13 +60,13 @@ class Answer:
 
 
 def of_file(published: Published, profile: Profile) -> Answer:
-    """The answer for one published object that stands alone, without frontiers or a configuration.
+    """Build the answer for a single published object, without frontiers or a configuration.
 
-    Of a window that a worker sealed it says which one, and its quality under the default rule. Whether the window is
-    complete cannot be known from one file.
+    For an object that a worker sealed it contains the window, and its quality under the default rule. Whether the
+    window is complete cannot be known from one file.
 
     Args:
-        published: what was read.
+        published: the object that was read.
         profile: its numbers.
     """
     parts = published.parts if isinstance(published, Stack) else (published,)
@@ -86,7 +86,7 @@ def of_file(published: Published, profile: Profile) -> Answer:
 
 
 def _bare(value: Any) -> Any:
-    """Plain data without the ends of its intervals."""
+    """Remove the ends of intervals from plain data."""
     if not isinstance(value, dict):
         return value
     if value.keys() == ESTIMATE:

@@ -1,6 +1,6 @@
-"""Positions of a series that were published when they closed: joined over instalments and partitions, and answered.
+"""Positions of a series that were published when they closed: joined over instalments and partitions, with answers.
 
-In: a `SealedSource`. Out: `ClosedWindow`s, ascending, whose answers are those that the sealed window will give.
+In: a `SealedSource`. Out: `ClosedWindow`s, ascending, with the same answers as the later sealed window.
 Touches: what the source reads. Readers need no key.
 Source: docs/theory/convolution.md, section 8 (closed positions).
 """
@@ -26,11 +26,11 @@ class ClosedWindow:
     """The positions of one window that have closed in all partitions.
 
     Args:
-        sketch: its name.
-        revision: of the sketches.
+        sketch: name of the sketch.
+        revision: revision of the sketches.
         window: [start, end), ms since 1970.
-        positions: how many have closed in all partitions.
-        parts: instalments of each partition that has any, ascending and without gaps.
+        positions: number of positions that have closed in all partitions.
+        parts: instalments of each partition with any, ascending and without gaps.
     """
 
     sketch: str
@@ -49,17 +49,17 @@ class ClosedWindow:
 def closed_windows(
     source: SealedSource, sketch: str, since: int | None = None, until: int | None = None
 ) -> Iterator[ClosedWindow]:
-    """Windows of which positions have closed, ascending; of the newest revision.
+    """Find the windows with closed positions, ascending, of the newest revision.
 
     Args:
-        source: what was published.
-        sketch: its name.
-        since: windows that begin then or later, ms since 1970; None: from the first.
-        until: windows that end by then; None: to the last.
+        source: source of publications.
+        sketch: name of the sketch.
+        since: start of the range of windows, ms since 1970; None: from the first.
+        until: end of the range of windows, ms since 1970; None: to the last.
 
     Raises:
         DataLossError: an incident: different publications of one position.
-        FormatError: something published cannot be read.
+        FormatError: a publication cannot be read.
     """
     found = list(source.closed(sketch, since, until))
     revision = max((one.revision for one in found), default=0)
@@ -74,11 +74,11 @@ def closed_windows(
 
 
 def _run(entries: Sequence[SealedEntry]) -> tuple[Instalment, ...]:
-    """Instalments of one partition in order, repetitions left out.
+    """Instalments of one partition in order, without repetitions.
 
     Raises:
-        DataLossError: two of them hold one position.
-        FormatError: one is missing between others, or holds something else than its place says.
+        DataLossError: two of them contain the same position.
+        FormatError: one is missing between others, or one does not match its key.
     """
     distinct = {entry.body: entry for entry in entries}.values()
     run = [Instalment.from_bytes(entry.body) for entry in sorted(distinct, key=lambda one: one.positions or (0, 0))]
@@ -94,13 +94,13 @@ def _run(entries: Sequence[SealedEntry]) -> tuple[Instalment, ...]:
             )
             raise DataLossError(msg)
         if one.first > at:
-            break  # a hole: what follows cannot be answered yet
+            break  # a gap: later positions cannot be answered yet
         at = one.stop
     return tuple(one for one in run if one.stop <= at)
 
 
 def _positions(parts: Sequence[Sequence[Instalment]], window: tuple[int, int], said: dict[int, Frontier]) -> int:
-    """Positions that have closed in all partitions: those without instalments had no record."""
+    """Number of positions that have closed in all partitions: those without instalments had no record."""
     spec = parts[0][0].spec
     of = max((one.partitions for one in said.values()), default=1)
     here = {run[0].origin.partition: run[-1].stop for run in parts if run}

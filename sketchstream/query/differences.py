@@ -1,4 +1,4 @@
-"""A number of one window minus that of another, with an interval.
+"""Differences of a number between two windows, with intervals.
 
 In: two answers as plain data, with the keys of the command line's JSON. Out: their difference. Touches: nothing.
 Source: G. Y. Zou and A. Donner, Statistics in Medicine 27(10), 2008, doi:10.1002/sim.3095.
@@ -30,16 +30,16 @@ NAMED: Final = 20
 
 @dataclass(frozen=True)
 class Difference:
-    """A number in two windows, and what has changed.
+    """A number in two windows, and its difference.
 
     Args:
-        title: of the number, in words.
+        title: title of the number.
         value: the first minus the second.
         low: lower end of the 95% interval; None: there is none.
         high: upper end of the 95% interval; None: there is none.
         first: the number in the first window, with its interval.
         second: the number in the second window, with its interval.
-        independent: whether the noises of the two numbers are; if not, there is no interval.
+        independent: whether the noise of the two numbers is independent; otherwise there is no interval.
     """
 
     title: str
@@ -52,7 +52,7 @@ class Difference:
 
     @property
     def assumes(self) -> str:
-        """What the interval stands on, or why there is none."""
+        """The assumption of the interval, or the reason why there is none."""
         return INDEPENDENT if self.independent else SHARED
 
     def __str__(self) -> str:
@@ -64,16 +64,16 @@ class Difference:
 
 
 def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> Difference:
-    """A number of one window minus that of another.
+    """Subtract a number of one window from that of another.
 
     Args:
-        spec: of the sketch as it is configured now; None: it is no longer configured.
+        spec: spec of the sketch in the present configuration; None: it was removed.
         first: answer of the window of interest.
-        second: answer of the one that it is compared with, of the same sketch.
+        second: answer of the window to compare with, of the same sketch.
         metric: name of the number, as `sketchstream.kinds.shown` knows it.
 
     Raises:
-        EstimateError: an answer does not have this number, or it is another one in each window.
+        EstimateError: an answer does not have this number, or the windows define it differently.
     """
     found = []
     for answer in (first, second):
@@ -95,14 +95,14 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
 
 
 def shares_noise(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> bool:
-    """Whether a number of one window holds noise of the other one.
+    """Whether a number of one window contains noise of the other window.
 
-    Every window has noise of its own; only answers that reach back into the window before hold that window's, too.
+    Every window has its own noise; only answers that use the window before also contain that window's noise.
 
     Args:
-        spec: of the sketch as it is configured now; None: unknown, and every number may reach back.
+        spec: spec of the sketch in the present configuration; None: unknown, any number may use the window before.
         first: answer of a window.
-        second: answer of another one.
+        second: answer of another window.
         metric: name of the number.
     """
     earlier, later = sorted((first, second), key=lambda one: to_ms(one["window_start"], "window_start") or 0)
@@ -113,11 +113,11 @@ def shares_noise(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any],
 
 
 def subtract(first: Point, second: Point) -> Point:
-    """The difference of two independent estimates with its interval; an end is None where it is infinite.
+    """Subtract two independent estimates, with an interval; an infinite end is None.
 
     Args:
         first: value, low, high; an end of None is infinite.
-        second: what is subtracted.
+        second: value, low, high of the number to subtract.
 
     Source: Zou & Donner 2008, eq. 4.
     """
@@ -130,11 +130,11 @@ def subtract(first: Point, second: Point) -> Point:
 
 
 def no_number(metric: str, names: list[str]) -> EstimateError:
-    """The error that says which numbers there are.
+    """The error for an unknown number, which lists the available ones.
 
     Args:
-        metric: that was asked for.
-        names: of those that there are.
+        metric: requested name.
+        names: available names.
     """
     there = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
     return EstimateError(f"the answers have no number {metric!r:.40} with an interval; they have {there or 'none'}")

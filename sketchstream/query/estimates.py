@@ -1,4 +1,4 @@
-"""Answers of the kinds that give estimates: from what was published to answers, and to those that were selected.
+"""Answers of the kinds that give estimates, and selections of them.
 
 In: published objects, lists of items, a selection. Out: answers of a kind, rows. Touches: nothing.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def known_names(plan: SketchPlan, published: Published) -> dict[str, Any]:
-    """The listed names that a configuration has and published bytes have not, as arguments of `estimate`.
+    """Names that are listed in a configuration but not in published bytes, as arguments of `estimate`.
 
     Args:
         plan: of the sketch, as it is configured now.
@@ -40,11 +40,11 @@ def estimate(published: Published, method: str, names: Mapping[str, Any]) -> Any
 
     Args:
         published: a release, a sealed state, or a stack.
-        method: estimator, of those that the kind has; "auto" is the usual one.
-        names: lists of items or rows, as far as they are known.
+        method: estimator of the kind; "auto" is the default one.
+        names: lists of items or rows, if known.
 
     Raises:
-        EstimateError: the kind has no estimates, or not by this method.
+        EstimateError: the kind has no estimates, or none by this method.
     """
     given = dict(names)
     if published.kind.slots_are_items:
@@ -55,13 +55,13 @@ def estimate(published: Published, method: str, names: Mapping[str, Any]) -> Any
 
 @dataclass(frozen=True)
 class Selection:
-    """What is asked of an estimate.
+    """A selection of answers.
 
     Args:
-        items: whose counts are asked for.
-        top: how many of the largest.
+        items: items whose counts are wanted.
+        top: number of the largest counts.
         sums: ranges of the domain, "LOW:HIGH".
-        prefix: of the options' names in errors.
+        prefix: prefix of the options' names in errors.
     """
 
     items: tuple[str, ...] = ()
@@ -73,15 +73,15 @@ class Selection:
         return bool(self.items or self.top or self.sums)
 
     def rows(self, answers: Any, name: str) -> list[dict[str, Any]]:
-        """The selected answers as rows.
+        """Select answers as rows.
 
         Args:
-            answers: of any kind of sketch.
-            name: of the kind, for errors.
+            answers: answers of any kind of sketch.
+            name: name of the kind, for errors.
 
         Raises:
-            EstimateError: the kind does not answer that.
-            ConfigError: a range cannot be read.
+            EstimateError: the kind does not answer this question.
+            ConfigError: a range is invalid.
             DomainError: an item is not in the domain.
         """
         return [*self._of_items(answers, name), *self._largest(answers, name), *self._added(answers, name)]
@@ -110,7 +110,7 @@ class Selection:
                 yield {"what": f"sum {text}", **add(low, high).to_dict()}
 
     def _method(self, answers: Any, name: str, option: str, kind: str) -> Any:
-        """What answers such a question."""
+        """The method that answers this question."""
         found = getattr(answers, name, None)
         if found is None:
             msg = f"kind {kind!r} does not answer {self.prefix}{option}: leave it out, and read all its answers"
@@ -118,7 +118,7 @@ class Selection:
         return found
 
     def _range(self, text: str) -> tuple[int | None, int | None]:
-        """LOW:HIGH, either of which may be left out."""
+        """Parse LOW:HIGH; either may be left out."""
         low, colon, high = text.partition(":")
         if not colon or any(end and not end.isdecimal() for end in (low, high)):
             msg = f"{self.prefix}sum must be LOW:HIGH, such as 0:100, found {text!r:.40}"
@@ -130,8 +130,8 @@ def require_rows(published: Published, options: str) -> None:
     """Refuse a kind without rows.
 
     Args:
-        published: what is asked.
-        options: names of what was asked for, for the error.
+        published: a published object.
+        options: names of the options given, for the error.
 
     Raises:
         EstimateError: the kind has none.
@@ -149,7 +149,7 @@ class RowQuestion:
         distance: pairs of rows: squared distances.
         inner: pairs of rows: inner products.
         nearest: rows whose nearest rows are asked for.
-        count: how many each.
+        count: number of nearest rows of each.
         sq_norm: rows: squared norms.
         with_vector: rows: inner products with a public vector.
         vector: features and numbers of that vector; all others are 0.
@@ -211,10 +211,10 @@ class RowQuestion:
 
 
 def rows_named(texts: Iterable[str], listed: Sequence[Any] | None) -> list[Any]:
-    """Rows as their domain names them: integers where rows are integers, or ids.
+    """Parse names of rows by their domain: integers if rows are integers, or ids.
 
     Args:
-        texts: as they were typed.
+        texts: rows as typed.
         listed: the rows of a listed domain; None: rows are ids.
     """
     whole = listed is None or isinstance(listed[0], int)
@@ -224,13 +224,13 @@ def rows_named(texts: Iterable[str], listed: Sequence[Any] | None) -> list[Any]:
 
 @dataclass(frozen=True)
 class EstimateAnswer:
-    """Estimates with what is known of where they come from: what all who answer give out.
+    """Estimates with facts about their origin, for all outputs.
 
     Args:
-        answers: of any kind of sketch.
-        facts: of the window; empty where there is none.
-        guarantee: what is guaranteed, as plain data.
-        selected: the rows that were asked for; None: all of `answers`.
+        answers: answers of any kind of sketch.
+        facts: facts about the window; empty without a window.
+        guarantee: guarantee as plain data.
+        selected: selected rows; None: all of `answers`.
     """
 
     answers: Any
@@ -239,7 +239,7 @@ class EstimateAnswer:
     selected: Sequence[Mapping[str, Any]] | None = None
 
     def numbers(self) -> dict[str, Any]:
-        """Plain data of the answers alone."""
+        """Plain data of the answers, without facts and guarantee."""
         found: dict[str, Any] = self.answers.to_dict() if self.selected is None else {"answers": list(self.selected)}
         return found
 
@@ -247,7 +247,7 @@ class EstimateAnswer:
         """Numbers by name, with intervals.
 
         Args:
-            names: "sum", of all items; the count of an item of that name; or a number that
+            names: "sum" (of all items), the name of an item for its count, or a number that
                 `sketchstream.kinds.shown` knows, such as "count.7", "answer.7", "last.0" and "norm.7".
 
         Raises:
@@ -259,7 +259,7 @@ class EstimateAnswer:
         return self._asked([name for name in names if name not in known]) | known
 
     def _asked(self, names: Sequence[Any]) -> dict[Any, Any]:
-        """Numbers that the answers' own methods give."""
+        """Numbers computed by methods of the answers."""
         ask = {name: getattr(self.answers, "sum" if name == "sum" else "count", None) for name in names}
         for name, method in ask.items():
             if method is None:
@@ -269,15 +269,15 @@ class EstimateAnswer:
         return {name: method() if name == "sum" else method(name) for name, method in ask.items()}  # type: ignore[misc]
 
     def rows(self) -> list[Mapping[str, Any]]:
-        """The answers as rows of a table; not all need have all columns."""
+        """The answers as rows of a table; rows may lack columns."""
         return list(self.answers.rows() if self.selected is None else self.selected)
 
     def to_dict(self) -> dict[str, Any]:
-        """The facts, the answers, the guarantee."""
+        """Plain data: the facts, the answers, the guarantee."""
         return {**self.facts, **self.numbers(), "guarantee": self.guarantee}
 
     def to_json(self) -> str:
-        """One line of JSON: what `estimate --format json` prints and the results topic holds."""
+        """One line of JSON, as printed by `estimate --format json` and written to the results topic."""
         return as_json(self.to_dict())
 
     def to_csv(self) -> str:
@@ -286,7 +286,7 @@ class EstimateAnswer:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """RFC 4180 text of rows, under a header line of all their columns."""
+    """RFC 4180 text of rows, with a header line of all their columns."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -296,7 +296,7 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def as_json(value: object) -> str:
-    """JSON text; numpy arrays and numbers as they are, not-a-number as null, bytes as hexadecimal digits."""
+    """JSON text; numpy arrays and numbers as plain values, NaN as null, bytes as hexadecimal digits."""
     import orjson
 
     def other(one: object) -> object:
@@ -306,12 +306,12 @@ def as_json(value: object) -> str:
 
 
 def _cell(value: object) -> object:
-    """Bytes as hexadecimal digits, nothing as an empty cell."""
+    """Format a cell: bytes as hexadecimal digits, None as an empty cell."""
     return value.hex() if isinstance(value, bytes) else "" if value is None else value
 
 
 def _estimate(one: Mapping[str, float | None]) -> Estimate:
-    """A number with its interval; not-a-number where there is none."""
+    """A number with its interval; NaN if there is none."""
     from sketchstream.kinds.profile.estimate.result import Estimate  # slow to load
 
     value, low, high = (np.nan if one[end] is None else float(one[end] or 0.0) for end in ("value", "low", "high"))
@@ -319,7 +319,7 @@ def _estimate(one: Mapping[str, float | None]) -> Estimate:
 
 
 def _item(answers: Any, text: str) -> Any:
-    """An item as the domain names it: an integer where its items are integers, or ids."""
+    """Parse an item by its domain: an integer if items are integers, or ids."""
     domain = answers.spec.domain
     whole = domain.items is None or (len(domain.items) > 0 and isinstance(domain.items[0], int))
     if whole and text.lstrip("-").isdecimal():

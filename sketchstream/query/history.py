@@ -1,6 +1,6 @@
-"""The windows of one sketch as a sequence: profiles on demand, numbers of all windows as columns.
+"""The windows of one sketch as a sequence, with profiles on demand and numbers of all windows as columns.
 
-In: what a configuration's workers have published. Out: windows, their profiles, tables, cards for notebooks.
+In: publications of a configuration's workers. Out: windows, their profiles, tables, cards for notebooks.
 Touches: the sealed topic or folder, reading, once.
 """
 
@@ -42,9 +42,9 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 class Window:
-    """One window of a sketch, as far as it is published.
+    """One window of a sketch, with the parts that are published.
 
-    Its profile is computed when it is first asked for; asking again, or otherwise, costs no more privacy.
+    Its profile is computed on first use. Further questions cost no privacy.
     """
 
     def __init__(self, published: PublishedWindows, found: SealedWindow) -> None:
@@ -53,17 +53,17 @@ class Window:
 
     @property
     def start(self) -> datetime:
-        """When it begins, in the sketch's timezone."""
+        """Start of the window, in the sketch's timezone."""
         return self._when(0)
 
     @property
     def end(self) -> datetime:
-        """When it ends, in the sketch's timezone; this instant is not in it."""
+        """End of the window, exclusive, in the sketch's timezone."""
         return self._when(1)
 
     @property
     def complete(self) -> bool:
-        """Whether every partition has published it and nothing is known to be missing."""
+        """Whether every partition has published the window and nothing is known to be missing."""
         return self._found.complete
 
     @property
@@ -73,34 +73,34 @@ class Window:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What is known of the window beside its numbers: the fields that `sketchstream profile -c` prints first."""
+        """Facts about the window: the fields that `sketchstream profile -c` prints first."""
         return self._found.fields()
 
     @cached_property
     def published(self) -> Published:
-        """What was published: partitions of a keyed input stacked, others merged."""
+        """The published object of the window: partitions of a keyed input stacked, others merged."""
         return self._published.result(self._found)
 
     @cached_property
     def answer(self) -> Answer | EstimateAnswer:
-        """What `sketchstream profile -c`, `estimate -c` and the results topic give out of this window."""
+        """The answer of `sketchstream profile -c`, `estimate -c` and the results topic for this window."""
         return self._published.given_out(self._found)
 
     @property
     def profile(self) -> Profile:
-        """The profile by the default method; its guarantee knows the deployment.
+        """The profile by the default method; its guarantee accounts for the whole deployment.
 
         For another method: `published.profile(method=...)`.
 
         Raises:
-            EstimateError: the sketch is of a kind that gives estimates.
+            EstimateError: the sketch's kind gives estimates, not profiles.
         """
         answer = self.answer
         return answer.profile if isinstance(answer, Answer) else self.published.profile()
 
     @property
     def estimate(self) -> Any:
-        """The answers by the default method, for kinds that give estimates; items by name where they are listed.
+        """The answers by the default method, for kinds that give estimates; listed items have their names.
 
         For another method: `published.estimate(method=...)`.
 
@@ -112,15 +112,15 @@ class Window:
 
     @property
     def intervals(self) -> bool:
-        """Whether intervals hold: those of profiles do not where partitions were added inside the window."""
+        """Whether intervals are valid: those of profiles are not if partitions were added during the window."""
         return not (self._found.repartitioned and isinstance(self.answer, Answer))
 
     def numbers(self, names: Sequence[str] | None = None) -> dict[str, Any]:
-        """Numbers by name, with intervals; None for a k+ number beyond what the profile resolves.
+        """Numbers by name, with intervals; None for a k+ number beyond the largest resolved count.
 
         Args:
-            names: of a profile: "distinct", "at_least.5", ...; of estimates: "sum", or an item. Default: `NUMBERS`, or
-                the sum.
+            names: names of numbers: "distinct", "at_least.5", ... of profiles; "sum" or an item of estimates. Default:
+                `NUMBERS`, or the sum.
         """
         from sketchstream.kinds.profile.show import pages
 
@@ -130,12 +130,12 @@ class Window:
         return answer.named(SUM if names is None else names)
 
     def difference(self, other: Window, number: str) -> Difference:
-        """A number of this window minus that of another one, with a 95% interval.
+        """Subtract a number of another window from that of this one, with a 95% interval.
 
         Args:
             other: a window of the same sketch, or of another of its groups.
-            number: "distinct", "at_least.5", ... of profiles; of the other kinds "sum", "count.7" (by the place in the
-                domain), "answer.7", "last.0", "norm.7".
+            number: "distinct", "at_least.5", ... of profiles; of the other kinds "sum", "count.7" (by the position in
+                the domain), "answer.7", "last.0", "norm.7".
 
         Raises:
             EstimateError: an answer does not have this number.
@@ -146,19 +146,19 @@ class Window:
 
     @property
     def group(self) -> str | None:
-        """The group that it answers for; None where its sketch has none, or none was chosen."""
+        """The group of the answers; None if the sketch has no groups or none was chosen."""
         return self._found.group
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Names of the groups of its sketch."""
+        """Names of the sketch's groups."""
         return self._found.groups
 
     def of_group(self, name: str) -> Window:
-        """The same window, as far as one of its groups goes.
+        """Restrict the window to one of its groups.
 
         Raises:
-            EstimateError: it has no groups, or none of that name.
+            EstimateError: the sketch has no groups, or none of that name.
         """
         return Window(self._published, self._found.of_group(name))
 
@@ -169,7 +169,7 @@ class Window:
         return f"<Window of {self._found.sketch}{group}, {span}, {self.status}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the card of the profile or of the estimates, or what there is to ask."""
+        """Card for notebooks: of the profile, of the estimates, or of the questions that the kind answers."""
         found = self.profile if isinstance(self.answer, Answer) else self.estimate
         if hasattr(found, "_repr_html_"):
             return str(found._repr_html_())
@@ -181,7 +181,7 @@ class Window:
 
 
 class Windows(Sequence[Window]):
-    """The windows of one sketch, in the order of time."""
+    """The windows of one sketch, in order of time."""
 
     def __init__(self, sketch: str, found: Sequence[Window]) -> None:
         self.sketch = sketch
@@ -201,7 +201,7 @@ class Windows(Sequence[Window]):
         return iter(self._found)
 
     def __repr__(self) -> str:
-        """How many there are, and of when."""
+        """Number of windows and their range of time."""
         if not self._found:
             return f"<Windows of {self.sketch}: none published>"
         return f"<Windows of {self.sketch}: {len(self)}, {self[0].start.isoformat()} to {self[-1].end.isoformat()}>"
@@ -211,8 +211,8 @@ class Windows(Sequence[Window]):
 
         Args:
             numbers: "distinct", "at_least.5", "mean", "quantile.0.9", ... of profiles; "sum" and items of estimates. A
-                dot becomes an underscore in the names of columns. Numbers that a window does not resolve, and intervals
-                that do not hold, are not-a-number.
+                dot becomes an underscore in the names of columns. Numbers that a window does not resolve, and invalid
+                intervals, are NaN.
         """
         out: Columns = {
             "window_start": _times(one.start for one in self),
@@ -285,19 +285,19 @@ def history(
     until: Time | None = None,
     group: str | None = None,
 ) -> Windows:
-    """The windows of one sketch, ascending.
+    """Collect the windows of one sketch, in ascending order.
 
     Args:
-        published: what was published.
-        sketch: name of the sketch; may be left out where the configuration has one only.
+        published: published windows of a configuration.
+        sketch: name of the sketch; optional if the configuration has only one.
         since: windows that start at or after this time: RFC 3339 text, or a datetime with a timezone.
         until: windows that end at or before this time.
-        group: of a sketch with groups, the one to ask for; None: choose it later, `Window.of_group`.
+        group: group of a sketch with groups; None: choose it later with `Window.of_group`.
 
     Raises:
-        EstimateError: there is no such group.
-        ConfigError: the sketch's name or a time cannot be used.
-        StoreError, BrokerError: what was published cannot be read.
+        EstimateError: the group does not exist.
+        ConfigError: the sketch's name or a time is invalid.
+        StoreError, BrokerError: publications cannot be read.
     """
     first, last = _moment(since, "since"), _moment(until, "until")
     plan = published.plan(sketch)
@@ -311,7 +311,7 @@ def _moment(given: Time | None, name: str) -> int | None:
 
 
 def start_labels(starts: Sequence[datetime]) -> list[str]:
-    """Starts of windows as short texts: months or days alone where all of them begin with one."""
+    """Starts of windows as short texts: only month or day if all windows begin with one."""
     if all(when.hour == when.minute == 0 for when in starts):
         months = all(when.day == 1 for when in starts) and len(starts) > 1
         return [f"{when:%Y-%m}" if months else f"{when:%Y-%m-%d}" for when in starts]
@@ -324,5 +324,5 @@ def _times(found: Iterable[datetime]) -> npt.NDArray[Any]:
 
 
 def _floats(found: Iterable[float | None]) -> npt.NDArray[np.float64]:
-    """(n,) numbers, not-a-number for None."""
+    """(n,) numbers, NaN for None."""
     return np.array([np.nan if one is None else one for one in found], np.float64)

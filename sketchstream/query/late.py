@@ -1,4 +1,4 @@
-"""How many records came too late for a window of a sketch, from the noisy numbers in its newest frontiers.
+"""Number of records that came too late for windows of a sketch, from noisy numbers in its newest frontiers.
 
 In: frontiers, the parameter of their noise. Out: a `LateRecords`. Touches: nothing.
 Source: docs/streams.md, "Quality"; docs/theory/privacy.md, section 5.
@@ -27,10 +27,10 @@ class LateRecords:
     """The number of late records of one sketch since its workers first published, over all partitions.
 
     Args:
-        sketch: its name.
+        sketch: name of the sketch.
         records: their number with its 95% interval.
-        shown: whether there are any beyond doubt: the published number exceeds what noise alone reaches with
-            probability `ALARM`.
+        shown: whether late records are certain: noise alone exceeds the published number with probability at most
+            `ALARM`.
     """
 
     sketch: str
@@ -38,7 +38,7 @@ class LateRecords:
     shown: bool
 
     def describe(self) -> str:
-        """One sentence for people, with what to do."""
+        """One sentence with the number and advice."""
         low, high = self.records.low, self.records.high
         return (
             f"about {self.records.value:,.0f} records [{low:,.0f}, {high:,.0f}] came too late for their windows so far "
@@ -51,17 +51,17 @@ class LateRecords:
 
 
 def late_records(sketch: str, frontiers: Iterable[Frontier], epsilon: Fraction) -> LateRecords | None:
-    """The number of late records that the newest frontiers of a sketch speak of.
+    """Estimate the number of late records from the newest frontiers of a sketch.
 
-    A changed sketch counts from nothing, so that only the newest revision is read.
+    A changed sketch counts from 0, so only the newest revision is read.
 
     Args:
-        sketch: its name.
-        frontiers: the newest one of each partition and revision, of any sketches.
-        epsilon: of each draw of noise; 0: no such number is kept.
+        sketch: name of the sketch.
+        frontiers: newest frontier of each partition and revision, of any sketches.
+        epsilon: epsilon of each draw of noise; 0: the number is not kept.
 
     Returns:
-        None where no frontier has the number.
+        None if no frontier has the number.
     """
     from sketchstream.kinds.profile.estimate.result import Estimate
 

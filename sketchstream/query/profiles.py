@@ -1,7 +1,6 @@
-"""What queries do with the kind `profile` alone.
+"""Queries that only the kind `profile` has.
 
-In: what was published of that kind. Out: profiles. Touches: nothing. Another kind's answers come from a file like
-this one.
+In: published objects of that kind. Out: profiles. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ def reconstruct(published: Published) -> Profile:
 
 
 def with_known_zeros(profile: Profile, zeros: int) -> Profile:
-    """The profile with items that have no slot in what was published, and whose count is therefore 0."""
+    """Add to a profile the items without a published slot, whose count is therefore 0."""
     from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 
     return with_zeros(profile, zeros) if zeros else profile
 
 
 def gain(state: SealedState) -> float:
-    """How far the inversion of this state's noise can stretch an error: at the worst frequency, over all layers."""
+    """Factor by which inverting this state's noise can amplify an error: at the worst frequency, over all layers."""
     epsilons = [float(layer.parameter) for layer in state.layers]
     if state.spec.modulus is not None:
         return 1 / laws.response_eigenvalue(epsilons, state.spec.modulus)

@@ -1,7 +1,7 @@
-"""What was published, read back by window: completeness, revisions, partitions stacked, incidents refused.
+"""Reads publications by window: completeness, revisions, stacked partitions, detected incidents.
 
-In: a `SealedSource` (a folder here, a topic in the connectors). Out: `SealedWindow`s, ascending. Touches: what the
-source reads. Readers never touch a worker's state, and need no key.
+In: a `SealedSource` (a folder here, a topic in the connectors). Out: `SealedWindow`s, ascending. Touches: only what
+the source reads. Readers never touch a worker's state, and need no key.
 Source: docs/sealed-topic.md (frontiers are read first, then sketches).
 """
 
@@ -25,23 +25,23 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class SealedWindow:
-    """One window of one sketch, as far as it is published.
+    """One window of one sketch, with the parts that are published.
 
     Args:
-        sketch: its name.
-        revision: of the sketches; the newest one.
+        sketch: name of the sketch.
+        revision: newest revision of the sketches.
         window: [start, end), ms since 1970.
-        of: partitions of the input, the most that any frontier or header speaks of.
+        of: number of partitions of the input, the largest in any frontier or header.
         published: partitions that are done with this window.
-        missing: partitions that are not, ascending.
-        partial: records from before the start of some partition, or lost ones, may be missing.
-        diverged: it may hold records of some partition that the log has lost since.
+        missing: partitions that are not done, ascending.
+        partial: whether records may be missing, from before the start of some partition or after a loss.
+        diverged: whether it may contain records of some partition that the log has lost since.
         counts: distinct numbers of partitions that were valid while any part of it was open, at least 1. If there are
-            more, items may be counted more than once, and intervals do not hold.
+            several, items may be counted more than once, and intervals are invalid.
         parts: the sealed sketches, by partition.
-        deleted: what some partition published may have been deleted since; it is among the missing ones.
-        rule: when a loss of records is spoken of.
-        group: of sketches with groups, the one that answers are asked of; see `each_group`.
+        deleted: whether a publication of some partition may have been deleted since; the partition is then missing.
+        rule: determines which losses of records are reported.
+        group: group of the answers, for sketches with groups; see `each_group`.
     """
 
     sketch: str
@@ -60,23 +60,23 @@ class SealedWindow:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Names of its groups; empty where it has none."""
+        """Names of the sketch's groups; empty if it has none."""
         return self.parts[0].groups
 
     def of_group(self, name: str) -> SealedWindow:
-        """The same window, as far as one of its groups goes.
+        """Restrict the window to one of its groups.
 
         Args:
-            name: of the group.
+            name: name of the group.
 
         Raises:
-            EstimateError: it has no groups, or none of that name.
+            EstimateError: the sketch has no groups, or none of that name.
         """
         self.parts[0].group(name)
         return replace(self, group=name)
 
     def each_group(self) -> Iterator[SealedWindow]:
-        """The window of each of its groups; itself where it has none, or where one is chosen."""
+        """The window for each group; only the window itself if there are no groups or one is chosen."""
         if self.group is not None or not self.groups:
             yield self
         else:
@@ -84,10 +84,10 @@ class SealedWindow:
 
     @cached_property
     def answering(self) -> tuple[Release | SealedState, ...]:
-        """The parts that answers are made of: those of the group, where one is chosen.
+        """The parts for answers, restricted to the group if one is chosen.
 
         Raises:
-            MergeError: its partitions were counted with different groups.
+            MergeError: partitions were counted with different groups.
         """
         if self.group is None:
             return self.parts
@@ -98,30 +98,30 @@ class SealedWindow:
 
     @property
     def whole(self) -> bool:
-        """Whether every partition has passed this window, none began inside it, and none counted what the log lost."""
+        """Whether every partition has passed this window, none began inside it, and none counted lost records."""
         return not self.missing and not self.partial and not self.diverged
 
     @property
     def complete(self) -> bool:
-        """Whether it is whole, and no loss of records beyond the tolerance shows in what was published."""
+        """Whether the window is whole, and publications show no loss of records beyond the tolerance."""
         return self.whole and self.quality.verdict != "incomplete"
 
     @cached_property
     def quality(self) -> Quality:
-        """Which share of the records admitted was counted, as far as what was published says."""
+        """Share of the admitted records that was counted, estimated from publications."""
         return judge(self.parts, self.rule)
 
     @property
     def repartitioned(self) -> bool:
-        """Whether partitions were added while any part of it was open."""
+        """Whether partitions were added while any part of the window was open."""
         return self.counts > 1
 
     @property
     def known_zeros(self) -> int:
         """Closed domains: items without a slot in `parts`, whose count is known to be 0 once the window is complete.
 
-        Partitions that had no record made no sketch; negative where every partition has all slots (an unchecked
-        partitioner) and an item is counted in one of them only.
+        Partitions without a record have no sketch. Negative if every partition has all slots (an unchecked
+        partitioner), as each item is counted in only one of them.
         """
         parts = self.answering
         domain = parts[0].spec.domain
@@ -132,17 +132,17 @@ class SealedWindow:
         return (domain.size or 0) - sum(part.slots for part in parts)
 
     def result(self, *, partitioned: bool = True) -> Published:
-        """The window as one published object.
+        """Combine the window into one published object.
 
         Args:
-            partitioned: parts hold disjoint items and are stacked; False: they share items and are merged.
+            partitioned: whether parts have disjoint items and are stacked; otherwise they share items and are merged.
 
         Raises:
-            MergeError: the parts do not fit together (a configuration that changed in mid-window).
+            MergeError: the parts have different specs (the configuration changed during the window).
         """
         parts = self.answering
         apart = partitioned and parts[0].kind.partitions == "stack"
-        if apart and parts[0].kind.slots_are_items:  # which slot is whose differs from part to part
+        if apart and parts[0].kind.slots_are_items:  # the assignment of slots to items differs between parts
             return stack(parts) if len(parts) > 1 else parts[0]
         if not apart or (self.repartitioned and isinstance(parts[0], SealedState)):
             states = [part for part in parts if isinstance(part, SealedState)]
@@ -153,7 +153,7 @@ class SealedWindow:
         return stack(parts) if len(parts) > 1 else parts[0]
 
     def fields(self) -> dict[str, object]:
-        """What `profile -c` prints before the profile itself."""
+        """Fields that `profile -c` prints before the profile."""
         out: dict[str, object] = {
             "sketch": self.sketch,
             "window_start": iso(self.window[0]),
@@ -195,11 +195,11 @@ class SealedWindow:
 
 
 class SealedReader:
-    """Windows of sealed sketches.
+    """Reads windows of sealed sketches.
 
     Args:
-        source: where they are.
-        rule: when a loss of records is spoken of, by the sketch's name.
+        source: source of sealed sketches.
+        rule: gives the rule for reporting losses of records, by the sketch's name.
     """
 
     def __init__(self, source: SealedSource, rule: Callable[[str], Rule] = lambda _: DEFAULT) -> None:
@@ -207,13 +207,13 @@ class SealedReader:
         self._rule = rule
 
     def sketches(self) -> Sequence[str]:
-        """Names of sketches of which anything was published."""
+        """Names of sketches with publications."""
         return sorted(self._source.sketches())
 
     def settled(self, sketch: str) -> tuple[int, int] | None:
-        """Newest revision, and until when (ms) all of its partitions have published: nothing more will come there.
+        """Newest revision, and the time (ms) up to which all of its partitions have published finally.
 
-        None: not every partition has said anything yet.
+        None: some partition has not published a frontier yet.
         """
         said = self._source.frontiers(sketch)
         revision = max((one.revision for one in said), default=0)
@@ -226,20 +226,20 @@ class SealedReader:
     def windows(
         self, sketch: str, from_ms: int | None = None, to_ms: int | None = None, *, revision: int | None = None
     ) -> Iterator[SealedWindow]:
-        """Windows that begin at or after `from_ms` and end by `to_ms`, ascending, with at least one published sketch.
+        """Yield windows that begin at or after `from_ms` and end by `to_ms`, ascending, with a published sketch.
 
-        Each is given as soon as it is known that nothing more will come for it, so a long range takes no more memory
-        than a short one.
+        Each is yielded as soon as its publications are final, so a long range takes no more memory than a short
+        one.
 
         Args:
-            sketch: its name.
+            sketch: name of the sketch.
             from_ms: ms since 1970; None: from the first.
             to_ms: ms since 1970; None: to the last.
-            revision: None: the newest that has published anything of the window.
+            revision: revision to read; None: the newest one with publications of the window.
 
         Raises:
             DataLossError: an incident: two different publications of one window, or of one noise.
-            FormatError, StoreError: something published cannot be read.
+            FormatError, StoreError: a publication cannot be read.
         """
         found = _Found(sketch, self._rule(sketch))
         for one in self._source.read(sketch, from_ms, to_ms):
@@ -260,9 +260,9 @@ class SealedReader:
 
 
 class _Found:
-    """What was read of one sketch so far: frontiers, and the parts of the window that is being read.
+    """Entries of one sketch that were read so far: frontiers, and the parts of the current window.
 
-    Of the windows before, only digests are kept: enough to see that something was published a second time.
+    Only digests are kept of earlier windows, to detect second publications.
     """
 
     def __init__(self, sketch: str, rule: Rule) -> None:
@@ -282,10 +282,10 @@ class _Found:
             self.frontiers[name] = frontier
 
     def is_news(self, entry: SealedEntry) -> bool:
-        """Whether an entry is no repetition of one that was read before.
+        """Whether an entry is new, that is, not a repetition of an earlier one.
 
         Raises:
-            DataLossError: another body was published in its place: an incident.
+            DataLossError: another body was published under its key: an incident.
         """
         digest = hashlib.blake2b(entry.body, digest_size=16).digest()
         known = self._bodies.get(entry.key)
@@ -296,11 +296,11 @@ class _Found:
         return known is None
 
     def add(self, entry: SealedEntry) -> None:
-        """Add one entry of the window that is being read.
+        """Add one entry of the current window.
 
         Raises:
-            DataLossError: it has the noise, or the seal id, of another one: an incident.
-            FormatError: it is not what it says.
+            DataLossError: it has the noise or the seal id of another entry: an incident.
+            FormatError: it contradicts its header.
         """
         part = read(entry.body)
         if not isinstance(part, (Release, SealedState)):
@@ -316,7 +316,7 @@ class _Found:
         self._parts.setdefault(entry.revision, {})[entry.partition] = part
 
     def assemble(self) -> SealedWindow:
-        """The window that was being read, with its completeness; of several revisions the newest."""
+        """Build the current window with its completeness, from its newest revision."""
         window, revision = self.window, max(self._parts)
         assert window is not None
         here = self._parts[revision]
@@ -328,7 +328,7 @@ class _Found:
         missing, deleted = [], False
         for partition in range(of):
             if partition in here:
-                continue  # a sealed sketch is final even before its frontier came
+                continue  # a sealed sketch is final even before its frontier is read
             frontier = own.get(partition)
             gone = self.deleted.get(partition)
             if gone is not None and window[1] <= gone:
@@ -354,7 +354,7 @@ class _Found:
 
 
 def published_twice(key: str) -> str:
-    """What is said of two different bodies under one key."""
+    """Message for two different bodies under one key."""
     return (
         f"{key} was published twice with different contents: two noisy views of the same counts. Nothing of it is "
         "shown; keep both, stop publishing, and find out where the second one came from"
@@ -362,7 +362,7 @@ def published_twice(key: str) -> str:
 
 
 def shared_noise(key: str) -> str:
-    """What is said of two publications of one noise."""
+    """Message for two publications with the same noise."""
     return (
         f"{key} and another publication share their noise or their seal id; the difference of two publications of one "
         "noise is exact data. Nothing is shown; keep both, stop publishing, and find out where the second one came from"

@@ -23,7 +23,7 @@ def kept_by(published: Published, items: Sequence[Any] | None = None) -> list[Ma
 
     Args:
         published: a release, a sealed state, or a stack.
-        items: of a listed domain, which published bytes do not hold.
+        items: items of a listed domain; published bytes do not contain them.
     """
     parts = published.parts if isinstance(published, Stack) else (published,)
     if any(part.origin.partitioner not in get_args(Partitioner) or part.origin.partition is None for part in parts):

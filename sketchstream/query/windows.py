@@ -1,7 +1,7 @@
-"""The windows that a configuration's workers have published, and the answer for each.
+"""Published windows of a configuration's workers, and the answer for each.
 
-In: a configuration, a sketch's name, a range of time. Out: windows, answers, published objects made of them. Touches:
-the sealed topic or folder, reading, through what it is given.
+In: a configuration, a sketch's name, a range of time. Out: windows, answers, published objects. Touches:
+the sealed topic or folder, reading, through its arguments.
 """
 
 from __future__ import annotations
@@ -51,37 +51,37 @@ AHEAD: Final = 100
 
 
 class Surroundings(Protocol):
-    """What is known of a deployment beside what it publishes."""
+    """Facts about a deployment beside its publications."""
 
     def open_windows(self) -> Mapping[str, Sequence[Span]]:
-        """Windows that workers hold open, as of their last snapshots, by sketch; empty for who may not know."""
+        """Windows that workers hold open, as of their last snapshots, by sketch; empty without access to snapshots."""
 
     def retention_ms(self) -> float | None:
-        """How long the input topic keeps records, infinity for ever; None where nobody says."""
+        """Retention of the input topic, infinite if it never deletes records; None if unknown."""
 
 
 class Unknown:
-    """Surroundings of which nothing is known. See `Surroundings`."""
+    """Surroundings without any facts. See `Surroundings`."""
 
     def open_windows(self) -> Mapping[str, Sequence[Span]]:
-        """None."""
+        """Return no windows."""
         return {}
 
     def retention_ms(self) -> float | None:
-        """Not known."""
+        """Return None: unknown."""
         return None
 
 
 @dataclass
 class _Stretch:
-    """Records of the deployment's ledger, and the stretch of time of which all are there.
+    """A range of time, and all records of the deployment's ledger in it.
 
     Args:
-        start: start of the stretch, ms since 1970.
-        end: end of the stretch, ms since 1970.
-        records: in it.
-        ahead: windows after the one that is asked for next, of which records are read with it: none at first, as only
-            one may be wanted; then more and more.
+        start: start of the range, ms since 1970.
+        end: end of the range, ms since 1970.
+        records: records in the range.
+    ahead: number of later windows whose records are read together with the next one: 0 at first, as only
+        one window may be wanted; then increasing.
     """
 
     start: float = math.inf
@@ -92,14 +92,14 @@ class _Stretch:
 
 @dataclass(frozen=True)
 class PublishedWindows:
-    """What was published under one configuration.
+    """Windows that were published under one configuration.
 
     Args:
         config: the configuration.
-        reader: of its sealed sketches, under its rule of quality.
-        source: the same sealed sketches as they lie, for the ledger.
-        around: what is known beside them.
-        overlapping: records of the ledger whose windows overlap one; None: found by reading a stretch of time.
+        reader: reader of its sealed sketches, with its quality rule.
+        source: source of the same sealed sketches, for the ledger.
+        around: facts about the deployment.
+        overlapping: finds ledger records whose windows overlap one; None: find them by reading a range of time.
     """
 
     config: Config
@@ -110,11 +110,11 @@ class PublishedWindows:
     _stretch: _Stretch = field(default_factory=_Stretch, repr=False, compare=False)
 
     def anew(self) -> PublishedWindows:
-        """The same, with nothing remembered of the ledger and the surroundings: for who asks for weeks."""
+        """A copy without cached ledger and surroundings, for long-running callers."""
         return replace(self, _stretch=_Stretch())
 
     def plan(self, name: str | None) -> SketchPlan:
-        """The sketch of this name; without a name, the only one."""
+        """Find the sketch of this name; without a name, the only one."""
         if name is not None:
             return self.config.plan(name)
         if len(self.config.sketches) > 1:
@@ -124,7 +124,7 @@ class PublishedWindows:
         return self.config.sketches[0]
 
     def every(self, name: str, since: int | None, until: int | None) -> Iterator[SealedWindow]:
-        """Windows in a range of time, ascending, each as soon as it is read."""
+        """Yield windows in a range of time, ascending, each as soon as it is read."""
         return self.reader.windows(name, since, until)
 
     def one(self, name: str, since: int | None, until: int | None) -> SealedWindow:
@@ -145,7 +145,7 @@ class PublishedWindows:
         return found[0]
 
     def open(self, name: str) -> str | None:
-        """A sentence about the windows that workers hold open, as of their last snapshots; None without any."""
+        """Sentence about the windows that workers hold open, as of their last snapshots; None if there are none."""
         bounds = self.around.open_windows().get(name, [])
         if not bounds:
             return None
@@ -154,22 +154,22 @@ class PublishedWindows:
         return f"windows still open: {shown}{more}; each is published when it is sealed"
 
     def late(self, name: str) -> LateRecords | None:
-        """Records that came too late for their windows so far, with noise; None where no such number is kept."""
+        """Noisy number of records so far that came too late for their windows; None if it is not kept."""
         return late_records(name, self.source.frontiers(name), self.plan(name).epsilon_records)
 
     @cached_property
     def retention_ms(self) -> float | None:
-        """How long the input topic keeps records, for the guarantee; None where the broker does not say."""
+        """Retention of the input topic, for the guarantee; None if the broker does not report it."""
         return self.around.retention_ms()
 
     def result(self, window: SealedWindow) -> Published:
-        """A window as one published object: partitions of a keyed input stacked, others merged."""
+        """Combine a window into one published object: partitions of a keyed input stacked, others merged."""
         return window.result(partitioned=self.config.input.partitioned_by != "none")
 
     def before(self, window: SealedWindow) -> SealedWindow | None:
-        """The window that ends where this one begins, for answers that reach back into it.
+        """Find the window that ends at the start of this one, for answers that use both.
 
-        None where it is not published whole, or is of another spec.
+        None if it is not completely published, or has another spec.
         """
         start, end = window.window
         for one in self.every(window.sketch, start - 2 * (end - start), start):
@@ -181,17 +181,17 @@ class PublishedWindows:
     def answer(
         self, window: SealedWindow, reconstruct: Callable[[Published], Profile] = profiles.reconstruct
     ) -> Answer:
-        """The answer for a window, the same for everybody who asks: its numbers, what is known of it, its guarantee.
+        """Compute the answer for a window, the same for all callers: its numbers, facts and guarantee.
 
-        Items that are known not to have occurred are counted as such. The guarantee knows the deployment: other
+        Items that are known not to have occurred are counted as such. The guarantee accounts for the deployment: other
         sketches, windows, partitions.
 
         Args:
             window: the window.
-            reconstruct: makes numbers of what was published.
+            reconstruct: computes the profile of a published object.
 
         Raises:
-            EstimateError, MergeError: this window has no answer; others may have theirs.
+            EstimateError, MergeError: this window has no answer; others may have one.
         """
         keyed = self.config.input.partitioned_by != "none"
         result = reconstruct(self.result(window))
@@ -203,15 +203,15 @@ class PublishedWindows:
     def estimates(
         self, window: SealedWindow, method: str = "auto", names: Mapping[str, Any] | None = None
     ) -> EstimateAnswer:
-        """The estimates for a window, the same for everybody who asks: as `answer`, for kinds that give them.
+        """Compute the estimates for a window, the same for all callers; see `answer`, for kinds with estimates.
 
         Args:
             window: the window.
-            method: of the kind.
-            names: further options; the lists of the configured domain need not be among them.
+            method: method of the kind.
+            names: further options; lists of the configured domain are added if absent.
 
         Raises:
-            EstimateError, MergeError: this window has no answer; others may have theirs.
+            EstimateError, MergeError: this window has no answer; others may have one.
         """
         from sketchstream.query.estimates import EstimateAnswer, estimate, known_names
 
@@ -226,15 +226,15 @@ class PublishedWindows:
         return EstimateAnswer(answers, facts, self.guarantee(window))
 
     def closed(self, name: str, since: int | None = None, until: int | None = None) -> list[EstimateAnswer]:
-        """Estimates at positions that have closed in all partitions, for windows sealed or not, ascending.
+        """Compute estimates at positions that have closed in all partitions, for windows sealed or not, ascending.
 
         Args:
             name: of the sketch.
-            since: windows that begin then or later, ms since 1970; None: from the first.
-            until: windows that end by then; None: to the last.
+            since: start of the range of windows, ms since 1970; None: from the first.
+            until: end of the range of windows, ms since 1970; None: to the last.
 
         Raises:
-            StoreError: no position of it has closed in all partitions.
+            StoreError: no position of the sketch has closed in all partitions.
         """
         from sketchstream.query.estimates import EstimateAnswer
 
@@ -258,11 +258,11 @@ class PublishedWindows:
         return found
 
     def given_out(self, window: SealedWindow) -> Answer | EstimateAnswer:
-        """What the results topic and notebooks give out of a window: its profile, or its estimates."""
+        """The answer of the results topic and notebooks for a window: its profile, or its estimates."""
         return self.answer(window) if window.parts[0].kind.answer == "profile" else self.estimates(window)
 
     def guarantee(self, window: SealedWindow) -> dict[str, Any]:
-        """What is guaranteed to whom a window speaks of, as plain data."""
+        """Guarantee of a window for its protected units, as plain data."""
         worst = max((part.ledger for part in window.parts), key=window.parts[0].kind.order)
         plan = self.config.plan(window.sketch)
         around = context(self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts)
@@ -274,9 +274,9 @@ class PublishedWindows:
         return found
 
     def _records(self, window: SealedWindow) -> Sequence[Record]:
-        """Of the deployment's ledger: all that can have a part in the time of a window, and more.
+        """Records of the deployment's ledger: at least all that can overlap a window.
 
-        Only that stretch of time is read, and when more windows are asked for, that of some windows more.
+        Only that range of time is read; after repeated calls, together with that of some later windows.
         """
         if self.overlapping is not None:
             return self.overlapping(window.window)
@@ -289,17 +289,17 @@ class PublishedWindows:
             known.ahead = min(max(8, 4 * known.ahead), AHEAD)
             longest = max(lengths.values())
             found = self.deployment(start - longest, round(known.end) + longest)
-        else:  # a sketch that left the configuration may have had windows of any length
+        else:  # a sketch that was removed from the configuration may have had windows of any length
             known.start, known.end = -math.inf, math.inf
             found = self.deployment()
         known.records = found.records
         return known.records
 
     def _beside(self, window: SealedWindow) -> tuple[Beside, ...]:
-        """What else was published of the time of a window: other sketches, in the configuration or not, and revisions.
+        """Other publications about the time of a window: other sketches, in the configuration or not, and revisions.
 
-        Each is what its most expensive record is, to an event those of overlapping windows together. States that were
-        published under one place add up, each a sketch of its own.
+        Each costs as much as its most expensive record; for an event, those of overlapping windows add up. States that
+        were published under the same key add up, as separate sketches.
         """
         overlaps = {plan.name: plan.steps for plan in self.config.sketches}
 
@@ -324,12 +324,12 @@ class PublishedWindows:
         )
 
     def merged(self, windows: Sequence[SealedWindow]) -> tuple[Published, float | None]:
-        """All these windows as one published object, and how far its error can grow against one window's.
+        """Merge windows into one published object; also the factor by which its error can exceed one window's.
 
-        The factor is None for kinds that give estimates: each of those has its own standard error.
+        The factor is None for kinds that give estimates, which have their own standard errors.
 
         Raises:
-            MergeError: histograms were published, or nothing.
+            MergeError: histograms were published, or there is no window.
         """
         places: dict[int, list[SealedState]] = {}
         for before, after in pairwise(sorted(window.window for window in windows)):
@@ -362,7 +362,7 @@ class PublishedWindows:
         return (sums[0] if len(sums) == 1 else stack(sums)), factor
 
     def deployment(self, since: int | None = None, until: int | None = None) -> Deployment:
-        """Everything that was published, of every revision, for the ledger."""
+        """All publications of all revisions, for the ledger."""
         limit = self.config.privacy.max_epsilon
         entries = (one for one in self.source.read(None, since, until) if isinstance(one, SealedEntry))
         found = (read(entry.body) for entry in entries)
@@ -377,7 +377,7 @@ class PublishedWindows:
     def _closed(
         self, parts: Sequence[Release | SealedState | Instalment], since: int | None, until: int | None
     ) -> list[Instalment]:
-        """One instalment for each window and partition of which positions were published, but no seal yet."""
+        """One instalment for each window and partition with published positions but no seal yet."""
 
         def place(one: Release | SealedState | Instalment) -> tuple[object, ...]:
             return one.origin.name, one.origin.revision, one.origin.window, one.origin.partition

@@ -1,4 +1,4 @@
-"""Sentences that the command line, reports and the service's page say alike.
+"""Sentences shared by the command line, reports and the service's page.
 
 In: guarantees and windows as plain data. Out: text. Touches: nothing.
 """
@@ -23,7 +23,7 @@ LARGE: Final = 20.0
 
 
 def statement(guarantee: Mapping[str, Any] | None) -> list[tuple[str, Sequence[str]]]:
-    """What is guaranteed, as titled lists."""
+    """The guarantee as titled lists."""
     titles = {
         "Protected": "protects",
         "How much, at most": "seen",
@@ -34,10 +34,10 @@ def statement(guarantee: Mapping[str, Any] | None) -> list[tuple[str, Sequence[s
 
 
 def promise(guarantee: Mapping[str, Any]) -> str:
-    """What is guaranteed to one unit against readers of what is published, in one plain sentence.
+    """Guarantee of one unit against readers of publications, in one plain sentence.
 
     Args:
-        guarantee: as the command line's JSON has it.
+        guarantee: guarantee in the form of the command line's JSON.
     """
     if guarantee.get("no_privacy"):
         return str(guarantee.get("warning") or "This sketch protects nobody.")
@@ -60,12 +60,12 @@ def promise(guarantee: Mapping[str, Any]) -> str:
 
 
 def window_label(start_ms: int, end_ms: int, timezone: str) -> str:
-    """A window as people name it: "July 2013", "2013-07-04", "2013-07-04 13:00 to 14:00".
+    """Short name of a window: "July 2013", "2013-07-04", "2013-07-04 13:00 to 14:00".
 
     Args:
         start_ms: ms since 1970.
-        end_ms: ms since 1970; not part of the window.
-        timezone: of the sketch.
+        end_ms: ms since 1970; exclusive.
+        timezone: timezone of the sketch.
     """
     zone = ZoneInfo(timezone)
     start, end = (datetime.fromtimestamp(at / 1000, zone) for at in (start_ms, end_ms))
