@@ -1,1 +1,1 @@
-"""The audit: laws of the noise, claims of the ledger and whole sketches, each attacked, and the report of it."""
+"""The audit: tests of noise laws, claims of the ledger and whole sketches, and their report."""

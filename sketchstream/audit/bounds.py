@@ -1,13 +1,13 @@
-"""Lower bounds on epsilon: what an attacker who sees the product's outputs can prove about one event or one item.
+"""Lower bounds on epsilon, from attacks on the product's outputs about one event or one item.
 
-In: the product's own mechanisms, run on two neighbouring streams. Out: for each mechanism a lower confidence bound
-beside the ledger's claim. Touches: entropy, through the sketches it makes.
+In: the product's mechanisms, run on two neighbouring streams. Out: for each mechanism a lower confidence bound
+beside the ledger's claim. Touches: entropy, through the sketches it creates.
 Source: Clopper & Pearson 1934 (intervals); Jagielski, Ullman & Oprea, NeurIPS 2020 (audits by likelihood-ratio
 events on held-out runs); which mechanisms can be tight: docs/theory/privacy.md section 6.
 
-Every slot, or every level of a release, is one trial: neighbours differ in every one of them at once, which is many
-independent pairs of neighbouring sketches in one. Half of the trials choose the events to bet on, the other half
-pay: so the bound holds whatever was chosen. A bound above its claim refutes the claim.
+Every slot, or every level of a release, is one trial: neighbours differ in all of them at once, which gives many
+independent pairs of neighbouring sketches in one. Half of the trials select the output events, the other half estimate
+their probabilities, so the bound is valid for any selection. A bound above its claim refutes the claim.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MODULUS = 4
 
 
 def clopper_pearson(successes: int, trials: int, error: float) -> tuple[float, float]:
-    """The two-sided interval for a probability; each side is wrong with probability `error` at most."""
+    """Two-sided interval for a probability; each side misses with probability at most `error`."""
     from scipy.special import betaincinv
 
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, error))
@@ -57,15 +57,15 @@ def clopper_pearson(successes: int, trials: int, error: float) -> tuple[float, f
 
 
 def lower_bound(quiet: Codes, active: Codes, *, error: float = ERROR) -> float:
-    """A lower confidence bound on epsilon from outcomes in two neighbouring worlds.
+    """Compute a lower confidence bound on epsilon from outcomes on two neighbouring streams.
 
     Args:
-        quiet: (n,) outcomes without the event, as small non-negative integers, one a trial, independent.
-        active: (n,) the same with it.
+        quiet: (n,) outcomes without the event, small non-negative integers, independent, one per trial.
+        active: (n,) outcomes with the event.
         error: probability that the bound is above the truth.
 
     Returns:
-        The bound, 0 if nothing was found; infinite never, but growing with n where one world excludes an outcome.
+        The bound; 0 if no difference was found. It is finite, but grows with n if one stream excludes an outcome.
     """
     size = int(max(quiet.max(), active.max())) + 1
     half = len(quiet) // 2
@@ -90,14 +90,14 @@ def lower_bound(quiet: Codes, active: Codes, *, error: float = ERROR) -> float:
 
 @dataclass(frozen=True)
 class Bound:
-    """What was claimed and what was found.
+    """The claim and the bound of one mechanism.
 
     Args:
-        mechanism: its name.
+        mechanism: name of the mechanism.
         claim: the ledger's epsilon.
         bound: the lower confidence bound.
         tight: whether the bound must come near the claim.
-        trials: in each world.
+        trials: number of trials on each stream.
     """
 
     mechanism: str
@@ -108,20 +108,20 @@ class Bound:
 
     @property
     def passed(self) -> bool:
-        """Not above the claim, and near it where the mechanism is tight."""
+        """Whether the bound is not above the claim, and is near it if the mechanism is tight."""
         share = TIGHT if self.trials >= FULL else TIGHT_QUICK
         return self.bound <= float(self.claim) and (not self.tight or self.bound >= float(share) * float(self.claim))
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One thing that leaves a sketch, run on two neighbouring streams.
+    """One output of a sketch, run on two neighbouring streams.
 
     Args:
-        name: for the report.
-        claim: what the ledger says.
-        tight: whether the claim is attained by an event of fair probability.
-        run: (active, trials) -> (n,) outcome codes of at least that many trials, in one of the two worlds.
+        name: name in the report.
+        claim: the ledger's epsilon.
+        tight: whether an event that is not rare attains the claim.
+        run: (active, trials) -> (n,) outcome codes of at least that many trials, on one of the two streams.
     """
 
     name: str
@@ -130,7 +130,7 @@ class Mechanism:
     run: Callable[[bool, int], Codes]
 
     def bound(self, trials: int, step: Callable[[int], None] | None = None) -> Bound:
-        """Run both worlds and bound epsilon."""
+        """Run both streams and bound epsilon."""
         worlds = []
         for active in (False, True):
             worlds.append(self.run(active, trials)[:trials])
@@ -140,7 +140,7 @@ class Mechanism:
 
 
 def mechanisms() -> list[Mechanism]:
-    """Every mechanism of the product, with the ledger's claim for exactly this life."""
+    """All mechanisms of the product, with the ledger's claims for their histories."""
     event = _event_spec()
     item = _item_spec()
     bare_event, bare_item = _sealed_spec("event", intrusion=False), _sealed_spec("item", intrusion=False)
@@ -189,12 +189,12 @@ def mechanisms() -> list[Mechanism]:
 
 
 def _event_spec(max_count: int = 1) -> ProfileSpec:
-    """Events in cumulative form."""
+    """Spec for unit event, cumulative form."""
     return ProfileSpec(epsilon=EPSILON, max_count=max_count, domain=OpenDomain(slots=2 * LEVELS, levels=LEVELS))
 
 
 def _item_spec(modulus: int = MODULUS) -> ProfileSpec:
-    """Items in bins form."""
+    """Spec for unit item, form bins."""
     domain = OpenDomain(slots=2 * LEVELS, levels=LEVELS)
     return ProfileSpec(epsilon=EPSILON, unit="item", modulus=modulus, domain=domain)
 
@@ -218,16 +218,16 @@ def _sealed_spec(unit: str, *, intrusion: bool) -> Callable[[int], ProfileSpec]:
 
 
 def _histogram_claim(unit: str) -> Loss:
-    """What the ledger says of a sketch of which one histogram of the creation's epsilon is seen."""
+    """The ledger's claim for a sketch with one published histogram at the epsilon of its creation."""
     law = "discrete-laplace" if unit == "event" else "randomized-response"
     return Ledger.create(unit, 1, LayerEntry(b"", law, EPSILON), Promise("histogram", EPSILON)).loss()
 
 
-# Worlds. Codes put what an attacker would look at into one small integer.
+# Outputs on both streams. Codes map what an attacker reads to one small integer.
 
 
 def _clip(values: npt.NDArray[Any], reach: int = 6) -> Codes:
-    """Integers near 0 as 0..2 reach."""
+    """Clip integers to -reach..reach and shift them to 0..2 reach."""
     return np.clip(values.astype(np.int64), -reach, reach) + reach
 
 
@@ -238,7 +238,7 @@ def _looked(sketch: Any) -> Ints:
 
 
 def _bare(spec_of: Callable[[int], ProfileSpec]) -> Callable[[bool, int], Codes]:
-    """The published bare state; the active world has one event in every slot."""
+    """The published bare state; the active stream has one event in every slot."""
 
     def run(active: bool, trials: int) -> Codes:
         sketch = Sketch.create(spec_of(trials))
@@ -275,24 +275,24 @@ def _rounds(each: int, trials: int, one: Callable[[], Codes]) -> Codes:
 
 
 def _seen_one(values: Ints) -> Codes:
-    """The sufficient statistic of a noisy count of 0 or 1."""
+    """Sufficient statistic of a noisy count of 0 or 1."""
     return (values >= 1).astype(np.int64)
 
 
 def _column(spec: ProfileSpec, edge: int) -> int:
-    """Where the count at an edge stands."""
+    """Column of the count at an edge."""
     return int(np.searchsorted(spec.edges, edge))
 
 
 def _noise(spec: ProfileSpec) -> npt.NDArray[Any]:
-    """One slot a trial, with its creation layer."""
+    """Creation noise of one slot per trial."""
     state = np.zeros(CHUNK, spec.dtype)
     profile.add_noise(spec, state, spec.epsilon)
     return state
 
 
 def _noised(spec: ProfileSpec, state: npt.NDArray[Any], cost: Fraction) -> Ints:
-    """(trials, B) what `noised_counts` gives of levels of one slot each: exact counts once a value, noise in each."""
+    """(trials, B) `noised_counts` of levels with one slot each: exact counts computed once per value, noise in each."""
     values, which = np.unique(state, return_inverse=True)
     padded = np.resize(values, -(-values.size // LEVELS) * LEVELS).reshape(-1, LEVELS)
     seen: Ints = np.concatenate([profile.exact_counts(spec, levels) for levels in padded])[which]
@@ -308,10 +308,10 @@ def _step(spec: ProfileSpec, state: npt.NDArray[Any]) -> None:
 
 
 def _release_given_state(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
-    """A release of a state that the attacker knows up to one event.
+    """A release of a state that the attacker knows except for one event.
 
-    One slot stands below every unit threshold (cumulative), or in every even bin (bins): each moves by one, so each
-    threshold, or pair of bins, is a trial of its own.
+    There is one slot below every unit threshold (cumulative), or in every even bin (bins). Each moves by one, so each
+    threshold, or pair of bins, is a separate trial.
     """
     cumulative = spec.form == "cumulative"
     places = spec.edges[spec.edges <= 1024] - 1 if cumulative else spec.edges[::2]
@@ -355,7 +355,7 @@ def _release_then_state(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
 
 
 def _histogram(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
-    """The published histogram of a sketch that was never looked at."""
+    """The published histogram of a sketch without a look at its state."""
 
     def run(active: bool, trials: int) -> Codes:
         zero, one = _column(spec, 0), _column(spec, 1)

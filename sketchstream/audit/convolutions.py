@@ -1,11 +1,11 @@
-"""The audit of kind `convolution`: laws of what `create`, `release` and `seal` give out, and how far a unit reaches.
+"""Audit of kind `convolution`: laws of the results of `create`, `release` and `seal`, and sensitivities.
 
-In: specs of every noise and layout. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the
-sketches it makes.
+In: specs with every noise and layout. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the
+sketches it creates.
 Source: docs/theory/convolution.md, sections 2, 4, 6 and 7.
 
-Nothing here calls what a sketch calls inside. Eigenvalues come from a transform of the filter as it is written, scales
-from epsilon and delta by the formula, losses from the bytes of two sketches that were fed neighbouring streams.
+Nothing here calls internals of sketches. Eigenvalues come from a transform of the filter's coefficients, scales from
+epsilon and delta by the formula, losses from the bytes of two sketches of neighbouring streams.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOSS_SLACK: Final = 1e-6
 
 
 def specs() -> dict[str, ConvolutionSpec]:
-    """Every noise and layout, both units, a table."""
+    """Specs with every noise and layout, both units, and a table."""
     gaussian: dict[str, Any] = {"epsilon": "1", "delta": "1e-6", "epsilon_publish": "3/4", "noise": "gaussian"}
     pure: dict[str, Any] = {"epsilon": "1", "epsilon_publish": "3/4"}
     table = {"late": (0, 1), "day": tuple(range(31)), "hour": tuple(range(24))}
@@ -55,10 +55,10 @@ def specs() -> dict[str, ConvolutionSpec]:
 
 
 def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """Name and check of everything that is tried, for each spec.
+    """Names and checks of all tests, for each spec.
 
     Args:
-        quick: fewer samples.
+        quick: whether to draw fewer samples.
     """
     states = 20 if quick else 300
     for name, spec in specs().items():
@@ -67,7 +67,7 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
         yield f"neighbours, {name}", lambda spec=spec: _neighbours(spec)  # type: ignore[misc]
 
 
-# What must come out, from the fields of a spec.
+# Expected values, from the fields of a spec.
 
 
 def _strength(epsilon: float, delta: float) -> float:
@@ -113,7 +113,7 @@ def _scales2(spec: ConvolutionSpec, epsilon: float, delta: float) -> Floats:
 
 
 def _standard(spec: ConvolutionSpec, drawn: Ints, scale: Floats) -> Floats:
-    """Noise in units of the scale that it must have, (M,) by character."""
+    """Noise divided by its expected scale, (M,) by character."""
     words = drawn / spec.grid_scale
     if spec.layout == "time":
         found = np.fft.fftn(words.reshape(spec.group.shape), norm="ortho").reshape(-1)
@@ -126,13 +126,13 @@ def _standard(spec: ConvolutionSpec, drawn: Ints, scale: Floats) -> Floats:
 
 
 def _number(text: str) -> float:
-    """The number that "3/4" is."""
+    """Parse a fraction such as "3/4"."""
     above, _, below = text.partition("/")
     return float(above) / float(below or 1)
 
 
 def _judge_standard(values: Floats, *, gaussian: bool) -> Outcome:
-    """Standardised samples against the unit normal or unit Laplace law: mean, variance, and how many lie far out."""
+    """Standardised samples against the unit normal or unit Laplace law: mean, variance, and tails."""
     n = values.size
     variance, fourth = (1.0, 3.0) if gaussian else (2.0, 24.0)
     spread = float(np.mean(values**2)) / variance
@@ -151,7 +151,7 @@ def _judge_standard(values: Floats, *, gaussian: bool) -> Outcome:
 
 
 def _judged(spec: ConvolutionSpec, drawn: list[Ints], epsilon: str, delta: str) -> Outcome:
-    """Layers of noise against their law."""
+    """Judge layers of noise against their law."""
     if spec.noise == "counts":
         return judge(np.concatenate(drawn), laws.DiscreteLaplace(exact_epsilon(epsilon) / spec.bound))
     scale = np.sqrt(_scales2(spec, _number(epsilon), float(delta)))
@@ -163,18 +163,18 @@ def _judged(spec: ConvolutionSpec, drawn: list[Ints], epsilon: str, delta: str) 
 
 
 def _sketch(spec: ConvolutionSpec) -> Any:
-    """A new sketch."""
+    """Create a sketch."""
     return Sketch.create(spec)
 
 
 def _create(spec: ConvolutionSpec, states: int) -> Outcome:
-    """What created sketches hold."""
+    """Check the content of created sketches."""
     drawn = list(created(lambda: _sketch(spec), states))
     return _judged(spec, drawn, str(spec.epsilon), str(float(spec.delta)))
 
 
 def _release(spec: ConvolutionSpec, states: int) -> Outcome:
-    """What releases of one sketch add, drawn afresh each time."""
+    """Check the noise that releases of one sketch add, drawn afresh each time."""
     sketch = _sketch(spec)
     before = state_of(sketch)
     asked = LOOK if spec.noise == "gaussian" else LOOK[:1]
@@ -185,13 +185,13 @@ def _release(spec: ConvolutionSpec, states: int) -> Outcome:
 
 
 def _seal(spec: ConvolutionSpec, states: int) -> Outcome:
-    """What a seal adds to the state that it publishes."""
+    """Check the noise that a seal adds to the state it publishes."""
     drawn = list(sealed(lambda: _sketch(spec), states))
     return _judged(spec, drawn, str(spec.epsilon_publish), str(float(spec.delta_publish)))
 
 
 def _neighbours(spec: ConvolutionSpec) -> Outcome:
-    """What one unit changes in the bytes, in the measure of the claim; the worst of several units."""
+    """Check the loss from the change of bytes by one unit; the worst of several units."""
     items = np.arange(3000) ** 2 % spec.length
     empty = _sketch(spec).to_bytes()
     worst = 0.0
@@ -213,12 +213,12 @@ def _neighbours(spec: ConvolutionSpec) -> Outcome:
 
 
 def _loss(spec: ConvolutionSpec, moved: Ints) -> float:
-    """The loss of two states that differ so, under the noise that the promise asks for."""
+    """Privacy loss of two states with this difference, under the noise of the promise."""
     if spec.noise == "counts":
         return float(np.abs(moved).sum()) * float(spec.epsilon) / spec.bound
     scale = np.sqrt(_scales2(spec, float(spec.epsilon), float(spec.delta)))
     distances = _standard(spec, moved, scale)
-    if spec.layout == "time" and spec.transform_length % 2 == 0:  # the coordinate that `_standard` leaves out
+    if spec.layout == "time" and spec.transform_length % 2 == 0:  # the coordinate that `_standard` omits
         signs = np.where(np.arange(spec.transform_length) % 2, -1.0, 1.0)
         last = float(moved @ signs) / math.sqrt(spec.transform_length) / spec.grid_scale
         distances = np.append(distances, last / scale[spec.transform_length // 2])

@@ -1,11 +1,11 @@
-"""The audit of sketches of kind `gaussian`: noise, weights, answers, ledgers, and the unit that is easiest to see.
+"""Audit of kind `gaussian`: noise, weights, answers, ledgers, and the unit with the largest privacy loss.
 
-In: specs of both units. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the sketches it makes.
+In: specs of both units. Out: findings for `sketchstream.audit.report`. Touches: entropy, by creating sketches.
 Source: Balle & Wang 2018 (the divergence of two normal laws); docs/theory/gaussian.md, sections 3 to 6.
 
-Nothing here calls what a sketch calls inside. Sensitivities are sums of Python integers, sigma comes from the
-divergence of two normal laws, weights are fractions. The noise is wide against the lattice, so that the little that
-calibration adds for integers lies below what is told apart here.
+Nothing here calls internals of sketches. Sensitivities are sums of Python integers, sigma comes from the
+divergence of two normal laws, weights are fractions. The noise is much wider than the lattice step, so that the
+small correction for integers is below the resolution of these tests.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LOOK: Final = (Fraction(1, 3), Fraction(1, 10**7))
 
 @lru_cache(maxsize=1)
 def specs() -> dict[str, GaussianSpec]:
-    """Both units, with and without a total, fresh and bare publications, one slot and several."""
+    """Specs with both units, with and without a total, fresh and bare publications, one slot and several."""
     more: dict[str, dict[str, Any]] = {
         "event": {"max_weight": 5, "fraction_bits": 3},
         "event, bare state": {"max_weight": 40, "intrusion": False, "epsilon_publish": None},
@@ -62,10 +62,10 @@ def specs() -> dict[str, GaussianSpec]:
 
 
 def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """Name and check of everything that is tried.
+    """Names and checks of all tests.
 
     Args:
-        quick: fewer samples.
+        quick: whether to draw fewer samples.
     """
     rounds = 1 if quick else 30
     for name, spec in specs().items():
@@ -79,11 +79,11 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     yield "merge", _merge
 
 
-# What must come out, from the fields of a spec.
+# Expected values, from the fields of a spec.
 
 
 def _shift(spec: GaussianSpec) -> list[int]:
-    """The longest shift of one unit, in lattice units."""
+    """Longest shift by one unit, in lattice units."""
     step = 1 << spec.fraction_bits
     if spec.unit == "event":
         assert spec.max_weight is not None
@@ -95,23 +95,23 @@ def _shift(spec: GaussianSpec) -> list[int]:
 
 
 def _reach(spec: GaussianSpec) -> int:
-    """Its squared length."""
+    """Squared length of the longest shift."""
     return sum(one * one for one in _shift(spec))
 
 
 def _sigma2(spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> float:
-    """Variance of a slot's noise: the total beside the slots takes its share of mu^2."""
+    """Variance of a slot's noise: the total beside the slots has its share of mu^2."""
     return variance_of_unit(epsilon, delta) * _reach(spec) / float(1 - spec.total_share)
 
 
 def _judge(spec: GaussianSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
-    """Layers of noise against the law that an epsilon and a delta ask for.
+    """Judge layers of noise against the law for an epsilon and a delta.
 
     Args:
-        spec: of the sketches.
-        epsilon: of each layer.
-        delta: of each layer.
-        drawn: (n, slots) the noise of n layers.
+        spec: spec of the sketches.
+        epsilon: epsilon of each layer.
+        delta: delta of each layer.
+        drawn: (n, slots) noise of n layers.
     """
     again = repeated(drawn)
     if again is not None:
@@ -123,30 +123,30 @@ def _judge(spec: GaussianSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) 
 
 
 def _sketch(spec: GaussianSpec) -> Any:
-    """A new sketch."""
+    """Create a sketch."""
     return Sketch.create(spec)
 
 
 def _create(spec: GaussianSpec, rounds: int) -> Outcome:
-    """What created sketches hold."""
+    """Check the content of created sketches."""
     return _judge(spec, spec.epsilon, spec.delta, created(lambda: _sketch(spec), rounds))
 
 
 def _seal(spec: GaussianSpec, rounds: int) -> Outcome:
-    """What a seal adds to the state."""
+    """Check the noise that a seal adds to the state."""
     moved = sealed(lambda: _sketch(spec), rounds if spec.intrusion else 1)
     return _judge(spec, spec.epsilon_publish, spec.delta_publish, moved) if spec.intrusion else untouched(moved)
 
 
 def _release(spec: GaussianSpec, rounds: int) -> Outcome:
-    """Releases of one sketch: noise of their law, another one each time."""
+    """Check that releases of one sketch have fresh noise of their law."""
     sketch = _sketch(spec)
     exact = state_of(sketch)
     return _judge(spec, *LOOK, np.stack([sketch.release(*LOOK).noised - exact for _ in range(rounds + 1)]))
 
 
 def _weights(spec: GaussianSpec) -> Outcome:
-    """An event adds its weight, cut to the lattice, to its item's slot; what is outside the bounds adds nothing."""
+    """Check that an event within bounds adds its weight, truncated to the lattice, to its item's slot."""
     rng = np.random.default_rng(7)
     sketch = _sketch(spec)
     most, step = Fraction(spec.max_weight or spec.max_total or 1), 1 << spec.fraction_bits
@@ -166,7 +166,7 @@ def _weights(spec: GaussianSpec) -> Outcome:
 
 
 def _answers(spec: GaussianSpec) -> Outcome:
-    """The published counts in user units, and a standard error that holds all layers."""
+    """Check the published counts in user units, and their standard errors with all layers."""
     sketch = _sketch(spec)
     sketch.update(np.arange(SLOTS))
     published = sketch.seal()
@@ -181,7 +181,7 @@ def _answers(spec: GaussianSpec) -> Outcome:
 
 
 def _ledger(spec: GaussianSpec) -> Outcome:
-    """The ledger of a sketch and of what left it: entries, and a loss that is the promised one."""
+    """Check the ledgers of a sketch and its publications: entries, and the promised loss."""
     sketch = _sketch(spec)
     sketch.release(*LOOK)
     published = sketch.seal()
@@ -200,16 +200,16 @@ def _ledger(spec: GaussianSpec) -> Outcome:
 
 
 def _merge() -> Outcome:
-    """Merged states are the sum of their parts, with all layers."""
+    """Check that merged states are the sum of their parts, with all layers."""
     spec = specs()["event"]
     return merged([_sketch(spec).seal() for _ in range(3)])
 
 
 def _plainest(spec: GaussianSpec, rounds: int) -> Outcome:
-    """What an observer of the open state can tell about the unit that moves it farthest: mu.
+    """Check mu for the unit that moves the state farthest, as an observer of the open state measures it.
 
-    The noise of slots is independent: a sketch holds as many trials as shifts fit into its slots side by side. In
-    half of the sketches every trial has its unit, and the observer projects the state on its shift.
+    The noise of slots is independent, so a sketch has as many trials as disjoint shifts fit into its slots. In
+    half of the sketches every trial has its unit, and the observer projects the state onto its shift.
     """
     shift = np.array(_shift(spec))
     trials = SLOTS // len(shift)

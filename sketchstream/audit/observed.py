@@ -1,7 +1,7 @@
-"""What an auditor of any kind of sketch sees from outside: states in their bytes, noise by difference, ledger entries.
+"""Observations of sketches of any kind from outside: states in their bytes, noise by difference, ledger entries.
 
-In: sketches, and how to make one. Out: arrays, entries, outcomes of the checks that are alike for all kinds. Touches:
-entropy, through the sketches it makes. Nothing here calls what a sketch calls inside.
+In: sketches, and functions that create one. Out: arrays, entries, outcomes of the checks that all kinds share. Touches:
+entropy, through the sketches it makes. Nothing here calls internals of sketches.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Make = Callable[[], Any]
 
 
 def state_of(sketch: Any) -> Ints:
-    """(slots,) the counters in an open sketch's own bytes."""
+    """(slots,) the counters in an open sketch's bytes."""
     return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
 
 
 def created(make: Make, rounds: int) -> Ints:
-    """(rounds, slots) what new sketches hold."""
+    """(rounds, slots) the counters of new sketches."""
     return np.stack([state_of(make()) for _ in range(rounds)])
 
 
 def sealed(make: Make, rounds: int) -> Ints:
-    """(rounds, slots) what seals add to the states that they publish."""
+    """(rounds, slots) the noise that seals add to the states they publish."""
     moved = []
     for _ in range(rounds):
         sketch = make()
@@ -47,25 +47,25 @@ def sealed(make: Make, rounds: int) -> Ints:
 
 
 def untouched(moved: Ints, counter: str = "counter") -> Outcome:
-    """That a seal publishes the state as it was.
+    """Check that a seal publishes the state unchanged.
 
     Args:
-        moved: what it added.
-        counter: what the kind calls one.
+        moved: difference that the seal made.
+        counter: the kind's word for a counter.
     """
     same = not moved.any()
     return same, "the state as it was", "the same" if same else "CHANGED", f"one {counter}"
 
 
 def repeated(drawn: Ints) -> Outcome | None:
-    """The outcome where two layers in a row, of the (n, slots) noise of n layers, are the same; None otherwise."""
+    """Failed outcome if two consecutive rows of the (n, slots) noise of n layers are equal; None otherwise."""
     if len(drawn) > 1 and bool((drawn[1:] == drawn[:-1]).all(axis=1).any()):
         return False, "drawn afresh each time", "two layers of one noise", "one repetition"
     return None
 
 
 def costs(ledger: Any) -> list[tuple[str, Fraction | None]]:
-    """Kinds and costs of a ledger's entries, copies left out: the audit reads bytes."""
+    """Kinds and costs of a ledger's entries, without copies, as the audit itself reads bytes."""
     return [
         ("layer" if isinstance(entry, LayerEntry) else entry.kind, entry.cost)
         for entry in ledger.history.entries
@@ -74,21 +74,21 @@ def costs(ledger: Any) -> list[tuple[str, Fraction | None]]:
 
 
 def entries(ledger: Any) -> list[str]:
-    """Kinds of a ledger's entries, copies left out."""
+    """Kinds of a ledger's entries, without copies."""
     return [kind for kind, _ in costs(ledger)]
 
 
 def instead(found: Iterable[str], wanted: Iterable[str]) -> str:
-    """What a ledger says, and what it should say."""
+    """Text with the entries of a ledger and the expected ones."""
     return f"{', '.join(found)}; wanted {', '.join(wanted)}"
 
 
 def merged(parts: Sequence[Any], counter: str = "counter") -> Outcome:
-    """That merged states are the sum of their parts, with all layers.
+    """Check that merged states are the sum of their parts, with all layers.
 
     Args:
-        parts: sealed states, all alike.
-        counter: what the kind calls one.
+        parts: sealed states with equal specs.
+        counter: the kind's word for a counter.
     """
     total: Any = merge(parts)
     layers = sum(len(part.layers) for part in parts)

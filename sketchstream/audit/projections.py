@@ -1,12 +1,12 @@
-"""The audit of sketches of kind `projection`: noise, matrices, ledgers, and the rows that are hardest to hide.
+"""Audit of kind `projection`: noise, matrices, ledgers, and the rows with the largest privacy loss.
 
-In: specs of every promise and matrix. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the
-sketches it makes.
+In: specs with every promise and matrix. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the
+sketches it creates.
 Source: docs/theory/projection.md sections 1 to 4.
 
-Nothing here calls what a sketch calls inside. The matrix is made once more with the standard library's BLAKE2b, its
-singular values come from numpy, sigma from the divergence of two normal laws: so a build that takes the norm of a row
-where a promise needs the largest singular value is refused.
+Nothing here calls internals of sketches. The matrix is computed again with the standard library's BLAKE2b, its
+singular values with numpy, sigma from the divergence of two normal laws. So a build that uses the norm of a row where
+a promise needs the largest singular value fails.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ KEY: Final = Key(bytes(range(16)))
 
 
 def specs(users: int = USERS, epsilon: str = "1", published: str = "3/4") -> dict[str, ProjectionSpec]:
-    """Every promise, every matrix, both secrecies.
+    """Specs with every promise and matrix, both secret and public.
 
     Args:
-        users: of each.
-        epsilon: of each state.
-        published: of what each publishes.
+        users: users of each spec.
+        epsilon: epsilon of each state.
+        published: epsilon of each publication.
     """
     norm: dict[str, Any] = {"unit": "item", "max_norm": 10_000}
     fields: dict[str, dict[str, Any]] = {
@@ -73,10 +73,10 @@ def specs(users: int = USERS, epsilon: str = "1", published: str = "3/4") -> dic
 
 
 def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """Name and check of everything that is tried.
+    """Names and checks of all tests.
 
     Args:
-        quick: fewer samples.
+        quick: whether to draw fewer samples.
     """
     cells = 100_000 if quick else 1_000_000
     for name, spec in specs(cells // COLUMNS).items():
@@ -93,15 +93,15 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
         yield f"hardest row, {name}", lambda name=name: _hardest(specs(2 * trials, "4", "4")[name])  # type: ignore[misc]
 
 
-# What must come out, from the fields of a spec.
+# Expected values, from the fields of a spec.
 
 
 def rows_of_the_matrix(spec: ProjectionSpec, seed: bytes) -> Floats:
-    """(features, k) the matrix, made with the standard library.
+    """(features, k) the matrix, computed with the standard library.
 
     Args:
-        spec: of the sketch.
-        seed: 32 bytes.
+        spec: spec of the sketch.
+        seed: 32 bytes that determine the matrix.
     """
     words = np.array([_words(seed, feature, spec.k) for feature in range(spec.features.size)], np.uint64)
     minus = words >> np.uint64(63) == 1
@@ -132,7 +132,7 @@ def _words(seed: bytes, feature: int, number: int) -> list[int]:
 
 
 def _reach(spec: ProjectionSpec) -> float:
-    """How far one unit moves the state, lattice units; public matrices."""
+    """Sensitivity of the state to one unit, in lattice units; public matrices."""
     assert spec.seed is not None
     rows, unit = rows_of_the_matrix(spec, spec.seed), 2.0**spec.fraction_bits
     longest = float(np.linalg.norm(rows, axis=1).max())
@@ -191,22 +191,22 @@ def _law(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> laws.Discr
 
 
 def _sketch(spec: ProjectionSpec, window: tuple[int, int] | None = None) -> Any:
-    """A new sketch."""
+    """Create a sketch."""
     return Sketch.create(spec, KEY if spec.needs_key else None, origin=Origin(name="audit", window=window))
 
 
 def _cells(sketch: Any) -> Ints:
-    """(users, k) the counters in an open sketch's own bytes."""
+    """(users, k) the counters in an open sketch's bytes."""
     return state_of(sketch).reshape(-1, sketch.spec.k)
 
 
 def _create(spec: ProjectionSpec) -> Outcome:
-    """What a created sketch holds."""
+    """Check the content of created sketches."""
     return judge(_cells(_sketch(spec)).ravel(), _law(spec, spec.epsilon, spec.delta))
 
 
 def _seal(spec: ProjectionSpec) -> Outcome:
-    """What a seal adds to the state."""
+    """Check the noise that a seal adds to the state."""
     sketch = _sketch(spec)
     before = _cells(sketch)
     moved = sketch.seal().state.reshape(before.shape) - before
@@ -216,7 +216,7 @@ def _seal(spec: ProjectionSpec) -> Outcome:
 
 
 def _release(spec: ProjectionSpec) -> Outcome:
-    """Releases of one sketch: noise of their law, another one each time."""
+    """Check that releases of one sketch have fresh noise of their law."""
     sketch = _sketch(spec)
     exact = _cells(sketch)
     drawn = [sketch.release(*LOOK).noised.reshape(exact.shape) - exact for _ in range(2)]
@@ -226,7 +226,7 @@ def _release(spec: ProjectionSpec) -> Outcome:
 
 
 def _matrix(spec: ProjectionSpec) -> Outcome:
-    """One event moves its user's row by the weight times a row of the matrix; others move nothing."""
+    """Check that one event moves its user's row by the weight times a row of the matrix, and no other row."""
     from msgpack import packb
 
     wrong = []
@@ -256,7 +256,7 @@ def _matrix(spec: ProjectionSpec) -> Outcome:
 
 
 def _ledger(spec: ProjectionSpec) -> Outcome:
-    """The ledger of a sketch and of what left it: entries, and a loss that the noise in the cells confirms."""
+    """Check the ledgers of a sketch and its publications: entries, and a loss that agrees with the noise."""
     sketch = _sketch(spec)
     wanted = ["layer"]
     if spec.matrix_seed == "public":
@@ -270,21 +270,21 @@ def _ledger(spec: ProjectionSpec) -> Outcome:
         return False, claim, instead(found, wanted), power
     first = _sketch(spec).ledger.loss(intrusion=spec.intrusion)
     epsilon = float(first.epsilon(spec.delta))
-    # a secret matrix is calibrated by a bound that is searched: 1e-5 of sigma above its least
+    # a secret matrix is calibrated by a numerical search: up to 1e-5 of sigma above the least
     exact = abs(epsilon / float(spec.epsilon) - 1) < (1e-6 if spec.matrix_seed == "public" else 1e-3)
     return exact, claim, f"{len(found)} entries, epsilon {epsilon:.8f}", power
 
 
 def _merge() -> Outcome:
-    """Merged states are the sum of their parts, with all layers."""
+    """Check that merged states are the sum of their parts, with all layers."""
     spec = specs()["event, rademacher"]
     return merged([_sketch(spec).seal() for _ in range(3)], "cell")
 
 
 def _hardest(spec: ProjectionSpec) -> Outcome:
-    """What an observer can tell about the row that moves the state farthest: mu, in the open state and once sealed.
+    """Check mu for the row that moves the state farthest, as an observer measures it, in open and sealed states.
 
-    Each user is a trial. Half of them add the row; the observer projects each user's cells on its direction.
+    Each user is a trial. Half of them add the row; the observer projects each user's cells onto its direction.
     """
     assert spec.seed is not None
     rows = rows_of_the_matrix(spec, spec.seed)
@@ -312,7 +312,7 @@ def _hardest(spec: ProjectionSpec) -> Outcome:
         spread = math.sqrt((seen[:half].var() + seen[half:].var()) / 2)
         mu = float(seen[:half].mean() - seen[half:].mean()) / spread
         error = math.sqrt(2 / half + mu**2 / (4 * half))
-        # the row is rounded to integers, so it may stay a little below the farthest
+        # the row is rounded to integers, so it may be slightly below the farthest
         claim = math.sqrt(loss.mu2)
         passed &= claim * 0.9 - ERRORS * error <= mu <= claim + ERRORS * error
         found.append(f"{mu:.3f} +- {error:.3f}")

@@ -1,11 +1,12 @@
-"""`sketchstream verify`: does this build, on this machine, do what the privacy claim rests on?
+"""`sketchstream verify`: tests on this machine that this build meets the assumptions of the privacy claims.
 
-In: the product's own samplers, sketches and ledger. Out: a report that says what was tried, what was found, and
-whether it passed. Touches: entropy, through the sketches it makes; nothing on disk.
+In: the product's own samplers, sketches and ledger. Out: a report of tests, results and
+verdicts. Touches: entropy, through the sketches it creates; nothing on disk.
 Source: docs/theory/privacy.md section 6.
 
-A battery can refuse; it cannot certify. The samplers' exactness is proved (docs/theory/noise.md), the ledger's rule
-too; what is tried here is that this build follows them. Every test can fail: the suite runs it on broken builds.
+Tests can refute a build; they cannot certify it. The exactness of the samplers (docs/theory/noise.md) and the rule of
+the ledger are proved; the tests check that this build follows them. Every one can fail: the suite runs them on broken
+builds.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ EXACT = "a claim below a loss, by 1e-9"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was tried.
+    """The result of one test.
 
     Args:
         section: "sketches", "laws", "ledger", "neighbours", "releases", "seals", "bounds" or a kind of sketches.
-        name: what was tried.
-        passed: whether it is as claimed.
+        name: name of the test.
+        passed: whether the claim holds.
         claimed: what should hold, in words or numbers.
         found: what was measured, in words or numbers.
-        power: what would have been found.
+        power: smallest error that the test detects.
     """
 
     section: str
@@ -64,10 +65,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that was tried.
+    """The results of all tests.
 
     Args:
-        findings: in order.
+        findings: results, in order.
         quick: whether fewer samples were drawn.
     """
 
@@ -76,7 +77,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether everything is as claimed."""
+        """Whether all claims hold."""
         return all(finding.passed for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,7 +99,7 @@ class Report:
         }
 
     def rows(self) -> list[dict[str, str]]:
-        """For a table."""
+        """Rows of a table."""
         return [
             {
                 "section": finding.section,
@@ -112,7 +113,7 @@ class Report:
         ]
 
     def __str__(self) -> str:
-        """A table for people."""
+        """The findings as a text table."""
         rows = self.rows()
         names = ["section", "what", "claimed", "found", "would find", "verdict"]
         wide = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
@@ -129,11 +130,11 @@ Step = tuple[str, Callable[[], list[Finding]]]
 
 
 def run(quick: bool = False, progress: Progress | None = None, only: Sequence[str] = ()) -> Report:
-    """Run the battery.
+    """Run the tests.
 
     Args:
-        quick: some seconds instead of some minutes: 50,000 trials a mechanism instead of 1,000,000.
-        progress: told before every step, and once at the end.
+        quick: take seconds instead of minutes: 50,000 trials per mechanism instead of 1,000,000.
+        progress: called before every step, and once at the end.
         only: run the steps whose names begin with one of these ("laws", "bounds: bare state", ...); default all.
 
     Returns:
@@ -152,7 +153,7 @@ def run(quick: bool = False, progress: Progress | None = None, only: Sequence[st
             progress(name, done, len(steps))
         try:
             findings += step()
-        except Exception as error:  # a check that breaks has failed, and the others still run
+        except Exception as error:  # a check that raises has failed; the others still run
             section, what = name.split(": ", 1)
             findings.append(Finding(section, what, False, "runs", f"{type(error).__name__}: {error}"))
     if progress is not None:
@@ -161,7 +162,7 @@ def run(quick: bool = False, progress: Progress | None = None, only: Sequence[st
 
 
 def _steps(quick: bool) -> Iterator[Step]:
-    """Everything that is tried, cheap things first."""
+    """All tests, cheap ones first."""
     trials = 50_000 if quick else bounds.FULL
     samples = 200_000 if quick else 4_000_000
     scenarios = 40 if quick else 200
@@ -191,12 +192,12 @@ def _steps(quick: bool) -> Iterator[Step]:
         yield f"laws: discrete Gaussian {sigma2}", lambda s=sigma2: [_gaussian(s, samples)]  # type: ignore[misc]
     for mechanism in bounds.mechanisms():
         if quick and not mechanism.tight:
-            continue  # so few trials bound it by nothing, which is no test
+            continue  # too few trials for a positive bound, so not a test
         yield f"bounds: {mechanism.name}", lambda m=mechanism: [_bound(m, trials)]  # type: ignore[misc]
 
 
 def _specs() -> list[ProfileSpec]:
-    """Both units, both forms, both domains."""
+    """Specs with both units, both forms, both domains."""
     return [
         ProfileSpec(epsilon="1", domain=ClosedDomain(size=3000), max_count=40),
         ProfileSpec(epsilon="1/2", domain=OpenDomain(slots=4096, levels=4), max_count=40),
@@ -207,7 +208,7 @@ def _specs() -> list[ProfileSpec]:
 
 
 def _outcome(section: str, name: str, check: Callable[[], Outcome]) -> Finding:
-    """What a check of whole sketches says."""
+    """The finding of a check of whole sketches."""
     passed, claimed, found, power = check()
     return Finding(section, name, passed, claimed, found, power)
 
@@ -216,7 +217,7 @@ def _outcome(section: str, name: str, check: Callable[[], Outcome]) -> Finding:
 
 
 def _compare(claims: list[tuple[Any, float]]) -> Finding | None:
-    """The first claim that is below the truth, or infinite where the truth is not."""
+    """Find the first claim that is below the truth, or infinite where the truth is finite."""
     for claim, exact in claims:
         if exact > claim + 1e-9 or (claim == float("inf")) != (exact == float("inf")):
             return Finding("ledger", "claim against exact loss", False, str(claim), f"{exact:.6g}")
@@ -224,7 +225,7 @@ def _compare(claims: list[tuple[Any, float]]) -> Finding | None:
 
 
 def _ledger_of_events(scenarios: int) -> Finding:
-    """Random lives, every gap, by enumeration."""
+    """Compare claims and enumerated losses for random histories and every gap."""
     rng = random.Random(1)  # noqa: S311 - scenarios, not noise
     claims: list[tuple[Any, float]] = []
     for _ in range(scenarios):
@@ -236,7 +237,7 @@ def _ledger_of_events(scenarios: int) -> Finding:
 
 
 def _ledger_of_items(scenarios: int) -> Finding:
-    """Random lives, every pair of paths of an item, by enumeration."""
+    """Compare claims and enumerated losses for random histories and every pair of paths of an item."""
     rng = random.Random(2)  # noqa: S311 - scenarios, not noise
     lives = [oracle.random_history(rng, "randomized-response") for _ in range(scenarios)]
     lives = [life for life in lives if any(isinstance(entry, View) for entry in life.entries)]
@@ -246,7 +247,7 @@ def _ledger_of_items(scenarios: int) -> Finding:
 
 
 def _ledger_on_a_circle(scenarios: int) -> Finding:
-    """Discrete Laplace noise wrapped on Z_8, thresholds as half circles."""
+    """Compare claims and losses for discrete Laplace noise wrapped on Z_8, with thresholds as half circles."""
     rng = random.Random(3)  # noqa: S311 - scenarios, not noise
     claims: list[tuple[Any, float]] = []
     for _ in range(max(scenarios, 10)):
@@ -261,7 +262,7 @@ def _ledger_on_a_circle(scenarios: int) -> Finding:
 
 
 def _key(spec: ProfileSpec) -> Any:
-    """A key, where one is needed."""
+    """A key, if the spec needs one."""
     return Key.generate() if spec.needs_key else None
 
 
@@ -271,7 +272,7 @@ def _state(data: bytes) -> npt.NDArray[np.int64]:
 
 
 def _neighbours(spec: ProfileSpec, name: str) -> Finding:
-    """Two copies of one created sketch, fed neighbouring streams, differ in one slot, by as much as is allowed."""
+    """Check that two copies of a sketch differ, after neighbouring streams, in one slot and within the sensitivity."""
     rng = np.random.default_rng(4)
     key = _key(spec)
     empty = Sketch.create(spec, key).to_bytes()
@@ -286,7 +287,7 @@ def _neighbours(spec: ProfileSpec, name: str) -> Finding:
         elif at % 2:
             other[at] = 0
         else:
-            other[at] = spec.max_weight + 1  # an invalid payload is a no-op, its neighbours count
+            other[at] = spec.max_weight + 1  # an invalid payload is a no-op, the others count
         if at % 4 == 0 and isinstance(spec.domain, ClosedDomain):
             moved_items[items == items[at] if spec.unit == "item" else at] = 3000  # outside the domain
         states = []
@@ -305,7 +306,7 @@ def _neighbours(spec: ProfileSpec, name: str) -> Finding:
 
 
 def _sensitivity(spec: ProfileSpec, name: str) -> Finding:
-    """One counter moved by one event changes the histogram by 1 (cumulative) or 2 (bins), wrap included."""
+    """Check that one event changes the histogram by 1 (cumulative) or 2 (bins), also if the counter wraps."""
     rng = np.random.default_rng(5)
     reach = np.iinfo(spec.dtype).max if spec.modulus is None else spec.modulus - 1
     special = [reach, reach - 1, -reach, -1, 0, *spec.edges.tolist(), *(spec.edges - 1).tolist()]
@@ -329,7 +330,7 @@ def _sensitivity(spec: ProfileSpec, name: str) -> Finding:
 
 
 def _wrapping() -> Finding:
-    """Counters wrap: far up and down again leaves the noise that was there."""
+    """Check that counters wrap: large weights and their negatives restore the noise."""
     weight = 49_000_000
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoPrivacyWarning)
@@ -344,7 +345,7 @@ def _wrapping() -> Finding:
 
 
 def _seals(spec: ProfileSpec, name: str) -> list[Finding]:
-    """A seal ends the sketch, its bytes survive, and every entry of it has noise of the promised law."""
+    """Check that a seal ends the sketch, survives serialisation, and has noise of the promised law in every entry."""
     sketch = Sketch.create(spec, _key(spec))
     sealed: Any = sketch.seal()
     again = published.read(sealed.to_bytes())
@@ -372,7 +373,7 @@ def _seals(spec: ProfileSpec, name: str) -> list[Finding]:
 
 
 def _fresh_layer(spec: ProfileSpec, name: str) -> Finding:
-    """A state published with intrusion = true has a fresh layer over what an intruder saw."""
+    """Check that a state published with intrusion = true has a fresh layer over the one that an intruder saw."""
     more: dict[str, Any] = {"modulus": spec.modulus} if spec.unit == "item" else {}
     fresh = ProfileSpec(
         epsilon="1",
@@ -394,14 +395,14 @@ def _fresh_layer(spec: ProfileSpec, name: str) -> Finding:
 
 
 def _releases(spec: ProfileSpec, name: str, samples: int) -> list[Finding]:
-    """A release's noise has its law on every entry, on empty ones too, and is drawn afresh each time."""
+    """Check that a release's noise has its law in every entry, also in empty ones, and is drawn afresh each time."""
     state = np.zeros(2 * spec.levels, spec.dtype)  # few slots: most entries are empty
     profile.add_noise(spec, state, spec.epsilon)
     exact = profile.exact_counts(spec, state)
     cost = Fraction(1, 2)
     rounds = -(-samples // exact.size)
     noise = np.stack([profile.noised_counts(spec, state, cost) - exact for _ in range(rounds)])
-    share = cost * (1 - spec.total_share)  # the total beside the slots has the rest
+    share = cost * (1 - spec.total_share)  # the total beside the slots has the remaining share
     law = laws.DiscreteLaplace(share if spec.form == "cumulative" else share / 2)
     empty = exact == 0
     repeated = int((noise[1:] == noise[:-1]).all(axis=(1, 2)).sum()) if rounds > 1 else 0
@@ -417,7 +418,7 @@ def _releases(spec: ProfileSpec, name: str, samples: int) -> list[Finding]:
 
 
 def _law(section: str, name: str, values: npt.NDArray[np.int64], law: Any) -> Finding:
-    """The battery of a law on samples: its smallest p-value, corrected for the number of tests."""
+    """Test samples against a law: smallest p-value, corrected for the number of tests."""
     passed, claimed, found, power = audit_sketches.judge(values, law)
     return Finding(section, name, passed, claimed, found, power)
 

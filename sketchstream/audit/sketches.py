@@ -1,12 +1,12 @@
-"""The audit of whole sketches: laws of what `create`, `release`, `refresh`, `seal`, `merge` and a worker give out.
+"""Audit of whole sketches: laws of the results of `create`, `release`, `refresh`, `seal`, `merge` and a worker.
 
 In: specs of every kind. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the sketches it
-makes.
+creates.
 Source: docs/theory/privacy.md sections 2 and 6.
 
-Nothing here calls what a sketch calls inside. What must come out is written down once more: laws from the fields of a
-spec, histograms by counting, ledgers entry by entry. So a build whose parts are right and whose methods use them
-wrongly is refused.
+Nothing here calls internals of sketches. Expected results are computed again: laws from the fields of a
+spec, histograms by counting, ledgers entry by entry. So a build with correct parts that are combined wrongly
+fails.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SURE = 12.0
 
 
 def specs(slots: int) -> dict[str, ProfileSpec]:
-    """Every kind of spec: units, domains, forms, weights, publications."""
+    """Specs of every kind: units, domains, forms, weights, publications."""
     closed, opened = ClosedDomain(size=slots), OpenDomain(slots=slots, levels=4)
     state: dict[str, Any] = {"publish": "state"}
     more: dict[str, dict[str, Any]] = {
@@ -63,10 +63,10 @@ def specs(slots: int) -> dict[str, ProfileSpec]:
 
 
 def checks(slots: int) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """Name and check of everything that is tried, for each spec.
+    """Names and checks of all tests, for each spec.
 
     Args:
-        slots: counters of a sketch: the number of samples of a layer.
+        slots: number of counters of a sketch, and so of samples of a layer.
     """
     for name, spec in specs(slots).items():
         for verb, check in (
@@ -86,11 +86,11 @@ def checks(slots: int) -> Iterator[tuple[str, Callable[[], Outcome]]]:
             yield f"worker, {unit}, {publish}", lambda u=unit, p=publish: _worker(u, p, slots)  # type: ignore[misc]
 
 
-# What must come out, from the fields of a spec.
+# Expected values, from the fields of a spec.
 
 
 def _share(spec: ProfileSpec) -> Fraction:
-    """The slots' share of every layer and view."""
+    """Share of the slots in every layer and view."""
     return 1 - Fraction(spec.total_share)
 
 
@@ -124,17 +124,17 @@ def _histogram(spec: ProfileSpec, state: Ints) -> Ints:
 
 
 def _moved(spec: ProfileSpec, after: Ints, before: Ints) -> Ints:
-    """What was added to a state."""
+    """Difference that was added to a state."""
     return after - before if spec.modulus is None else (after - before) % spec.modulus
 
 
 def _sketch(spec: ProfileSpec) -> Any:
-    """A new sketch."""
+    """Create a sketch."""
     return Sketch.create(spec, Key.generate() if spec.needs_key else None)
 
 
 def judge(values: Ints, law: laws.Law) -> Outcome:
-    """Samples against a law: the smallest p-value of the battery, and the error of epsilon that it would find."""
+    """Test samples against a law: smallest p-value, and the error of epsilon that the tests would detect."""
     checked = laws.battery(values, law)
     worst = min(checked, key=lambda check: check.p_value)
     passed = worst.p_value > UNLIKELY
@@ -145,9 +145,9 @@ def judge(values: Ints, law: laws.Law) -> Outcome:
 
 
 def resolution(law: Any, n: int) -> float:
-    """The relative error of a law's epsilon that n samples surely show: SURE standard errors, by Fisher's information.
+    """Relative error of a law's epsilon that n samples reveal: SURE standard errors, by Fisher information.
 
-    Of a Gaussian's sigma, likewise.
+    For a Gaussian, that of its sigma.
     """
     if isinstance(law, laws.DiscreteGaussian):
         return SURE / math.sqrt(2 * n)
@@ -170,12 +170,12 @@ def resolution(law: Any, n: int) -> float:
 
 
 def _create(spec: ProfileSpec) -> Outcome:
-    """What a created sketch holds."""
+    """Check the content of created sketches."""
     return judge(state_of(_sketch(spec)), _layer(spec, spec.epsilon))
 
 
 def _release(spec: ProfileSpec) -> Outcome:
-    """Releases of one sketch: their noise has its law on every entry, and is another one each time."""
+    """Check that releases of one sketch have fresh noise of their law in every entry."""
     sketch = _sketch(spec)
     exact = _histogram(spec, state_of(sketch))
     drawn = np.stack([sketch.release(LOOK).noised - exact for _ in range(max(2, 20_000 // exact.size))])
@@ -185,7 +185,7 @@ def _release(spec: ProfileSpec) -> Outcome:
 
 
 def _refresh(spec: ProfileSpec) -> Outcome:
-    """What a refresh adds."""
+    """Check the noise that a refresh adds."""
     sketch = _sketch(spec)
     before = state_of(sketch)
     sketch.refresh(FRESH)
@@ -193,7 +193,7 @@ def _refresh(spec: ProfileSpec) -> Outcome:
 
 
 def _seal(spec: ProfileSpec) -> Outcome:
-    """What a seal gives out, against the state that it was sealed from."""
+    """Check the publication of a seal against the state before it."""
     if spec.publish == "histogram":
         small = _smaller(spec)
         noise = []
@@ -211,7 +211,7 @@ def _seal(spec: ProfileSpec) -> Outcome:
 
 
 def _smaller(spec: ProfileSpec) -> ProfileSpec:
-    """The same spec with few slots: sketches that are made quickly."""
+    """The same spec with few slots, for sketches that are created quickly."""
     import copy
 
     twin = copy.copy(spec)
@@ -221,7 +221,7 @@ def _smaller(spec: ProfileSpec) -> ProfileSpec:
 
 
 def _ledger(spec: ProfileSpec) -> Outcome:
-    """The ledger after every step, entry by entry, of the sketch and of what left it."""
+    """Check the ledgers of a sketch and its publications after every step, entry by entry."""
     sketch = _sketch(_smaller(spec))
     wanted: list[tuple[str, Fraction | None]] = [("layer", spec.epsilon)]
     wrong = _differs(sketch.ledger, wanted)
@@ -242,7 +242,7 @@ def _ledger(spec: ProfileSpec) -> Outcome:
 
 
 def _differs(ledger: Any, wanted: Sequence[tuple[str, Fraction | None]]) -> str | None:
-    """What a ledger says where it should say something else."""
+    """Text on the difference between a ledger and the expected one; None if they are equal."""
     found = costs(ledger)
     if found == list(wanted):
         return None
@@ -250,7 +250,7 @@ def _differs(ledger: Any, wanted: Sequence[tuple[str, Fraction | None]]) -> str 
 
 
 def _merge(spec: ProfileSpec) -> Outcome:
-    """Merged states are the parts' sum, open and sealed, and hold all of their layers."""
+    """Check that merged states, open and sealed, are the parts' sum and have all of their layers."""
     key = Key.generate() if spec.needs_key else None
     wrong = []
     for seal in (False, True):
@@ -269,7 +269,7 @@ def _merge(spec: ProfileSpec) -> Outcome:
 
 
 def _total(spec: ProfileSpec, number: int) -> Outcome:
-    """The noisy total of many empty sketches, as a release shows it: a layer and a view, each at the total's share."""
+    """Check the noisy totals in releases of many empty sketches: a layer and a view, each at the total's share."""
     share = Fraction(spec.total_share) / (2 if spec.counted else 1) / spec.max_weight
     seen = [
         next(one.value for one in _sketch(spec).release(LOOK).counters if one.name == "total") for _ in range(number)
@@ -313,14 +313,14 @@ OUTSIDE = 1 << 40
 
 
 def _worker(unit: str, publish: str, slots: int) -> Outcome:
-    """The windows that a worker publishes, of records whose payloads hold nothing: noise, of the promised law."""
+    """Check that a worker's windows of records with empty payloads are noise of the promised law."""
     from sketchstream.testing.driver import Driver
 
     bare = publish == "state"
     more = [f'unit = "{unit}"', f'publish = "{publish}"', *(["intrusion = false"] if bare else [])]
     more += [f"modulus = {16 if bare else 1000}"] if unit == "item" else []
-    # histograms: the state has no noise that shows, so that what is published is the noise of the publication
-    # and many entries in each, for each is a sample
+    # histograms: the state has negligible noise, so that published numbers are the noise of the publication
+    # and many entries in each, as each is a sample
     text = CONFIGURATION.format(
         epsilon="1" if bare else "40",
         max_count=7 if bare else 500,

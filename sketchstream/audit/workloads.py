@@ -1,10 +1,10 @@
-"""The audit of sketches of kind `workload`: noise, updates, answers, ledgers, and the event that is easiest to see.
+"""Audit of kind `workload`: noise, updates, answers, ledgers, and the event with the largest privacy loss.
 
-In: specs of every mechanism. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the sketches it
-makes.
+In: specs with every mechanism. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the sketches
+it creates.
 Source: docs/theory/workload.md sections 2, 6 and 7.
 
-Nothing here calls what a sketch calls inside. The queries are written down once more, sensitivities are sums of Python
+Nothing here calls internals of sketches. The queries are written again, sensitivities are sums of Python
 integers over the published strategy, sigma comes from the divergence of two normal laws.
 """
 
@@ -48,10 +48,10 @@ LOOK: Final = (Fraction(1, 3), Fraction(1, 10**7))
 
 @lru_cache(maxsize=2)
 def specs(epsilon: str = "1") -> dict[str, tuple[WorkloadSpec, Floats]]:
-    """Every mechanism, unit and form of a strategy, each with its queries as a matrix.
+    """Specs with every mechanism, unit and form of a strategy, each with its queries as a matrix.
 
     Args:
-        epsilon: of each.
+        epsilon: epsilon of each spec.
     """
     real = np.random.default_rng(8).normal(size=(6, 40)).round(3)
     prefixes, ranges, tables = np.tri(128), _ranges(48), _tables((2,) * 6, 2)
@@ -74,10 +74,10 @@ def specs(epsilon: str = "1") -> dict[str, tuple[WorkloadSpec, Floats]]:
 
 
 def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """Name and check of everything that is tried.
+    """Names and checks of all tests.
 
     Args:
-        quick: fewer samples.
+        quick: whether to draw fewer samples.
     """
     samples = 6_000 if quick else 200_000
     most = 200 if quick else 4_000
@@ -95,11 +95,11 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
         yield f"plainest event, {name}", lambda name=name: _plainest(specs("6")[name][0], trials)  # type: ignore[misc]
 
 
-# What must come out, from the fields of a spec.
+# Expected values, from the fields of a spec.
 
 
 def _ranges(size: int) -> Floats:
-    """All intervals of some cells."""
+    """(r, cells) matrix of all intervals of cells."""
     return np.array([[low <= cell <= high for cell in range(size)] for low in range(size) for high in range(low, size)])
 
 
@@ -115,20 +115,20 @@ def _tables(sizes: tuple[int, ...], ways: int) -> Floats:
 
 
 def _reach(spec: WorkloadSpec, power: int) -> int:
-    """How far one unit moves the state: the L1 norm, or the square of the L2 norm, in Python's integers."""
+    """Sensitivity to one unit: the L1 norm, or the square of the L2 norm, in Python integers."""
     columns = [sum(abs(entry) ** power for entry in column) for column in spec.strategy.matrix.T.tolist()]
     weight = spec.max_total if spec.unit == "item" and spec.max_total is not None else spec.max_weight
     return int(max(columns) * weight**power)
 
 
 def _judge(spec: WorkloadSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
-    """Layers of noise against the law that an epsilon and a delta ask for.
+    """Judge layers of noise against the law for an epsilon and a delta.
 
     Args:
-        spec: of the sketches.
-        epsilon: of each layer.
-        delta: of each layer.
-        drawn: (n, m) the noise of n layers.
+        spec: spec of the sketches.
+        epsilon: epsilon of each layer.
+        delta: delta of each layer.
+        drawn: (n, m) noise of n layers.
     """
     again = repeated(drawn)
     if again is not None:
@@ -142,7 +142,7 @@ def _judge(spec: WorkloadSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) 
 
 
 def _judge_ball(rate: float, drawn: Ints) -> Outcome:
-    """Vectors whose density falls as exp(-rate length): the length is a gamma variable, the direction uniform."""
+    """Judge vectors with density exp(-rate length): the length is a gamma variable, the direction uniform."""
     from scipy.stats import kstest
 
     n, length = drawn.shape
@@ -158,23 +158,23 @@ def _judge_ball(rate: float, drawn: Ints) -> Outcome:
 
 
 def _sketch(spec: WorkloadSpec) -> Any:
-    """A new sketch."""
+    """Create a sketch."""
     return Sketch.create(spec)
 
 
 def _create(spec: WorkloadSpec, rounds: int) -> Outcome:
-    """What created sketches hold."""
+    """Check the content of created sketches."""
     return _judge(spec, spec.epsilon, spec.delta, created(lambda: _sketch(spec), rounds))
 
 
 def _seal(spec: WorkloadSpec, rounds: int) -> Outcome:
-    """What a seal adds to the state."""
+    """Check the noise that a seal adds to the state."""
     moved = sealed(lambda: _sketch(spec), rounds if spec.intrusion else 1)
     return _judge(spec, spec.epsilon_publish, spec.delta_publish, moved) if spec.intrusion else untouched(moved)
 
 
 def _release(spec: WorkloadSpec, rounds: int) -> Outcome:
-    """Releases of one sketch: noise of their law, another one each time."""
+    """Check that releases of one sketch have fresh noise of their law."""
     drawn: list[Ints] = []
     while len(drawn) < rounds:
         sketch = _sketch(spec)
@@ -185,7 +185,7 @@ def _release(spec: WorkloadSpec, rounds: int) -> Outcome:
 
 
 def _events(spec: WorkloadSpec) -> Outcome:
-    """An event moves the state by its weight times its cell's column, and no event by more than the noise pays for."""
+    """Check that an event moves the state by its weight times its cell's column, within the sensitivity."""
     rng = np.random.default_rng(6)
     sketch = _sketch(spec)
     size, most = spec.workload.size, spec.max_weight
@@ -205,7 +205,7 @@ def _events(spec: WorkloadSpec) -> Outcome:
 
 
 def _answers(spec: WorkloadSpec, queries: Floats) -> Outcome:
-    """Answers are the queries of the best estimate of the cells, and their errors those of its noise."""
+    """Check that answers are the queries of the best estimate of the cells, with the errors of its noise."""
     sketch = _sketch(spec)
     sketch.update(np.arange(spec.workload.size).repeat(3))
     published = sketch.seal()
@@ -226,13 +226,13 @@ def _answers(spec: WorkloadSpec, queries: Floats) -> Outcome:
     errors = np.sqrt(noise * ((queries @ inverse) ** 2).sum(axis=1))
     off = float(np.abs(found.values - values).max() / errors.min())
     wide = float(np.abs(found.stderr / errors - 1).max())
-    limit = 0.51 / float(errors.min()) if spec.integral else 1e-3  # of whole numbers: half a unit
+    limit = 0.51 / float(errors.min()) if spec.integral else 1e-3  # of integers: half a unit
     passed = off < limit and wide < 1e-6
     return passed, "the queries, and their errors", f"off by {off:.1g} and {wide:.1g} of an error", "1e-6 of an error"
 
 
 def _ledger(spec: WorkloadSpec) -> Outcome:
-    """The ledger of a sketch and of what left it: entries, and a loss that is the promised one."""
+    """Check the ledgers of a sketch and its publications: entries, and the promised loss."""
     sketch = _sketch(spec)
     sketch.release(*(LOOK[:1] if spec.pure else LOOK))
     published = sketch.seal()
@@ -244,7 +244,7 @@ def _ledger(spec: WorkloadSpec) -> Outcome:
     loss = _sketch(spec).ledger.loss()
     if spec.pure:
         epsilon = float(loss)
-        # a fresh layer over noise that is as good: the smaller one pays for what nobody saw before
+        # a fresh layer over noise that is as good: the smaller one covers what was not seen before
         passed = epsilon <= float(min(spec.epsilon, spec.epsilon_publish)) * (1 + 1e-12)
         return passed, claim, f"{len(found)} entries, epsilon {epsilon:.8f}", power
     sigma2 = [variance_of_unit(spec.epsilon, spec.delta) * _reach(spec, 2) + EXCESS]
@@ -256,15 +256,15 @@ def _ledger(spec: WorkloadSpec) -> Outcome:
 
 
 def _merge() -> Outcome:
-    """Merged states are the sum of their parts, with all layers."""
+    """Check that merged states are the sum of their parts, with all layers."""
     spec = specs()["event, prefixes"][0]
     return merged([_sketch(spec).seal() for _ in range(3)])
 
 
 def _plainest(spec: WorkloadSpec, trials: int) -> Outcome:
-    """What an observer of the open state can tell about the event that moves it farthest: mu.
+    """Check mu for the event that moves the state farthest, as an observer of the open state measures it.
 
-    Each sketch is a trial; half of them get the event, and the observer projects the state on its column.
+    Each sketch is a trial; half of them get the event, and the observer projects the state onto its column.
     """
     columns = spec.strategy.matrix.T.astype(np.float64)
     cell = int((columns**2).sum(axis=1).argmax())

@@ -80,8 +80,8 @@ class _Stretch:
         start: start of the range, ms since 1970.
         end: end of the range, ms since 1970.
         records: records in the range.
-    ahead: number of later windows whose records are read together with the next one: 0 at first, as only
-        one window may be wanted; then increasing.
+        ahead: number of later windows whose records are read together with the next one: 0 at first, as only
+            one window may be wanted; then increasing.
     """
 
     start: float = math.inf

@@ -280,8 +280,8 @@ def _layered(part: Observed, grid: Grid) -> tuple[Layered, Seen]:
 def spread_out(parts: Sequence[Observed], grid: Grid, f: Floats, n: int) -> Fit:
     """The law on the grid as shares at counts 0..n and above.
 
-    Inside a wide cell the share is at the observed counters (states, if the cell is much wider than the noise),
-    else spread evenly.
+    Inside a wide cell the share is put at the observed counters (states, if the cell is much wider than the noise),
+    or spread evenly.
     """
     out = np.zeros(n + 1)
     unit = grid.width == 1
