@@ -1,1 +1,1 @@
-"""The configuration file: its schema, how it is loaded, environment variables over it, and what it must not say."""
+"""The configuration file: schema, loading, environment variables, and checks."""

@@ -1,4 +1,4 @@
-"""Addresses: host and port, and whether only this machine can reach them.
+"""Addresses: host, port, and whether they are reachable only from this machine.
 
 In: text. Out: a host and a port. Touches: nothing.
 """
@@ -12,10 +12,10 @@ from sketchstream.errors import ConfigError
 
 
 def address(text: str, name: str) -> tuple[str, int]:
-    """Host and port of "127.0.0.1:9400" or "[::1]:9400".
+    """Parse host and port of "127.0.0.1:9400" or "[::1]:9400".
 
     Raises:
-        ConfigError: it is neither; names the setting.
+        ConfigError: the text is not an address; names the setting.
     """
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\s]+):(\d{1,5})", text)
     if found is None or int(found[2]) > 65535:
@@ -25,7 +25,7 @@ def address(text: str, name: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address of ours can be reached from this machine only."""
+    """Whether a local address can be reached only from this machine."""
     if host == "localhost":
         return True
     try:

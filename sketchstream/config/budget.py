@@ -1,12 +1,12 @@
-"""`privacy.budget`: how much the unit that sketches protect may lose over a period, over all windows of all sketches.
+"""`privacy.budget`: limit on the loss of a unit over a period, in all windows of all sketches.
 
-In: a configuration's sketches and what one window of each costs. Out: what a period costs at most; ConfigError where
-that is above the budget. Touches: the time zone database.
+In: a configuration's sketches and the cost of one window of each. Out: the largest cost of a period; ConfigError if
+it is above the budget. Touches: the time zone database.
 Source: docs/theory/privacy.md section 5 (losses of an item add over windows and sketches).
 
 A period begins where a window of its length would begin: a calendar day for "1d". An item may be active in all of it,
-so it pays in every window that has any part in the period. An event lies in one window of each sketch, or
-in as many as overlap.
+so it has losses in every window that overlaps the period. An event is in one window of each sketch, or in
+several if windows overlap.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ YEARS = (1970, 2100)
 
 @dataclass(frozen=True)
 class Budget:
-    """What a unit may lose over a period.
+    """Limit on the loss of a unit over a period.
 
     Args:
         epsilon: the limit.
-        period: its length, and the time zone in which it begins.
-        delta: at which the limit is meant; None: all noise must be pure, delta = 0.
+        period: length of the period, and the time zone in which it begins.
+        delta: delta of the limit; None: all noise must be pure, delta = 0.
     """
 
     epsilon: Fraction
@@ -48,25 +48,25 @@ class Budget:
     delta: Fraction | None = None
 
     def __str__(self) -> str:
-        """As in the configuration."""
+        """The budget as written in the configuration."""
         zone = "" if self.period.timezone == "UTC" else f" ({self.period.timezone})"
         limit = str(self.epsilon) if self.delta is None else f"(epsilon {self.epsilon}, delta {float(self.delta):g})"
         return f"{limit} per {self.period.width}{zone}"
 
     def stretch(self, window: tuple[int, int]) -> tuple[int, int]:
-        """All periods in which a window has a part, from the beginning of the first to the end of the last."""
+        """All periods that a window overlaps, from the start of the first to the end of the last."""
         return self.period.window(window[0])[0], self.period.window(window[1] - 1)[1]
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One sketch of a configuration, as far as budgets go.
+    """Properties of one sketch of a configuration for budgets.
 
     Args:
-        name: of the sketch.
-        calendar: of its windows, or of the steps of hopping windows.
-        ledger: that each of them begins with.
-        steps: of a window, see `SketchPlan`.
+        name: name of the sketch.
+        calendar: calendar of its windows, or of the steps of hopping windows.
+        ledger: first ledger of each window.
+        steps: number of steps of a window, see `SketchPlan`.
     """
 
     name: str
@@ -76,14 +76,14 @@ class Planned:
 
     @property
     def of_items(self) -> bool:
-        """Whether it protects items."""
+        """Whether the sketch protects items."""
         return self.ledger.unit == "item"
 
 
 def item_losses(sketches: Iterable[Planned], period: Calendar) -> Losses:
-    """Most that an item loses in one period to the sketches of unit "item".
+    """Largest loss of an item in one period to the sketches of unit "item".
 
-    They are refused on topics that are not keyed by item, so it pays in one partition of each window.
+    They are refused on topics that are not keyed by item, so an item has losses in one partition of each window.
     """
     losses = (
         Losses.of_sketch(one.ledger.loss()).times(most_windows(one.calendar, period, one.steps))
@@ -94,26 +94,26 @@ def item_losses(sketches: Iterable[Planned], period: Calendar) -> Losses:
 
 
 def event_losses(sketches: Iterable[Planned]) -> Losses:
-    """Most that an event loses to all sketches: it lies in one window of each, in several where windows overlap."""
+    """Largest loss of an event to all sketches: it is in one window of each, in several if windows overlap."""
     return sum((Losses.of_sketch(_of_event(one.ledger)).times(one.steps) for one in sketches), Losses())
 
 
 def _of_event(ledger: AnyLedger) -> Loss | GaussianLoss:
-    """Most that one event loses to a sketch."""
+    """Largest loss of one event to a sketch."""
     if isinstance(ledger, GaussianLedger):
         return ledger.loss()
     return max((gap.loss for gap in ledger.loss_by_gap()), default=Fraction(0))
 
 
 def require(budget: Budget, sketches: Iterable[Planned]) -> str:
-    """One line that says what a period costs.
+    """Check the cost of a period, and return one line about it.
 
     Args:
-        budget: of the configuration.
-        sketches: of the configuration.
+        budget: budget of the configuration.
+        sketches: sketches of the configuration.
 
     Raises:
-        ConfigError: it is above the budget; names the sketches and what each of them costs.
+        ConfigError: the cost is above the budget; names the sketches and the cost of each.
     """
     planned = tuple(sketches)
     items = item_losses(planned, budget.period).epsilon(budget.delta)
@@ -143,20 +143,20 @@ def require(budget: Budget, sketches: Iterable[Planned]) -> str:
 
 
 def most_windows(window: Calendar, period: Calendar, steps: int = 1) -> int:
-    """Most windows that have a part in one period; never too few, and exact in UTC where windows divide the period.
+    """Upper bound on windows that overlap one period; exact in UTC if windows divide the period.
 
     In a zone with clock changes every day is counted as its longest one, and every month as 31 days.
 
     Args:
-        window: the windows, or the steps of hopping windows.
-        period: its length.
-        steps: of a window: those that end in the period's first step began up to `steps` - 1 steps before.
+        window: calendar of the windows, or of the steps of hopping windows.
+        period: calendar of the periods.
+        steps: steps of a window: those that end in the period's first step began up to `steps` - 1 steps before.
     """
     return _most_steps(window, period) + steps - 1
 
 
 def _most_steps(window: Calendar, period: Calendar) -> int:
-    """Most windows of a calendar that have a part in one period."""
+    """Largest number of windows of a calendar that overlap one period."""
     inner, outer, together = window.width, period.width, window.timezone == period.timezone
     if outer.unit == "minute":
         if inner.unit != "minute":
@@ -178,7 +178,7 @@ def _most_steps(window: Calendar, period: Calendar) -> int:
 
 
 def _minutes_in_minutes(window: Calendar, period: Calendar, *, together: bool) -> int:
-    """Both below a day: equal lengths, but for days of a clock change."""
+    """The number if both are below a day: equal lengths, except on days of a clock change."""
     w, p = window.width.count, period.width.count
     shift = longest_day_ms(period.timezone) - DAY_MS
     if together and p % w == 0 and (shift == 0 or p <= 60 or w > 60):
@@ -187,29 +187,29 @@ def _minutes_in_minutes(window: Calendar, period: Calendar, *, together: bool) -
 
 
 def _in_a_day(window: Calendar) -> int:
-    """Windows below a day in its longest day: of equal length up to an hour, at equal local times above."""
+    """Number of windows below a day in the longest day: of equal length up to an hour, at equal local times above."""
     count = window.width.count
     return 1440 // count if count > 60 else -(-longest_day_ms(window.timezone) // (count * MINUTE_MS))
 
 
 def _in_a_stretch(window: Calendar, length_ms: int) -> int:
-    """Windows below a day with a part in a stretch of time that may begin anywhere."""
+    """Number of windows below a day that overlap a range of time with any start."""
     width_ms = window.width.count * MINUTE_MS
     if window.width.count > 60:  # at equal local times: a clock change makes one of them shorter
         width_ms = max(MINUTE_MS, width_ms - (longest_day_ms(window.timezone) - DAY_MS))
         return -(-length_ms // width_ms) + 1
-    # of equal length from midnight on: a day that they do not divide ends with a shorter one
+    # of equal length from midnight on; the last one is shorter if they do not divide the day
     cut = any(length % width_ms for length in day_lengths_ms(window.timezone))
     return -(-length_ms // width_ms) + 1 + (length_ms // DAY_MS + 2 if cut else 0)
 
 
 def _touched(days: int, length: int) -> int:
-    """Blocks of `length` days in which a stretch of days, placed at its worst, has a part."""
+    """Largest number of blocks of `length` days that a range of days overlaps."""
     return 1 if days == 1 else (days - 2) // length + 2
 
 
 def _days(months: int) -> int:
-    """Days in the longest period of so many months."""
+    """Days in the longest period of this number of months."""
     return months // 12 * 366 + months % 12 * 31
 
 
@@ -227,10 +227,10 @@ def longest_day_ms(timezone: str) -> int:
 
 
 def parse(epsilon: Fraction, per: str, calendars: Iterable[Calendar], delta: Fraction | None = None) -> Budget:
-    """The budget that a configuration says; periods begin in the sketches' time zone if they share one, else in UTC.
+    """Read the budget of a configuration; periods begin in the sketches' common time zone, else in UTC.
 
     Raises:
-        ConfigError: `per` is no length of a period.
+        ConfigError: `per` is not the length of a period.
     """
     zones = {calendar.timezone for calendar in calendars}
     try:

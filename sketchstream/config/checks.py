@@ -1,4 +1,4 @@
-"""What tables of a configuration must not say together.
+"""Checks for contradictions between tables of a configuration.
 
 In: validated tables. Out: mistakes, one line each. Touches: nothing.
 """
@@ -43,7 +43,7 @@ SUFFIXES = {
 
 
 def file_format(named: str | None, file: str) -> str | None:
-    """The format that was named, else the one that a file's ending says; None if it says nothing."""
+    """The configured format, else the one of the file's ending; None if that is unknown."""
     if named:
         return FILE_FORMATS.get(named, named)
     path = Path(file)
@@ -52,7 +52,7 @@ def file_format(named: str | None, file: str) -> str | None:
 
 
 def check_input(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
-    """[input] against itself and against [kafka]."""
+    """Check [input] against itself and [kafka]."""
     given = table.input
     if (given.topic is None) == (given.file is None):
         yield 'input takes either topic = "..." or file = "..." ("-" for stdin), not both and not neither'
@@ -119,7 +119,7 @@ def _check_file(table: FileTable) -> Iterator[str]:
 
 
 def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
-    """Fields of records that sketches need, against the format of the input and against each other."""
+    """Check the fields that sketches need against the format of the input and each other."""
     given = table.input
     form = given.format or "json" if given.topic is not None else file_format(given.format, given.file or "")
     fields = {field for plan in plans for field in plan.fields.values()}
@@ -142,7 +142,7 @@ def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str
 
 
 def check_store(table: FileTable) -> Iterator[str]:
-    """[store], [output] and [worker] fit the source."""
+    """Check that [store], [output] and [worker] fit the source."""
     from_kafka = table.input.topic is not None
     kind = table.store.kind
     if from_kafka and kind == "dir":
@@ -165,7 +165,7 @@ def check_store(table: FileTable) -> Iterator[str]:
 
 
 def check_metrics(table: FileTable) -> Iterator[str]:
-    """The operator's endpoint has an address, and shows exact counts to nobody else."""
+    """Check that the operator's endpoint has an address, and does not show exact counts to others."""
     given = table.worker.metrics
     if given is None:
         return
@@ -183,7 +183,7 @@ def check_metrics(table: FileTable) -> Iterator[str]:
 
 
 def check_serve(table: FileTable) -> Iterator[str]:
-    """The service has an address."""
+    """Check that the service has an address."""
     try:
         address(table.serve.address, "serve.address")
     except ConfigError as error:
@@ -191,7 +191,7 @@ def check_serve(table: FileTable) -> Iterator[str]:
 
 
 def check_limit(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
-    """`privacy.max_epsilon` bounds what one event loses in all sketches of the file together."""
+    """Check that one event's loss in all sketches together is at most `privacy.max_epsilon`."""
     if table.privacy.max_epsilon is None:
         return
     try:

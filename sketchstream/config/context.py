@@ -1,6 +1,6 @@
-"""What a configuration says of the deployment around one sketch, for its guarantee.
+"""The deployment around one sketch according to a configuration, for its guarantee.
 
-In: a configuration, a sketch's plan, what is known of the input topic. Out: a `Context`. Touches: nothing.
+In: a configuration, a sketch's plan, facts about the input topic. Out: a `Context`. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def context(
     """The deployment around a sketch: windows, partitions, the other sketches on the same input.
 
     Args:
-        config: of the deployment.
-        plan: the sketch that the guarantee is about.
-        partitions: of the input; None: not known.
-        retention_ms: how long the input topic keeps records; `math.inf` for ever, None: not known.
+        config: configuration of the deployment.
+        plan: plan of the sketch.
+        partitions: number of the input's partitions; None: unknown.
+        retention_ms: retention of the input topic; `math.inf`: records are never deleted, None: unknown.
         counts: distinct numbers of partitions that were valid while the window was open.
     """
     from sketchstream.config.budget import most_windows

@@ -1,4 +1,4 @@
-"""Environment variables laid over a configuration file.
+"""Environment variables that override a configuration file.
 
 In: plain data of a TOML file, variables. Out: the data changed in place; mistakes, one line each. Touches: nothing.
 """
@@ -16,7 +16,7 @@ PREFIX = "SKETCHSTREAM__"
 
 
 def override(data: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """Lay SKETCHSTREAM__TABLE__KEY variables over the file's data; what is wrong with those that cannot be."""
+    """Override the file's data by SKETCHSTREAM__TABLE__KEY variables; returns mistakes."""
     mistakes: list[str] = []
     for variable in sorted(environ):
         if variable.startswith(PREFIX):
@@ -28,7 +28,7 @@ def override(data: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
 
 
 def _lay(data: dict[str, Any], variable: str, text: str) -> None:
-    """One variable over the data."""
+    """Override the data by one variable."""
     parts = variable[len(PREFIX) :].split("__")
     if len(parts) < 2 or not all(parts):
         msg = f"{variable}: expected SKETCHSTREAM__TABLE__KEY, for example SKETCHSTREAM__KAFKA__GROUP_ID"
@@ -47,7 +47,7 @@ def _lay(data: dict[str, Any], variable: str, text: str) -> None:
 
 
 def _override_sketch(data: dict[str, Any], parts: list[str], value: object, variable: str) -> None:
-    """One key of one [[sketch]], named by its name or its index."""
+    """Override one key of one [[sketch]], given by its name or its index."""
     blocks = data.get("sketch")
     if not isinstance(blocks, list) or len(parts) < 2:
         msg = f"{variable}: expected SKETCHSTREAM__SKETCH__NAME__KEY, with NAME one of the file's sketches"
@@ -75,7 +75,7 @@ def _put(table: dict[str, Any], parts: list[str], value: object, variable: str) 
 
 
 def _value(text: str, variable: str) -> object:
-    """A variable's value: tables and lists are read as TOML, true and false too, all else is text."""
+    """Parse a variable's value: tables, lists, true and false are read as TOML, all else is text."""
     if text[:1] in ("{", "[") or text in ("true", "false"):
         try:
             return tomllib.loads(f"x = {text}")["x"]
@@ -86,7 +86,7 @@ def _value(text: str, variable: str) -> object:
 
 
 def flatten(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Kafka's names, whether they were written "group.id" or group.id."""
+    """Flatten Kafka's names, written "group.id" or group.id."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from flatten(value, f"{before}{name}.")

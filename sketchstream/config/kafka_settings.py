@@ -1,10 +1,10 @@
-"""The settings of `[kafka]`: which names and values there are, checked without a broker and without its client.
+"""The settings of `[kafka]`: valid names and values, checked without a broker and without its client.
 
-In: names with dots and values, as the file and the environment have them. Out: the same under one spelling each, in
-their types; mistakes, one line each. Touches: nothing.
+In: dotted names and values, from the file and the environment. Out: settings with one spelling each and typed
+values; mistakes, one line each. Touches: nothing.
 
-Names are Kafka's; where its clients differ, the spellings of Java and librdkafka are read too. `consumer.`, `producer.`
-or `admin.` in front of a name restricts it to that client.
+Names are Kafka's; if its clients differ, the spellings of Java and librdkafka are accepted too. The prefix
+`consumer.`, `producer.` or `admin.` restricts a name to that client.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ _SERVER = re.compile(r"(?:[A-Za-z_]+://)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\])
 
 
 def split(name: str) -> tuple[Client | None, str]:
-    """The client that a name is restricted to, and the name without that."""
+    """Split a name into the client it is restricted to, and the rest."""
     client, _, rest = name.partition(".")
     for one in ("consumer", "producer", "admin"):
         if client == one and rest:
@@ -179,7 +179,7 @@ def split(name: str) -> tuple[Client | None, str]:
 
 
 def read(options: Mapping[str, Any]) -> tuple[dict[str, Option], list[str]]:
-    """Settings under one spelling each and in their types, and what is wrong with the others."""
+    """Read settings: one spelling and type for each valid one, and a mistake for each other one."""
     settings: dict[str, Option] = {}
     mistakes: list[str] = []
     for given, value in options.items():
@@ -191,7 +191,7 @@ def read(options: Mapping[str, Any]) -> tuple[dict[str, Option], list[str]]:
         problem = _unknown(given, client, name)
         if problem is not None:
             mistakes.append(problem)
-            name = _meant(name)  # so that nothing is said to be missing that is only misspelled
+            name = _meant(name)  # so that a misspelled setting is not reported as missing
         wrong = _wrong(given, name, value) if name in KNOWN else "unknown"
         if wrong is not None:
             mistakes += [wrong] if problem is None else []
@@ -201,7 +201,7 @@ def read(options: Mapping[str, Any]) -> tuple[dict[str, Option], list[str]]:
 
 
 def contradictions(settings: Mapping[str, Option]) -> Iterator[str]:
-    """What settings that are right by themselves must not say together."""
+    """Contradictions between settings that are valid on their own."""
     protocol = str(settings.get("security.protocol", "PLAINTEXT"))
     mechanism = settings.get("sasl.mechanism")
     encrypted = sorted(name for name in settings if name.startswith("ssl."))
@@ -245,7 +245,7 @@ def _missing(settings: Mapping[str, Option], mechanism: object, names: tuple[str
 
 
 def _unknown(given: str, client: Client | None, name: str) -> str | None:
-    """What to say of a name that is ours, or nobody's."""
+    """Mistake for a name that the worker sets itself, or that does not exist."""
     if name in OWNED:
         return f'kafka "{given}" cannot be set: {OWNED[name]}'
     clients = KNOWN.get(name)
@@ -262,20 +262,20 @@ def _unknown(given: str, client: Client | None, name: str) -> str | None:
 
 
 def _near(name: str) -> str | None:
-    """The setting that an unknown name is probably meant to be."""
+    """The setting that an unknown name probably stands for."""
     near = difflib.get_close_matches(name, [*KNOWN, *ALIASES], n=1, cutoff=0.7)
     return near[0] if near else None
 
 
 def _meant(name: str) -> str:
-    """The setting under which a name that is not known is read on; itself where that cannot be said."""
+    """The setting by which an unknown name is read in further checks; the name itself if there is none."""
     dotted = name.replace("_", ".")
     near = dotted if dotted in KNOWN else _near(name)
     return name if near is None or name in OWNED else ALIASES.get(near, near)
 
 
 def _wrong(given: str, name: str, value: object) -> str | None:
-    """What to say of a value that cannot be one of this setting. Secrets are not shown."""
+    """Mistake for an invalid value of a setting. Secrets are not shown."""
     if isinstance(value, (list, dict)) or value is None:
         return f'kafka "{given}" must be a text, a number or true/false'
     shown = "" if name in SECRETS else f", found {value!r:.40}"
@@ -302,7 +302,7 @@ def _wrong(given: str, name: str, value: object) -> str | None:
 
 
 def _ignored(given: str, name: str, value: object) -> list[str]:
-    """Java's settings that must say what is the case here."""
+    """Check Java's settings that must have the value that applies here."""
     if name.endswith("store.type") and str(value).upper() != "PEM":
         return [f'kafka "{given}" must be PEM: this client reads PEM files, found {value!r:.20}']
     if name.startswith("ssl.endpoint") and str(value).lower() != "https":
@@ -311,7 +311,7 @@ def _ignored(given: str, name: str, value: object) -> list[str]:
 
 
 def _typed(name: str, value: Any) -> Option:
-    """A value that is right, in its type and spelling."""
+    """Convert a valid value to its type and spelling."""
     if name in _FLAGS:
         return str(value).lower() == "true"
     if name in _INTS:
@@ -322,7 +322,7 @@ def _typed(name: str, value: Any) -> Option:
 
 
 def _choice(name: str, value: object) -> str | None:
-    """The spelling of a value of few, whatever its letters' case; None if it is not one."""
+    """The spelling of one of few possible values, case-insensitive; None for others."""
     text = str(value).strip().upper()
     return next((one for one in CHOICES[name] if one.upper() == text), None)
 

@@ -1,9 +1,9 @@
-"""A configuration file, read, checked and turned into what the worker needs.
+"""Reads and checks a configuration file, and builds the worker's plans from it.
 
 In: a TOML file and environment variables. Out: a frozen `Config` with a `SketchPlan` for each series of windows.
 Touches: the file, its lists of items; never the key's contents.
 
-Every mistake is one line of a ConfigError that names the key, what was expected and what was found.
+Every mistake is one line of a ConfigError with the key, the expected and the found value.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """What a configuration file says, checked as a whole."""
+    """The checked content of a configuration file."""
 
     path: Path
     kafka: Mapping[str, Any]
@@ -71,11 +71,11 @@ class Config:
         """Read and check a file.
 
         Args:
-            path: of the TOML file; paths in it are relative to its folder.
+            path: path of the TOML file; paths in it are relative to its folder.
             environ: environment variables; those that begin with SKETCHSTREAM__ override keys of the file.
 
         Raises:
-            ConfigError: the file cannot be read, or anything in it cannot be used.
+            ConfigError: the file cannot be read, or something in it is invalid.
         """
         where = Path(path)
         try:
@@ -92,7 +92,7 @@ class Config:
     def parse(
         cls, text: str, path: str | Path = "sketchstream.toml", environ: Mapping[str, str] | None = None
     ) -> Config:
-        """The configuration that this TOML text says, as if it stood at `path`.
+        """Parse TOML text as the configuration file at `path`.
 
         Raises:
             ConfigError: one line for each mistake, all of them at once.
@@ -107,12 +107,12 @@ class Config:
 
     @classmethod
     def of(cls, data: dict[str, Any], where: Path, mistakes: Sequence[str] = ()) -> Config:
-        """The configuration that these data say, as if they stood in the file `where`.
+        """Build the configuration from plain data, as from the file `where`.
 
         Args:
-            data: as TOML has them.
-            where: paths in the data are relative to its folder.
-            mistakes: found before, to be told with all others.
+            data: plain data of TOML.
+            where: path of the file; paths in the data are relative to its folder.
+            mistakes: earlier mistakes, to be reported with all others.
 
         Raises:
             ConfigError: one line for each mistake, all of them at once.
@@ -128,7 +128,7 @@ class Config:
             raise ConfigError(*(f"{where}: {mistake}" for mistake in mistakes))
         return config
 
-    # ------------------------------------------------------------------ what others ask
+    # ------------------------------------------------------------------ derived settings
 
     @property
     def group(self) -> str:
@@ -154,26 +154,26 @@ class Config:
 
     @property
     def decimal_weights(self) -> bool:
-        """Whether a sketch takes weights that are no whole numbers."""
+        """Whether a sketch takes weights that are not integers."""
         return any(kinds.of(plan.spec).decimal_weights(plan.spec) for plan in self.sketches)
 
     @property
     def max_ahead(self) -> int:
-        """How far an event time may lie beyond the clock, ms; the lateness if it is not said."""
+        """Largest distance of an event time beyond the clock, ms; default: the lateness."""
         return self.input.lateness if self.input.max_ahead is None else self.input.max_ahead
 
     @property
     def quorum(self) -> Quorum:
-        """What moves a watermark."""
+        """The rule that moves a watermark."""
         return Quorum(self.input.quorum, self.input.quorum_time, self.input.quorum_most)
 
     @property
     def folder(self) -> Path:
-        """Where relative paths begin."""
+        """Folder of relative paths."""
         return self.path.parent
 
     def resolve(self, path: str | Path) -> Path:
-        """A path of the file, relative to it."""
+        """Resolve a path of the configuration, relative to its file."""
         return self.folder / Path(path).expanduser()
 
     @property
@@ -188,21 +188,21 @@ class Config:
 
     @property
     def sealed_topic(self) -> str | None:
-        """Topic of sealed sketches; None when they go to a directory only."""
+        """Topic of sealed sketches; None if they go only to a directory."""
         if not self.from_kafka or self.output.topic == "":
             return None
         return self.output.topic or f"{self.group}.sealed"
 
     @property
     def sealed_directory(self) -> Path | None:
-        """Folder of sealed sketches; None when they go to a topic only."""
+        """Folder of sealed sketches; None if they go only to a topic."""
         if self.output.directory is not None:
             return self.resolve(self.output.directory)
         return None if self.from_kafka else self.resolve("sealed")
 
     @property
     def fingerprint(self) -> bytes:
-        """16 bytes that are equal exactly for equal sets of sketches."""
+        """16 bytes that are equal if and only if the sets of sketches are equal."""
         import hashlib
 
         digest = hashlib.blake2b(digest_size=16, person=b"sketch-config")
@@ -212,22 +212,22 @@ class Config:
         return digest.digest()
 
     def quality_rule(self, sketch: str) -> Rule:
-        """When an answer of this sketch speaks of records that were lost; for sketches that left the file, as usual."""
+        """The rule by which answers of this sketch report lost records; the default one for removed sketches."""
         given = self.quality.get(sketch)
         if given is None:
             return DEFAULT
         return Rule(Tolerance(given.warn, given.warn_alarm), Tolerance(given.incomplete, given.incomplete_alarm))
 
     def load_key(self) -> Key | None:
-        """The hash key, read from its file; None when no sketch needs one and none is configured.
+        """Read the hash key from its file; None if no sketch needs one and none is configured.
 
         Raises:
-            KeyMismatchError: the file cannot be read or holds no key.
+            KeyMismatchError: the file cannot be read or does not contain a key.
         """
         return None if self.key_file is None else Key.load(self.key_file)
 
     def plan(self, name: str) -> SketchPlan:
-        """The sketch of that name. Raises ConfigError that lists the names there are."""
+        """Find the sketch of a name. Raises ConfigError with the list of names."""
         for plan in self.sketches:
             if plan.name == name:
                 return plan
@@ -238,14 +238,14 @@ class Config:
         raise ConfigError(msg)
 
     def memory_bytes(self, partitions: int, of: int | None = None) -> int:
-        """What open windows of that many partitions need at most in one worker, one snapshot included.
+        """Largest memory of open windows of that many partitions in one worker, including one snapshot.
 
-        A snapshot copies the windows of one partition; of large sketches with groups it copies nothing, and keeps a
-        list of events while it is written.
+        A snapshot copies the windows of one partition; large sketches with groups are not copied, but have a list
+        of deferred events while the snapshot is written.
 
         Args:
-            partitions: that the worker has.
-            of: of the input; default: it has all of them.
+            partitions: number of the worker's partitions.
+            of: number of the input's partitions; default: the worker has all of them.
         """
         states, largest = 0, 0
         for plan in self.sketches:
@@ -260,11 +260,11 @@ class Config:
         return states + largest
 
     def _window_bytes(self, plan: SketchPlan, of: int) -> int:
-        """Counters of one open window of one of that many partitions of the input."""
+        """Bytes of counters in one open window of one partition, if the input has that many partitions."""
         kind = kinds.of(plan.spec)
         slots = kind.slots(plan.spec)
         if isinstance(plan.spec.domain, ClosedDomain) and self.checked and kind.partitions == "stack":
-            slots = -(-slots // of)  # a partition's sketch has slots for its own items only
+            slots = -(-slots // of)  # a partition's sketch has slots only for its own items
         return slots * plan.spec.dtype.itemsize
 
     @property
@@ -274,7 +274,7 @@ class Config:
 
     @property
     def partitioner(self) -> Partitioner | None:
-        """Recomputes an item's partition; None where that is impossible, not wanted, or not known yet."""
+        """Function from items to partitions; None if it is impossible, not wanted, or not known yet."""
         given = self.input.partitioner
         if not self.from_kafka or self.input.partitioned_by != "item" or given == "unchecked":
             return None
@@ -289,7 +289,7 @@ class Config:
         """Refuse a topic partitioned by item whose partitioner is not set; there is no default.
 
         Raises:
-            ConfigError: says what to do.
+            ConfigError: the partitioner is missing; says what to do.
         """
         if self.lacks_partitioner:
             msg = f"{self.path}: {checks.NO_PARTITIONER}"
@@ -301,17 +301,17 @@ class Config:
         return limit is None or self.memory_bytes(partitions, of) <= limit
 
     def snapshot_cost(self, partitions: int) -> str:
-        """One line that says what snapshots of that many partitions write, while every sketch has one busy window."""
+        """Line on the bytes that snapshots of that many partitions write, while every sketch has one busy window."""
         window = sum(self._window_bytes(plan, partitions) for plan in self.sketches)
         return spell_snapshots(window, partitions, self.store.snapshot_every, self.store.snapshot_rate)
 
     def check_memory(self, partitions: int, of: int | None = None, *, here: bool = False) -> str:
-        """One line that says what open windows need; ConfigError when it is above `worker.memory_limit`.
+        """Line on the memory of open windows; ConfigError if it is above `worker.memory_limit`.
 
         Args:
-            partitions: of one worker.
-            of: of the input; default: the worker has all of them.
-            here: they are to be open on this machine: without a limit, its own memory is one.
+            partitions: number of one worker's partitions.
+            of: number of the input's partitions; default: the worker has all of them.
+            here: whether they will be open on this machine: without a limit, its own memory is the limit.
         """
         needed, limit = self.memory_bytes(partitions, of), self.worker.memory_limit
         name = "worker.memory_limit"
@@ -328,7 +328,7 @@ class Config:
 
     @property
     def budget(self) -> Budget | None:
-        """What the protected unit may lose over a period."""
+        """Largest allowed loss of the protected unit over a period."""
         table = self.privacy.budget
         if table is None:
             return None
@@ -340,31 +340,31 @@ class Config:
         return budget.parse(limit, table.per, (plan.calendar for plan in self.sketches), delta)
 
     def check_budget(self) -> str | None:
-        """One line that says what a period costs; None without a budget.
+        """Line on the cost of a period; None without a budget.
 
         Raises:
-            ConfigError: it is above `privacy.budget`.
+            ConfigError: the cost is above `privacy.budget`.
         """
         limit = self.budget
         return None if limit is None else budget.require(limit, self._planned())
 
     def items_in_a_period(self) -> Losses | None:
-        """Most that an item loses in one period of the budget, if every window is counted once; None without one."""
+        """Largest loss of an item in one period of the budget, if every window counts once; None without a budget."""
         limit = self.budget
         return None if limit is None else budget.item_losses(self._planned(), limit.period)
 
     def _planned(self) -> list[Planned]:
-        """The sketches, as far as budgets go."""
+        """The sketches' properties for budgets."""
         return [Planned(plan.name, plan.calendar, planned(plan.spec), plan.steps) for plan in self.sketches]
 
 
 def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
-    """The parts fitted together, and everything that does not fit.
+    """Combine the tables, and list contradictions between them.
 
     Args:
-        table: the file, its own mistakes taken out.
+        table: tables of the file, without invalid keys.
         path: of the file.
-        unclear: keys that were taken out; what is said of them here follows from that, and is left out.
+        unclear: keys that were removed; mistakes about them are consequences and are not listed.
     """
     kafka, mistakes = kafka_settings.read(table.kafka)
     if table.input.topic is not None:
@@ -434,7 +434,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
 
 
 def _quality(usual: QualityTable, own: QualityTable | None) -> QualityTable:
-    """The tolerances of one sketch: its own where it sets them, else those of the file."""
+    """The tolerances of one sketch: its own if it sets them, else those of the file."""
     if own is None:
         return usual
     return usual.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})

@@ -1,4 +1,4 @@
-"""One `[[sketch]]` of a configuration: its name, what it is, its windows, and the list of items it may have.
+"""One `[[sketch]]` of a configuration: its name, spec, windows, and its list of items, if any.
 
 In: a validated table. Out: a `SketchPlan` for each series of windows. Touches: the list of items that a closed domain
 names.
@@ -28,7 +28,7 @@ SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
 
 def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[list[SketchPlan], list[str]]:
-    """One block as a plan for each of its series of windows, or everything that is wrong with it."""
+    """Turn one block into a plan for each of its series of windows, or into a list of its mistakes."""
     given = table.input
     around = _around(table, folder)
     mistakes = list(block.check(around))
@@ -70,7 +70,7 @@ def _series(block: SketchTable) -> list[_Series]:
     """The series of windows of a block: its name, or `name.1d` for each of several lengths; calendars; steps.
 
     Raises:
-        ConfigError: these are no windows.
+        ConfigError: the windows are invalid.
     """
     zone = block.timezone
     if block.window is None and block.windows is None:
@@ -102,7 +102,7 @@ def _series(block: SketchTable) -> list[_Series]:
 
 
 def _around(table: FileTable, folder: Path) -> Around:
-    """What sketches must know of the input."""
+    """Properties of the input for sketches."""
     from sketchstream.kinds.tables import Around
 
     given = table.input
@@ -117,7 +117,7 @@ def _around(table: FileTable, folder: Path) -> Around:
 
 
 def _domain(table: DomainTable, item_type: str, folder: Path) -> ClosedDomain | OpenDomain:
-    """The domain that a `domain = {...}` says."""
+    """Build the domain of a `domain = {...}`."""
     given = sorted(name for name in ("slots", "size", "items_file") if getattr(table, name) is not None)
     if len(given) != 1:
         msg = "domain takes exactly one of slots (open), size (ids 0..size-1) or items_file (a list)"

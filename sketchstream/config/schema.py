@@ -1,7 +1,7 @@
-"""The shape of a configuration file: one model per table, every key with its type and default.
+"""The schema of a configuration file: one model per table, every key with its type and default.
 
 In: plain data of a TOML file. Out: validated models; cross-checks are in `sketchstream.config.checks`.
-Touches: nothing. Imported only when a configuration is read (pydantic is slow to import).
+Touches: nothing. Imported only to read a configuration (pydantic is slow to import).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _idle(value: object) -> int | None:
 
 
 def _partitioner(value: object) -> object:
-    """Names of earlier releases under their present spelling."""
+    """Convert names of earlier releases to their present spelling."""
     return FORMER.get(value, value) if isinstance(value, str) else value
 
 
@@ -33,7 +33,7 @@ PartitionerName = Annotated[Literal[Partitioner, "unchecked"], BeforeValidator(_
 
 
 class InputTable(Table):
-    """`[input]`: where records come from and what is in them."""
+    """`[input]`: the source of records and their fields."""
 
     topic: str | None = None
     file: str | None = None
@@ -66,7 +66,7 @@ class KeyTable(Table):
 
 
 class StoreTable(Table):
-    """`[store]`: where snapshots live."""
+    """`[store]`: the storage of snapshots."""
 
     kind: Literal["kafka", "dir"] | None = None
     path: Path | None = None
@@ -75,7 +75,7 @@ class StoreTable(Table):
 
 
 class OutputTable(Table):
-    """`[output]`: where sealed sketches go."""
+    """`[output]`: the destination of sealed sketches."""
 
     topic: str | None = None
     directory: Path | None = None
@@ -83,7 +83,7 @@ class OutputTable(Table):
 
 
 class BudgetTable(Table):
-    """`budget` of `[privacy]`: what a unit may lose over a period."""
+    """`budget` of `[privacy]`: the largest loss of a unit over a period."""
 
     epsilon: Number
     delta: Number | None = None
@@ -91,7 +91,7 @@ class BudgetTable(Table):
 
 
 class PrivacyTable(Table):
-    """`[privacy]`: what may leave, and how much at most."""
+    """`[privacy]`: limits on publications and losses."""
 
     diagnostics: Literal["exact", "off"] = "exact"
     diagnostics_public: bool = False
@@ -100,7 +100,7 @@ class PrivacyTable(Table):
 
 
 class WorkerTable(Table):
-    """`[worker]`: the process itself."""
+    """`[worker]`: the worker process."""
 
     metrics: str | None = None
     memory_limit: Size | None = None

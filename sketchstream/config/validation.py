@@ -1,9 +1,9 @@
-"""The tables of a configuration file, validated; everything that is wrong with them, explained without jargon.
+"""Validation of the tables of a configuration file, with all mistakes explained in plain words.
 
-In: plain data of a TOML file. Out: a `FileTable`, mistakes, keys that had to be taken out. Touches: nothing.
+In: plain data of a TOML file. Out: a `FileTable`, mistakes, keys that were removed. Touches: nothing.
 
-So that all mistakes are told at once, a key that is wrong is taken out, or replaced by a value that is right, and the
-rest is read again. A misspelled key is read under the name that was probably meant.
+To report all mistakes at once, a wrong key is removed, or replaced by a valid value, and the rest is read
+again. A misspelled key is read under the most similar name.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ EXPECTED: Final[Mapping[str, str]] = {
 
 
 def read_tables(given: Mapping[str, Any]) -> tuple[FileTable | None, list[str], set[str]]:
-    """The file's tables as far as they can be read.
+    """Read the valid parts of the file's tables.
 
     Returns:
-        The tables, None where nothing can be made of them; mistakes; the keys ("input.topic", "sketch.0") that were
-        taken out or stood in for.
+        The tables, None if they cannot be used; mistakes; the keys ("input.topic", "sketch.0") that were
+        removed or replaced.
     """
     from pydantic import ValidationError
 
@@ -89,7 +89,7 @@ def read_tables(given: Mapping[str, Any]) -> tuple[FileTable | None, list[str], 
 
 
 def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:
-    """One mistake in one line; None if it only follows from others."""
+    """Describe a mistake in one line; None if it is a consequence of others."""
     kind, loc, value = error["type"], tuple(error["loc"]), error["input"]
     path = _spelled(loc, data)
     if kind == "extra_forbidden":
@@ -101,7 +101,7 @@ def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> s
         return f"unknown key {path}{hint}"
     if loc == ("sketch",):
         if kind == "too_short" and given.get("sketch"):
-            return None  # its blocks are wrong, and said to be
+            return None  # its blocks are wrong, and reported
         if kind in ("missing", "too_short"):
             return "sketch is missing: the file needs at least one [[sketch]] block"
         if kind == "too_long":
@@ -124,7 +124,7 @@ def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> s
 
 
 def _mend(data: dict[str, Any], kind: str, loc: Path, unclear: set[str]) -> None:
-    """Take a wrong key out of the data, rename a misspelled one, put something in for a needed one."""
+    """Remove a wrong key from the data, rename a misspelled one, or insert a value for a required one."""
     place: Any = data
     for part in loc[:-1]:
         try:
@@ -158,7 +158,7 @@ def _mend(data: dict[str, Any], kind: str, loc: Path, unclear: set[str]) -> None
 
 
 def _mend_kind(block: dict[str, Any]) -> None:
-    """Read a block of an unknown kind as the kind that its name, or else its keys, are nearest to."""
+    """Read a block of an unknown kind as the kind with the nearest name, or else the nearest keys."""
     from sketchstream.kinds.tables import names, table_of
 
     near = difflib.get_close_matches(str(block.get("kind")), names(), n=1, cutoff=0.6)
@@ -167,7 +167,7 @@ def _mend_kind(block: dict[str, Any]) -> None:
 
 
 def _key(loc: Path) -> str:
-    """The key that is in doubt; of a sketch, the whole block."""
+    """The uncertain key; of a sketch, the whole block."""
     if loc[0] == "sketch":
         return ".".join(str(part) for part in loc[:2])
     return ".".join(str(part) for part in loc)
@@ -181,7 +181,7 @@ def _needed(loc: Path, data: Mapping[str, Any]) -> bool:
 
 
 def _near(loc: Path, data: Mapping[str, Any]) -> str | None:
-    """The known key that an unknown one is probably meant to be."""
+    """The known key that an unknown one probably stands for."""
     near = difflib.get_close_matches(str(loc[-1]), list(_model(loc[:-1], data).model_fields), n=1, cutoff=0.6)
     return near[0] if near else None
 
