@@ -188,7 +188,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """Load the room of a public name when it is first asked for."""
+    """Import the module of a public name on first use."""
     home = _HOME_OF.get(name)
     if home is None:
         msg = f"module 'sketchstream' has no attribute {name!r}"
@@ -199,5 +199,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Public names."""
+    """List public names."""
     return [*__all__, "__version__"]

@@ -97,7 +97,7 @@ class Batch:
         piped = self.items.kind == "int" and self.route.way == kernels.HASHED and not self.modulus
         found = np.empty(0 if piped else room, np.uint64)
         try:
-            with ThreadPoolExecutor(1, "sketchstream-update") as other:  # leaving it waits for the other thread
+            with ThreadPoolExecutor(1, "sketchstream-update") as other:  # leaving the block waits for the other thread
                 for position, piece in pieces:
                     if piped:
                         self._both(other, piece, position, partial(self._add, piece, position))

@@ -1,6 +1,6 @@
 """Sketches, releases, ledgers and guarantees as cards for notebooks.
 
-In: those objects. Out: HTML. Touches: nothing. An open sketch shows what its header says in public, never its counters.
+In: those objects. Out: HTML. Touches: nothing. An open sketch shows only public fields of its header, no counters.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ROWS: Final = 20
 
 
 def sketch(title: str, found: Sketch | SealedState) -> str:
-    """An open or closed sketch, or a sealed state: public parameters."""
+    """Card of an open or closed sketch, or of a sealed state: public parameters."""
     return report.card(title, tables=[_facts(_sketch_rows(found))], note=found.guarantee().summary)
 
 
 def release(found: Release) -> str:
-    """A release: its parameters, and the published numbers with the noise that is still in them."""
+    """Card of a release: its parameters, and the published numbers, which contain noise."""
     rows = [*_sketch_rows(found), (f"{found.kind.measure} of this publication", str(found.cost))]
     return report.card(
         "Release at seal" if found.final else "Release, the sketch stayed open",
@@ -39,13 +39,13 @@ def release(found: Release) -> str:
 
 
 def stack(found: Stack) -> str:
-    """A stack: the parameters of its parts."""
+    """Card of a stack: the parameters of its parts."""
     rows = [("parts", f"{len(found.parts):,}"), *found.kind.facts(found.spec, found.slots)]
     return report.card("Stack", tables=[_facts(rows)], note=found.guarantee().summary)
 
 
 def ledger(found: Ledger) -> str:
-    """A ledger: layers, views and what they cost."""
+    """Card of a ledger: layers, views and their costs."""
     columns = ("what", "cost", "an event after it")
     rows = [
         (" ".join(filter(None, (row["part"], row["what"]))), row["cost"], row["an event after it"])
@@ -58,7 +58,7 @@ def ledger(found: Ledger) -> str:
 
 
 def guarantee(found: Any) -> str:
-    """A guarantee: its numbers, and the sentences folded."""
+    """Card of a guarantee: its numbers, and folded sentences."""
     said = found.to_dict()
     rows = [
         (readers, said[name])
@@ -81,7 +81,7 @@ def guarantee(found: Any) -> str:
 
 
 def drawn(draw: Callable[[], list[charts.Chart]]) -> list[charts.Chart]:
-    """The charts that `draw` returns; none where matplotlib is not installed."""
+    """The charts that `draw` returns; none if matplotlib is not installed."""
     try:
         return draw()
     except MissingExtraError:
@@ -93,7 +93,7 @@ def _facts(rows: Iterable[tuple[str, str]]) -> report.Table:
 
 
 def _sketch_rows(found: Sketch | SealedState | Release) -> list[tuple[str, str]]:
-    """What the header of a sketch says in public."""
+    """Public fields of the header of a sketch."""
     rows = found.kind.facts(found.spec, found.slots)
     rows.append(("noise layers", f"{len(found.layers)}"))
     origin = found.origin
@@ -108,7 +108,7 @@ def _sketch_rows(found: Sketch | SealedState | Release) -> list[tuple[str, str]]
 
 
 def _published_chart(found: Release) -> charts.Chart:
-    """Counters by value, all levels together, as they were published."""
+    """Histogram of published counters, all levels together."""
     edges, numbers = found.edges, found.noised.sum(axis=0).astype(np.float64)
     if found.form == "bins":
         numbers = np.cumsum(numbers[::-1])[::-1]

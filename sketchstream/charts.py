@@ -1,9 +1,9 @@
-"""Charts: reach, exact counts, numbers over time, bars, heat maps; with intervals and, where it is known, the truth.
+"""Charts: reach, exact counts, numbers over time, bars, heat maps; with intervals and, if known, the truth.
 
-In: numbers that were published or reconstructed. Out: a PNG image, or an SVG that is a part of a page: it takes its
-colors from the page, so that it can be read on light and dark paper, it needs no inline style, so that a strict content
-security policy lets it through, and it comes with its points in words, for readers by pointer and keyboard.
-Touches: nothing. Needs matplotlib, asked for when a chart is drawn.
+In: numbers that were published or reconstructed. Out: a PNG image, or an SVG element of a page. The SVG takes its
+colors from the page, for light and dark themes; it has no inline style, for strict content security policies; and it
+comes with its points as text, for pointers, keyboards and screen readers.
+Touches: nothing. Needs matplotlib, imported for the first chart.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Curve:
     truth: Floats | None = None
 
     def spoken(self, name: str) -> str:
-        """The curve's shape in a sentence, for those who do not see it."""
+        """The curve's shape in a sentence, for screen readers."""
         chosen = [index for index, k in enumerate(self.k) if int(k) in TICKS]
         parts = [f"k = {self.k[at]}: {self.value[at]:,.0f}" for at in chosen]
         return f"{name}. " + ", ".join(parts) + "."
@@ -93,14 +93,14 @@ class Series:
     """One number over time: estimates with intervals, and the truth if it is known.
 
     Args:
-        label: what it is.
+        label: name of the number.
         value: (n,) estimates, one for each window.
         low: (n,) lower ends of the intervals.
         high: (n,) upper ends of the intervals.
         truth: (n,), or None.
-        firm: (n,) False where a window is not complete: its dot is hollow. None: all are complete.
+        firm: (n,) whether windows are complete; others have hollow dots. None: all are complete.
 
-    A window without an answer is not-a-number in the first three: the line has a gap there.
+    A window without an answer is NaN in the first three arrays: the line has a gap there.
     """
 
     label: str
@@ -116,7 +116,7 @@ class Bars:
     """Numbers with names, such as counts of items.
 
     Args:
-        names: of n bars.
+        names: names of n bars.
         value: (n,) lengths.
         low: (n,) lower ends of the intervals; equal to `value` without intervals.
         high: (n,) upper ends of the intervals; equal to `value` without intervals.
@@ -135,7 +135,7 @@ class Grid:
     Args:
         rows: names of r rows.
         columns: names of c columns.
-        value: (r, c) numbers; not-a-number where there is none.
+        value: (r, c) numbers; NaN if there is none.
         low: (r, c) lower ends of the intervals; equal to `value` without intervals.
         high: (r, c) upper ends of the intervals; equal to `value` without intervals.
     """
@@ -149,12 +149,12 @@ class Grid:
 
 @dataclass(frozen=True)
 class Point:
-    """A number of a chart in words, and where it is drawn.
+    """A number of a chart as text, and its position.
 
     Args:
         x: from the left edge, as a share of the chart's width.
         y: from the upper edge, as a share of the chart's height.
-        text: what it is, its value and its interval.
+        text: name, value and interval.
     """
 
     x: float
@@ -167,10 +167,10 @@ class Chart:
     """A chart of a page.
 
     Args:
-        svg: its element.
-        caption: what stands below it.
-        points: its numbers in words, in reading order.
-        png: draws it as a PNG image, on white paper.
+        svg: SVG element.
+        caption: text below the chart.
+        points: numbers as text, in reading order.
+        png: draws a PNG image on a white background.
     """
 
     svg: str
@@ -184,7 +184,7 @@ Placed = tuple[float, float, str]
 
 
 def shown(value: float) -> str:
-    """A number for people: thousands separated, four digits for small ones, 0 for what is next to nothing."""
+    """Format a number: thousands separated, four digits for small ones, 0 for tiny ones."""
     if not math.isfinite(value):
         return str(value)
     if abs(value) < 1e-6:
@@ -195,7 +195,7 @@ def shown(value: float) -> str:
 
 
 def between(low: float | None, high: float | None) -> str:
-    """The ends of an interval in words; None, or infinite: it has no end there."""
+    """The ends of an interval as text; None or infinite: no end on this side."""
     low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
     if low is None:
         return "no interval" if high is None else f"{shown(high)} or less"
@@ -203,7 +203,7 @@ def between(low: float | None, high: float | None) -> str:
 
 
 def said(value: float, low: float, high: float) -> str:
-    """A number with its interval in words; the number alone where its ends are those of no interval."""
+    """A number with its interval as text; only the number if the ends are not an interval."""
     return f"{shown(value)}, 95% interval {between(low, high)}" if low < high else shown(value)
 
 
@@ -229,10 +229,10 @@ def series_chart(
     Args:
         series: the numbers.
         windows: (n,) labels of the windows.
-        title: above the chart.
-        axis: what is counted.
-        caption: below the chart.
-        wide: for wide screens; it cannot be read on narrow ones.
+        title: title above the chart.
+        axis: label of the axis.
+        caption: text below the chart.
+        wide: whether it is for wide screens; it is not legible on narrow ones.
     """
     spoken = f"{axis}, {windows[0]} to {windows[-1]}. " + " ".join(
         f"{' '.join(one.label.split())}: {np.nanmin(one.value):,.0f} to {np.nanmax(one.value):,.0f}."
@@ -257,10 +257,10 @@ def band_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = 
 
     Args:
         bars: the numbers.
-        title: above the chart.
-        axis: what the names are.
-        caption: below the chart.
-        wide: for wide screens; it cannot be read on narrow ones.
+        title: title above the chart.
+        axis: label of the names' axis.
+        caption: text below the chart.
+        wide: whether it is for wide screens; it is not legible on narrow ones.
     """
     words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
     spoken = f"{title}. {len(words)} numbers, {shown(bars.value.min())} to {shown(bars.value.max())}."
@@ -277,10 +277,10 @@ def bar_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = F
 
     Args:
         bars: the numbers.
-        title: above the chart.
-        axis: what is counted.
-        caption: below the chart.
-        wide: for wide screens, with room for long names.
+        title: title above the chart.
+        axis: label of the axis.
+        caption: text below the chart.
+        wide: whether it is for wide screens, with room for long names.
     """
     words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
     places = [(float(value), float(at), text) for at, (value, text) in enumerate(zip(bars.value, words, strict=True))]
@@ -291,13 +291,13 @@ def bar_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = F
 
 
 def heat_chart(grid: Grid, title: str, axes_names: tuple[str, str], caption: str) -> Chart:
-    """A heat map: the darker (or, on dark paper, the brighter), the larger.
+    """A heat map: larger numbers are darker, or brighter on a dark background.
 
     Args:
         grid: (r, c) numbers.
-        title: above the chart.
-        axes_names: what the rows are, and what the columns are.
-        caption: below the chart.
+        title: title above the chart.
+        axes_names: labels of the rows' and the columns' axis.
+        caption: text below the chart.
     """
     places = []
     texts = iter(_said(grid))
@@ -317,7 +317,7 @@ def heat_chart(grid: Grid, title: str, axes_names: tuple[str, str], caption: str
 
 
 def _said(numbers: Curve | Series | Bars | Grid) -> list[str]:
-    """Each number in words, in the order of its place."""
+    """Each number as text, in order of position."""
     return [
         said(float(value), float(low), float(high))
         for value, low, high in zip(numbers.value.flat, numbers.low.flat, numbers.high.flat, strict=True)
@@ -345,7 +345,7 @@ def comparison(
         windows: (n,) labels of the windows.
         reach_title: above the left panel.
         series_title: above the right panel.
-        item: what is counted, in the plural.
+        item: noun for the items, plural.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -360,7 +360,7 @@ def comparison(
 
 
 def draw_panels(figure: Figure, title: str, reach: Curve, exact: Curve) -> None:
-    """Two panels of a figure: items counted exactly, and at least, so many times."""
+    """Draw two panels of a figure: items counted exactly k, and at least k times."""
     left, right = figure.subplots(1, 2)
     _draw_exact(left, exact, "Seen exactly k times", "items")
     _draw_reach(right, reach, "Seen k times or more", "items")
@@ -368,20 +368,20 @@ def draw_panels(figure: Figure, title: str, reach: Curve, exact: Curve) -> None:
 
 
 def draw_bars(figure: Figure, title: str, bars: Bars, axis: str) -> None:
-    """Horizontal bars with intervals as the only panel of an empty figure, the first on top."""
+    """Draw horizontal bars with intervals as the only panel of an empty figure, the first on top."""
     _draw_bars(figure.subplots(), bars, "", axis)
     figure.suptitle(title, fontsize=10, color=INK)
 
 
 def draw_heat_map(figure: Figure, title: str, values: Floats, names: Sequence[str] | None, meaning: str) -> None:
-    """A square of colours, dark where values are small.
+    """Draw a square heat map; small values are dark.
 
     Args:
-        figure: an empty one.
-        title: of the figure.
-        values: (n, n).
-        names: of the n rows and columns; None where they have none, or there are too many.
-        meaning: of the colours.
+        figure: empty figure.
+        title: title of the figure.
+        values: (n, n) numbers.
+        names: names of the n rows and columns; None if they have none, or there are too many.
+        meaning: label of the color bar.
     """
     axes = figure.subplots(1, 1)
     drawn = axes.imshow(values, cmap="Blues_r", interpolation="nearest")
@@ -400,15 +400,15 @@ def draw_heat_map(figure: Figure, title: str, values: Floats, names: Sequence[st
 def draw_columns(
     axes: Axes, title: str, names: Sequence[str], value: Floats, ends: tuple[Floats, Floats] | None, axis: str
 ) -> None:
-    """Upright bars with intervals.
+    """Draw vertical bars with intervals.
 
     Args:
-        axes: of one panel.
-        title: of the panel.
-        names: of n bars.
+        axes: axes of one panel.
+        title: title of the panel.
+        names: names of n bars.
         value: (n,) heights.
         ends: (n,) lower and (n,) upper ends of the intervals, or None.
-        axis: what the names are.
+        axis: label of the names' axis.
     """
     at = np.arange(len(names))
     axes.bar(at, value, width=0.72, color=BLUE, alpha=0.35, lw=0)
@@ -426,15 +426,15 @@ def draw_band(
     ends: tuple[Floats, Floats] | None,
     axis: str,
 ) -> None:
-    """A line with the band of its intervals.
+    """Draw a line with the band of its intervals.
 
     Args:
-        axes: of one panel.
-        title: of the panel.
-        names: of n points, or their times, (n,) datetime64: an axis of dates.
-        value: (n,) the line.
+        axes: axes of one panel.
+        title: title of the panel.
+        names: names of n points, or their times, (n,) datetime64, for an axis of dates.
+        value: (n,) values of the line.
         ends: (n,) lower and (n,) upper ends of the intervals, or None.
-        axis: what the names are.
+        axis: label of the names' axis.
     """
     at: npt.NDArray[Any] = names if isinstance(names, np.ndarray) else np.arange(len(names))
     if ends is not None:
@@ -455,15 +455,15 @@ def draw_band(
 def draw_table(
     axes: Axes, title: str, values: Floats, rows: Sequence[str], columns: Sequence[str], names: tuple[str, str]
 ) -> None:
-    """A table as a heat map with its color bar; small tables have their numbers written in.
+    """Draw a table as a heat map with a color bar; small tables also show their numbers.
 
     Args:
-        axes: of one panel.
-        title: of the panel.
-        values: (n, m) table; nan where there is nothing.
-        rows: of n rows, from the top.
-        columns: of m columns.
-        names: of the rows and of the columns.
+        axes: axes of one panel.
+        title: title of the panel.
+        values: (n, m) table; NaN for empty cells.
+        rows: names of n rows, from the top.
+        columns: names of m columns.
+        names: labels of the rows' and the columns' axis.
     """
     image = axes.imshow(values, aspect="auto", cmap="Blues", interpolation="nearest")
     axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, format="{x:,.0f}").outline.set_visible(False)
@@ -484,7 +484,7 @@ def draw_table(
 
 
 def _finish_named(axes: Axes, title: str, names: Sequence[str], axis: str) -> None:
-    """Names along the lower axis, as many as can be read."""
+    """Put names along the lower axis, as many as are legible."""
     step = -(-len(names) // LABELS) if sum(map(len, names)) > 4 * LABELS else 1
     axes.set_xticks(np.arange(len(names))[::step], list(names)[::step])
     _turn_long_labels(axes, names)
@@ -493,16 +493,16 @@ def _finish_named(axes: Axes, title: str, names: Sequence[str], axis: str) -> No
 
 
 def _turn_long_labels(axes: Axes, names: Sequence[str]) -> None:
-    """Slanted labels where upright ones would run into each other."""
+    """Slant labels that would overlap."""
     if sum(map(len, names)) > LABELS * 3 and max(map(len, names)) > 2:
         for tick in axes.get_xticklabels():
             tick.set(rotation=40, ha="right")
 
 
 def notebook_figure(width: float, height: float) -> Figure:
-    """An empty figure, inches wide and high, that a notebook shows without any setting of matplotlib.
+    """Create an empty figure, size in inches, that a notebook shows without any setting of matplotlib.
 
-    It lives outside pyplot: nothing keeps it open, and it needs no backend.
+    It is not managed by pyplot: nothing keeps it open, and it needs no backend.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -516,7 +516,7 @@ def notebook_figure(width: float, height: float) -> Figure:
 
 @cache
 def _notebook_class() -> type[Figure]:
-    """The class of such figures; its base is imported with the first one."""
+    """The class of notebook figures; its base class is imported on first use."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -536,7 +536,7 @@ def _notebook_class() -> type[Figure]:
 
 
 def _figure(width: float, height: float) -> Figure:
-    """An empty figure, inches wide and high."""
+    """Create an empty figure, size in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -555,18 +555,18 @@ def _chart(
     """One panel of a page.
 
     Args:
-        draw: into the panel's axes.
-        spoken: its shape, for those who do not see it.
-        caption: below it.
-        places: its numbers in words, on the axes' scales.
-        size: inches wide and high.
+        draw: draws into the panel's axes.
+        spoken: description of its shape, for screen readers.
+        caption: text below it.
+        places: numbers as text, with positions on the axes' scales.
+        size: width and height in inches.
     """
     figure = _figure(*size)
     axes = figure.subplots()
     draw(axes)
     svg = _element(figure, spoken)
     points: tuple[Point, ...] = ()
-    if 0 < len(places) <= POINTS:  # the table has them all
+    if 0 < len(places) <= POINTS:  # the table contains all of them
         at = axes.transData.transform(np.array([(x, y) for x, y, _ in places], np.float64))
         x, y = (figure.transFigure.inverted().transform(at)).T
         points = tuple(
@@ -587,11 +587,11 @@ def _image(draw: Callable[[Axes], None], size: tuple[float, float]) -> bytes:
 
 
 def _element(figure: Figure, spoken: str) -> str:
-    """A figure as an SVG element of a page: text stays text, colors are the page's, no paper, no inline style."""
+    """A figure as an SVG element of a page: text elements, the page's colors, no background, no inline style."""
     from matplotlib import rc_context
 
     out = io.StringIO()
-    # Without a date, equal inputs give equal files; ids are made of the salt, so that charts of one page share none.
+    # Without a date, equal inputs give equal files; ids depend on the salt, to differ between charts of a page.
     salt = f"{spoken} {figure.get_size_inches()}"
     with _ONE_DRAWS, rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):  # a setting of the whole process
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
@@ -607,7 +607,7 @@ def _element(figure: Figure, spoken: str) -> str:
 
 
 def alone(svg: str) -> str:
-    """A chart's SVG element as a file of its own, on white paper."""
+    """A chart's SVG element as a separate file, with a white background."""
     for color, name in PAGE_COLORS.items():
         svg = svg.replace(f"var({name})", color)
     paper = '<rect width="100%" height="100%" fill="#ffffff"/>'
@@ -615,13 +615,13 @@ def alone(svg: str) -> str:
 
 
 def _attributes(style: str) -> str:
-    """Declarations of an inline style as attributes of the element."""
+    """Turn declarations of inline styles into attributes of elements."""
     pairs = (one.partition(":") for one in style.split(";") if one.strip())
     return "".join(f' {name.strip()}="{value.strip()}"' for name, _, value in pairs)
 
 
 def _draw_reach(axes: Axes, curve: Curve, title: str, label: str) -> None:
-    """Reach on a logarithmic axis of k: circles for the truth, a line with its band for the estimate."""
+    """Draw reach on a logarithmic axis of k: circles for the truth, a line with its band for the estimate."""
     if np.any(curve.high > curve.low):
         low, high = _ends(curve)
         axes.fill_between(curve.k, np.maximum(low, 0), high, color=BLUE, alpha=0.2, lw=0, label="95% interval")
@@ -639,7 +639,7 @@ def _draw_reach(axes: Axes, curve: Curve, title: str, label: str) -> None:
 
 
 def _draw_exact(axes: Axes, curve: Curve, title: str, label: str) -> None:
-    """Bars for the estimates, whiskers for their intervals, circles for the truth."""
+    """Draw bars for the estimates, whiskers for their intervals, circles for the truth."""
     axes.bar(curve.k, curve.value, width=0.72, color=BLUE, alpha=0.55, lw=0, label="estimate")
     if np.any(curve.high > curve.low):
         low, high = _ends(curve)
@@ -656,12 +656,12 @@ def _draw_exact(axes: Axes, curve: Curve, title: str, label: str) -> None:
 
 
 def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], title: str, label: str) -> None:
-    """Numbers over time: error bars for estimates, hollow dots for incomplete windows, dashes for the truth."""
+    """Draw numbers over time: error bars for estimates, hollow dots for incomplete windows, dashes for the truth."""
     from matplotlib.lines import Line2D
 
     at = np.arange(len(windows))
     many = len(windows) > MANY
-    # Neighbouring series stand a little apart, so that their bars can be told from each other.
+    # Shift neighbouring series slightly, so that their bars do not overlap.
     apart = np.linspace(-0.14, 0.14, len(series)) if len(series) > 1 else np.zeros(1)
     for one, color, shift in zip(series, SERIES, apart, strict=False):
         if one.truth is not None:
@@ -708,7 +708,7 @@ def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], t
 
 
 def _draw_bars(axes: Axes, bars: Bars, title: str, label: str, letters: int = 24) -> None:
-    """Horizontal bars, whiskers for their intervals."""
+    """Draw horizontal bars, with whiskers for their intervals."""
     at = np.arange(len(bars.names))
     axes.barh(at, bars.value, color=BLUE, alpha=0.35)
     if np.any(bars.high > bars.low):
@@ -724,7 +724,7 @@ def _draw_bars(axes: Axes, bars: Bars, title: str, label: str, letters: int = 24
 
 
 def _draw_heat(axes: Axes, grid: Grid, title: str, names: tuple[str, str]) -> None:
-    """A cell for each number, blue, the more opaque the larger: shapes, which take the colors of a page."""
+    """Draw a blue cell for each number, more opaque for larger ones, as shapes that take the colors of a page."""
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgba
 
@@ -748,18 +748,18 @@ def _draw_heat(axes: Axes, grid: Grid, title: str, names: tuple[str, str]) -> No
 
 
 def _short(name: str, letters: int = 24) -> str:
-    """A name that leaves room for the chart."""
+    """Shorten a name to leave room for the chart."""
     return name if len(name) <= letters else f"{name[: letters - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _ends(numbers: Curve | Series | Bars) -> tuple[Floats, Floats]:
-    """Ends of intervals as they are drawn: up to the value where there is none."""
+    """Ends of intervals to draw: the value itself if there is no interval."""
     low, high = (np.where(np.isinf(end), numbers.value, end) for end in (numbers.low, numbers.high))
     return low, high
 
 
 def _shown_low(one: Series) -> Floats:
-    """Lower ends as they are drawn: numbers that cannot be negative have no band below zero."""
+    """Lower ends to draw: numbers that cannot be negative have no band below zero."""
     least = float(np.nanmin(one.value)) if np.isfinite(one.value).any() else 0.0
     low = _ends(one)[0]
     found: Floats = np.maximum(low, 0) if least >= 0 else low
@@ -767,14 +767,14 @@ def _shown_low(one: Series) -> Floats:
 
 
 def _count_scale(axis: Any) -> None:
-    """Ticks in the words of the tables."""
+    """Format ticks like the numbers of the tables."""
     from matplotlib.ticker import FuncFormatter
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
 
 
 def _finish(axes: Axes, title: str, label: str, *, zero: bool = True) -> None:
-    """From zero unless there are negative numbers, thousands apart, light grid, no box, title to the left."""
+    """Finish axes: from zero unless there are negative numbers, thousands separated, light grid, no box, left title."""
     if zero and not axes.dataLim.y0 < 0:
         axes.set_ylim(bottom=0)
     _count_scale(axes.yaxis)

@@ -1,7 +1,7 @@
-"""Columns: one field of n records as it was found, as bounds into a buffer, without a Python object per record.
+"""Columns: one field of n records, as bounds into a buffer, without a Python object per record.
 
 In: kinds of values, bounds, a buffer, from a decoder. Out: items, integers, multiples of 2^-f, positions in a list, and
-which records have one. Touches: nothing. What is made of a record depends on that record alone.
+masks of valid records. Touches: nothing. The result for a record depends on that record alone.
 Source: RFC 8259 (numbers); docs/theory/gaussian.md, section 5 (multiples of 2^-f).
 """
 
@@ -48,10 +48,10 @@ class Column:
     Args:
         kinds: (n,) uint8, MISSING to DECIMAL.
         buffer: (bytes,) uint8.
-        starts: (n,) int64, where a string's bytes or a number's text begin; undefined for other kinds.
-        ends: (n,) int64, where they end.
-        raw: strings are bytes of a format that has no types: they may spell numbers, and need not be UTF-8.
-        floats: (n,) the numbers, where the format holds floats and no texts; they count at their binary value.
+        starts: (n,) int64, start of a string's bytes or a number's text; undefined for other kinds.
+        ends: (n,) int64, their ends.
+        raw: whether strings are bytes of an untyped format: they may spell numbers, and need not be UTF-8.
+        floats: (n,) the numbers, if the format has floats and no texts; their binary value counts.
     """
 
     kinds: Octets
@@ -69,7 +69,7 @@ class Column:
 
     @property
     def absent(self) -> Flags:
-        """(n,) bool: there is no such field, or it is null."""
+        """(n,) bool: whether the field is missing or null."""
         found: Flags = self.kinds <= NULL
         return found
 
@@ -81,14 +81,14 @@ class Column:
         )
 
     def items(self, item_type: ItemType = "text") -> tuple[Items, Flags]:
-        """Items, and which records hold one.
+        """Read items, and find the records that have one.
 
         Args:
             item_type: "text": strings of UTF-8, integers as their digits; "int": integers of 64 bits, as such or
                 spelled in a string, 2^63 to 2^64 - 1 being the int64 of the same bits; "bytes": strings as they are.
 
         Returns:
-            n items, placeholders where there is none; (n,) bool.
+            n items, with placeholders for records without one; (n,) bool, whether there is one.
         """
         valid = self._named(item_type)
         if item_type == "int":
@@ -103,23 +103,23 @@ class Column:
         return Items.spans(self.buffer, starts, ends, "bytes" if item_type == "bytes" else "str"), valid
 
     def _named(self, item_type: ItemType) -> Flags:
-        """(n,) bool: a string, or a number that its digits name."""
+        """(n,) bool: whether the value is a string, or a number that stands for its digits."""
         found: Flags = self.kinds == STRING
         return found if item_type == "bytes" else found | (self.kinds == INTEGER)
 
     @property
     def texts(self) -> Flags:
-        """(n,) bool: text in UTF-8, or an integer, which its digits name."""
+        """(n,) bool: whether the value is UTF-8 text, or an integer, which stands for its digits."""
         valid = self._named("text")
         if self.raw:
             check_utf8(self.buffer, self.starts, self.ends, valid)
         return valid
 
     def integers(self) -> tuple[Ints, Flags]:
-        """Integers of 64 bits.
+        """Read integers of 64 bits.
 
         Returns:
-            (n,) int64, undefined where there is none; (n,) bool, whether there is one.
+            (n,) int64, undefined if there is none; (n,) bool, whether there is one.
         """
         if self.floats is not None:
             values, whole = whole_numbers(np.where(self.kinds == DECIMAL, self.floats, 0.0))
@@ -132,14 +132,14 @@ class Column:
         return values, valid
 
     def decimals(self, fraction_bits: int, most: Fraction | None = None) -> tuple[Ints, Flags]:
-        """Numbers in units of 2^-f, truncated toward zero, exact: read from their texts, never made floats.
+        """Read numbers in units of 2^-f, truncated toward zero, exactly: from their texts, without floats.
 
         Args:
             fraction_bits: f, 0 to 40.
             most: largest absolute number, compared before truncation; None: any below 2^40 units.
 
         Returns:
-            (n,) int64 units, 0 where there is none; (n,) bool, whether there is a number within the bound.
+            (n,) int64 units, 0 if there is none; (n,) bool, whether there is a number within the bound.
         """
         lattice = Lattice(fraction_bits, Fraction(MOST_UNITS) if most is None else most)
         if self.floats is not None:
@@ -151,7 +151,7 @@ class Column:
         return lattice.texts(self.buffer, self.starts, self.ends, good), good
 
     def codes(self, choices: Choices) -> npt.NDArray[np.int32]:
-        """(n,) int32 position of each value in a declared list; -1 for what is not in it."""
+        """(n,) int32 position of each value in a declared list; -1: not in the list."""
         if choices.item_type != "int":
             return choices.find(self.buffer, self.starts, self.ends, self._named(choices.item_type))
         items, valid = self.items(choices.item_type)
@@ -163,8 +163,8 @@ class Choices:
     """A declared list of values, prepared once for `Column.codes`.
 
     Args:
-        values: distinct strings, integers or bytes, as `item_type` says; integers stand for their digits in "text".
-        item_type: how values of records are read, see `Column.items`.
+        values: distinct strings, integers or bytes, by `item_type`; in "text" integers stand for their digits.
+        item_type: type of the values of records, see `Column.items`.
 
     Raises:
         SpecError: no values, values of another type, or one twice.
@@ -182,7 +182,7 @@ class Choices:
 
     @cached_property
     def _texts(self) -> tuple[Octets, Ints, npt.NDArray[np.int32]]:
-        """The values' bytes, where each begins, and a hash table of them."""
+        """The values' bytes, their starts, and their hash table."""
         encoded = [one.encode() if isinstance(one, str) else bytes(one) for one in self.values]
         listed = np.frombuffer(b"".join(encoded), np.uint8)
         offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
@@ -194,10 +194,10 @@ class Choices:
         """(n,) int32 position of each text buffer[start:end] in the list; -1 for others. For "text" and "bytes".
 
         Args:
-            buffer: of the texts.
-            starts: (n,) where they begin.
-            ends: (n,) where they end.
-            valid: (n,) whether there is one.
+            buffer: buffer of the texts.
+            starts: (n,) starts of the texts.
+            ends: (n,) ends of the texts.
+            valid: (n,) whether there is a text.
         """
         out = np.empty(len(starts), np.int32)
         find_texts(buffer, starts, ends, valid, *self._texts, out)
@@ -210,5 +210,5 @@ class Choices:
         return f"Choices({len(self)} of type {self.item_type})"
 
     def locate(self, items: Items) -> Ints:
-        """(n,) int64 position of each item in the list; -1 for what is not in it."""
+        """(n,) int64 position of each item in the list; -1: not in the list."""
         return self._index.locate(items)

@@ -5,7 +5,7 @@ Touches: entropy, through `sketchstream.noise`.
 Source: docs/theory/privacy.md, section 3 (components of a sketch); docs/theory/gaussian_ledger.md, section 3.
 
 A sketch is its slots and its counters together. Every layer and every view of cost c is divided between them by fixed
-shares that add up to one: a component of share s gets s c. Costs are epsilons, or mu^2 where the noise is Gaussian.
+shares that add up to one: a component of share s gets s c. Costs are epsilons, or mu^2 for Gaussian noise.
 One event (or item) changes all components together, so their losses add up to the loss of the whole sketch, and the
 sketch's ledger does not need to know about components.
 """
@@ -35,7 +35,7 @@ _WIDTH = 8
 
 @dataclass(frozen=True)
 class Component:
-    """One part of a sketch that has noise of its own.
+    """One part of a sketch with its own noise.
 
     Args:
         name: "slots", or a counter.
@@ -62,12 +62,12 @@ class Component:
 
 
 def quality_counters(law: str, counted_share: Fraction, epsilon_records: Fraction) -> tuple[Component, ...]:
-    """The counters that quality is judged by: events counted, then records admitted, each where it is kept.
+    """The counters for judging quality, if they are kept: events counted, then records admitted.
 
     Args:
-        law: of the noise of the events counted.
-        counted_share: share of every cost that the events counted get; 0: not kept.
-        epsilon_records: of the noise of the records admitted; 0: not kept.
+        law: law of the noise of the events counted.
+        counted_share: share of the events counted in every cost; 0: not kept.
+        epsilon_records: epsilon of the noise of the records admitted; 0: not kept.
     """
     found = [Component(COUNTED, counted_share, 1, law)] if counted_share else []
     found += [Component(ADMITTED, Fraction(0), own=epsilon_records)] if epsilon_records else []
@@ -135,7 +135,7 @@ class Counter:
 
 
 class Counters:
-    """The counters of one open sketch. A secret, as its slots are.
+    """The counters of one open sketch. They are secret, like its slots.
 
     Args:
         components: components of the counters; those inside the ledger come first.
@@ -200,7 +200,7 @@ class Counters:
         return tuple(out)
 
     def as_they_are(self) -> tuple[Counter, ...]:
-        """All counters, unchanged, as the bytes of an open sketch hold them."""
+        """All counters, unchanged, for the bytes of an open sketch."""
         return tuple(
             Counter(one.name, value, held)
             for one, value, held in zip(self.components, self.values.tolist(), self.noise, strict=True)
@@ -261,7 +261,7 @@ def read_counters(
         final: whether the object is the publication at seal.
 
     Raises:
-        FormatError: these are not the counters that a sketch of this spec publishes.
+        FormatError: the counters are not those that a sketch of this spec publishes.
     """
     found = tuple(Counter.from_dict(one) for one in data)
     require_names(tuple(one for one in components if final or one.own is None), found)
@@ -289,5 +289,5 @@ def summed(parts: Sequence[Sequence[Counter]]) -> tuple[Counter, ...]:
 
 
 def _wrapped(value: int) -> int:
-    """An integer reduced to 64 bits with sign."""
+    """Reduce an integer to 64 bits with sign."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -67,7 +67,7 @@ def closed_items(domain: Domain) -> Iterator[Items]:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """Finds the slot of each item of a domain. `Index.build` makes it once for each sketch.
+    """Finds the slot of each item of a domain. `Index.build` creates one for each sketch.
 
     Attributes:
         slots: number of slots of a sketch with this index, d.
@@ -253,7 +253,7 @@ def _ranked(domain: ClosedDomain, key: Key | None, keep: Mask | None) -> Index:
 
 
 def _listed(domain: ClosedDomain, key: Key, keep: Mask | None) -> Index:
-    """Index of a list of items: a hash table that also compares the items, so that hash collisions do no harm."""
+    """Index of a list of items: a hash table that also compares the items, so that hash collisions are harmless."""
     from sketchstream import kernels
 
     if domain.items is None:

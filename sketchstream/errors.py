@@ -3,32 +3,32 @@
 In: nothing. Out: the classes below. Touches: nothing.
 
 SketchstreamError                     catch this to catch all of them
-    SpecError (ValueError)            a specification that cannot be: epsilon, slots, modulus, ...
+    SpecError (ValueError)            an invalid specification: epsilon, slots, modulus, ...
     ConfigError (ValueError)          a configuration file, an environment variable or an option
     ItemError (ValueError)            an item, or a batch of items, of a type or shape that is not understood
         WeightError                   a weight outside what the specification allows
         DomainError (LookupError)     an item outside a closed domain
     KeyMismatchError (ValueError)     no hash key, an unreadable one, or not the one the sketch was made with
     FormatError (ValueError)          bytes that are not a sketch of ours
-        TruncatedError                they end too early, or go on too long
+        TruncatedError                they end too early, or are too long
         ChecksumError                 they were altered
         VersionError                  a newer version of sketchstream wrote them
-    MergeError (ValueError)           sketches that do not fit together; names every field that differs
-    SealedError (RuntimeError)        the wrong step for where a sketch is in its life
-    BudgetError (ValueError)          more privacy loss asked for than the budget allows
-    EstimateError (ValueError)        a method that does not apply to what was published
+    MergeError (ValueError)           sketches that cannot be combined; names every field that differs
+    SealedError (RuntimeError)        a step that is wrong in this stage of a sketch's life cycle
+    BudgetError (ValueError)          a larger privacy loss than the budget allows
+    EstimateError (ValueError)        a method that does not apply to the published object
     StoreError (OSError)              a file or a store could not be read, written or locked
-        SnapshotsGoneError            what was stored before is gone, and has to be stored again, whole
+        SnapshotsGoneError            earlier snapshots are gone, and complete ones must be stored again
     BrokerError (ConnectionError)     Kafka could not be reached, or refused
         FencedError                   another worker has taken over
-    DataLossError (RuntimeError)      a partition halted because going on would lose or repeat data
+    DataLossError (RuntimeError)      a partition halted because continuing would lose or repeat data
         CorruptRecordError            Kafka handed over a batch with a wrong checksum or a broken structure
-    MissingExtraError (ImportError)   an optional package is needed; says which extra brings it
+    MissingExtraError (ImportError)   an optional package is needed; names the extra that installs it
     DeadlineError (TimeoutError)      a computation took longer than it may
-    BusyError (RuntimeError)          too many questions wait already
+    BusyError (RuntimeError)          too many requests are waiting
 
-No message holds an item, a raw count, a noise value or a key. Exit codes of the command line are a table
-in `sketchstream.cli.exits`, HTTP codes one in the query service: lower rooms do not know them.
+No message contains an item, a raw count, a noise value or a key. Exit codes of the command line are a table
+in `sketchstream.cli.exits`, HTTP codes one in the query service: lower layers do not know them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class SketchstreamError(Exception):
 
 
 class SpecError(SketchstreamError, ValueError):
-    """A specification that cannot be: says the field, what was expected and what was found."""
+    """An invalid specification: names the field, the expected and the found value."""
 
 
 class ConfigError(SketchstreamError, ValueError):
-    """A configuration file, an environment variable or a command-line option that cannot be used.
+    """An invalid configuration file, environment variable or command-line option.
 
     `mistakes` holds one line for each mistake that was found; the message joins them.
     """
@@ -100,11 +100,11 @@ class MergeError(SketchstreamError, ValueError):
 
 
 class SealedError(SketchstreamError, RuntimeError):
-    """A step that is wrong for where the sketch is in its life (open, sealed, closed)."""
+    """A step that is wrong in this stage of the sketch's life cycle (open, sealed, closed)."""
 
 
 class BudgetError(SketchstreamError, ValueError):
-    """More privacy loss was asked for than the budget allows; nothing was drawn. `spent` may be `math.inf`."""
+    """The privacy loss would exceed the budget; nothing was drawn. `spent` may be `math.inf`."""
 
     def __init__(self, message: str, *, asked: Fraction, spent: Fraction | float, limit: Fraction) -> None:
         super().__init__(message)
@@ -114,7 +114,7 @@ class BudgetError(SketchstreamError, ValueError):
 
 
 class EstimateError(SketchstreamError, ValueError):
-    """A reconstruction method that does not apply to what was published."""
+    """A reconstruction method that does not apply to the published object."""
 
 
 class StoreError(SketchstreamError, OSError):
@@ -122,7 +122,7 @@ class StoreError(SketchstreamError, OSError):
 
 
 class SnapshotsGoneError(StoreError):
-    """Earlier snapshots are gone from under a running worker, who still holds everything: nothing was written now."""
+    """Earlier snapshots of a running worker are gone. It still has the complete state; nothing was written now."""
 
     retriable = True
 
@@ -140,11 +140,11 @@ class FencedError(BrokerError):
 
 
 class DataLossError(SketchstreamError, RuntimeError):
-    """A partition halted because going on would lose data or count it twice."""
+    """A partition halted because continuing would lose data or count it twice."""
 
 
 class CorruptRecordError(DataLossError):
-    """A record batch with a wrong checksum or a broken structure; `offset` is where it begins."""
+    """A record batch with a wrong checksum or a broken structure; `offset` is its first offset."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -152,14 +152,14 @@ class CorruptRecordError(DataLossError):
 
 
 class MissingExtraError(SketchstreamError, ImportError):
-    """An optional package is needed for this; the message names the extra that brings it."""
+    """An optional package is needed; the message names the extra that installs it."""
 
 
 class DeadlineError(SketchstreamError, TimeoutError):
-    """A computation took longer than it may, and was given up."""
+    """A computation exceeded its time limit and was cancelled."""
 
 
 class BusyError(SketchstreamError, RuntimeError):
-    """Too many questions wait already; this one was not taken."""
+    """Too many requests are waiting; this one was rejected."""
 
     retriable = True

@@ -1,4 +1,4 @@
-"""Named steps at which a test may stop the process; nothing happens at them otherwise.
+"""Named steps at which a test may stop the process; otherwise they have no effect.
 
 In: names of steps. Out: a call of the hook that a test installed. Touches: nothing. There is no configuration key and
 no environment variable for it: only code in the same process can install a hook.
@@ -12,12 +12,12 @@ _hook: Callable[[str], None] | None = None
 
 
 def install(hook: Callable[[str], None] | None) -> None:
-    """Call `hook` with the name of every step from now on; None ends it."""
+    """Call `hook` with the name of every step from now on; None removes the hook."""
     global _hook
     _hook = hook
 
 
 def reach(step: str) -> None:
-    """A step was reached."""
+    """Report that a step was reached."""
     if _hook is not None:
         _hook(step)

@@ -1,11 +1,11 @@
-"""Files that are either whole or not there: written beside their place, synced, then named.
+"""Files that are either complete or absent: written to a temporary, synced, then named.
 
 In: a path and bytes. Out: a durable file, mode 0600 unless it is published. Touches: that file's folder.
 
-An open sketch, a key and a snapshot are secrets; what was published is not. A name is taken only after its bytes are
-on the disk, so a crash at any moment leaves the old file or the new one, and at worst a hidden temporary beside it,
-which `sweep` removes. A writer holds a lock on its temporary, which ends with its process: that is how a temporary that
-somebody is still writing is told from one that was left.
+An open sketch, a key and a snapshot are secrets; publications are not. A file gets its name only after its bytes are on
+the disk, so a crash at any moment leaves the old file or the new one, and at worst a hidden temporary in the same
+folder, which `sweep` removes. A writer holds a lock on its temporary until its process ends, which distinguishes
+temporaries in use from those left by a crash.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ def write_durably(
     replace: bool = False,
     step: str = "file",
 ) -> None:
-    """Write a file so that after any crash it is there whole, or as it was before.
+    """Write a file so that after any crash it is complete, or as it was before.
 
     Args:
-        path: of the file.
-        data: its bytes, or pieces of them in order.
+        path: path of the file.
+        data: bytes of the file, or pieces of them in order.
         mode: permissions, `SECRET` (0600) or `PUBLIC` (0644, less the umask).
-        replace: take the place of an existing file in one step; otherwise an existing file is refused.
-        step: begins the names of the steps at which a test may stop the process.
+        replace: whether to replace an existing file atomically; otherwise an existing file is refused.
+        step: prefix of the names of the steps at which a test may stop the process.
 
     Raises:
-        StoreError: the file exists (`errno` is EEXIST), the disk is full, or anything else that the operating system
-            refuses; the place is then as it was.
+        StoreError: the file exists (`errno` is EEXIST), the disk is full, or any other error of the operating
+            system; the folder is then as it was.
     """
     where = Path(path)
     try:
@@ -76,16 +76,16 @@ def write_durably(
 
 
 def replace_secret(path: str | os.PathLike[str], data: bytes, predecessor: BinaryIO | None = None) -> None:
-    """Put new bytes in the place of a secret in one step, then zeros over the bytes that it held.
+    """Replace the file of a secret atomically, then overwrite its old bytes with zeros.
 
     Args:
-        path: of the file.
-        data: its new bytes.
-        predecessor: the file as it is now, open for reading and writing; None: it is opened here. Erasing is best
+        path: path of the file.
+        data: new bytes.
+        predecessor: the present file, open for reading and writing; None: it is opened here. Erasing is best
             effort, as in `remove_durably`.
 
     Raises:
-        StoreError: as `write_durably`.
+        StoreError: see `write_durably`.
     """
     if predecessor is None:
         try:
@@ -108,11 +108,11 @@ def read_file(path: str | os.PathLike[str], most: int = -1) -> tuple[bytes, int]
     """The bytes of a file, and its permissions.
 
     Args:
-        path: of the file.
-        most: bytes that are read; -1: all.
+        path: path of the file.
+        most: largest number of bytes to read; -1: all.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the file cannot be read.
     """
     try:
         with Path(path).open("rb") as file:
@@ -123,7 +123,7 @@ def read_file(path: str | os.PathLike[str], most: int = -1) -> tuple[bytes, int]
 
 @contextlib.contextmanager
 def named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors of a file's bytes and keys begin with its name."""
+    """Prefix errors of a file's bytes and keys with its name."""
     try:
         yield
     except (FormatError, KeyMismatchError) as error:
@@ -134,12 +134,12 @@ def require_private(mode: int, name: str, advice: str) -> None:
     """Refuse a secret's file that other users can read or change.
 
     Args:
-        mode: its permissions.
-        name: what the file is and its path, for the message.
-        advice: what to do.
+        mode: permissions of the file.
+        name: description and path of the file, for the message.
+        advice: what to do, for the message.
 
     Raises:
-        StoreError: its permissions are too wide.
+        StoreError: the permissions are too wide.
     """
     if mode & _FOREIGN:
         msg = f"{name} has mode {mode:04o}: others could read or change it; {advice}"
@@ -150,12 +150,12 @@ def remove_durably(path: str | os.PathLike[str], *, secret: bool = False) -> Non
     """Remove a file for good; a missing one is fine.
 
     Args:
-        path: of the file.
-        secret: overwrite its bytes first. Best effort: journals, copy-on-write file systems, flash and backups may
-            keep what was there.
+        path: path of the file.
+        secret: whether to overwrite its bytes first. Best effort: journals, copy-on-write file systems, flash and
+            backups may keep the old bytes.
 
     Raises:
-        StoreError: the operating system refuses.
+        StoreError: an error of the operating system.
     """
     where = Path(path)
     try:
@@ -169,9 +169,9 @@ def remove_durably(path: str | os.PathLike[str], *, secret: bool = False) -> Non
 
 
 def erase(path: Path) -> None:
-    """Overwrite a secret file and remove its name, which the caller makes durable; a missing one is fine.
+    """Overwrite a secret file and remove its name; the caller syncs the folder. A missing file is fine.
 
-    Best effort, as `remove_durably` says.
+    Best effort, see `remove_durably`.
     """
     with contextlib.suppress(FileNotFoundError):
         _overwrite(path)
@@ -179,10 +179,10 @@ def erase(path: Path) -> None:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder and its parents, each name durable.
+    """Create a folder and its parents durably.
 
     Raises:
-        StoreError: the operating system refuses.
+        StoreError: an error of the operating system.
     """
     if folder.is_dir():
         return
@@ -204,17 +204,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def sweep(path: Path, *, secret: bool = True) -> int:
-    """Remove what killed writers of this file left beside it; what a living process is writing stays.
+    """Remove temporaries that killed writers of this file left; those of running processes stay.
 
     Args:
-        path: of the file.
-        secret: overwrite the bytes of what is removed, as `remove_durably` does; not where they have a name already.
+        path: path of the file.
+        secret: whether to overwrite removed bytes, see `remove_durably`; not if they have another name already.
 
     Returns:
-        How many temporaries were removed.
+        Number of temporaries that were removed.
 
     Raises:
-        StoreError: the operating system refuses.
+        StoreError: an error of the operating system.
     """
     start = path.name[:_NAME_CHARACTERS]
     try:
@@ -229,10 +229,10 @@ def sweep(path: Path, *, secret: bool = True) -> int:
 
 
 def _remove_left(temporary: Path, *, secret: bool) -> bool:
-    """Remove a temporary whose writer is gone; False if it is being written, or that cannot be told."""
+    """Remove a temporary whose writer is gone; False if it is being written, or may be."""
     try:
         descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:  # removed meanwhile, a symbolic link, somebody else's
+    except OSError:  # removed meanwhile, a symbolic link, or owned by another user
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -249,14 +249,14 @@ def _remove_left(temporary: Path, *, secret: bool) -> bool:
 
 
 def written_for(temporary: Path) -> str | None:
-    """The name (of a long one, its beginning) that a temporary was to get; None if this is no temporary of ours."""
+    """The intended name of a temporary (the start of a long one); None if this is not a temporary of this module."""
     found = _TEMPORARY.fullmatch(temporary.name)
     return None if found is None else found[1]
 
 
 @contextlib.contextmanager
 def _temporary(where: Path, mode: int) -> Iterator[tuple[Path, int]]:
-    """An empty file beside `where`, made exclusively and locked; gone afterwards, unless it got a name."""
+    """Create an empty locked file in the folder of `where`; removed afterwards unless it got a name."""
     while True:
         path = where.with_name(f".{where.name[:_NAME_CHARACTERS]}.{secrets.token_hex(8)}.sketchstream-tmp")
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
@@ -273,7 +273,7 @@ def _temporary(where: Path, mode: int) -> Iterator[tuple[Path, int]]:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock a temporary that was just made; False if a sweep came between, which removes it."""
+    """Lock a new temporary; False if a concurrent sweep removes it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -294,7 +294,7 @@ def _fill(descriptor: int, data: Data | Iterable[Data]) -> None:
 
 
 def _name(temporary: Path, where: Path) -> None:
-    """Give the file its name unless the name is taken, in one step where the file system has hard links."""
+    """Give the file its name unless the name is taken; atomic if the file system has hard links."""
     try:
         os.link(temporary, where, follow_symlinks=False)
     except FileExistsError:
@@ -307,7 +307,7 @@ def _name(temporary: Path, where: Path) -> None:
 
 
 def _overwrite(path: Path) -> None:
-    """Zeros over a file's bytes, synced."""
+    """Overwrite a file's bytes with zeros, and sync."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         _erase(descriptor)
@@ -316,7 +316,7 @@ def _overwrite(path: Path) -> None:
 
 
 def _erase(descriptor: int) -> None:
-    """Zeros from where the file stands to its end, synced."""
+    """Overwrite with zeros from the current position to the end, and sync."""
     left = os.fstat(descriptor).st_size
     zeros = bytes(min(left, 1 << 20))
     while left > 0:

@@ -3,7 +3,7 @@
 In: 16 random bytes, or a key file. Out: `Key`. Touches: key files, when asked to save or load one.
 Source: Aumasson & Bernstein 2012 (SipHash); RFC 7693 (BLAKE2b with key and personalisation).
 
-A key decides which slot an item goes to. Its owner can test whether an item's slot moved between two copies of a
+A key determines the slot of each item. Its owner can test whether an item's slot moved between two copies of a
 state, so it is a secret; only its id is ever written into sketches.
 """
 
@@ -51,16 +51,16 @@ class Key:
 
     @classmethod
     def generate(cls) -> Key:
-        """A new key from the operating system's generator."""
+        """Generate a key from the operating system's entropy."""
         return cls(secrets.token_bytes(KEY_BYTES))
 
     @property
     def id(self) -> bytes:
-        """8 bytes that name the key without telling it."""
+        """8 bytes that identify the key without revealing it."""
         return self._id
 
     def secret(self) -> bytes:
-        """The 16 secret bytes themselves; never log, print or store them beside what they protect."""
+        """The 16 secret bytes; never log or print them, or store them beside the data that they protect."""
         return self._secret
 
     def item_key(self, kind: Kind) -> tuple[np.uint64, np.uint64]:

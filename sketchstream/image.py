@@ -1,16 +1,15 @@
-"""The counters of an open sketch as they were at one moment, read piece by piece while the sketch goes on counting.
+"""Images of an open sketch: its counters at one moment, read piece by piece while the sketch continues to count.
 
-In: a state, the sketch's lock, events that came meanwhile. Out: the bytes of the state at that moment. Touches: the
-state, to which it adds what it deferred, and nothing else.
+In: a state, the sketch's lock, events during the reading. Out: the bytes of the state at that moment. Touches: only
+the state, to which it adds deferred events.
 
-A copy would need the state's memory once more. Here an event that belongs to a counter that was read already is added
-at once; any other event is kept in a list until all counters are read. Counters are read in their order, whatever the
-events are, so that nothing in the bytes depends on them. The counters of a state are sums, so that it does not matter
-when an event is added.
+A copy would need the state's memory twice. Instead, an event of a counter that was already read is added at once; any
+other event is deferred in a list until all counters are read. The reading order is fixed, so nothing in the bytes
+depends on events. The counters of a state are sums, so the time at which an event is added does not matter.
 
 Laws (tests/sketch/test_image.py):
-1. The pieces are the bytes of the state at the moment at which the image was made, whatever was added since.
-2. After `close`, or `detach`, the state is what it would be had there been no image.
+1. The pieces are the bytes of the state at the creation of the image, whatever was added since.
+2. After `close` or `detach`, the state is the same as without an image.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ _EVENT_BYTES = 8
 
 
 def is_large(slots: int, itemsize: int) -> bool:
-    """Whether a state of so many counters, of so many bytes each, is imaged by kinds that can defer events."""
+    """Whether states with this number and size of counters are imaged, by kinds that can defer events."""
     return slots * itemsize >= LEAST_BYTES and slots < MOST_SLOTS
 
 
 class Deferred:
-    """Room for events that are added later.
+    """Buffer for events that are added later.
 
     Args:
-        n: events that must fit.
+        n: number of events that must fit.
     """
 
     __slots__ = ("filled", "slots", "weights")
@@ -57,7 +56,7 @@ class Deferred:
 
     @property
     def left(self) -> int:
-        """How many events still fit."""
+        """Number of events that still fit."""
         return len(self.slots) - 1 - int(self.filled[0])
 
 
@@ -66,7 +65,7 @@ NOTHING = Deferred(0)
 
 
 class StateImage:
-    """The counters of a state at the moment at which this is made.
+    """The counters of a state at the creation of the image.
 
     Args:
         state: (slots,) of an open sketch, fewer than 2^32.
@@ -88,22 +87,22 @@ class StateImage:
 
     @property
     def closed(self) -> bool:
-        """Whether the sketch need not care for it any more."""
+        """Whether the image is finished, so that the sketch can forget it."""
         return self.read_slots >= self._size
 
     @property
     def deferred_bytes(self) -> int:
-        """Memory of the events that wait."""
+        """Memory of the deferred events."""
         return sum(len(one.slots) for one in self._blocks) * _EVENT_BYTES
 
     def room(self, n: int) -> Deferred:
-        """Where `n` events may be deferred; called with the lock held."""
+        """Return a buffer with room for `n` deferred events; called with the lock held."""
         if not self._blocks or self._blocks[-1].left < n:
             self._blocks.append(Deferred(max(n, _BLOCK)))
         return self._blocks[-1]
 
     def pieces(self) -> Iterator[memoryview]:
-        """The bytes of the state, in pieces of at most `PIECE_BYTES`; each is good until the next one is asked for.
+        """Yield the bytes of the state, in pieces of at most `PIECE_BYTES`, each valid until the next is requested.
 
         They can be read once.
         """
@@ -125,7 +124,7 @@ class StateImage:
             room[:] = 0
 
     def detach(self) -> None:
-        """Copy the counters that were not read: the state must be whole now. Called with the lock held."""
+        """Copy the counters that were not read, so that the state is complete now. Called with the lock held."""
         if self._rest is None and not self.closed:
             self._rest_from = self.read_slots
             self._rest = self._state[self.read_slots :].copy()
@@ -133,7 +132,7 @@ class StateImage:
             self._settle()
 
     def close(self) -> None:
-        """Nobody asks for the rest of the pieces."""
+        """Stop reading: the remaining pieces are not needed."""
         with self._turn:
             self.read_slots = self._size
             self._settle()
@@ -141,7 +140,7 @@ class StateImage:
                 self._rest.fill(0)
 
     def _settle(self) -> None:
-        """Add what was deferred, and forget it."""
+        """Add the deferred events, and drop the list."""
         blocks, self._blocks = self._blocks, []
         for block in blocks:
             n = int(block.filled[0])

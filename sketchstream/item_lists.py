@@ -18,7 +18,7 @@ def read_items(path: Path, item_type: str = "text", what: str = "domain.items_fi
     Args:
         path: UTF-8 text (any bytes without line breaks for item_type "bytes").
         item_type: "text", "int" or "bytes": what items of the stream are.
-        what: key of the configuration that names the file.
+        what: configuration key of the file, for errors.
 
     Raises:
         ConfigError: the file cannot be read, or a line is not an item; names the line's number, never its contents.

@@ -237,14 +237,14 @@ _NO_INTS: I64 = np.empty(0, np.int64)
 
 
 class Pairs:
-    """A batch of (row, item) pairs, in two columns, for the kinds whose events name a row beside the item.
+    """A batch of (row, item) pairs in two columns, for the kinds whose events have a row and an item.
 
     Args:
-        rows: n rows, in anything that `Items.of` takes.
+        rows: n rows, in any form that `Items.of` takes.
         items: n items, likewise.
 
     Raises:
-        ItemError: a column that is no batch of items, or columns of different lengths.
+        ItemError: a column is not a batch of items, or the columns differ in length.
 
     Examples:
         >>> pairs = Pairs(["alice", "alice", "bob"], [3, 5, 3])
@@ -269,7 +269,7 @@ class Pairs:
             source: the batch.
 
         Raises:
-            ItemError: it is none of these; says the position, never the pair.
+            ItemError: it is none of these; the message gives the position, never the pair.
         """
         if isinstance(source, Pairs):
             return source
@@ -335,7 +335,7 @@ def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
 
 
 def _whole_weights(weights: Any) -> I64:
-    """Each weight as int64, 0 where it cannot be one."""
+    """Each weight as int64; 0 if it is not a valid weight."""
     array = weights.to_pylist() if hasattr(weights, "to_pylist") else weights
     if not isinstance(array, (list, tuple)):
         array = np.asarray(array)
@@ -348,7 +348,7 @@ def _whole_weights(weights: Any) -> I64:
 
 
 def _whole_weight(weight: object) -> int:
-    """One weight, 0 if it cannot be one."""
+    """One weight as int64; 0 if it is not a valid weight."""
     if isinstance(weight, (float, np.floating)) and float(weight).is_integer():
         weight = int(weight)
     if not isinstance(weight, (int, np.integer)) or isinstance(weight, (bool, np.bool_)):
@@ -539,7 +539,7 @@ def _from_arrow_array(array: Any, before: int) -> Items:
         raise ItemError(msg)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if str(array.type) in ("string_view", "binary_view"):  # pyarrow 15 cannot ask for them otherwise
+    if str(array.type) in ("string_view", "binary_view"):  # pyarrow 15 has no other way to request them
         array = array.cast(pa.large_string() if str(array.type) == "string_view" else pa.large_binary())
     n, offset, found = len(array), array.offset, array.type
     if pa.types.is_integer(found):

@@ -1,12 +1,12 @@
-"""Weights in units of the lattice: exact multiples of 2^-f, truncated toward zero, decided from one event alone.
+"""Weights in lattice units: exact multiples of 2^-f, truncated toward zero, from one event alone.
 
 In: weights as integers, floats, Decimals, Fractions or texts of JSON numbers; f; the largest absolute weight.
-Out: int64 lattice units, and which weights are no event. Touches: nothing.
+Out: int64 lattice units, and a mask of valid weights. Touches: nothing.
 Source: Mironov, CCS 2012 (why neither state nor noise is a float); docs/theory/gaussian.md, section 5.
 
 A weight w becomes q = trunc(w 2^f). Truncation never enlarges |w|, so a bound on absolute weights, or on sums of them,
-holds for q too. A weight that is no finite number, or above the bound, or with |q| >= 2^40, is no event: its q is 0.
-Floats are taken at their binary value; scaling by 2^f and truncation are exact for them. Texts are never made floats.
+holds for q too. A weight that is not finite, or above the bound, or with |q| >= 2^40, is not an event: its q is 0.
+Floats are taken at their binary value; scaling by 2^f and truncation are exact for them. Texts never become floats.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NUMBER: Final = re.compile(rb"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Units:
-    """(n,) int64 weights that are in lattice units already, of a lattice with so many fraction bits."""
+    """(n,) int64 weights that are already in lattice units, of a lattice with this number of fraction bits."""
 
     values: Ints
     bits: int
@@ -55,13 +55,13 @@ class Units:
         return int(self.values.size)
 
     def __getitem__(self, chosen: Flags | Ints) -> Units:
-        """Those of a mask or of an array of positions."""
+        """Select weights by a mask or an array of positions."""
         return Units(self.values[chosen], self.bits)
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """The lattice of one sketch, and the largest weight that one event may have on it.
+    """The lattice of one sketch, and the largest weight of one event.
 
     Args:
         bits: f, from 0 to 40; one lattice unit is 2^-f.
@@ -81,7 +81,7 @@ class Lattice:
         return math.trunc(value * (1 << self.bits))
 
     def weight(self, value: object) -> int | None:
-        """One weight in lattice units; None where it is no event.
+        """One weight in lattice units; None if it is not an event.
 
         Args:
             value: int, float, Decimal, Fraction, numpy scalar, or the text of a JSON number as str or bytes.
@@ -100,7 +100,7 @@ class Lattice:
                 bits.
 
         Returns:
-            (n,) int64 lattice units, 0 where the weight is no event; (n,) bool, whether it is one.
+            (n,) int64 lattice units, 0 if the weight is not an event; (n,) bool, whether it is one.
         """
         if isinstance(values, Units):
             if values.bits != self.bits:
@@ -118,10 +118,10 @@ class Lattice:
         return units, np.fromiter((one is not None for one in found), np.bool_, len(found))
 
     def checked(self, values: Any) -> Ints:
-        """As `weights`, for callers in Python: a weight that is no event is an error.
+        """Many weights in lattice units, see `weights`; a weight that is not an event is an error.
 
         Raises:
-            WeightError: names the first such position and what is allowed, never the weight.
+            WeightError: gives the first such position and the allowed weights, never the weight.
         """
         units, good = self.weights(values)
         if not good.all():
@@ -138,12 +138,12 @@ class Lattice:
 
         Args:
             data: (bytes,) uint8.
-            starts: (n,) where each text begins.
-            ends: (n,) where it ends.
-            good: (n,) texts to read; cleared where the weight is no event.
+            starts: (n,) starts of the texts.
+            ends: (n,) ends of the texts.
+            good: (n,) texts to read; cleared if the weight is not an event.
 
         Returns:
-            (n,) int64 lattice units, 0 where the weight is no event.
+            (n,) int64 lattice units, 0 if the weight is not an event.
         """
         units = np.zeros(len(starts), np.int64)
         status = np.zeros(len(starts), np.uint8)
@@ -181,10 +181,10 @@ class Lattice:
 
 
 def exact_number(value: object, places: int) -> Fraction | None:
-    """The rational that a weight is; None for what is no finite number.
+    """The exact rational of a weight; None if it is not a finite number.
 
     Args:
-        value: as in `Lattice.weight`.
+        value: weight, see `Lattice.weight`.
         places: a number of absolute value below 2^-places may be replaced by one that is also below it, of the same
             sign. A text such as "1e-999999999" would otherwise take that many digits.
     """
@@ -239,7 +239,7 @@ def lattice_sum(units: Iterable[int]) -> int:
 def _read_decimals(
     data: Octets, starts: Ints, ends: Ints, good: Flags, bits: int, limits: Ints, units: Ints, status: Octets
 ) -> None:
-    """JSON numbers of up to 18 digits without an exponent; everything else is left undecided."""
+    """Read JSON numbers of up to 18 digits without an exponent; all others are left undecided."""
     most = np.int64(0x7FFFFFFFFFFFFFFF) >> bits
     for i in range(starts.size):
         units[i] = 0

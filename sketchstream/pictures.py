@@ -1,9 +1,9 @@
-"""Charts with their tables: what pages, reports and notebooks show of any numbers with intervals.
+"""Charts with their tables, for any numbers with intervals on pages, in reports and notebooks.
 
 In: numbers with names, as plain data. Out: pictures, cells of tables. Touches: nothing.
 
-The charts are drawn here and not in the browser: a page that is read without JavaScript has them, reports and notebooks
-have the same ones, and nothing has to be vendored. A script of the page only reads out their points.
+The charts are drawn here and not in the browser: pages without JavaScript have them, reports and notebooks
+have the same ones, and no library has to be vendored. The page's script only shows the text of their points.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Picture:
     """A chart with its table.
 
     Args:
-        name: in addresses.
-        title: above.
-        chart: for every screen, or for narrow ones if there is a wide one. None: the table only.
-        table: the same numbers.
-        wide: for wide screens; None: the other one.
+        name: name in addresses.
+        title: title above the chart.
+        chart: chart for all screens, or for narrow ones if there is a wide one. None: only the table.
+        table: table of the same numbers.
+        wide: chart for wide screens; None: the same chart.
         folded: whether the table is folded.
-        note: below.
-        downloads: the chart and its numbers as files: a name and an address each.
+        note: text below the chart.
+        downloads: name and address of each file with the chart or its numbers.
     """
 
     name: str
@@ -53,17 +53,17 @@ class Picture:
     downloads: Sequence[tuple[str, str]] = ()
 
     def noted(self, text: str) -> Picture:
-        """The same with a sentence before its note."""
+        """Add a sentence before the note."""
         return replace(self, note=f"{text} {self.note}".strip()) if text else self
 
 
 def value(one: Number) -> str:
-    """The cell of a number; a dash where there is none."""
+    """The cell of a number; a dash if there is none."""
     return "-" if one["value"] is None else report.exact(one["value"])
 
 
 def interval(one: Number) -> str:
-    """The cell of a number's interval; a dash where none holds."""
+    """The cell of a number's interval; a dash if none is valid."""
     low, high = one["low"], one["high"]
     low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
     if low is None and high is None:
@@ -76,7 +76,7 @@ def interval(one: Number) -> str:
 def ends(found: Sequence[Number | None]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:
     """Numbers as values, low and high ends, for charts.
 
-    Not-a-number where there is no number; infinite where an end is missing, and the value where both are: no interval.
+    NaN if there is no number; infinite for one missing end; the value if both are missing (no interval).
     """
     table = np.full((len(found), 3), np.nan)
     for at, one in enumerate(found):
@@ -98,16 +98,16 @@ def listed(
     *,
     ordered: bool = False,
 ) -> Picture:
-    """Numbers with names: bars where there are few, a line with its band where there are more, or they are ordered.
+    """Picture of named numbers: bars for a few, a line with its band for more, or if they are ordered.
 
     Args:
-        name: in addresses.
-        title: above.
-        names: of n numbers.
+        name: name in addresses.
+        title: title above the chart.
+        names: names of n numbers.
         numbers: (n,) values, low ends and high ends; the ends are the values without intervals.
-        columns: of the table: what the names are, and what the numbers are.
-        caption: below the chart.
-        ordered: whether the names follow each other, as times do.
+        columns: headers of the table, for the names and the numbers.
+        caption: text below the chart.
+        ordered: whether the names are ordered, such as times.
     """
     found, low, high = (np.asarray(one, np.float64) for one in numbers)
     shown, note = table(title, names, (found, low, high), columns)
@@ -128,13 +128,13 @@ def table(
     title: str, names: Sequence[str], numbers: tuple[charts.Floats, charts.Floats, charts.Floats],
     columns: tuple[str, str],
 ) -> tuple[report.Table, str]:  # fmt: skip
-    """Numbers with names as a table, and what it leaves out.
+    """Table of named numbers, with a note on omitted ones.
 
     Args:
-        title: its caption.
-        names: of n numbers.
+        title: caption of the table.
+        names: names of n numbers.
         numbers: (n,) values, low ends and high ends.
-        columns: what the names are, and what the numbers are.
+        columns: headers, for the names and the numbers.
     """
     rows = []
     for name, one, low, high in zip(names[:LISTED], *numbers, strict=False):
@@ -148,7 +148,7 @@ def table(
 
 
 def drawn(draw: Callable[[], charts.Chart]) -> charts.Chart | None:
-    """A chart; None where matplotlib is not installed: the table says the same."""
+    """A chart; None if matplotlib is not installed, as the table has the same numbers."""
     try:
         return draw()
     except MissingExtraError:

@@ -1,6 +1,6 @@
 """Published objects: releases, sealed states, and stacks of them.
 
-In: what `Sketch.release` and `Sketch.seal` drew. Out: objects that can be written, read, stacked, merged and
+In: results of `Sketch.release` and `Sketch.seal`. Out: objects that can be written, read, stacked, merged and
 reconstructed. Everything computed here is post-processing and costs no privacy. Touches: nothing.
 Source: Wu & Pagh, ICML 2024 (post-processing, merging); docs/theory/privacy.md (why histograms may be published).
 """
@@ -154,7 +154,7 @@ class Origin:
 
 
 def partition_counts(origins: Iterable[Origin]) -> int:
-    """How many different numbers of partitions were valid while any part of one window was open, at least 1.
+    """Number of distinct partition counts that were valid while any part of one window was open, at least 1.
 
     That many parts of the window can hold records of the same item. Parts that were sealed before partitions were added
     are included: parts of the same window that were opened later know other numbers of partitions.
@@ -171,7 +171,7 @@ def canonical_law(layers: Iterable[Layer]) -> tuple[tuple[str, Fraction], ...]:
 
 
 class _Published:
-    """What releases, sealed states and stacks have in common."""
+    """Common base of releases, sealed states and stacks."""
 
     spec: Any
 
@@ -181,13 +181,13 @@ class _Published:
         return kinds.of(self.spec)
 
     def _whole(self) -> Published:
-        """Itself, as one of the classes that may be published."""
+        """The object itself, typed as one of the published classes."""
         assert isinstance(self, (Release, SealedState, Stack))
         return self
 
     @property
     def repartitioned(self) -> bool:
-        """Whether partitions were added or removed inside the window."""
+        """Whether partitions were added or removed during the window."""
         return False
 
     def guarantee(self) -> Any:
@@ -227,14 +227,14 @@ class _Published:
 
         Raises:
             SpecError: max_count is larger than that of the spec.
-            EstimateError: the method does not apply to what was published.
+            EstimateError: the method does not apply to the published object.
         """
         found: Profile = self.kind.profile(self._whole(), method=method, max_count=max_count, norm=norm, beta=beta)
         return found
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Names of the groups, of which each has answers of its own; empty where there are none."""
+        """Names of the groups, each with its own answers; empty without groups."""
         return self.kind.groups(self.spec)
 
     def estimate(self, method: str = "auto", **options: Any) -> Any:
@@ -245,13 +245,13 @@ class _Published:
             options: further options of the kind.
 
         Raises:
-            EstimateError: the kind provides no estimates, or the method does not apply to what was published.
+            EstimateError: the kind provides no estimates, or the method does not apply to the published object.
         """
         return self.kind.estimate(self._whole(), method=method, **options)
 
 
 class _Part(_Published):
-    """What releases and sealed states have in common: each is one sketch."""
+    """Common base of releases and sealed states: each is one sketch."""
 
     layers: tuple[Layer, ...]
     origin: Origin
@@ -259,19 +259,19 @@ class _Part(_Published):
 
     @property
     def layers_law(self) -> tuple[tuple[str, Fraction], ...]:
-        """The laws of its layers."""
+        """The laws of the layers."""
         return canonical_law(self.layers)
 
     @property
     def repartitioned(self) -> bool:
-        """Whether partitions were added or removed inside the window."""
+        """Whether partitions were added or removed during the window."""
         return self.origin.repartitioned
 
     def group(self, name: str) -> Self:
-        """What was published of one group, for sketches with groups.
+        """The published part of one group, for sketches with groups.
 
         Args:
-            name: of the group.
+            name: name of the group.
 
         Raises:
             EstimateError: there are no groups, or none of that name.
@@ -289,7 +289,7 @@ class _Part(_Published):
 
 @dataclass(frozen=True, eq=False)
 class Release(_Part):
-    """A noisy view of a sketch's counters: what `release` publishes, and `seal` where the spec says so.
+    """A noisy view of a sketch's counters, published by `release`, and by `seal` if the spec says so.
 
     Args:
         spec: specification of the sketch.
@@ -341,7 +341,7 @@ class Release(_Part):
         return hashlib.blake2b(self.noised.tobytes() + self.seal_id, digest_size=16).digest()
 
     def _repr_html_(self) -> str:
-        """For notebooks: the published counters, with the noise still in them."""
+        """For notebooks: the published counters, which contain noise."""
         from sketchstream import cards
 
         return cards.release(self)
@@ -453,7 +453,7 @@ class SealedState(_Part):
 
 @dataclass(frozen=True, eq=False)
 class Instalment:
-    """Words of a state at positions that have closed: part of what its seal publishes, and the same there.
+    """Words of a state at positions that have closed; the seal publishes the same words again.
 
     Args:
         spec: specification of the sketch.
@@ -492,10 +492,10 @@ class Instalment:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The instalment in these bytes.
+        """Read the instalment in these bytes.
 
         Raises:
-            FormatError: they hold something else.
+            FormatError: the bytes are not an instalment.
         """
         header, body = wire.unpack(data)
         if header["kind"] != "instalment" or body is None:
@@ -537,7 +537,7 @@ class Stack(_Published):
 
     @property
     def repartitioned(self) -> bool:
-        """Whether partitions were added or removed inside the window."""
+        """Whether partitions were added or removed during the window."""
         return partition_counts(part.origin for part in self.parts) > 1
 
     @property
@@ -553,7 +553,7 @@ class Stack(_Published):
     def guarantee(self) -> Any:
         """The privacy guarantee, in words and numbers: that of the worst part.
 
-        If partitions were added inside the window, an item may lie in several parts, and its losses add up.
+        If partitions were added during the window, an item may be in several parts, and its losses add up.
         """
         worst = max(self.parts, key=lambda part: self.kind.order(part.ledger))
         around = Context(counts=partition_counts(p.origin for p in self.parts))
@@ -623,14 +623,14 @@ def _spec_of(header: Mapping[str, Any]) -> tuple[Any, Kind[Any]]:
     if len(written) > _REMEMBERED_BYTES:
         return found.read_spec(header["spec"]), found
     spec = _remembered_spec(found, written)
-    if getattr(spec, "no_privacy", False):  # reading warns of it each time
+    if getattr(spec, "no_privacy", False):  # reading would warn each time
         spec = found.read_spec(header["spec"])
     return spec, found
 
 
 @lru_cache(maxsize=256)
 def _remembered_spec(kind: Kind[Any], written: bytes) -> Any:
-    """The spec in these bytes: sketch after sketch has the same one, and specs do not change."""
+    """Read the spec in these bytes, cached: many sketches have equal specs, and specs are immutable."""
     return kind.read_spec(msgpack.unpackb(written))
 
 
@@ -706,10 +706,10 @@ def require_accounted(
     """Reject bytes whose ledger does not describe their noise, since privacy claims rest on both.
 
     Args:
-        spec: as read.
-        layers: as read.
-        ledger: as read.
-        counters: as read.
+        spec: spec in the bytes.
+        layers: layers in the bytes.
+        ledger: ledger in the bytes.
+        counters: counters in the bytes.
         sealed: whether the ledger must say that the state was destroyed.
         cost: cost of the view, for a release.
 
@@ -751,7 +751,7 @@ def require_distinct(layers: Sequence[Sequence[Layer]], seal_ids: Sequence[bytes
 
 
 def stack(parts: Sequence[object]) -> Stack:
-    """Put sketches of disjoint populations side by side, as the partitions of one window are.
+    """Put sketches of disjoint populations side by side, such as the partitions of one window.
 
     Args:
         parts: Releases, SealedStates, or stacks of either, with equal specs (epsilon and costs may differ) and keys.

@@ -1,6 +1,6 @@
-"""Reports and cards: HTML that needs no other file and no other host, for light and dark screens, wide and narrow.
+"""Reports and cards: self-contained HTML for light and dark, wide and narrow screens.
 
-In: text, tables, charts. Out: a page of its own, or a card for the output of a notebook's cell.
+In: text, tables, charts. Out: a separate page, or a card for the output of a notebook's cell.
 Touches: the templates in `sketchstream/templates`, reading.
 """
 
@@ -29,7 +29,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Fold:
-    """A part of a section that a reader opens; of those of one page one is open at a time."""
+    """A part of a section that a reader can open; at most one of a page is open at a time."""
 
     title: str
     charts: Sequence[Chart] = ()
@@ -40,7 +40,7 @@ class Fold:
 class Section:
     """A part of a report: a heading; paragraphs, charts, tables, titled lists, preformatted text and folds, if any.
 
-    Tables of `long` are folded, each by itself.
+    Tables of `long` are folded separately.
     """
 
     heading: str
@@ -54,7 +54,7 @@ class Section:
 
 
 def exact(value: float) -> Markup:
-    """A number as it is shown to people, with its exact value for machines: a cell of a table."""
+    """A cell of a table with a rounded number, and its exact value as machine-readable data."""
     from markupsafe import Markup
 
     return Markup('<data value="{}">{}</data>').format(repr(float(value)), shown(value))
@@ -66,7 +66,7 @@ POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 @cache
 def _templates() -> Environment:
-    """The templates beside this package's code; everything that they insert is escaped."""
+    """The templates of this package; all inserted values are escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # loaded when the first page is written
 
     return Environment(
@@ -86,14 +86,14 @@ def card(
     lists: Sequence[tuple[str, Sequence[str]]] = (),
     note: str = "",
 ) -> str:
-    """A part of a page, as the output of a notebook's cell: its style is its own and touches nothing else.
+    """A part of a page as the output of a notebook's cell; its style applies only to itself.
 
     Args:
-        title: what it is.
-        tables: side by side.
-        charts: beside the tables.
-        lists: titled, folded.
-        note: below everything.
+        title: title of the card.
+        tables: tables, side by side.
+        charts: charts beside the tables.
+        lists: folded lists with titles.
+        note: text below everything.
     """
     return (
         _templates().get_template("card.html").render(title=title, tables=tables, charts=charts, lists=lists, note=note)
@@ -101,14 +101,14 @@ def card(
 
 
 def page(title: str, lead: Sequence[str], sections: Sequence[Section], footer: str = "", alarm: str = "") -> str:
-    """A report: one HTML document, its style and charts inside.
+    """A report: one HTML document that contains its style and charts.
 
     Args:
-        title: of the page.
-        lead: what a reader should know first.
-        sections: the rest, in order.
-        footer: where it comes from.
-        alarm: a warning, before everything else.
+        title: title of the page.
+        lead: first paragraph.
+        sections: sections, in order.
+        footer: origin of the report.
+        alarm: warning before everything else.
     """
     return (
         _templates()

@@ -2,7 +2,7 @@
 
 In: a spec, a hash key, items and weights. Out: releases and sealed states (`sketchstream.published`), and the open
 sketch's own bytes, which are a secret. Touches: its state array and, through `sketchstream.noise`, the operating
-system's entropy. `release` and `seal` are the only ways by which a function of an open state becomes public.
+system's entropy. Only `release` and `seal` publish a function of an open state.
 Source: Wu & Pagh, ICML 2024; Dwork et al., ICS 2010 (noise before the first event).
 """
 
@@ -55,7 +55,7 @@ def _in_turn(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[A
 
     @wraps(method)
     def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        require_home(self._home, method.__name__)  # a forked child must not wait for a thread that it does not have
+        require_home(self._home, method.__name__)  # a forked child must not wait for a thread of its parent
         with self._turn:
             return method(self, *args, **kwargs)
 
@@ -81,11 +81,11 @@ class _Content(NamedTuple):
 
 
 class Sketch:
-    """An open sketch. Make one with `Sketch.create`.
+    """An open sketch, created by `Sketch.create`.
 
     Its state is differentially private at every moment, because noise was added before the first event. An intruder may
-    see the state once (docs/guarantee.md says exactly what that means). Its bytes are a secret nevertheless: two copies
-    of one open state show what happened between them.
+    see the state once (see docs/guarantee.md for the exact statement). Its bytes are still a secret: two copies
+    of one open state reveal the events between them.
 
     Several threads may use one sketch: calls that read or change the state run one at a time. Updates from several
     threads are therefore no faster than from one; use `update(threads=2)` instead.
@@ -202,7 +202,7 @@ class Sketch:
             items: (n,) integers, a list of int/str/bytes, a (buffer, offsets) pair, a pyarrow array, or `Items`; for
                 kinds whose events name a row too, `Pairs(rows, items)` or a list of (row, item).
             weights: (n,) integers, at most `max_weight` in absolute value; negative ones delete. Default 1.
-            threads: 1 or 2; two gain most for strings, and where the state is far larger than the caches.
+            threads: 1 or 2; two gain most for strings, and for states far larger than the caches.
             invalid: "error" rejects the whole batch and names the position; "skip" skips items outside a closed
                 domain; "noop" skips invalid weights too. Whether an event is skipped depends on that event alone.
 
@@ -221,7 +221,7 @@ class Sketch:
         """Number of these items that a closed domain does not contain; 0 for open domains. Does not read the state.
 
         Args:
-            items: as for `update`.
+            items: items, see `update`.
         """
         return int((self._index.locate(self.kind.items(items)) == -1).sum())
 
@@ -281,7 +281,7 @@ class Sketch:
 
     @_in_turn
     def seal(self) -> Release | SealedState:
-        """Close the sketch and publish what its spec promises; the state is destroyed.
+        """Close the sketch and make the publication of its spec; the state is destroyed.
 
         Returns:
             A Release of cost `epsilon_publish` (publish = "histogram"), or a SealedState.
@@ -327,8 +327,8 @@ class Sketch:
     def close_positions(self, first: int, stop: int) -> Instalment:
         """Publish positions of a series that no later event will change; the sketch stays open.
 
-        The seal publishes the bare state, and the same words with it: both together are one view. The caller must see
-        to it that no event of these positions is counted any more, and decide that from envelopes alone.
+        The seal publishes the bare state with the same words: both together are one view. The caller must ensure that
+        no event of these positions is counted afterwards, and decide that from envelopes alone.
 
         Args:
             first: first position.
@@ -393,18 +393,18 @@ class Sketch:
         return self.kind.guarantee(self.spec, self.ledger)
 
     def profile(self, *_: object, **__: object) -> NoReturn:
-        """Refused: an open sketch has no profile.
+        """Raise an error: an open sketch has no profile.
 
         Raises:
-            SealedError: always; says what to do.
+            SealedError: always; the message says what to do.
         """
         self._refuse_answers("profile")
 
     def estimate(self, *_: object, **__: object) -> NoReturn:
-        """Refused: an open sketch has no estimates.
+        """Raise an error: an open sketch has no estimates.
 
         Raises:
-            SealedError: always; says what to do.
+            SealedError: always; the message says what to do.
         """
         self._refuse_answers("estimate")
 
@@ -452,12 +452,12 @@ class Sketch:
 
     @_in_turn
     def copy_open(self, *, with_items: bool = True, room: Callable[[int], bytearray] = bytearray) -> wire.Unfinished:
-        """Copy in memory what `to_bytes` would write now; another thread can finish it later. The copy is a secret too.
+        """Copy the input of `to_bytes` in memory; another thread can finish the bytes later. The copy is a secret too.
 
         This takes no longer than copying the counters, whereas `to_bytes` also hashes them.
 
         Args:
-            with_items: as for `to_bytes`.
+            with_items: see `to_bytes`.
             room: returns a buffer of at least the given number of bytes.
         """
         state = self._open_state("copy_open")
@@ -465,21 +465,21 @@ class Sketch:
 
     @property
     def large(self) -> bool:
-        """Whether a snapshot should read it by `image_open` rather than copy it; a function of its spec alone."""
+        """Whether a snapshot should use `image_open` instead of a copy; depends only on the spec."""
         return self.kind.defers(self.spec) and is_large(self.slots, self.spec.dtype.itemsize)
 
     @_in_turn
     def image_open(self, *, with_items: bool = True) -> wire.Streamed:
-        """What `to_bytes` would write now, without a copy of the counters, to be read piece by piece; a secret too.
+        """The bytes of `to_bytes` at this moment, read piece by piece without a copy of the counters; a secret too.
 
-        Until it is read or closed, events of counters that it has not read are kept in a list. Whatever needs the whole
-        state before then (a seal, a release) copies what is left.
+        Until it is read or closed, events of counters that it has not read are kept in a list. Methods that need the
+        whole state before then (a seal, a release) copy the rest.
 
         Args:
-            with_items: as for `to_bytes`.
+            with_items: see `to_bytes`.
 
         Raises:
-            SpecError: it is not `large`.
+            SpecError: the sketch is not `large`.
         """
         state = self._open_state("image_open")
         if not self.large:
@@ -492,7 +492,7 @@ class Sketch:
 
     @property
     def deferred_bytes(self) -> int:
-        """Memory of the events that wait until an image is read."""
+        """Memory of the events that are deferred until an image is read."""
         return 0 if self._image is None else self._image.deferred_bytes
 
     @property
@@ -533,8 +533,8 @@ class Sketch:
             data: the bytes.
             key: the hash key with which the sketch was created, if it has one.
             spec: the full spec, for bytes written without the items of a listed domain; must be equal to the original.
-            keep: as at creation.
-            take_over: the sketch may take over the memory of `data` (see `wire.aligned`), which nobody else uses then.
+            keep: see `create`.
+            take_over: whether the sketch takes over the memory of `data` (see `wire.aligned`).
 
         Raises:
             FormatError: the bytes are not an open sketch, truncated, altered, of a newer version, or already sealed.

@@ -1,4 +1,4 @@
-"""What the specs of all kinds share: exact numbers, units of privacy, and item domains.
+"""Common parts of the specs of all kinds: exact numbers, units of privacy, and item domains.
 
 In: values given by the user. Out: exact rationals, `ClosedDomain`, `OpenDomain`. Touches: nothing.
 Source: Datar & Muthukrishnan 2002 (domain sampling).
@@ -35,7 +35,7 @@ LONGEST_NUMBER = 1000
 
 
 class NoPrivacyWarning(UserWarning):
-    """Warns that an epsilon is too large to protect anybody."""
+    """Warns that an epsilon is too large for meaningful privacy."""
 
 
 def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
@@ -69,7 +69,7 @@ def exact_delta(value: Epsilon, name: str = "delta") -> Fraction:
 
 
 def exact_rational(value: Epsilon, wanted: str) -> Fraction:
-    """The exact rational that a user wrote; SpecError with `wanted` and what was found if it is none."""
+    """The exact rational that a user wrote; SpecError with `wanted` and the value found if it is not one."""
     value = _python_number(value)
     if isinstance(value, bool) or not isinstance(value, (int, str, float, Fraction, Decimal)):
         msg = f"{wanted}, found {type(value).__name__}"
@@ -85,10 +85,10 @@ def exact_rational(value: Epsilon, wanted: str) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def read_rational(text: str) -> Fraction:
-    """The rational in a text that `str` wrote; remembered, for sketches repeat a few of them again and again.
+    """Read the rational in a text that `str` wrote; cached, as sketches repeat a few of them.
 
     Raises:
-        ValueError, ZeroDivisionError: it is none.
+        ValueError, ZeroDivisionError: the text is not a rational.
     """
     return Fraction(text)
 
@@ -104,14 +104,14 @@ def exact_share(value: Epsilon, name: str) -> Fraction:
 
 
 def exact_records(value: Epsilon, unit: Unit) -> Fraction:
-    """The epsilon of the number of records admitted: 0 where it is not kept.
+    """The epsilon of the number of records admitted; 0 if it is not kept.
 
     Args:
-        value: as users write epsilons, or 0.
-        unit: what is protected.
+        value: epsilon as users write it, or 0.
+        unit: unit of privacy.
 
     Raises:
-        SpecError: no such number, or one above 0 with unit "item".
+        SpecError: the number is invalid, or above 0 with unit "item".
     """
     none = not isinstance(value, bool) and value in (0, "0")
     records = Fraction(0) if none else exact_epsilon(value, "epsilon_records")
@@ -122,14 +122,14 @@ def exact_records(value: Epsilon, unit: Unit) -> Fraction:
 
 
 def exact_counted_share(value: Epsilon, unit: Unit) -> Fraction:
-    """The share of every cost that the number of events counted gets: 0 where it is not kept.
+    """The share of every cost for the number of events counted; 0 if it is not kept.
 
     Args:
-        value: as users write numbers, at least 0 and below 1.
-        unit: what is protected.
+        value: number as users write it, at least 0 and below 1.
+        unit: unit of privacy.
 
     Raises:
-        SpecError: no such number, or one above 0 with unit "item".
+        SpecError: the number is invalid, or above 0 with unit "item".
     """
     share = exact_share(value, "counted_share")
     if share and unit == "item":

@@ -33,7 +33,7 @@ def load(source: str | os.PathLike[str] | bytes, key: Key | None = None) -> Publ
         key: for an open sketch, the key it was created with; published objects need none.
 
     Raises:
-        StoreError: the file cannot be read, or holds an open sketch that other users can read.
+        StoreError: the file cannot be read, or contains an open sketch that other users can read.
         FormatError: not a sketch, truncated, altered, or of a newer version.
         KeyMismatchError: an open sketch without its key.
     """
@@ -53,13 +53,13 @@ def load_sketch(path: str | os.PathLike[str], key: Key | None = None) -> Sketch:
     """Read an open sketch.
 
     Args:
-        path: of the file.
+        path: path of the file.
         key: the key it was created with, if it has one.
 
     Raises:
         StoreError: the file cannot be read, or other users can read it.
-        SealedError: it holds a published object.
-        FormatError, KeyMismatchError: as `Sketch.from_bytes`.
+        SealedError: the file contains a published object.
+        FormatError, KeyMismatchError: see `Sketch.from_bytes`.
     """
     data, mode = read_file(path)
     with named(path):
@@ -77,6 +77,6 @@ def read(data: bytes) -> Published:
 
 
 def _private(sketch: Sketch, path: str | os.PathLike[str], mode: int) -> Sketch:
-    """The open sketch, unless other users can read its file."""
+    """Return the open sketch, unless other users can read its file."""
     require_private(mode, f"the open sketch {os.fspath(path)}", _EXPOSED)
     return sketch
