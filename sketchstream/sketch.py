@@ -534,7 +534,8 @@ class Sketch:
             key: the hash key with which the sketch was created, if it has one.
             spec: the full spec, for bytes written without the items of a listed domain; must be equal to the original.
             keep: see `create`.
-            take_over: whether the sketch takes over the memory of `data` (see `wire.aligned`).
+            take_over: whether the sketch may take over the memory of `data` (see `wire.aligned`); nobody
+                else uses it then.
 
         Raises:
             FormatError: the bytes are not an open sketch, truncated, altered, of a newer version, or already sealed.

@@ -1,4 +1,4 @@
-"""Every compiled loop of items and counters; other rooms compile theirs through `kernel`.
+"""All compiled loops over items and counters; other packages compile theirs through `kernel`.
 
 In: plain arrays and numbers, checked by the callers. Out: arrays filled in place. Touches: nothing else.
 """

@@ -2,8 +2,8 @@
 
 In: items or slots, weights, a state. Out: the state and the counters beside it, in place. Touches: nothing else.
 
-The state is far larger than a cache, so an update is a cache miss, and what counts is how many misses are under way at
-once. Hashed ints run through a pipeline: a group is hashed in vector registers while, spread evenly among its
+The state is far larger than a cache, so an update is a cache miss, and speed depends on the number of concurrent
+misses. Hashed ints run through a pipeline: a group is hashed in vector registers while, spread evenly among its
 instructions, the slots of the group before it are prefetched and the events LAG items back are added. They must be
 spread: a processor looks some 200 instructions ahead, fewer than the hash of a group has, so that misses asked for in
 one burst are over before the next. The batch is prefetched too: beside so many misses the processor's own reading ahead
@@ -80,7 +80,7 @@ ERROR, SKIP, NOOP = range(3)
 
 
 def _ask_ahead(context: Any, builder: Any, kind: Any, array: Any, at: Any, piece: int) -> None:
-    """Prefetch the part of a batch's array that lies STREAM items after a group at `at`, in GROUP pieces."""
+    """Prefetch the part of a batch's array that is STREAM items after a group at `at`, in GROUP pieces."""
     if piece * kind.dtype.bitwidth % 512 == 0:
         position = builder.add(at, ir.Constant(INT64, STREAM + piece))
         ask_for(builder, address(context, builder, kind, array, position), 0)
@@ -92,7 +92,7 @@ def _long(builder: Any, value: Any) -> Any:
 
 
 def _short(builder: Any, value: Any, kind: Any) -> Any:
-    """64 bits cut to an integer type."""
+    """Truncate 64 bits to an integer type."""
     return value if kind.width == INT64.width else builder.trunc(value, kind)
 
 
@@ -367,7 +367,7 @@ def _sum(weights: Any, count: Any) -> Any:
 
 @kernel
 def _tally(counters: I64, total: Any, count: Any, sign: Any) -> None:
-    """Add to the counters beside the slots, those that there are: weights applied, events counted; wrapping."""
+    """Add to the counters beside the slots, if present: weights applied, events counted; wrapping."""
     if len(counters) > 0:
         counters[0] += sign * total
     if len(counters) > 1:
@@ -442,7 +442,7 @@ def _add_owned(
 ) -> Any:
     """`_add_hashed` of the events whose slots this thread owns; the other thread hashes all of them too.
 
-    The number and the sum that it returns are those of all events.
+    The number and the sum returned are those of all events.
     """
     many = len(weights) > 0
     whole = len(items) - len(items) % GROUP
@@ -657,7 +657,7 @@ def update_located(
     owner: Any,
     counters: I64,
 ) -> Any:
-    """As `update_ints` with an owner, for items that are located already; `found` is left as it is."""
+    """Add a batch of located items, see `update_ints` with an owner; `found` is not changed."""
     n = len(found)
     slots = aligned_words(min(n, BLOCK))
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
@@ -691,7 +691,7 @@ def update_spans(
     owner: Any,
     counters: I64,
 ) -> Any:
-    """As `update_ints`, for strings."""
+    """Add a batch of strings, see `update_ints`."""
     n = len(starts)
     slots = aligned_words(min(n, BLOCK))
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
@@ -734,19 +734,19 @@ def add_to_groups(
         state: (groups x size,) slots of the first group, then of the second, and so on.
         found: (n,) slots in the domain, NOWHERE or UNSAMPLED; overwritten.
         codes: (n,) int32 positions of groups, -1 for none.
-        size: slots of one group.
-        weights: (n,), or (0,) for ones.
-        scratch: room for as many weights.
-        max_weight: events of a larger absolute weight do not count; 0: any weight is valid.
-        modulus: of the counters, or 0.
+        size: number of slots of one group.
+        weights: (n,) weights, or (0,) for ones.
+        scratch: memory for as many weights.
+        max_weight: largest absolute weight of valid events; 0: any weight is valid.
+        modulus: modulus of the counters, or 0.
         totals: (groups,) or (0,): sums of the weights of events with a slot; wrapping.
         counts: (groups,) or (0,): numbers of events whose item is in the domain, sampled or not.
-        sign: 1; -1 takes the same events away again.
-        done: (1,) number of events that were added, changed here so that it is right after an interrupt too.
-        begins: events of slots from this one on are written down, not added.
-        later_slots: (at least filled[0] + n + 1,) uint32, where they are written.
+        sign: 1 to add, -1 to subtract the same events.
+        done: (1,) number of events that were added, updated here so that it is correct after an interrupt too.
+        begins: events of slots from this one on are deferred, not added.
+        later_slots: (at least filled[0] + n + 1,) uint32, slots of deferred events.
         later_weights: as many int32, their weights (modulo `modulus`), sign included.
-        filled: (1,) how many were written.
+        filled: (1,) number of deferred events.
     """
     kept: Any = 0
     late = filled[0]
@@ -785,12 +785,12 @@ def add_to_groups(
 
 @kernel
 def add_deferred(state: Any, slots: Any, weights: Any, modulus: Any) -> None:
-    """Add events that `add_to_groups` wrote down.
+    """Add events that `add_to_groups` deferred.
 
     Args:
         state: (slots,) changed in place.
-        slots: (n,) uint32.
-        weights: (n,) int32.
-        modulus: of the counters, or 0.
+        slots: (n,) uint32 slots of the events.
+        weights: (n,) int32 weights of the events.
+        modulus: modulus of the counters, or 0.
     """
     _add(state, slots, weights, modulus, 1)

@@ -1,11 +1,11 @@
-"""The one door through which functions are compiled.
+"""Compilation of kernels.
 
 In: a flat function. Out: the same function, compiled when it is first called. Touches: numba's cache on disk.
 
-numba's cache notices an edit of a function's own file only. Here it also notices an edit of any file of this folder:
-kernels may use what the folder offers, and otherwise nothing of another file. And numba names a file of code after
-those that its index lists, so that of two processes that compile one function for different types at the same moment
-one would find the other's code: they take turns here.
+numba's cache detects an edit only in a function's own file. Here it also detects an edit of any file of this folder:
+kernels may use functions of this folder, but of no other file. And numba names a code file by the number of entries in
+its index, so if two processes compile one function for different types at the same time, one would find the code of
+the other: a lock prevents this.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _NOTICE = "sketchstream: compiling for this machine; it happens once and takes u
 
 
 class _Notice(event.Listener):
-    """Tell the user that the first use compiles: on a terminal or in a notebook, once in a process."""
+    """Tell the user that the first use compiles: on a terminal or in a notebook, once per process."""
 
     def __init__(self) -> None:
         self.said = False
 
     def on_start(self, event: Any) -> None:
-        """A function is about to be compiled, for it was not found in the cache."""
+        """Called before a function is compiled because it was not found in the cache."""
         ours = event.data["dispatcher"].py_func.__module__.startswith("sketchstream")
         if ours and not self.said and sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
             self.said = True
@@ -38,7 +38,7 @@ class _Notice(event.Listener):
             sys.stderr.flush()
 
     def on_end(self, event: Any) -> None:
-        """Nothing more is said."""
+        """Called after compilation; prints nothing."""
 
 
 event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
@@ -49,7 +49,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def kernel(function: Function) -> Function:
     """Compile a flat function with numba: cached on disk, run without the interpreter lock, exact arithmetic.
 
-    Where no cache directory can be written (a read-only home), the function is compiled anew in each process.
+    Without a writable cache directory (a read-only home), the function is compiled in each process.
     """
     try:
         compiled: Any = numba.njit(cache=True, nogil=True, fastmath=False)(function)
@@ -65,7 +65,7 @@ def kernel(function: Function) -> Function:
 
 @functools.cache
 def _folder_stamp() -> tuple[tuple[str, float, int], ...]:
-    """What changes with every edit of a file of this folder."""
+    """A stamp that changes with every edit of a file of this folder."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return tuple((file.name, file.stat().st_mtime, file.stat().st_size) for file in files)
 
@@ -79,7 +79,7 @@ def _take_turns(stored: Any) -> None:
         def waits(*arguments: Any) -> Any:
             try:
                 held = lock.open("w")
-            except OSError:  # nothing is there yet, or it can only be read
+            except OSError:  # the cache does not exist yet, or is read-only
                 return method(*arguments)
             with held:
                 fcntl.flock(held, turn)

@@ -1,4 +1,4 @@
-"""Machine code that numba has no words for: vectors of 64-bit words, prefetch, unaligned loads.
+"""Machine code that numba cannot generate: vectors of 64-bit words, prefetch, unaligned loads.
 
 In: plain arrays and addresses. Out: parts of compiled kernels. Touches: memory that the caller owns.
 
@@ -35,7 +35,7 @@ alloca: Any = cgutils.alloca_once_value
 
 
 def typed_intrinsic(function: Any) -> Any:
-    """A function that writes its own machine code; called inside kernels with one argument less."""
+    """Define a function by its machine code; kernels call it without the first argument."""
     return intrinsic(function)
 
 
@@ -45,7 +45,7 @@ def address(context: Any, builder: Any, kind: Any, array: Any, position: Any) ->
 
 
 def lanes_of(builder: Any, pointer: Any) -> Any:
-    """The address of a 64-bit word, as that of a vector of them."""
+    """Cast the address of a 64-bit word to that of a vector of words."""
     return builder.bitcast(pointer, VECTOR.as_pointer())
 
 
@@ -66,7 +66,7 @@ Between = Iterator[None]
 
 
 def ask_for(builder: Any, pointer: Any, write: int) -> None:
-    """Prefetch the cache line of an address, to be written (1) or read (0)."""
+    """Prefetch the cache line of an address, for writing (1) or reading (0)."""
     byte = builder.bitcast(pointer, ir.IntType(8).as_pointer())
     declared = ir.FunctionType(ir.VoidType(), [byte.type, INT32, INT32, INT32])
     function = get_or_insert(builder.module, declared, "llvm.prefetch.p0")
@@ -75,7 +75,7 @@ def ask_for(builder: Any, pointer: Any, write: int) -> None:
 
 @typed_intrinsic
 def prefetch(typingctx: Any, array: Any, position: Any) -> Any:
-    """Ask for the cache line of array[position], to be written."""
+    """Prefetch the cache line of array[position] for writing."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         ask_for(builder, address(context, builder, signature.args[0], args[0], args[1]), 1)
@@ -86,7 +86,7 @@ def prefetch(typingctx: Any, array: Any, position: Any) -> Any:
 
 @typed_intrinsic
 def prefetch_read(typingctx: Any, array: Any, position: Any) -> Any:
-    """Ask for the cache line of array[position], to be read. It may lie outside of the array: nothing is read."""
+    """Prefetch the cache line of array[position] for reading. It may be outside the array, as nothing is read."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         ask_for(builder, address(context, builder, signature.args[0], args[0], args[1]), 0)
@@ -97,7 +97,7 @@ def prefetch_read(typingctx: Any, array: Any, position: Any) -> Any:
 
 @typed_intrinsic
 def first_byte(typingctx: Any, array: Any) -> Any:
-    """Address of the first byte of an array. Arrays handed from kernel to kernel cost two atomic counts a call."""
+    """Address of the first byte of an array. Passing arrays between kernels costs two atomic operations per call."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ptrtoint(context.make_array(signature.args[0])(context, builder, args[0]).data, INT64)
@@ -141,7 +141,7 @@ _63 = np.uint64(63)
 
 @kernel
 def aligned_words(n: Any) -> Any:
-    """(n,) uint64 from the start of a cache line: a vector that straddles two is not handed on to the next load."""
+    """(n,) uint64, aligned to a cache line, as a vector across two lines cannot be forwarded to the next load."""
     room = np.empty(n + 8, np.uint64)
     skip = np.int64(((~first_byte(room) + ONE) & _63) >> np.uint64(3))
     return room[skip : skip + n]

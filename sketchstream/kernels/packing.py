@@ -1,6 +1,6 @@
-"""Where the items of a packed list or a foreign buffer lie.
+"""Positions of the items of a packed list or an external buffer.
 
-In: msgpack bytes, offsets. Out: starts and ends, or why not. Touches: nothing.
+In: msgpack bytes, offsets. Out: starts and ends, or the first error. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def _big_endian(piece: Bytes) -> Any:
 
 @kernel
 def read_packed(packed: Bytes, kind: Any, starts: I64, ends: I64, values: I64) -> Any:
-    """Where the items of a msgpack array lie (`starts`, `ends`), or what they are (`values`, ints).
+    """Read the positions of the items of a msgpack array (`starts`, `ends`), or their values (`values`, ints).
 
-    Returns how many items, from the first on, are of the expected kind.
+    Returns the number of items, from the first on, of the expected kind.
     """
     n = len(values) if kind == INTS else len(starts)
     at = 1 if n < 16 else 3 if n < 65536 else 5
@@ -81,7 +81,7 @@ def read_packed(packed: Bytes, kind: Any, starts: I64, ends: I64, values: I64) -
 
 @kernel
 def check_spans(starts: Any, ends: Any, size: Any) -> Any:
-    """Position of the first span that does not lie in 0..size, or -1."""
+    """Position of the first span that is not within 0..size, or -1."""
     bad = 0
     for i in range(len(starts)):
         bad += (starts[i] < 0) | (ends[i] < starts[i]) | (ends[i] > size)

@@ -48,7 +48,7 @@ HASHED, IDS, RANKED, LISTED, NEVER = range(5)
 
 
 class Route(NamedTuple):
-    """How items of one type find their slots; one shape for all domains, so that kernels compile once."""
+    """Route from items of one type to slots; the same type for all domains, so that kernels compile once."""
 
     way: int
     """HASHED, IDS, RANKED, LISTED or NEVER."""

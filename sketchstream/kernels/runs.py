@@ -1,4 +1,4 @@
-"""Steps of 16 bytes: how many bytes from a position on are of one class, in vector registers.
+"""Steps of 16 bytes: number of bytes of one class from a position on, in vector registers.
 
 In: a uint8 array and a position. Out: a number of bytes, at most 16. Touches: nothing else.
 """
@@ -12,8 +12,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numba.extending import intrinsic
 
-# How many of the next 16 bytes are of one class, in vector registers: the step in which texts are walked through.
-# Nothing is checked here: the caller has made sure of `WIDTH <= array.size - position`.
+# Number of the next 16 bytes that are of one class, in vector registers: the step of scans over texts.
+# Nothing is checked here: the caller ensures `WIDTH <= array.size - position`.
 
 WIDTH = 16
 
@@ -28,7 +28,7 @@ def _same(value: int) -> Any:
 
 
 def _run(stops: Callable[[Any, Any], Any]) -> Any:
-    """An intrinsic `run(array, position)`: bytes before the first one that `stops` marks."""
+    """Build an intrinsic `run(array, position)`: number of bytes before the first one that `stops` marks."""
 
     def run(_typing: Any, array: Any, position: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -1,12 +1,12 @@
-"""SipHash-2-4 of items: many at a time, in vector registers.
+"""SipHash-2-4 of many items at a time, in vector registers.
 
 In: plain arrays and the two words of a key. Out: hashes in place. Touches: nothing else.
 Source: Aumasson & Bernstein 2012 (SipHash).
 
 A hash can be written with other work between its instructions (`Between`), which hides the latency of that work.
-Strings are sorted by their number of words, so that those of equal length are hashed side by side. Scratch that held
-items is cleared. Loops index slices, never `x[s + j]`: numba's support for negative indices would turn the latter into
-a gather; where an index must be computed it is unsigned.
+Strings are sorted by their number of words, so that those of equal length are hashed side by side. Scratch
+memory is cleared after use. Loops index slices, never `x[s + j]`: numba's support for negative indices would turn the
+latter into a gather. An index that must be computed is unsigned.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _rounds(builder: Any, states: list[list[Any]], times: int, between: Between)
 
 
 def _absorb(builder: Any, states: list[list[Any]], words: list[Any], between: Between) -> None:
-    """One word into each state."""
+    """Absorb one word into each state."""
     for v, word in zip(states, words, strict=True):
         v[3] = builder.xor(v[3], word)
     _rounds(builder, states, 2, between)
@@ -86,7 +86,7 @@ def _absorb(builder: Any, states: list[list[Any]], words: list[Any], between: Be
 
 
 def _finish(builder: Any, states: list[list[Any]], between: Between) -> list[Any]:
-    """The hash that each state stands for."""
+    """The final hash of each state."""
     for v in states:
         v[2] = builder.xor(v[2], constant(0xFF))
     _rounds(builder, states, 4, between)
@@ -294,7 +294,7 @@ def _hash_sorted(
     words: U64,
     hashed: U64,
 ) -> None:
-    """At most SPANS strings: sort by number of words, lay the words of a group out lane by lane, hash."""
+    """Hash at most SPANS strings: sort them by number of words, arrange the words of a group in lanes, hash."""
     n = len(out)
     base = first_byte(buffer)
     counts[:] = 0

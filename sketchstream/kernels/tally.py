@@ -1,7 +1,7 @@
-"""Histograms of counters: the one that a release publishes, and the exact one of a published state.
+"""Histograms of counters: of releases, before their noise, and of published states, exact.
 
 In: counters. Out: counts per threshold or bin, or (value, count) pairs. Touches: nothing.
-Source: specs of the profile, sections 2.3 (half circles of wrapping counters) and 5.
+Source: docs/theory/privacy.md (half circles of wrapping counters).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _tally_one(value: Any, low: Any, row: I64, edges: I64, outer: I64) -> None:
 def _tally(state: Any, low: Any, table: I64, edges: I64, outer: I64) -> None:
     """Count each value v of low..low+width-1 in column v - low, any other in outer[edges at or below it].
 
-    Four rows of the table, added up afterwards, so that equal counters in a row do not wait for each other.
+    The table has four rows, summed afterwards, so that equal counters in sequence are independent.
     """
     quarter = len(state) // 4
     width = np.uint64(table.shape[1])
@@ -105,13 +105,13 @@ def _counted(state: Counters, low: int, width: int, edges: I64) -> tuple[I64, I6
 
 
 def _near(size: int) -> tuple[int, int]:
-    """Lowest value and width of the first table for so many counters."""
+    """Lowest value and width of the first table for this number of counters."""
     width = min(_WIDTH, 1 << max(8, size.bit_length()))
     return -(width // 2), width
 
 
 class _Below:
-    """How many counters lie below any of the given edges, from one pass over the state."""
+    """Counts counters below any of the given edges, in one pass over the state."""
 
     def __init__(self, state: Counters, edges: I64) -> None:
         self._low, width = _near(len(state))
@@ -130,7 +130,7 @@ class _Below:
 def release_counts(
     state: Counters, edges: I64, form: Literal["cumulative", "bins"], modulus: int = 0, bits: int = 32
 ) -> I64:
-    """(B,) histogram of the counters as a release publishes it, before its noise: a secret.
+    """(B,) histogram of the counters for a release, before its noise: a secret.
 
     Args:
         state: (slots,) counters.
@@ -138,8 +138,8 @@ def release_counts(
         form: "cumulative": value i counts the slots in the half circle [edges[i], edges[i] + 2**(bits-1)) of
             Z_{2**bits}: the sign bit of the wrapped difference is clear. "bins": value i counts the slots with
             edges[i] <= x < edges[i+1], the last one everything above.
-        modulus: of the counters (unit "item"), or 0.
-        bits: width of the circle, for "cumulative": the counters' own.
+        modulus: modulus of the counters (unit "item"), or 0.
+        bits: width of the circle, for "cumulative": that of the counters.
 
     Raises:
         SpecError: "cumulative" counters that are not `bits` wide, or have a modulus.
@@ -159,7 +159,7 @@ def release_counts(
 
 
 def value_counts(state: Counters) -> tuple[I64, I64]:
-    """(V,) distinct counter values, ascending, and (V,) how many slots have each: for published states."""
+    """(V,) distinct counter values, ascending, and (V,) their numbers of slots, for published states."""
     flat = np.ascontiguousarray(state).reshape(-1)
     if not len(flat):
         return np.empty(0, np.int64), np.empty(0, np.int64)

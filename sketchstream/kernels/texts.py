@@ -1,4 +1,4 @@
-"""Compiled loops over texts in one buffer: what is UTF-8, what integers they spell, where they are in a list.
+"""Compiled loops over texts in one buffer: UTF-8 checks, integers, positions in a list.
 
 In: a uint8 buffer and bounds into it. Out: arrays filled in place. Touches: nothing else.
 Source: RFC 3629 (UTF-8), RFC 8259 (integers).
@@ -22,7 +22,7 @@ Flags = npt.NDArray[np.bool_]
 
 @kernel
 def check_utf8(data: Bytes, starts: Ints, ends: Ints, valid: Flags) -> None:
-    """Clear `valid` where the bytes are not UTF-8; entries that are already False are left alone."""
+    """Clear `valid` where the bytes are not UTF-8; entries that are already False are skipped."""
     last_run = data.size - 16
     for i in range(starts.size):
         if not valid[i]:
@@ -62,19 +62,19 @@ def check_utf8(data: Bytes, starts: Ints, ends: Ints, valid: Flags) -> None:
 
 @kernel
 def check_payloads(data: Bytes, starts: Ints, ends: Ints, others: Ints, text: bool, absent: Flags, valid: Flags) -> int:
-    """One pass over payloads that are items as they are.
+    """Check payloads that are items themselves, in one pass.
 
     Args:
         data: uint8.
-        starts: (n,) where each payload begins, < 0 for none.
-        ends: (n,) where it ends.
-        others: (n,) < 0 where a record counts as empty too; `starts` again if there is no such part.
+        starts: (n,) start of each payload, < 0: there is none.
+        ends: (n,) its end.
+        others: (n,) < 0: the record counts as empty too; `starts` again if there is no such part.
         text: whether payloads must be UTF-8.
-        absent: (n,) out: there is no payload.
-        valid: (n,) out: there is one, and it can be used as far as this pass says.
+        absent: (n,) out: whether there is no payload.
+        valid: (n,) out: whether there is a payload that passes these checks.
 
     Returns:
-        Payloads that are not all ASCII and were left to `check_utf8`.
+        Number of payloads that are not all ASCII and were left to `check_utf8`.
     """
     last_run = data.size - 16
     unsure = 0
@@ -95,9 +95,9 @@ def check_payloads(data: Bytes, starts: Ints, ends: Ints, others: Ints, text: bo
 
 @kernel
 def read_integers(data: Bytes, starts: Ints, ends: Ints, valid: Flags, unsigned: bool, out: Ints) -> None:
-    """Decimal texts of JSON's integer grammar as int64; `valid` is cleared where they are something else.
+    """Read decimal texts of JSON's integer grammar as int64; `valid` is cleared for other texts.
 
-    With `unsigned`, 2^63 to 2^64 - 1 are taken too, as the int64 of the same 64 bits.
+    With `unsigned`, 2^63 to 2^64 - 1 are accepted too, as the int64 with the same 64 bits.
     """
     limit = np.uint64(0xFFFFFFFFFFFFFFFF) if unsigned else np.uint64(0x7FFFFFFFFFFFFFFF)
     for i in range(starts.size):
@@ -150,7 +150,7 @@ def _word(first: Any, start: Any, length: Any, size: Any) -> Any:
 
 @kernel
 def _place(first: Any, start: Any, length: Any, size: Any) -> Any:
-    """A number that is equal for equal texts, and spread in its highest bits; not for secrets."""
+    """A hash of a text with well-mixed high bits; not for secrets."""
     value = (_word(first, start, length, size) ^ length) * _MIX
     if length > _EIGHT:
         at, last = first + start + _EIGHT, first + start + length - _EIGHT
@@ -180,9 +180,9 @@ def list_texts(listed: Bytes, offsets: Ints, table: Any) -> None:
     """Fill the hash table of a list of different texts, for `find_texts`.
 
     Args:
-        listed: the texts, one after the other.
-        offsets: (m + 1,) where they begin, and where the last one ends.
-        table: (a power of two above m, at least 2,) int32, -1 everywhere; filled with positions in the list.
+        listed: concatenated texts.
+        offsets: (m + 1,) their starts, and the end of the last one.
+        table: (a power of two above m, at least 2,) int32, all -1; filled with positions in the list.
     """
     first, size, mask = first_byte(listed), np.uint64(listed.size), np.uint64(table.size - 1)
     shift = _BITS - trailing_zeros(np.uint64(table.size))
@@ -198,17 +198,17 @@ def list_texts(listed: Bytes, offsets: Ints, table: Any) -> None:
 def find_texts(
     data: Bytes, starts: Ints, ends: Ints, valid: Flags, listed: Bytes, offsets: Ints, table: Any, out: Any
 ) -> None:
-    """Positions of texts in a list; -1 where a text is not in it, or not valid.
+    """Find the positions of texts in a list; -1 if a text is not in it, or not valid.
 
     Args:
         data: buffer of the texts.
-        starts: (n,) where they begin.
-        ends: (n,) where they end.
+        starts: (n,) starts of the texts.
+        ends: (n,) ends of the texts.
         valid: (n,) whether there is a text.
-        listed: as in `list_texts`.
-        offsets: as in `list_texts`.
-        table: that `list_texts` filled.
-        out: (n,) int32.
+        listed: see `list_texts`.
+        offsets: see `list_texts`.
+        table: hash table that `list_texts` filled.
+        out: (n,) int32 positions, filled in.
     """
     first, size = first_byte(data), np.uint64(data.size)
     second, more, mask = first_byte(listed), np.uint64(listed.size), np.uint64(table.size - 1)

@@ -86,7 +86,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
             rows.append(("largest weight" if spec.unit == "event" else "largest total of an item", f"{spec.bound:,}"))
         return rows
 
-    # What its noise costs.
+    # Costs of noise.
 
     def law(self, spec: ConvolutionSpec) -> str:
         """Noise of the filters' shape in the spectrum, or discrete Laplace noise on the counts.
@@ -207,7 +207,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         assert isinstance(ledger, (Ledger, GaussianLedger))
         return statement(spec, ledger, context)
 
-    # What it does.
+    # Updates and states.
 
     def slots(self, spec: ConvolutionSpec) -> int:
         """Words of the state: more than positions where there is padding."""
@@ -271,7 +271,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         del spec
         index.apply(state, items, weights, threads=threads, invalid=invalid, counters=counters)
 
-    # What it publishes.
+    # Publications.
 
     def closes(self, spec: ConvolutionSpec) -> int | None:
         """The step, where positions are published when they close."""
@@ -293,7 +293,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
             msg = f"a state of this spec has {spec.size} words, found {slots}"
             raise FormatError(msg)
 
-    # What it answers.
+    # Answers.
 
     def estimate(self, published: Published, **options: Any) -> Series:
         """See `series.estimate`."""

@@ -33,7 +33,7 @@ class Series:
     """Answers of all filters of a sketch, or of those that were asked for.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         answers: one object for each filter.
         level: of the intervals in rows, data and text.
         guarantee: what the publication guarantees, as plain data.
@@ -96,7 +96,7 @@ class Series:
         """Every filter's answers as a line with the band of their intervals, or as bars where they are a table.
 
         Args:
-            path: of a .png, .svg or .pdf file to write; None: none is written.
+            path: path of a .png, .svg or .pdf file to write; None: write none.
 
         Raises:
             MissingExtraError: matplotlib is not installed.

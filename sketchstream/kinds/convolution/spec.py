@@ -142,7 +142,7 @@ class ConvolutionSpec:
             few with the smallest error.
 
     Raises:
-        SpecError: for anything that cannot be.
+        SpecError: a parameter is outside its range, or parameters contradict each other.
 
     Examples:
         >>> spec = ConvolutionSpec("window:64", 1024, epsilon="1", delta="1e-6")
@@ -795,7 +795,7 @@ class ConvolutionSpec:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """16 bytes that are equal exactly for equal specs."""
+        """16 bytes that are equal if and only if the specs are equal."""
         described = dict(sorted(self.to_dict().items()))
         return hashlib.blake2b(msgpack.packb(described), digest_size=16, person=b"sketch-spec").digest()
 

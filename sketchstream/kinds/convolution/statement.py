@@ -1,6 +1,6 @@
 """What a sketch of kind `convolution` guarantees, in (epsilon, delta) and mu^2 or in pure epsilons.
 
-In: a spec, the ledger of its sketch, what is known of the deployment around it. Out: a `GaussianGuarantee` or a
+In: a spec, the ledger of its sketch, facts about its deployment. Out: a `GaussianGuarantee` or a
 `Guarantee`, which print as text and turn into plain data. Touches: nothing.
 Source: docs/theory/convolution.md, sections 3, 6, 7 and 10; docs/theory/gaussian_ledger.md; docs/guarantee.md.
 """
@@ -41,7 +41,7 @@ def statement(
     """The guarantee of a sketch with this ledger, in this deployment.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         ledger: its history.
         context: the deployment, as far as it is known.
     """
@@ -92,7 +92,7 @@ def statement(
 
 
 def _protects(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger) -> tuple[str, ...]:
-    """What the unit is."""
+    """Sentences on the unit."""
     if spec.unit == "event":
         unit = (
             f"one event: whether it counted, at which position, and with which weight up to {spec.bound} in absolute "
@@ -121,7 +121,7 @@ def _protects(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger) -> tuple[s
 def _seen(
     spec: ConvolutionSpec, text: Callable[[Any], str], published: Any, looked: Any, day: Any, around: Context
 ) -> tuple[str, ...]:
-    """The numbers."""
+    """Sentences with the losses."""
     unit = "an event" if spec.unit == "event" else "an item"
     lines = [f"{reader_of(around)}: {unit} loses at most {text(published)}"]
     reader = "someone who once copied this machine's open state, cannot read the topic, and sees everything published"

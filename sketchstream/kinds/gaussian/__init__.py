@@ -1,7 +1,7 @@
 """Kind `gaussian`: a count or sum for each item of a listed domain, under exact Gaussian noise.
 
 In: nothing. Out: calibration for noise on the real numbers and on the integers, the spec, the state, answers.
-Touches: nothing. The parts are loaded when they are first asked for, so that importing the package stays quick.
+Touches: nothing. Modules are loaded on first use, so that importing the package stays quick.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a part when something of it is first asked for."""
+    """Load a module on first use of one of its names."""
     from importlib import import_module
 
     for home, names in _HOMES.items():

@@ -1,7 +1,7 @@
-"""Answers from what a sketch of kind `gaussian` published: counts, sums, the largest counts, with intervals.
+"""Answers of kind `gaussian`: counts, sums, the largest counts, with intervals.
 
 In: a spec, the layers' parameters, the published state. Out: a `GaussianEstimate` in user units. Touches: nothing.
-Source: docs/theory/gaussian.md, sections 7 to 9; Zrnic & Fithian 2024 (intervals that hold after selection).
+Source: docs/theory/gaussian.md, sections 7 to 9; Zrnic & Fithian 2024 (intervals that are valid after selection).
 
 Intervals, sums and `top` always come from the published counts, which are unbiased. Denoised values are closer to the
 truth in mean square, but biased towards 0, the mean or the target, and have no intervals.
@@ -57,15 +57,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Ranked:
-    """One of the largest counts; all those of one `top` hold at once.
+    """One of the largest counts; the intervals of one `top` are simultaneous.
 
     Args:
         rank: 1 for the largest published count.
-        slot: its slot.
-        item: its item, or None where the list of items is not at hand.
+        slot: slot of the item.
+        item: the item, or None if the list of items is not available.
         value: the published count.
         low: lower end of its interval.
-        high: upper end.
+        high: upper end of its interval.
     """
 
     rank: int
@@ -80,18 +80,18 @@ class GaussianEstimate:
     """Counts of one published sketch.
 
     Args:
-        spec: what the sketch was.
+        spec: spec of the sketch.
         variances: parameters sigma2 of every layer and fresh noise in the state, in squared lattice units.
-        state: (slots,) int64, what was published.
+        state: (slots,) int64, the published state.
         method: "auto", "raw", "js", "js_mean", "soft_sure" or "target".
         target: with method "target": public counts in user units, one for each slot.
-        nonnegative: replace negative values by 0; for weights that are never negative.
-        total: scale the values to this public total.
-        whole: round the values to multiples of the lattice step.
-        positions: (slots,) int64, ascending: the item of each slot, by its place in the domain; None: all items.
+        nonnegative: whether to replace negative values by 0; for weights that are never negative.
+        total: public total to which the values are scaled.
+        whole: whether to round the values to multiples of the lattice step.
+        positions: (slots,) int64, ascending: the item of each slot, by its position in the domain; None: all items.
 
     Raises:
-        EstimateError: a method that does not apply, a state that does not fit, or no variance.
+        EstimateError: the method does not apply, the state does not fit, or there is no variance.
 
     Examples:
         >>> import numpy as np, sketchstream as ss
@@ -137,7 +137,7 @@ class GaussianEstimate:
 
     @property
     def method(self) -> str:
-        """The method that was used; what "auto" chose."""
+        """The method that was used; for "auto", the chosen one."""
         return self._denoised.method
 
     @cached_property
@@ -161,7 +161,7 @@ class GaussianEstimate:
         return math.sqrt(max(self._denoised.risk, 0.0) / len(self.values)) * self._step
 
     def interval(self, level: float = LEVEL) -> Floats:
-        """(slots, 2) ends of an interval for each count, each taken by itself; `top` is for counts that were selected.
+        """(slots, 2) ends of separate intervals for the counts; for selected counts, see `top`.
 
         Args:
             level: coverage of each interval.
@@ -173,7 +173,7 @@ class GaussianEstimate:
         """The published count of one item.
 
         Args:
-            item: as the domain names it; an id where the domain has a size only.
+            item: item of the domain; an id if the domain has only a size.
             level: coverage of the interval.
 
         Raises:
@@ -192,13 +192,13 @@ class GaussianEstimate:
         """Sum of the published counts of some slots; of all without arguments.
 
         Args:
-            low: first item, by its place in the domain; default 0.
-            high: item after the last one; default the size of the domain.
-            items: instead of a range, the items to add up, each once.
+            low: position of the first item in the domain; default 0.
+            high: position after the last item; default the size of the domain.
+            items: items to add up, each once, instead of a range.
             level: coverage of the interval.
 
         Raises:
-            DomainError: slots or items that the domain does not have, or an item twice.
+            DomainError: slots or items are not in the domain, or an item is given twice.
         """
         if items is None:
             start = self._end(0 if low is None else low, "low")
@@ -219,10 +219,10 @@ class GaussianEstimate:
         return self._answer(int(self._state[slots].sum()), len(slots), level)
 
     def top(self, k: int, level: float = LEVEL) -> list[Ranked]:
-        """The k largest published counts, with intervals that hold for all k at once although they were selected.
+        """The k largest published counts, with simultaneous intervals that are valid after selection.
 
         Args:
-            k: how many.
+            k: number of counts.
             level: probability that every one of the k intervals contains its true count.
 
         Raises:
@@ -277,11 +277,11 @@ class GaussianEstimate:
         }
 
     def plot(self, path: str | Path | None = None, k: int = 20) -> Figure:
-        """The k largest published counts as bars, with intervals that hold for all of them.
+        """Plot the k largest published counts as bars, with simultaneous intervals.
 
         Args:
-            path: of a .png, .svg or .pdf file to write; None: none is written.
-            k: bars, at most.
+            path: path of a .png, .svg or .pdf file to write; None: write none.
+            k: largest number of bars.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
@@ -364,7 +364,7 @@ class GaussianEstimate:
         return self._slot_of(int(item))
 
     def _slot_of(self, place: int) -> int:
-        """Slot of an item, by its place in the domain."""
+        """Slot of an item, by its position in the domain."""
         if self._positions is None:
             return place
         slot = int(np.searchsorted(self._positions, place))
@@ -374,11 +374,11 @@ class GaussianEstimate:
         return slot
 
     def _place(self, slot: int) -> int:
-        """Place in the domain of the item of a slot."""
+        """Position in the domain of the item of a slot."""
         return slot if self._positions is None else int(self._positions[slot])
 
     def _items(self) -> list[Any] | None:
-        """Names for JSON of the items of all slots; None where they are ids, or not at hand."""
+        """Names of the items of all slots, for JSON; None if they are ids, or not available."""
         if self.spec.domain.items is None:
             return None if self._positions is None else self._positions.tolist()
         named = [self._item(slot) for slot in range(len(self._state))]
@@ -386,11 +386,11 @@ class GaussianEstimate:
 
     @cached_property
     def _places(self) -> dict[tuple[type, Item], int]:
-        """Place in the domain of each listed item."""
+        """Position in the domain of each listed item."""
         return {(type(item), item): slot for slot, item in enumerate(self.spec.domain.items or ())}
 
     def _item(self, slot: int) -> Item | None:
-        """The item of a slot, where it is known."""
+        """The item of a slot, if it is known."""
         if not self.spec.domain.listed:
             return self._place(slot)
         return None if self.spec.domain.items is None else self.spec.domain.items[self._place(slot)]
@@ -405,7 +405,7 @@ class GaussianEstimate:
 
 
 def _named(one: Ranked) -> str:
-    """An item for people."""
+    """Format an item."""
     if one.item is None:
         return f"slot {one.slot}"
     return one.item.hex() if isinstance(one.item, bytes) else str(one.item)

@@ -1,12 +1,12 @@
-"""What an attacker can prove about one unit: extreme neighbours, and lower bounds on epsilon at a given delta.
+"""Audit of one unit's privacy: extreme neighbours, and lower bounds on epsilon at a given delta.
 
-In: a spec, published states of neighbouring worlds. Out: lower confidence bounds on epsilon. Touches: entropy, through
+In: a spec, published states of neighbouring streams. Out: lower confidence bounds on epsilon. Touches: entropy, through
 the states that it makes.
 Source: Clopper & Pearson 1934 (intervals); Jagielski, Ullman & Oprea, NeurIPS 2020 (audits by events chosen on held-out
 runs); docs/theory/gaussian.md, section 6.
 
-For a shift v the likelihood ratio depends on <v, y> alone, so an attacker who bets on it loses nothing. A shift touches
-few slots: a state of many slots holds many independent trials, one for each group of that many.
+For a shift v the likelihood ratio depends only on <v, y>, so this statistic is sufficient. A shift changes few
+slots, so a state of many slots has many independent trials.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Neighbours:
     """One way in which a unit can change the state.
 
     Args:
-        name: what it is.
+        name: name of the shift.
         shape: the shift, without its zeros, in lattice units.
     """
 
@@ -69,19 +69,19 @@ def neighbours(spec: GaussianSpec) -> list[Neighbours]:
 
 
 def epsilon_lower_bound(quiet: Floats, active: Floats, delta: float, *, error: float = ERROR) -> float:
-    """A lower confidence bound on the epsilon that a mechanism has at this delta.
+    """Compute a lower confidence bound on the epsilon of a mechanism at this delta.
 
     (epsilon, delta)-privacy means P(S) <= e^epsilon Q(S) + delta for every event S, in both orders. The first half of
     the trials chooses a threshold and an order, the second half bounds both probabilities.
 
     Args:
-        quiet: (n,) a statistic in the world without the unit, independent trials.
-        active: (n,) the same with it.
-        delta: the delta allowed.
+        quiet: (n,) statistic on the stream without the unit, independent trials.
+        active: (n,) statistic on the stream with the unit.
+        delta: allowed delta.
         error: probability that the bound is above the truth.
 
     Raises:
-        SpecError: fewer than 100 trials, or different numbers of them.
+        SpecError: there are fewer than 100 trials, or different numbers of them.
     """
     if len(quiet) != len(active) or len(quiet) < 100:
         msg = f"expected as many quiet trials as active ones, at least 100, found {len(quiet)} and {len(active)}"
@@ -110,15 +110,15 @@ def statistics(
     mechanism: Mechanism | None = None,
     weights: Sequence[float] | None = None,
 ) -> tuple[Floats, Floats]:
-    """(trials,) values of what an attacker looks at, without and with the unit; each trial has noise of its own.
+    """(trials,) values of the attacker's statistic, without and with the unit; trials have independent noise.
 
     Args:
-        spec: what is audited.
+        spec: audited spec.
         shape: the shift v.
-        trials: how many.
-        mechanism: what publishes a vector of sums; by default a bare copy of the open state, which is what the claim of
-            creation is about.
-        weights: of the slots in the attacker's sum; by default v, which is best where the noise is right.
+        trials: number of trials.
+        mechanism: publishes a vector of sums; by default as a bare copy of the open state, which the claim of
+            creation covers.
+        weights: weights of the slots in the attacker's sum; by default v, the best ones if the noise is correct.
     """
     publish = mechanism if mechanism is not None else intruded(spec)
     looked = np.array(shape if weights is None else weights, np.float64)
@@ -130,12 +130,12 @@ def statistics(
 
 
 def intruded(spec: GaussianSpec, entropy: Source | None = None) -> Mechanism:
-    """An unannounced look at the open state: the creation layer alone protects. `entropy` is for tests."""
+    """An unannounced look at the open state, protected only by the creation layer. `entropy` is for tests."""
     return lambda truth: create_state(_sized(spec, len(truth)), entropy) + truth
 
 
 def sealed(spec: GaussianSpec, entropy: Source | None = None) -> Mechanism:
-    """What `seal` publishes. `entropy` is for tests."""
+    """The publication of `seal`. `entropy` is for tests."""
 
     def publish(truth: State) -> State:
         wide = _sized(spec, len(truth))
@@ -153,7 +153,7 @@ def _sized(spec: GaussianSpec, slots: int) -> GaussianSpec:
 
 
 def _bound(first: Floats, second: Floats, threshold: float, side: float, delta: float, error: float) -> float:
-    """The lower bound that one event gives."""
+    """The lower bound from one event."""
     hits, misses = (int(np.count_nonzero(side * one >= side * threshold)) for one in (first, second))
     n = len(first)
     low = float(betaincinv(hits, n - hits + 1, error / 2)) if hits else 0.0

@@ -81,7 +81,7 @@ def delta_of(epsilon: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Ep
 def delta_of(epsilon: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Epsilon | Arrays = 1) -> Any:
     """Smallest delta for which Gaussian noise of this standard deviation is (epsilon, delta)-private.
 
-    The result is never below the exact value; where the exact value is below 2e-308, it is 2e-308.
+    The result is never below the exact value; it is at least 2e-308.
 
     Args:
         epsilon: at least 0; a number or an array.
@@ -113,7 +113,7 @@ def epsilon_of(delta: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Ep
 def epsilon_of(delta: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Epsilon | Arrays = 1) -> Any:
     """Smallest epsilon for which Gaussian noise of this standard deviation is (epsilon, delta)-private.
 
-    The result is never below the exact value; it is 0 where epsilon = 0 already holds.
+    The result is never below the exact value; it is 0 if epsilon = 0 is sufficient.
 
     Args:
         delta: from 1e-300 to 0.5; a number or an array.
@@ -143,7 +143,7 @@ def sigma_for(epsilon: Floats, delta: Floats, sensitivity: Floats) -> Floats:
 
     Raises:
         SpecError: the result is not a finite float.
-        ArithmeticError: the result failed its final check, which it cannot.
+        ArithmeticError: the result failed its final check (never expected).
     """
     with np.errstate(over="ignore"):
         out = np.nextafter(sensitivity * (_unit_sigma(epsilon, delta) * (1 + INFLATION)), math.inf)
@@ -198,7 +198,7 @@ def _slope(epsilon: Floats, mu: Floats, log_d: Floats) -> Floats:
 
 
 def _upper_bound(epsilon: Floats, delta: Floats) -> Floats:
-    """A sigma that is enough at sensitivity 1.
+    """A sufficient sigma at sensitivity 1.
 
     Source: Vinterbo 2020 (the second form); the first is the exact sigma at epsilon = 0.
     """
@@ -238,7 +238,7 @@ def _epsilon_above(delta: Floats, mu: Floats) -> Floats:
         epsilon[active] = np.where(outside, 0.5 * (low[active] + high[active]), following)
         active = active[np.abs(epsilon[active] - here) > STEP * here]
     finite = np.isfinite(epsilon)
-    # The end of the bracket where D was seen to be small enough; a search that converged is already there.
+    # The end of the bracket at which D is small enough; a converged search is already there.
     checked = log_divergence(epsilon[finite], raised[finite]) <= np.log(delta[finite])
     epsilon[finite] = np.where(checked, epsilon[finite], high[finite])
     return epsilon

@@ -1,7 +1,7 @@
 """Denoised counts: shrinkage and thresholds, each with an unbiased estimate of its own error.
 
 In: noisy counts and the variance of their noise. Out: denoised counts and the estimated sum of squared errors. Touches:
-nothing. All of it is post-processing of what was published.
+nothing. All of it is post-processing of publications.
 Source: James & Stein 1961; Efron & Morris 1973 (shrinkage about the mean); Donoho & Johnstone 1995 (SURE thresholds);
 Balle & Wang, ICML 2018, section 4; docs/theory/gaussian.md, section 7.
 """
@@ -31,7 +31,7 @@ class Denoised:
     """One method's counts.
 
     Args:
-        method: which method it is; never "auto".
+        method: name of the method; never "auto".
         values: (d,) float64, in the units of the input.
         risk: Stein's unbiased estimate of the expected sum of squared errors. It may be negative.
         setting: the factor of a shrinkage, or the threshold.
@@ -48,7 +48,7 @@ def denoise(counts: Floats, variance: float, method: str = "auto", target: Float
 
     Args:
         counts: (d,) float64, noisy.
-        variance: of the noise of each count.
+        variance: variance of the noise of each count.
         method: one of METHODS.
         target: (d,) public counts towards which method "target" shrinks.
 
@@ -86,7 +86,7 @@ def denoise(counts: Floats, variance: float, method: str = "auto", target: Float
 
 
 def raw(counts: Floats, variance: float) -> Denoised:
-    """What was published: unbiased."""
+    """The published counts: unbiased."""
     return Denoised("raw", counts, len(counts) * variance, 1.0)
 
 
@@ -123,7 +123,7 @@ def cut(counts: Floats, variance: float) -> Denoised:
     d = len(size)
     number = np.arange(1, d + 1)
     risks = variance * (d - 2 * number) + below[1:] + (d - number) * size**2
-    ties = np.append(size[1:] == size[:-1], False)  # of equal sizes the last counts them all
+    ties = np.append(size[1:] == size[:-1], False)  # among equal sizes the last one counts all of them
     allowed = ~ties & (size <= universal_threshold(variance, d))
     best, threshold = variance * (d - 2 * int(np.count_nonzero(size == 0))), 0.0
     if allowed.any():
@@ -139,13 +139,13 @@ def universal_threshold(variance: float, d: int) -> float:
 
 
 def refined(values: Floats, *, nonnegative: bool = False, total: float | None = None, whole: bool = False) -> Floats:
-    """What is known of the true counts, applied in this order.
+    """Apply facts about the true counts, in this order.
 
     Args:
         values: (d,) counts.
-        nonnegative: no true count is negative: negative values become 0.
-        total: the public sum of all counts: values are scaled to it, where their sum is above 0.
-        whole: round to whole numbers of the units of the input.
+        nonnegative: whether no true count is negative: then negative values become 0.
+        total: public sum of all counts: values are scaled to it if their sum is above 0.
+        whole: whether to round to integers, in the units of the input.
     """
     out = np.maximum(values, 0.0) if nonnegative else values
     if total is not None:

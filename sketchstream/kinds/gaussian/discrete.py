@@ -4,8 +4,8 @@ In: epsilon, delta, the integer shifts that a neighbour can cause. Out: a Fracti
 Touches: nothing.
 Source: Canonne, Kamath & Steinke 2020, Theorem 7 (the privacy loss); docs/theory/gaussian.md, section 4.
 
-A sigma that is enough on the real numbers is not enough on the integers, and delta is not monotone in sigma2. So each
-sigma2 is itself verified. Exact route: the delta of every shift, by direct summation. Smoothing route, for shifts that
+A sigma that is sufficient on the real numbers is not sufficient on the integers, and delta is not monotone in sigma2.
+So each sigma2 is verified. Exact route: the delta of every shift, by direct summation. Smoothing route, for shifts that
 are too many or too long: the discrete Gaussian is close to a Gaussian that was rounded at random, whose delta is known.
 """
 
@@ -88,7 +88,7 @@ def calibrate_discrete(
         delta: from 1e-300 to 0.5.
         shapes: every vector of integers by which the true values of two neighbours can differ, without its zeros, up
             to order and sign: (1,) for one event of weight 1, (2, 1) for one coordinate by 2 and another by 1.
-        sensitivity2: instead of shapes, where they cannot be listed: the largest squared L2 norm of such a vector.
+        sensitivity2: instead of shapes, if they cannot be listed: the largest squared L2 norm of such a vector.
         coordinates: with sensitivity2: the largest number of coordinates in which two neighbours can differ.
 
     Raises:
@@ -129,12 +129,12 @@ def verify_discrete(
     """Prove that discrete Gaussian noise of this parameter is (epsilon, delta)-private, or refuse it.
 
     Args:
-        epsilon: as in `calibrate_discrete`.
-        delta: as in `calibrate_discrete`.
+        epsilon: see `calibrate_discrete`.
+        delta: see `calibrate_discrete`.
         sigma2: the parameter, an exact rational above 0.
-        shapes: as in `calibrate_discrete`.
-        sensitivity2: as in `calibrate_discrete`.
-        coordinates: as in `calibrate_discrete`.
+        shapes: see `calibrate_discrete`.
+        sensitivity2: see `calibrate_discrete`.
+        coordinates: see `calibrate_discrete`.
 
     Raises:
         SpecError: the noise is too small, or an argument is outside its range.
@@ -168,7 +168,7 @@ def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = 
     Args:
         epsilon: at least 0.
         sigma2: parameter of the law, an exact rational above 0.
-        shape: the shift, whole numbers other than 0.
+        shape: the shift, non-zero integers.
 
     Raises:
         SpecError: an argument outside its range, or a sum of too many terms.
@@ -194,13 +194,13 @@ def calibrate_parts(
     """Smallest found sigma2 of the first of several components whose noises share one mu^2.
 
     Args:
-        epsilon: as in `calibrate_discrete`.
-        delta: as in `calibrate_discrete`.
+        epsilon: see `calibrate_discrete`.
+        delta: see `calibrate_discrete`.
         parts: for each component the unit's largest squared L2 shift, the coordinates that it moves, and its share of
             the mu^2; the shares add up to 1. A part of shift D2 and share a has parameter D2 / (a mu^2).
 
     Raises:
-        SpecError: a number outside its range, or no noise of at most 64 bits is enough.
+        SpecError: a number is outside its range, or noise of at most 64 bits is not sufficient.
     """
     eps, target = _checked(epsilon, delta)
     square, _, share = parts[0]
@@ -222,10 +222,10 @@ def verify_parts(
     """Prove that several components with this parameter in the first are (epsilon, delta)-private together.
 
     Args:
-        epsilon: as in `calibrate_discrete`.
-        delta: as in `calibrate_discrete`.
+        epsilon: see `calibrate_discrete`.
+        delta: see `calibrate_discrete`.
         sigma2: parameter of the first component's noise; those of the others follow from the shares.
-        parts: as in `calibrate_parts`.
+        parts: see `calibrate_parts`.
 
     Raises:
         SpecError: the noise is too small, or an argument is outside its range.
@@ -290,7 +290,7 @@ def smoothed_delta(
 ) -> float:
     """Upper bound of delta by the smoothing lemma: e^(t k) D(epsilon - 2 t k, mu), mu = Delta / sqrt(sigma2 - r2).
 
-    Where epsilon is below 2 t k: D(-b, mu) = 1 - e^-b + e^-b D(b, mu).
+    For epsilon below 2 t k: D(-b, mu) = 1 - e^-b + e^-b D(b, mu).
     """
     if sigma2 <= rounding:
         return 1.0
@@ -327,7 +327,7 @@ def _checked(epsilon: Epsilon, delta: Epsilon) -> tuple[float, Fraction]:
 
 
 def _reach(sensitivity2: object, coordinates: object) -> tuple[int, int]:
-    """Both as whole numbers; the squared norm of an integer vector is at least the number of its entries."""
+    """Both as integers; the squared norm of an integer vector is at least the number of its entries."""
     for name, value in (("sensitivity2", sensitivity2), ("coordinates", coordinates)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value < 1 << 80:
             msg = f"{name} must be a whole number from 1 to 2^80, and both are needed, found {value!r:.40}"
@@ -361,7 +361,7 @@ def _sigma(epsilon: float, delta: float, sensitivity: float) -> float:
 
 
 def _radius(sigma2: float, entries: int, delta: float) -> int:
-    """Where the noise is cut: beyond it lies at most 2 delta / TAIL, in all coordinates."""
+    """Radius at which the noise is cut: the mass beyond it is at most 2 delta / TAIL, in all coordinates."""
     return math.ceil(math.sqrt(2 * sigma2 * (math.log(TAIL * entries) - math.log(delta))))
 
 
@@ -441,7 +441,7 @@ def _smoothed(epsilon: float, delta: Fraction, sensitivity2: int, coordinates: i
 
 
 def _best_smoothing(epsilon: float, sigma2: Fraction, sensitivity2: int, coordinates: int) -> DiscreteCalibration:
-    """The least of the bounds that the roundings give."""
+    """The smallest bound over the roundings."""
     bound, rounding = min(
         (smoothed_delta(epsilon, sigma2, sensitivity2, coordinates, rounding), rounding) for rounding in ROUNDINGS
     )

@@ -1,4 +1,4 @@
-"""The hockey-stick divergence of two Gaussians a distance apart: log D(epsilon, mu), accurate for every argument.
+"""The hockey-stick divergence of two shifted Gaussians: log D(epsilon, mu), accurate for every argument.
 
 In: epsilon >= 0 and mu > 0, float64 arrays. Out: log D, float64. Touches: nothing.
 Source: Balle & Wang, ICML 2018, Theorem 8 (the condition), Lemma 7 (D grows with mu); docs/theory/gaussian.md,

@@ -1,10 +1,10 @@
-"""Expected error of every method before there is a sketch, for a law of true counts.
+"""Expected error of every method for a law of true counts, for planning.
 
 In: true counts (or a law of them), the variance of the noise. Out: expected squared errors. Touches: nothing.
 Source: James & Stein 1961; Donoho & Johnstone 1995; docs/theory/gaussian.md, section 7.
 
 For the planner: exact for "raw", "js", "js_mean" and a fixed threshold; for "soft_sure" the error of the best
-threshold, which its own approaches as the number of slots grows.
+threshold, which the estimated one approaches as the number of slots grows.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def expected_errors(counts: Mapping[float, int] | npt.ArrayLike, variance: float
 
     Args:
         counts: true counts in lattice units, as an array, or as {count: number of slots}.
-        variance: of the noise of one published count, in squared lattice units.
+        variance: variance of the noise of one published count, in squared lattice units.
 
     Returns:
-        Method -> expected sum of squared errors; "auto" is the least of those it chooses from. Methods that do not
-        apply (too few slots, too little noise) are left out.
+        Method -> expected sum of squared errors; "auto" is the smallest of its candidates. Methods that do not
+        apply (too few slots, too little noise) are omitted.
 
     Raises:
-        EstimateError: no slots, or numbers that are not finite.
+        EstimateError: there are no slots, or numbers are not finite.
     """
     values, slots = _law(counts)
     d = int(slots.sum())
@@ -70,8 +70,8 @@ def shrinkage_error(square: float, variance: float, d: int, *, positive: bool = 
 
     Args:
         square: sum of squares of the true counts.
-        variance: of the noise.
-        d: dimensions, at least 3.
+        variance: variance of the noise.
+        d: number of dimensions, at least 3.
         positive: whether a negative factor is replaced by 0.
     """
     mean = square / (2 * variance)
@@ -102,7 +102,7 @@ def threshold_errors(values: Floats, variance: float, threshold: float) -> Float
 
 
 def _law(counts: Mapping[float, int] | npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Different counts, and how many slots have each."""
+    """Distinct counts, and the number of slots with each."""
     if isinstance(counts, Mapping):
         values = np.array(list(counts), np.float64)
         slots = np.array(list(counts.values()), np.float64)

@@ -1,6 +1,6 @@
-"""What a sketch of kind `gaussian` guarantees, in (epsilon, delta) and in mu^2.
+"""The guarantee of a sketch of kind `gaussian`, in (epsilon, delta) and in mu^2.
 
-In: a spec, the ledger of its sketch, what is known of the deployment around it. Out: a `GaussianGuarantee`, which
+In: a spec, the ledger of its sketch, facts about its deployment. Out: a `GaussianGuarantee`, which
 prints as text and turns into plain data. Touches: nothing.
 Source: docs/theory/gaussian.md and docs/theory/gaussian_ledger.md prove each line; docs/guarantee.md explains them.
 """
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GaussianGuarantee(PrintedStatement):
-    """What one sketch guarantees. Losses are `GaussianLoss`; texts give them at the spec's delta.
+    """The guarantee of one sketch. Losses are `GaussianLoss`; texts give them at the spec's delta.
 
     Args:
         unit: "event" or "item".
-        delta: at which epsilons are given.
-        published: most that an event, or item, loses to everything that is published.
+        delta: delta at which epsilons are given.
+        published: largest loss of an event or item to all publications.
         looked: the same with one unannounced copy of the open state.
         total: over the windows of a day and the partitions in which an item can lie; one window for unit "event".
         kept: over all windows whose publications are kept; None if they are kept for ever.
-        no_privacy: whether an epsilon is so large that it protects nobody.
-        protects: sentences: what is protected.
-        seen: sentences: what an observer may see.
-        lost: sentences: what is not protected.
-        assumes: sentences: what the guarantee rests on.
+        no_privacy: whether an epsilon is too large for meaningful privacy.
+        protects: sentences on what is protected.
+        seen: sentences on what an observer may see.
+        lost: sentences on what is not protected.
+        assumes: sentences on the assumptions of the guarantee.
     """
 
     unit: str
@@ -128,14 +128,14 @@ class GaussianGuarantee(PrintedStatement):
 
 
 def _at(loss: GaussianLoss | None, delta: Fraction) -> str:
-    """A loss for a sentence."""
+    """Format a loss for a sentence."""
     if loss is None or loss.mu2 == math.inf:
         return "unlimited"
     return f"{loss.at(delta)}, mu^2 {float(loss.mu2):.4g}"
 
 
 def _protects(spec: GaussianSpec, ledger: GaussianLedger) -> tuple[str, ...]:
-    """What the unit is."""
+    """Sentences on the unit."""
     if spec.unit == "event":
         unit = (
             f"one event: whether it counted, for which item, and with which weight up to {spec.max_weight} in absolute "
@@ -168,7 +168,7 @@ def _seen(
     kept: GaussianLoss | None,
     around: Context,
 ) -> tuple[str, ...]:
-    """The numbers."""
+    """Sentences with the losses."""
     unit = "an event" if spec.unit == "event" else "an item"
     delta = spec.delta
     lines = [f"{reader_of(around)}: {unit} loses at most {_at(published, delta)}"]
@@ -200,7 +200,7 @@ def _seen(
 
 
 def _bounds(spec: GaussianSpec) -> tuple[str, ...]:
-    """What the calibration rests on."""
+    """Sentences on the assumptions of the calibration."""
     route = spec.calibration.route
     how = "summed exactly for every shift" if route == "exact" else "bounded by a rounded Gaussian nearby"
     lines = [f"delta of the discrete noise: {how}; sigma2 {show(spec.sigma2)} in squared units of {show(spec.step)}"]

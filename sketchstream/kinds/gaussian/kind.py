@@ -1,6 +1,6 @@
-"""The kind `gaussian` as the engine sees it.
+"""The kind `gaussian`: implementation of the engine's interface.
 
-In: what the engine asks of a kind. Out: answers from the spec, the state and the estimators. Touches: the states it is
+In: calls of the engine. Out: results from the spec, the state and the estimators. Touches: the states it is
 given, and entropy through `state`.
 """
 
@@ -53,7 +53,7 @@ class GaussianKind(Kind[GaussianSpec]):
         return GaussianSpec.from_dict(data, items)
 
     def comparable(self, spec: GaussianSpec) -> GaussianSpec:
-        """Epsilons and deltas, and what is beside the slots, may differ between parts."""
+        """Epsilons, deltas and the counters beside the slots may differ between parts."""
         twin = copy.copy(spec)
         for name in ("epsilon", "epsilon_publish", "delta", "delta_publish"):
             object.__setattr__(twin, name, Fraction(1, 2))
@@ -80,7 +80,7 @@ class GaussianKind(Kind[GaussianSpec]):
             rows.append(("largest total of an item in one slot (a promise)", str(spec.max_per_slot)))
         return rows
 
-    # What its noise costs.
+    # Costs of noise.
 
     def law(self, spec: GaussianSpec) -> str:
         """Discrete Gaussian noise."""
@@ -174,18 +174,18 @@ class GaussianKind(Kind[GaussianSpec]):
         }
 
     def guarantee(self, spec: GaussianSpec, ledger: AnyLedger, context: Context | None = None) -> GaussianGuarantee:
-        """In (epsilon, delta) and mu^2."""
+        """The guarantee in (epsilon, delta) and mu^2."""
         assert isinstance(ledger, GaussianLedger)
         return GaussianGuarantee.of(spec, ledger, context)
 
     def planned_epsilon(self, spec: GaussianSpec) -> float:
-        """At the spec's delta."""
+        """Planned epsilon, at the spec's delta."""
         return self.ledger(spec, b"").loss().epsilon(spec.delta)
 
-    # What it does.
+    # Updates and states.
 
     def draw(self, spec: GaussianSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
-        """Discrete Gaussian noise in every slot."""
+        """Add discrete Gaussian noise to every slot."""
         add_layer(state, self.parameter(spec, cost), progress)
 
     def update(
@@ -211,20 +211,20 @@ class GaussianKind(Kind[GaussianSpec]):
             counters=counters,
         )
 
-    # What it publishes.
+    # Publications.
 
     def require_view(self, spec: GaussianSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
-        """As many counters as the header says."""
+        """Require the number of counters that the header gives."""
         self.require_state(spec, header["slots"], body)
 
     def require_state(self, spec: GaussianSpec, slots: int, body: npt.NDArray[Any]) -> None:
-        """No more slots than items."""
+        """Require at most as many slots as items."""
         super().require_state(spec, slots, body)
         if slots > spec.domain.size:
             msg = f"a sketch of this spec has at most {spec.domain.size} slots, found {slots}"
             raise FormatError(msg)
 
-    # What it answers.
+    # Answers.
 
     def estimate(
         self,
@@ -238,13 +238,13 @@ class GaussianKind(Kind[GaussianSpec]):
 
         Args:
             published: a release, a sealed state, or a stack of either.
-            items: of a listed domain, whose names are not in published bytes.
-            kept: for parts that do not have a slot for every item: for each part, (size,) bool, the items that it has.
-            options: of `GaussianEstimate`.
+            items: items of a listed domain, whose names are not in published bytes.
+            kept: for parts without a slot for every item: for each part, (size,) bool, its items.
+            options: options of `GaussianEstimate`.
 
         Raises:
-            EstimateError: parts without masks, parts whose noise differs, or options that do not apply.
-            SpecError: another list of items.
+            EstimateError: parts have no masks or different noise, or options do not apply.
+            SpecError: the list of items is another one.
         """
         from sketchstream.kinds.gaussian.answers import GaussianEstimate
 
@@ -258,25 +258,25 @@ class GaussianKind(Kind[GaussianSpec]):
             raise EstimateError(msg) from None
 
     def _shown(self, part: Any) -> tuple[State, tuple[Fraction, ...]]:
-        """What a part shows, and the parameters of all noise in it."""
+        """The published numbers of a part, and the parameters of all noise in them."""
         layers = tuple(sorted(layer.parameter for layer in part.layers))
-        cost: Fraction | None = getattr(part, "cost", None)  # of the view that a release is
+        cost: Fraction | None = getattr(part, "cost", None)  # noise of the release itself
         if cost is None:
             return part.state, layers
         return part.noised, (*layers, self.parameter(part.spec, cost))
 
 
 def lattice_weights(spec: GaussianSpec, weights: object, n: int, *, alone: bool) -> object:
-    """(n,) int32 or int64 weights in lattice units, or None for ones; a bad one becomes more than the largest.
+    """(n,) int32 or int64 weights in lattice units, or None for ones; an invalid one becomes larger than the largest.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         weights: integers, floats, Decimals, Fractions, texts of JSON numbers, or None.
-        n: how many there are to be.
-        alone: keep bad ones, for `Index.apply` to leave out.
+        n: expected number of weights.
+        alone: whether to keep invalid ones, which `Index.apply` then skips.
 
     Raises:
-        WeightError: a bad one, unless `alone`; says the position, never the weight.
+        WeightError: a weight is invalid, unless `alone`; gives the position, never the weight.
     """
     bits, most = spec.lattice.bits, spec.lattice.most
     if weights is None:

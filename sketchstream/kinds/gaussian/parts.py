@@ -1,6 +1,6 @@
-"""Parts of a stack as one vector: which item has which slot.
+"""Joins the parts of a stack into one vector, with the item of each slot.
 
-In: what each part shows, its noise, the items that it keeps. Out: one state, and the variances in it. Touches: nothing.
+In: state, noise and items of each part. Out: one state, and the variances in it. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Joined(NamedTuple):
 
     Args:
         state: (n,) int64, noise included.
-        variances: parameters of all noise in each of them.
+        variances: parameters of all noise in each count.
         positions: (n,) int64, ascending: the item, by its place in the domain, of each count; None: all items.
     """
 
@@ -37,17 +37,17 @@ class Joined(NamedTuple):
 
 
 def joined(spec: GaussianSpec, parts: Sequence[tuple[State, Variances]], kept: Sequence[Mask] | None = None) -> Joined:
-    """The parts of a stack, or a single part, as one vector.
+    """Join the parts of a stack, or a single part, into one vector.
 
-    An item that several parts have is the sum of its counts in them.
+    The count of an item in several parts is the sum of its counts.
 
     Args:
-        spec: of the parts.
-        parts: what each shows, and the parameters of the noise in it.
+        spec: spec of the parts.
+        parts: state of each part, and the parameters of its noise.
         kept: for each part (size,) bool, the items that have slots in it; None: all parts have all items.
 
     Raises:
-        EstimateError: masks that are missing or do not fit; items whose counts have different noise.
+        EstimateError: masks are missing or invalid, or the counts of items have different noise.
     """
     size = spec.domain.size
     if kept is None:

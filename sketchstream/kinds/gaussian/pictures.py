@@ -2,7 +2,7 @@
 
 In: answers as plain data. Out: see `sketchstream.kinds.shown`. Touches: nothing.
 
-Numbers: "sum" of all counts, and "count.P", the published count of the item at place P of the domain, from 0.
+Numbers: "sum" of all counts, and "count.P", the published count of the item at position P of the domain, from 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far the noise of a count, or of a sum of counts, reaches: exact for little noise, bounded for much.
+"""Quantiles of the noise of a count or a sum of counts: exact for small variances, bounds for large ones.
 
 In: parameters of the layers, a probability. Out: half widths in lattice units. Touches: nothing.
 Source: docs/theory/gaussian.md, sections 8 and 9 (the bounds and their proofs).
@@ -27,14 +27,14 @@ NEGLIGIBLE: Final = 60.0
 
 
 def half_width(variances: Sequence[Fraction], level: float, slots: int = 1) -> float:
-    """Half width of an interval for one count, or for the sum of some, chosen without looking at the data.
+    """Half width of an interval for one count or a sum of counts that were chosen independently of the data.
 
-    From variance 16 on z sqrt(variance). Below, the smallest whole number that covers with at least `level`.
+    From variance 16 on z sqrt(variance). Below, the smallest integer with coverage of at least `level`.
 
     Args:
-        variances: parameters of the layers that are published, one or more.
+        variances: parameters of the published layers, one or more.
         level: wanted coverage, between 0 and 1.
-        slots: how many counts are summed.
+        slots: number of counts in the sum.
 
     Raises:
         EstimateError: level is not between 0 and 1.
@@ -47,10 +47,10 @@ def half_width(variances: Sequence[Fraction], level: float, slots: int = 1) -> f
 
 
 def sure_width(variances: Sequence[Fraction], miss: float) -> int:
-    """Smallest whole h that is known to satisfy Pr[|N| > h] <= miss for the noise N of one count.
+    """Smallest integer h that is known to satisfy Pr[|N| > h] <= miss for the noise N of one count.
 
     Args:
-        variances: parameters of the layers that are published.
+        variances: parameters of the published layers.
         miss: probability, above 0.
     """
     total = float(sum(variances))
@@ -93,7 +93,7 @@ def tails(law: Floats) -> Floats:
 
 
 def checked_level(level: float) -> float:
-    """A coverage between 0 and 1."""
+    """Check a coverage between 0 and 1."""
     if not 0 < level < 1:
         msg = f"level must lie between 0 and 1, found {level}"
         raise EstimateError(msg)

@@ -1,4 +1,4 @@
-"""What a sketch of kind `gaussian` is: its parameters, validated and calibrated once, frozen, with a fingerprint.
+"""The specification of a sketch of kind `gaussian`: parameters that are validated and calibrated once and frozen.
 
 In: epsilon, delta, unit and its bounds, domain, fraction bits. Out: a frozen `GaussianSpec`. Touches: nothing.
 Source: Balle & Wang, ICML 2018 (calibration); docs/theory/gaussian.md, sections 4 to 6.
@@ -64,18 +64,18 @@ class GaussianSpec:
         epsilon: privacy of the state, with delta; exact rational (str, int, Fraction, Decimal, or float by its shortest
             repr), at least 0.
         delta: from 1e-300 to 0.5; exact rational.
-        unit: what is protected: one "event", or everything one "item" does in this sketch. Whose events are meant by
-            an item is said by the bound: a person, a device.
+        unit: unit of privacy: one "event", or all events of one "item" in this sketch. The bound determines what an
+            item is: a person, a device.
         domain: ClosedDomain; one slot for each of its items, none left out by sampling.
-        max_weight: unit "event": largest absolute weight of one event. Default 1. Unit "item": may be given as well,
-            as the largest weight that is counted; default `max_per_slot`, or `max_total`.
-        max_total: unit "item", required: a promise of the source, that the absolute weights of one item's events in
+        max_weight: unit "event": largest absolute weight of one event. Default 1. Unit "item": optional,
+            the largest weight that is counted; default `max_per_slot`, or `max_total`.
+        max_total: unit "item", required: a promise of the source that the absolute weights of one item's events in
             one sketch, over all parts and partitions, add up to at most this.
         max_per_slot: unit "item": the same promise for each slot; default `max_total`.
         fraction_bits: f, from 0 to 40; weights are multiples of 2^-f, truncated toward zero.
-        capacity: largest sum of absolute weights that the sketch has room for.
+        capacity: largest sum of absolute weights that the counters can represent.
         epsilon_publish: privacy of the fresh noise of `seal`, with delta_publish. Default epsilon.
-        delta_publish: default delta.
+        delta_publish: delta of that noise; default delta.
         intrusion: True (default): `seal` adds fresh noise, and the guarantee holds against one unannounced look at
             the open state. False: `seal` publishes the bare state.
         total_share: share of every layer's and every view's mu^2 that a counter of the total weight gets, in lattice
@@ -87,7 +87,7 @@ class GaussianSpec:
             (`Sketch.admit`), a function of envelopes outside the ledger; 0 (default) keeps no such number.
 
     Raises:
-        SpecError: for anything that cannot be.
+        SpecError: a parameter is outside its range, or parameters contradict each other.
 
     Examples:
         >>> spec = GaussianSpec(epsilon="1", delta="1e-6", domain=ClosedDomain(size=4000))
@@ -200,7 +200,7 @@ class GaussianSpec:
         object.__setattr__(self, "max_per_slot", slot)
 
     def _put_counters(self, total_share: Epsilon, counted: bool | None, epsilon_records: Epsilon) -> None:
-        """Check and set what is counted beside the slots."""
+        """Check and set the counters beside the slots."""
         share = exact_share(total_share, "total_share")
         if counted not in (None, True, False):  # for callers without a type checker
             msg = f"counted must be True or False, found {counted!r:.40}"
@@ -227,7 +227,7 @@ class GaussianSpec:
 
     @cached_property
     def lattice(self) -> Lattice:
-        """How weights become integers."""
+        """The lattice that maps weights to integers."""
         return Lattice(self.fraction_bits, self.max_weight)
 
     @property
@@ -254,14 +254,14 @@ class GaussianSpec:
 
     @property
     def coordinates(self) -> int:
-        """Most coordinates in which neighbours can differ, those before and after a look counted apart."""
+        """Largest number of coordinates in which neighbours can differ; before and after a look count separately."""
         if self.unit == "event":
             return 1
         assert self.max_total is not None
         return min(self.lattice.units(self.max_total), 2 * self.domain.size)
 
     def shapes(self) -> list[Shape] | None:
-        """Every shift that one unit can cause, up to order and sign; None where they are too many to list.
+        """Every shift that one unit can cause, up to order and sign; None if they are too many to list.
 
         Unit "item": all partitions of 1 to max_total into at most `coordinates` parts of at most max_per_slot, none
         longer than the largest shift. They contain the vectors in which an entry is split in two, for events on both
@@ -289,7 +289,7 @@ class GaussianSpec:
 
     @cached_property
     def publish_calibration(self) -> DiscreteCalibration:
-        """Noise that `seal` adds afresh, where intrusion is True."""
+        """Fresh noise that `seal` adds, if intrusion is True."""
         return self.calibrated(self.epsilon_publish, self.delta_publish)
 
     @property
@@ -299,7 +299,7 @@ class GaussianSpec:
 
     @property
     def publish_sigma2(self) -> Fraction | None:
-        """Parameter of the fresh layer at seal; None where the bare state is published."""
+        """Parameter of the fresh layer at seal; None if the bare state is published."""
         return self.publish_calibration.sigma2 if self.intrusion else None
 
     @property
@@ -314,7 +314,7 @@ class GaussianSpec:
 
     @cached_property
     def shift(self) -> UnitShift:
-        """How far one unit moves the slots and the counters that share their layers.
+        """Shift of the slots and the counters that share their layers by one unit.
 
         The total moves by the absolute weights of the unit; for an item on both sides of a look that is two moves.
         """
@@ -330,7 +330,7 @@ class GaussianSpec:
 
     @property
     def most_total(self) -> int:
-        """Most by which one unit moves the total, in lattice units."""
+        """Largest change of the total by one unit, in lattice units."""
         return self.lattice.most if self.max_total is None else self.lattice.units(self.max_total)
 
     @property
@@ -356,7 +356,7 @@ class GaussianSpec:
         return _calibrated(*exact, self._reach)
 
     def verified(self, sigma2: Epsilon, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
-        """Prove that this parameter of the slots' noise is enough for the unit, or raise SpecError."""
+        """Prove that this parameter of the slots' noise is sufficient for the unit, or raise SpecError."""
         if self.total_share:
             parts = [(p.sensitivity2, p.coordinates, p.share) for p in self.shift.parts]
             return verify_parts(epsilon, delta, sigma2, parts)
@@ -403,12 +403,12 @@ class GaussianSpec:
         """The spec that `to_dict` described.
 
         Args:
-            data: what `to_dict` gave.
-            items: the items of a listed domain, which are not in the dictionary; without them the spec can read what
-                was published but cannot be updated.
+            data: result of `to_dict`.
+            items: the items of a listed domain, which are not in the dictionary; without them the spec can read
+                publications, but its sketches cannot be updated.
 
         Raises:
-            SpecError: the data describe no spec of this kind, or another list of items.
+            SpecError: the data do not describe a spec of this kind, or have another list of items.
         """
         fields = dict(data)
         kind = fields.pop("kind", None)
@@ -438,7 +438,7 @@ class GaussianSpec:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """16 bytes that are equal exactly for equal specs."""
+        """16 bytes that are equal if and only if the specs are equal."""
         data = self.to_dict()
         data["domain"] = dict(sorted(data["domain"].items()))
         packed = msgpack.packb(dict(sorted(data.items())))
@@ -449,7 +449,7 @@ class GaussianSpec:
 def _calibrated(
     epsilon: Fraction, delta: Fraction, reach: tuple[tuple[Shape, ...] | None, int, int]
 ) -> DiscreteCalibration:
-    """Calibrated noise, whose final parameter is verified once more as it will be used."""
+    """Calibrate noise, and verify its final parameter again as it will be used."""
     shapes, sensitivity2, coordinates = reach
     if shapes is not None:
         found = calibrate_discrete(epsilon, delta, shapes)
@@ -462,12 +462,12 @@ def _calibrated(
 def _calibrated_parts(
     epsilon: Fraction, delta: Fraction, parts: tuple[tuple[Fraction, int, Fraction], ...]
 ) -> DiscreteCalibration:
-    """Calibrated noise of a state of several components."""
+    """Calibrate the noise of a state with several components."""
     return calibrate_parts(epsilon, delta, parts)
 
 
 def _partitions(total: int, largest: int) -> Iterator[Shape]:
-    """Partitions of a whole number into parts of at most `largest`, descending."""
+    """Partitions of an integer into parts of at most `largest`, descending."""
     if total == 0:
         yield ()
     for first in range(min(total, largest), 0, -1):

@@ -34,7 +34,7 @@ PROGRESS_SLOTS: Final = 1 << 22
 
 
 def empty_state(spec: GaussianSpec) -> State:
-    """(slots,) int64 zeros: not private, and to be given a layer before anything else happens to it."""
+    """(slots,) int64 zeros: not private until a layer of noise is added."""
     return np.zeros(spec.domain.size, np.int64)
 
 
@@ -46,7 +46,7 @@ def add_layer(
     Args:
         state: (slots,) int64.
         sigma2: parameter of the layer, in squared lattice units.
-        progress: told after each part how many slots have their noise.
+        progress: called after each part with the number of slots that have their noise.
         entropy: words for tests; by default keystreams under keys that are erased.
     """
     for start in range(0, len(state), PROGRESS_SLOTS):
@@ -57,14 +57,14 @@ def add_layer(
 
 
 def create_state(spec: GaussianSpec, entropy: Source | None = None) -> State:
-    """(slots,) int64 that holds the creation layer alone."""
+    """(slots,) int64 with only the creation layer."""
     state = empty_state(spec)
     add_layer(state, spec.sigma2, None, entropy)
     return state
 
 
 def published_state(spec: GaussianSpec, state: State, entropy: Source | None = None) -> State:
-    """What `seal` publishes: the state, under a fresh layer where the spec asks for one; the state itself is left."""
+    """The publication of `seal`: a copy of the state, with a fresh layer if the spec requires one."""
     out = state.copy()
     if spec.publish_sigma2 is not None:
         add_layer(out, spec.publish_sigma2, None, entropy)
@@ -72,7 +72,7 @@ def published_state(spec: GaussianSpec, state: State, entropy: Source | None = N
 
 
 def released_state(state: State, sigma2: Fraction, entropy: Source | None = None) -> State:
-    """What a release publishes: the state under fresh noise of its own; the state itself is left."""
+    """The publication of a release: a copy of the state with fresh noise."""
     out = state.copy()
     add_layer(out, sigma2, None, entropy)
     return out
@@ -82,7 +82,7 @@ def merged_state(spec: GaussianSpec, first: State, second: State) -> State:
     """Sum of two states of one spec; the layers of both are in it.
 
     Raises:
-        MergeError: a state that does not fit the spec.
+        MergeError: a state does not fit the spec.
     """
     for state in (first, second):
         if state.shape != (spec.domain.size,) or state.dtype != np.int64:
@@ -96,14 +96,14 @@ def update(state: State, slots: npt.NDArray[Any], units: Ints) -> int:
 
     Args:
         state: (slots,) int64; sums wrap.
-        slots: (n,) int64 or uint64 ids; one outside the domain is no event.
-        units: (n,) int64 lattice weights, 0 where a weight is no event.
+        slots: (n,) int64 or uint64 ids; one outside the domain is not an event.
+        units: (n,) int64 lattice weights, 0 if a weight is not an event.
 
     Returns:
-        How many ids lay in the domain.
+        Number of ids in the domain.
 
     Raises:
-        DomainError: the arrays differ in length, or slots are no integers.
+        DomainError: the arrays differ in length, or slots are not integers.
     """
     if slots.dtype.kind not in "iu" or slots.shape != units.shape or slots.ndim != 1:
         msg = f"slots must be integers, one for each weight, found {slots.dtype} {slots.shape} for {units.shape}"

@@ -26,7 +26,7 @@ class Extreme:
     """One row that one unit may add.
 
     Args:
-        name: what it is.
+        name: name of the shift.
         features: (s,) int64, its nonzero entries.
         weights: (s,) int64, lattice units.
         shift2: squared norm of the change of the state, exact.

@@ -48,7 +48,7 @@ class Estimates:
         value: unbiased; a squared distance or norm can come out negative.
         stderr: standard error, from the estimates themselves.
         low: lower end of the interval.
-        high: upper end.
+        high: upper end of its interval.
         level: of the interval.
     """
 
@@ -98,7 +98,7 @@ class Projection:
     """A published projection: nothing else of the sketch is needed, and every question is free.
 
     Args:
-        spec: what the sketch was.
+        spec: spec of the sketch.
         values: (users, k) int64, the published cells.
         variance: V, noise variance of a cell, lattice units: the sum over its layers and fresh noise.
         matrix: the projection matrix; of a secret one only where its seed is at hand. `with_vector` and `feature`
@@ -162,7 +162,7 @@ class Projection:
         """All distances as a heat map, rows that look alike side by side. See `heatmap.drawn`.
 
         Args:
-            path: of a .png, .svg or .pdf file to write; None: none is written.
+            path: path of a .png, .svg or .pdf file to write; None: write none.
 
         Raises:
             MissingExtraError: matplotlib is not installed.

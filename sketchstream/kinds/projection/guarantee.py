@@ -1,6 +1,6 @@
 """What a projection protects and how much, in plain words with the numbers filled in; and what it does not protect.
 
-In: a spec, the ledger of its sketch, what is known of the deployment around it. Out: a `ProjectionGuarantee`.
+In: a spec, the ledger of its sketch, facts about its deployment. Out: a `ProjectionGuarantee`.
 Touches: nothing.
 Source: docs/theory/projection.md, sections 2 to 4; docs/theory/gaussian_ledger.md.
 """
@@ -37,11 +37,11 @@ class ProjectionGuarantee(PrintedStatement):
         looked: the same with one unannounced copy of the open state.
         total: for items, over the windows of a day.
         mu2: of what is published; its mean over matrices where the matrix is secret.
-        no_privacy: whether an epsilon is so large that it protects nobody.
-        protects: sentences: what is protected.
-        seen: sentences: what an observer may see.
-        lost: sentences: what is not protected.
-        assumes: sentences: what the guarantee rests on.
+        no_privacy: whether an epsilon is too large for meaningful privacy.
+        protects: sentences on what is protected.
+        seen: sentences on what an observer may see.
+        lost: sentences on what is not protected.
+        assumes: sentences on the assumptions of the guarantee.
     """
 
     unit: Literal["event", "item"]
@@ -60,7 +60,7 @@ class ProjectionGuarantee(PrintedStatement):
         """The guarantee of a sketch with this ledger, in this deployment.
 
         Args:
-            spec: of the sketch.
+            spec: spec of the sketch.
             ledger: its history.
             context: the deployment around it, as far as it is known.
         """

@@ -71,7 +71,7 @@ _get_or_insert: Any = cgutils.get_or_insert_function
 
 
 def _intrinsic(function: Any) -> Any:
-    """A function that writes its own machine code; called inside kernels with one argument less."""
+    """Define a function by its machine code; kernels call it without the first argument."""
     return intrinsic(function)
 
 
@@ -161,7 +161,7 @@ def _ask_for(to_write: int, context: Any, builder: Any, signature: Any, args: An
 
 @_intrinsic
 def _prefetch(typingctx: Any, array: Any, position: Any) -> Any:
-    """Ask for the cache line of array[position], to be written. A position outside the array does no harm."""
+    """Prefetch the cache line of array[position] for writing. A position outside the array does no harm."""
     return types.void(array, position), lambda *given: _ask_for(1, *given)
 
 

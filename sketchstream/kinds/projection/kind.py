@@ -97,7 +97,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
             rows.append(("weights are multiples of", str(Fraction(1, 1 << spec.fraction_bits))))
         return rows
 
-    # What its noise costs.
+    # Costs of noise.
 
     def law(self, spec: ProjectionSpec) -> str:
         """Discrete Gaussian noise."""
@@ -177,11 +177,11 @@ class ProjectionKind(Kind[ProjectionSpec]):
         }
 
     def guarantee(self, spec: ProjectionSpec, ledger: AnyLedger, context: Context | None = None) -> ProjectionGuarantee:
-        """In (epsilon, delta) and mu^2."""
+        """The guarantee in (epsilon, delta) and mu^2."""
         assert isinstance(ledger, GaussianLedger)
         return ProjectionGuarantee.of(spec, ledger, context)
 
-    # What it does.
+    # Updates and states.
 
     def index(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None) -> Places:
         """Users, features and the matrix, for a sketch without a name."""
@@ -260,7 +260,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
             )
             raise MergeError(msg, ["matrix_seed"])
 
-    # What it publishes.
+    # Publications.
 
     def require_view(self, spec: ProjectionSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
         """As a state; a secret matrix has no releases."""
@@ -276,7 +276,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
             msg = f"a sketch of this spec has {spec.domain.size} counters, found {slots}"
             raise FormatError(msg)
 
-    # What it answers.
+    # Answers.
 
     def estimate(self, published: Published, **options: Any) -> Any:
         """Distances, norms and inner products.
@@ -342,9 +342,9 @@ def _lattice_weights(
     """(n,) int64 weights in lattice units, an own copy, and (n,) bool: which of them are weights of events.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         weights: integers, floats, Decimals, Fractions, texts of JSON numbers, or None for ones.
-        n: how many there are to be.
+        n: expected number of weights.
         alone: judge each by itself.
 
     Raises:

@@ -33,7 +33,7 @@ class Cells:
     """Finds the row of each event's user and the number of its feature, and holds the matrix.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         key: the hash key, where users or features are listed or the matrix is secret.
         scope: (name, window) of a secret matrix, see `secret_scope`.
     """
@@ -87,7 +87,7 @@ def matrix_of(spec: ProjectionSpec, key: Key | None, scope: tuple[str, str]) -> 
     partitions of a window share it, and nothing else does.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         key: for a secret matrix.
         scope: (name, window) of a secret matrix, see `secret_scope`.
     """

@@ -123,7 +123,7 @@ class ProjectionSpec:
             a function of envelopes and outside the ledger; 0: none is kept.
 
     Raises:
-        SpecError: for anything that cannot be.
+        SpecError: a parameter is outside its range, or parameters contradict each other.
 
     Examples:
         >>> spec = ProjectionSpec(users=100, features=5000, k=64, epsilon="1", delta="1e-6", matrix="rademacher")
@@ -407,7 +407,7 @@ class ProjectionSpec:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """16 bytes that are equal exactly for equal specs."""
+        """16 bytes that are equal if and only if the specs are equal."""
         text = json.dumps(self.to_dict(), sort_keys=True, default=bytes.hex)
         return hashlib.blake2b(text.encode(), digest_size=16, person=b"sketch-spec").digest()
 

@@ -164,7 +164,7 @@ class Answers:
         """One panel for each table of one or two columns.
 
         Args:
-            path: of a .png, .svg or .pdf file to write; None: none is written.
+            path: path of a .png, .svg or .pdf file to write; None: write none.
             tables: names of tables; default the first nine that can be drawn.
 
         Raises:
@@ -209,7 +209,7 @@ def estimate(
     """Answers from one published state.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         laws: of every layer and of the fresh noise that the state holds.
         state: (m,) int64, as published.
         feasible: set on which to project, or None for the unbiased answers.
@@ -278,7 +278,7 @@ def break_even(spec: WorkloadSpec) -> float:
     """Number of individuals from which the guarantee of a projection is no better than the dense one.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
     """
     sigma = math.sqrt(spec.layer().variance / spec.strategy.sensitivity2)
     return sigma * spec.length / (2 * math.sqrt(2 * math.log(2 * spec.workload.size)))

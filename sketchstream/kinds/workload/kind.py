@@ -53,7 +53,7 @@ class Cells:
     """Where items go: cells of the table. Every cell moves a whole column of counters.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
     """
 
     spec: WorkloadSpec
@@ -137,7 +137,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
             rows.append(("largest number of individuals", f"{spec.n_bound:,}"))
         return rows
 
-    # What its noise costs.
+    # Costs of noise.
 
     def law(self, spec: WorkloadSpec) -> str:
         """Discrete Gaussian, discrete Laplace, or the ball's."""
@@ -228,11 +228,11 @@ class WorkloadKind(Kind[WorkloadSpec]):
         return WorkloadGuarantee.of(spec, ledger, context)
 
     def planned_epsilon(self, spec: WorkloadSpec) -> float:
-        """At the spec's delta."""
+        """Planned epsilon, at the spec's delta."""
         loss = self.ledger(spec, b"").loss()
         return loss.epsilon(spec.delta) if isinstance(loss, GaussianLoss) else float(loss)
 
-    # What it does.
+    # Updates and states.
 
     def slots(self, spec: WorkloadSpec) -> int:
         """Rows of the strategy, of which there may be fewer or more than cells."""
@@ -300,7 +300,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
         if counters.size:
             counters[0] += np.count_nonzero(cells >= 0)
 
-    # What it publishes.
+    # Publications.
 
     def require_view(self, spec: WorkloadSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
         """A state."""
@@ -315,7 +315,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
             msg = f"expected {spec.length} counters, found {slots}"
             raise FormatError(msg)
 
-    # What it answers.
+    # Answers.
 
     def estimate(self, published: Published, **options: Any) -> Answers:
         """Answers to all queries, with standard errors and intervals.

@@ -152,7 +152,7 @@ def forecast(spec: WorkloadSpec, *, merged: int = 1, parts: int = 1) -> Forecast
     """Expected errors of what `seal` publishes.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         merged: number of sketches that are merged before, each with its own layer.
         parts: number of published states that are added up, such as those of partitions.
     """

@@ -484,7 +484,7 @@ class WorkloadSpec:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """16 bytes that are equal exactly for equal specs."""
+        """16 bytes that are equal if and only if the specs are equal."""
         data = self.to_dict()
         packed = msgpack.packb({name: data[name] for name in sorted(data)})
         return hashlib.blake2b(packed, digest_size=16, person=b"sketch-spec").digest()

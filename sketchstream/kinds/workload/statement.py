@@ -44,11 +44,11 @@ class WorkloadGuarantee(PrintedStatement):
         looked: the same with one unannounced copy of the open state.
         total: over the windows of a day.
         kept: over all windows whose publications are kept.
-        no_privacy: whether an epsilon is so large that it protects nobody.
-        protects: sentences: what is protected.
-        seen: sentences: what an observer may see.
-        lost: sentences: what is not protected.
-        assumes: sentences: what the guarantee rests on.
+        no_privacy: whether an epsilon is too large for meaningful privacy.
+        protects: sentences on what is protected.
+        seen: sentences on what an observer may see.
+        lost: sentences on what is not protected.
+        assumes: sentences on the assumptions of the guarantee.
     """
 
     unit: str
@@ -135,7 +135,7 @@ def _times(loss: AnyLoss, number: int) -> AnyLoss:
 
 
 def _protects(spec: WorkloadSpec, ledger: Ledger | GaussianLedger) -> tuple[str, ...]:
-    """What the unit is."""
+    """Sentences on the unit."""
     if spec.unit == "event":
         weight = "" if spec.max_weight == 1 else f", of any weight up to {spec.max_weight} in absolute value"
         unit = f"one event: whether it counted, and in which cell{weight}; an event and its later deletion are two"
@@ -164,7 +164,7 @@ def _seen(
     kept: AnyLoss,
     around: Context,
 ) -> tuple[str, ...]:
-    """The numbers."""
+    """Sentences with the losses."""
     unit = "an event" if spec.unit == "event" else "an item"
     lines = [f"{reader_of(around)}: {unit} loses at most {said(published, delta)}"]
     reader = "someone who once copied this machine's open state, cannot read the topic, and sees everything published"
