@@ -229,7 +229,7 @@ class Guarantee(PrintedStatement):
             protects=_protects(spec, ledger),
             seen=_seen(spec, published, looked, own + others, kept, rho, around),
             lost=tuple(not_protected(spec, ledger, around, states=states, bare=states and looked == math.inf)),
-            assumes=(*assumptions(spec, around), *_assumed_of_groups(spec)),
+            assumes=(*assumptions(spec, around), *assumed_of_groups(spec)),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -311,6 +311,29 @@ def reader_of(around: Context) -> str:
     return f"someone who sees everything that {what} publishes"
 
 
+def intruder_of(around: Context) -> str:
+    """Whom the second number of a statement holds against."""
+    if around.overlap == 1:
+        return "someone who once copied this machine's open state, cannot read the topic, and sees everything published"
+    return (
+        "someone who once copied the open state of one window of this sketch, cannot read the topic, and sees "
+        "everything that this window publishes"
+    )
+
+
+def overlapping(unit: str, overlap: int) -> str:
+    """What to add to a `summary` where windows overlap; empty where they do not.
+
+    Args:
+        unit: "event" or "item".
+        overlap: windows that hold one instant.
+    """
+    if overlap == 1:
+        return ""
+    whom = "an event" if unit == "event" else "an item that is active at one instant"
+    return f" This is for one window: {overlap} overlapping ones hold {whom}, and their losses add."
+
+
 def copies_of_item(around: Context) -> int:
     """Number of partitions that can hold one item's records of one window."""
     if not around.keyed:
@@ -364,20 +387,37 @@ def _protects(spec: ProfileSpec, ledger: Ledger) -> tuple[str, ...]:
             "with any number, weights and signs of events"
         )
     if spec.groups is not None and spec.unit == "event":
-        unit += "; an event is in one group: to change its group is two events"
+        unit += "; an event is in one group and pays for that one: to change its group is two events"
     if spec.groups is not None and spec.unit == "item":
         unit += f", in all of its {len(spec.groups):,} groups" if spec.groups.of_one_item > 1 else ""
         unit += _promised_groups(spec.groups)
+    chosen = _choosing(spec)
     parts = len(ledger.history.parts)
     merged = (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
     return (
         unit,
+        *chosen,
         "packed records hold many events: each item of one, with its weight, is an event by itself, and how many there "
         "are belongs to the record's envelope",
         "relation: as if those payloads had been no-ops while everything else stayed; to swap someone for someone "
         "else, or to flip the sign of a weight: twice every number below",
         *merged,
     )
+
+
+def _choosing(spec: ProfileSpec) -> tuple[str, ...]:
+    """What is protected of the fields that decide in which group a record counts, and whether it does."""
+    out = []
+    deciding = ["its group"] if spec.groups is not None else []
+    deciding += ["the fields of where"] if spec.where else []
+    if deciding:
+        out.append(f"{' and '.join(deciding)}: part of a record's payload, and protected with it")
+    if spec.groups is not None:
+        out.append(
+            "which groups had records: all groups of a window exist as soon as it does, and are written, sealed and "
+            "published together"
+        )
+    return tuple(out)
 
 
 def _promised_groups(groups: Groups) -> str:
@@ -395,18 +435,21 @@ def _promised_groups(groups: Groups) -> str:
     return text
 
 
-def _assumed_of_groups(spec: ProfileSpec) -> tuple[str, ...]:
+def assumed_of_groups(spec: ProfileSpec) -> tuple[str, ...]:
     """What the numbers assume if the source promises something about an item's groups."""
     groups = spec.groups
     if groups is None:
         return ()
     lines = ["the list of groups was not chosen from the data"]
     if groups.of_item:
-        lines.append("the group of an item never changes, as its source promises: nothing checks that")
+        lines.append(
+            "the group of an item never changes, as its source promises: nothing checks that, and an item that breaks "
+            "it pays for each group that it was in"
+        )
     elif groups.max_groups is not None:
         lines.append(
             f"an item has events in at most {groups.max_groups:,} groups of one window, as its source promises: "
-            "nothing checks that"
+            "nothing checks that, and an item that breaks it pays for each group that it was in"
         )
     return tuple(lines)
 
@@ -417,7 +460,7 @@ def _seen(
     """Sentences with the three losses."""
     unit = "an event" if spec.unit == "event" else "an item"
     lines = [f"{reader_of(around)}: {unit} loses at most {plain(published)}"]
-    reader = "someone who once copied this machine's open state, cannot read the topic, and sees everything published"
+    reader = intruder_of(around)
     if looked == math.inf:
         lines.append(f"{reader}: no bound; the guarantee is void for {spec.unit}s after any copy of the open state")
     else:
@@ -432,6 +475,13 @@ def _seen(
             what += [f"{copies} partitions"] if copies > 1 else []
         less = f", or {approximate(rho)} by zCDP" if to_approximate(rho, DELTA) < day else ""
         lines.append(f"over {', '.join(what) or 'a day'}: {unit} loses at most {plain(day)}{less}")
+    if around.overlap > 1 and looked < math.inf:
+        number = around.overlap if spec.unit == "event" else windows_a_day(around)
+        seized = _times(looked, number * (copies_of_item(around) if spec.unit == "item" else 1))
+        lines.append(
+            f"someone who once copied the open states of all these windows of this sketch ({number}), and sees "
+            f"everything that they publish: {unit} loses at most {plain(seized)}"
+        )
     if spec.unit == "item" and kept != day and (around.window_ms is not None or around.beside):
         span = "kept without limit" if around.published_ms is None else f"kept for {duration(around.published_ms)}"
         bound = "no bound, every window adds its loss" if kept == math.inf else f"at most {plain(kept)}"

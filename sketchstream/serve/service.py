@@ -26,6 +26,7 @@ from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
 from sketchstream.kinds import shown
 from sketchstream.kinds.profile.show import pages
+from sketchstream.privacy.guarantee import overlapping
 from sketchstream.query.closed import closed_windows
 from sketchstream.query.differences import Point, difference, no_number
 from sketchstream.query.windows import to_ms
@@ -182,6 +183,7 @@ class Service:
         """By sketch of the configuration, its guarantee in one sentence."""
         return {
             plan.name: kinds.of(plan.spec).guarantee(plan.spec, kinds.planned(plan.spec)).summary
+            + overlapping(plan.spec.unit, plan.steps)
             for plan in self.config.sketches
         }
 

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import sketchstream as ss
-from sketchstream.privacy.guarantee import DAY_MS, Beside, Context, Guarantee, duration
-from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise
+from sketchstream.kinds import planned
+from sketchstream.privacy.guarantee import DAY_MS, Beside, Context, Guarantee, duration, overlapping, plain
+from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise, show
 from sketchstream.spec import NoPrivacyWarning
 
 F = Fraction
@@ -184,3 +185,79 @@ def test_what_the_owner_of_the_hash_key_can_look_up_is_said() -> None:
         spec = ss.ProfileSpec(epsilon="1", domain=domain, **publish)
         assert f"find the slot of any guessed item {words}" in str(Guarantee.of(spec, ledger_of(spec)))
     assert "whoever has the hash key" not in str(guarantee()), "a closed domain of ids needs no key"
+
+
+def grouped(unit: str, context: Context | None = None, **more: Any) -> Guarantee:
+    """Three groups and one for all others; epsilon 1, published at 1/2."""
+    promise = {name: more.pop(name) for name in ("max_groups", "of_item") if name in more}
+    spec = spec_of(unit, epsilon_publish="1/2", groups=ss.Groups(["a", "b", "c"], other=True, **promise), **more)
+    return Guarantee.of(spec, planned(spec), context)
+
+
+@pytest.mark.parametrize(
+    ("unit", "promise", "pays", "sentence"),
+    [
+        ("event", {}, 1, "an event is in one group and pays for that one: to change its group is two events"),
+        ("item", {}, 4, "in all of its 4 groups; it pays for 4 of them"),
+        (
+            "item",
+            {"max_groups": 1},
+            1,
+            "it pays for one group, which its source promises to be the most that it has events in (max_groups); "
+            "against other payloads of the same item, in 2 groups: 2/1 of every number",
+        ),
+        ("item", {"max_groups": 3}, 3, "it pays for 3 of them, which its source promises to be the most that it has"),
+        ("item", {"max_groups": 3}, 3, "against other payloads of the same item, in 4 groups: 4/3 of every number"),
+        ("item", {"of_item": True}, 1, "its group follows from the item, as its source promises: it pays for one"),
+    ],
+)
+def test_groups_cost_what_the_theory_says_and_the_statement_says_so(
+    unit: str, promise: dict[str, Any], pays: int, sentence: str
+) -> None:
+    found = grouped(unit, **promise)
+    # one group: 1/2 to readers; with a copy max(1, 1/2) for an event, 1 + 1/2 for an item
+    copied = pays * (F(1) if unit == "event" else F(3, 2))
+    assert (found.published, found.looked) == (F(pays, 2), copied)
+    assert sentence in found.protects[0]
+    assert any(said.startswith("its group: part of a record's payload") for said in found.protects)
+    assert any(said.startswith("which groups had records: all groups of a window exist") for said in found.protects)
+    assert "the list of groups was not chosen from the data" in found.assumes
+    broken = sum("pays for each group that it was in" in said for said in found.assumes)
+    assert broken == bool(promise), "a promise that nothing checks says what an item pays that breaks it"
+    assert ("other payloads" in found.protects[0]) == ("max_groups" in promise)
+
+
+def test_a_filter_is_protected_with_the_record_and_no_groups_are_mentioned_without_any() -> None:
+    spec = spec_of(where={"country": ["DE"]})
+    found = Guarantee.of(spec, planned(spec))
+    assert "the fields of where: part of a record's payload, and protected with it" in found.protects
+    bare = Guarantee.of(spec_of(), planned(spec_of()))
+    assert not [said for said in bare.protects + bare.assumes if "group" in said or "where" in said]
+
+
+@pytest.mark.parametrize(("unit", "windows", "published", "copied"), [("event", 7, "1/2", "1"), ("item", 9, "2", "6")])
+def test_a_copy_of_the_machine_takes_all_windows_that_overlap(
+    unit: str, windows: int, published: str, copied: str
+) -> None:
+    """Windows of a week every day; one event is in 7, a day that clocks change might touch 9."""
+    found = grouped(unit, Context(window_ms=7 * DAY_MS, overlap=7, a_day=9))
+    one = plain(F(published))
+    assert (show(found.published), show(found.looked)) == (published, copied)
+    assert found.seen[0].startswith("someone who sees everything that one window of this sketch publishes: ")
+    assert found.seen[0].endswith(f"loses at most {one}")
+    assert found.seen[1].startswith("someone who once copied the open state of one window of this sketch, ")
+    assert found.seen[1].endswith(f"and sees everything that this window publishes: an {unit} loses at most {copied}")
+    assert found.total == windows * F(published)
+    all_of_them = f"all these windows of this sketch ({windows}), and sees everything that they publish: an {unit}"
+    assert any(all_of_them in said and said.endswith(f"at most {windows * int(copied)}") for said in found.seen)
+    tumbling = grouped(unit, Context(window_ms=7 * DAY_MS))
+    assert "someone who once copied this machine's open state" in tumbling.seen[1]
+    assert not [said for said in tumbling.seen if "all these windows" in said]
+
+
+def test_a_summary_of_overlapping_windows_says_that_it_is_for_one() -> None:
+    assert overlapping("event", 1) == ""
+    assert overlapping("event", 7) == (
+        " This is for one window: 7 overlapping ones hold an event, and their losses add."
+    )
+    assert "an item that is active at one instant" in overlapping("item", 7)

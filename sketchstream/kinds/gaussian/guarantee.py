@@ -18,6 +18,7 @@ from sketchstream.privacy.guarantee import (
     assumptions,
     copies_of_item,
     duration,
+    intruder_of,
     not_protected,
     overlap_said,
     reader_of,
@@ -172,7 +173,7 @@ def _seen(
     unit = "an event" if spec.unit == "event" else "an item"
     delta = spec.delta
     lines = [f"{reader_of(around)}: {unit} loses at most {_at(published, delta)}"]
-    reader = "someone who once copied this machine's open state, cannot read the topic, and sees everything published"
+    reader = intruder_of(around)
     if looked.mu2 == math.inf:
         lines.append(f"{reader}: no bound; the guarantee is void for {spec.unit}s after any copy of the open state")
     else:

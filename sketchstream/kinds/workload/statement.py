@@ -19,6 +19,7 @@ from sketchstream.privacy.guarantee import (
     Context,
     PrintedStatement,
     duration,
+    intruder_of,
     overlap_said,
     reader_of,
     readers_of_the_topic,
@@ -167,7 +168,7 @@ def _seen(
     """Sentences with the losses."""
     unit = "an event" if spec.unit == "event" else "an item"
     lines = [f"{reader_of(around)}: {unit} loses at most {said(published, delta)}"]
-    reader = "someone who once copied this machine's open state, cannot read the topic, and sees everything published"
+    reader = intruder_of(around)
     text = said(looked, delta)
     if text == "unlimited":
         lines.append(f"{reader}: no bound; the guarantee is void for {spec.unit}s after any copy of the open state")
