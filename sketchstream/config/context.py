@@ -5,7 +5,7 @@ In: a configuration, a sketch's plan, facts about the input topic. Out: a `Conte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sketchstream.kinds import planned
 
@@ -32,14 +32,9 @@ def context(
         retention_ms: retention of the input topic; `math.inf`: records are never deleted, None: unknown.
         counts: distinct numbers of partitions that were valid while the window was open.
     """
-    from sketchstream.config.budget import most_windows
-    from sketchstream.privacy.guarantee import Context
-    from sketchstream.stream.windows import Calendar, Width
-
-    day = Calendar(Width(1, "day"), plan.calendar.timezone)
     letters: Literal["payload", "envelope"] = "payload" if config.input.dead_letter_payload else "envelope"
-    return Context(
-        window_ms=plan.shortest_ms,
+    return of_windows(
+        plan,
         retention_ms=retention_ms,
         partitions=partitions if config.from_kafka else None,
         keyed=config.checked,
@@ -48,13 +43,30 @@ def context(
         store="kafka" if config.from_kafka else "dir",
         dead_letters=letters if config.input.dead_letter_topic else "none",
         beside=tuple(
-            _beside(other, most_windows(other.calendar, day, other.steps))
-            for other in config.sketches
-            if other.name != plan.name
+            _beside(other, a_day(other, plan.calendar.timezone)) for other in config.sketches if other.name != plan.name
         ),
-        a_day=most_windows(plan.calendar, day, plan.steps),
-        overlap=plan.steps,
     )
+
+
+def of_windows(plan: SketchPlan, **known: Any) -> Context:
+    """A deployment of which the windows are known.
+
+    Args:
+        plan: of the sketch.
+        known: further fields of the `Context`.
+    """
+    from sketchstream.privacy.guarantee import Context
+
+    number = a_day(plan, plan.calendar.timezone)
+    return Context(window_ms=plan.shortest_ms, a_day=number, overlap=plan.steps, **known)
+
+
+def a_day(plan: SketchPlan, timezone: str) -> int:
+    """Most windows of a series that have a part in one day of a time zone."""
+    from sketchstream.config.budget import most_windows
+    from sketchstream.stream.windows import Calendar, Width
+
+    return most_windows(plan.calendar, Calendar(Width(1, "day"), timezone), plan.steps)
 
 
 def _beside(plan: SketchPlan, a_day: int) -> Beside:

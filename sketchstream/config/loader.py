@@ -26,10 +26,9 @@ from sketchstream.config.plans import SKETCH_NAME, plan_sketch
 from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.hashing import Key
-from sketchstream.image import DEFERRED_PART, is_large
 from sketchstream.kinds import planned
 from sketchstream.quality import DEFAULT, Rule, Tolerance
-from sketchstream.spec import ClosedDomain, exact_delta, exact_epsilon
+from sketchstream.spec import exact_delta, exact_epsilon
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.quorum import Quorum
 from sketchstream.stream.units import spell_bytes, spell_snapshots
@@ -240,32 +239,13 @@ class Config:
     def memory_bytes(self, partitions: int, of: int | None = None) -> int:
         """Largest memory of open windows of that many partitions in one worker, including one snapshot.
 
-        A snapshot copies the windows of one partition; large sketches with groups are not copied, but have a list
-        of deferred events while the snapshot is written.
-
         Args:
             partitions: number of the worker's partitions.
             of: number of the input's partitions; default: the worker has all of them.
         """
-        states, largest = 0, 0
-        for plan in self.sketches:
-            one = self._window_bytes(plan, of or partitions)
-            one *= plan.open_windows(self.input.lateness + self.input.quorum_time)
-            states += one * partitions
-            kind, itemsize = kinds.of(plan.spec), plan.spec.dtype.itemsize
-            imaged = kind.defers(plan.spec) and is_large(
-                self._window_bytes(plan, of or partitions) // itemsize, itemsize
-            )
-            largest += one // DEFERRED_PART if imaged else one
-        return states + largest
-
-    def _window_bytes(self, plan: SketchPlan, of: int) -> int:
-        """Bytes of counters in one open window of one partition, if the input has that many partitions."""
-        kind = kinds.of(plan.spec)
-        slots = kind.slots(plan.spec)
-        if isinstance(plan.spec.domain, ClosedDomain) and self.checked and kind.partitions == "stack":
-            slots = -(-slots // of)  # a partition's sketch has slots only for its own items
-        return slots * plan.spec.dtype.itemsize
+        behind = self.input.lateness + self.input.quorum_time
+        found = [plan.memory(behind, of or partitions, checked=self.checked) for plan in self.sketches]
+        return sum(one.of(partitions) for one in found)
 
     @property
     def checked(self) -> bool:
@@ -301,8 +281,8 @@ class Config:
         return limit is None or self.memory_bytes(partitions, of) <= limit
 
     def snapshot_cost(self, partitions: int) -> str:
-        """Line on the bytes that snapshots of that many partitions write, while every sketch has one busy window."""
-        window = sum(self._window_bytes(plan, partitions) for plan in self.sketches)
+        """Line on the bytes that snapshots of that many partitions write, while windows of one instant are busy."""
+        window = sum(plan.steps * plan.window_bytes(partitions, checked=self.checked) for plan in self.sketches)
         return spell_snapshots(window, partitions, self.store.snapshot_every, self.store.snapshot_rate)
 
     def check_memory(self, partitions: int, of: int | None = None, *, here: bool = False) -> str:

@@ -17,7 +17,7 @@ from sketchstream.errors import ConfigError, SpecError
 from sketchstream.item_lists import read_items
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.windows import Calendar, Width
+from sketchstream.stream.windows import Calendar, Width, hopping
 
 if TYPE_CHECKING:
     from sketchstream.config.schema import FileTable
@@ -80,11 +80,7 @@ def _series(block: SketchTable) -> list[_Series]:
         msg = "takes either window or windows, found both"
         raise ConfigError(msg)
     if block.window is not None:
-        width = Width.parse(block.window)
-        if block.every is None:
-            return [(block.name, Calendar(width, zone), 1)]
-        every = Width.parse(block.every)
-        return [(block.name, Calendar(every, zone), width.steps(every))]
+        return [(block.name, *hopping(block.window, block.every, zone))]
     if block.every is not None:
         msg = "every belongs to one window = ...; give hopping windows a [[sketch]] of their own"
         raise ConfigError(msg)

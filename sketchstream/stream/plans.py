@@ -10,8 +10,34 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from sketchstream import kinds
+from sketchstream.image import DEFERRED_PART, is_large
 from sketchstream.kinds.interface import Spec
+from sketchstream.spec import ClosedDomain
 from sketchstream.stream.windows import Calendar, Width
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a series of windows needs in one partition, bytes.
+
+    Args:
+        window: counters of one window.
+        most: windows that are open at once, at most.
+        snapshot: beside the states, while a snapshot is written: of one partition at a time.
+    """
+
+    window: int
+    most: int
+    snapshot: int
+
+    @property
+    def states(self) -> int:
+        """Counters of all open windows."""
+        return self.window * self.most
+
+    def of(self, partitions: int) -> int:
+        """All that a worker with so many partitions needs."""
+        return self.states * partitions + self.snapshot
 
 
 @dataclass(frozen=True)
@@ -79,3 +105,32 @@ class SketchPlan:
                 partition of few records keeps more, up to one for each record that its watermark lags behind.
         """
         return -(-behind_ms // self.calendar.shortest_ms) + 1 + self.steps
+
+    def window_bytes(self, of: int, *, checked: bool) -> int:
+        """Counters of one open window in one partition.
+
+        Args:
+            of: partitions of the input.
+            checked: whether an item's partition can be recomputed.
+        """
+        kind = kinds.of(self.spec)
+        slots = kind.slots(self.spec)
+        if isinstance(self.spec.domain, ClosedDomain) and checked and kind.partitions == "stack":
+            slots = -(-slots // of)  # a partition's sketch has slots for its own items only
+        return slots * self.spec.dtype.itemsize
+
+    def memory(self, behind_ms: int, of: int, *, checked: bool) -> Memory:
+        """What open windows need in one partition.
+
+        A snapshot copies the windows; of large sketches with groups it copies nothing, and keeps a list of events
+        while it is written.
+
+        Args:
+            behind_ms: see `open_windows`.
+            of: partitions of the input.
+            checked: whether an item's partition can be recomputed.
+        """
+        one, itemsize = self.window_bytes(of, checked=checked), self.spec.dtype.itemsize
+        most = self.open_windows(behind_ms)
+        imaged = kinds.of(self.spec).defers(self.spec) and is_large(one // itemsize, itemsize)
+        return Memory(one, most, one * most // DEFERRED_PART if imaged else one * most)

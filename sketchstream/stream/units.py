@@ -66,7 +66,8 @@ def spell_snapshots(window_bytes: int, partitions: int, every_ms: int, bytes_per
     """Describe the cost of snapshots for people.
 
     Args:
-        window_bytes: size of the counters of one partition that change all the time: the current window of each sketch.
+        window_bytes: size of the counters of one partition that change all the time: of each sketch the current window,
+            or as many as overlap.
         partitions: of one worker.
         every_ms: time between two snapshots of a partition.
         bytes_per_s: most that one worker writes on average, bytes a second.

@@ -295,6 +295,24 @@ class Calendar:
         return self._fixed is not None
 
 
+def hopping(window: str, every: str | None = None, timezone: str = "UTC") -> tuple[Calendar, int]:
+    """The calendar of windows, or of the steps of hopping ones, and how many steps a window has.
+
+    Args:
+        window: their length, such as "7d".
+        every: from the beginning of one to that of the next; None: they do not overlap.
+        timezone: IANA name.
+
+    Raises:
+        ConfigError: no such windows.
+    """
+    width = Width.parse(window)
+    if every is None:
+        return Calendar(width, timezone), 1
+    step = Width.parse(every)
+    return Calendar(step, timezone), width.steps(step)
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

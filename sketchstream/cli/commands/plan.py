@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from sketchstream.cli import options, show
+from sketchstream.cli.deployments import LOSSES, Around, Deployment, deployed
 from sketchstream.cli.specs import Description, described
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _without_kind(args: list[str], kind: str) -> list[str] | None:
     help="Of sketch; others have options of their own: `sketchstream plan --kind KIND --help`.",
 )
 @described
-@click.option("--items", type=click.FloatRange(min=1), required=True, help="Distinct items expected in one window.")
+@click.option("--items", type=click.FloatRange(min=1), help="Distinct items expected in one window.")
 @click.option("--mean", type=float, default=3.0, show_default=True, help="Expected mean count of an item.")
 @click.option(
     "--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True, help="Of the counts."
@@ -87,10 +88,12 @@ def _without_kind(args: list[str], kind: str) -> list[str] | None:
     show_default=True,
     help="With --target: what may change.",
 )
+@deployed
 @options.result_format()
 def command(
     description: Description,
-    items: float,
+    deployment: Deployment,
+    items: float | None,
     mean: float,
     law: Literal["geometric", "zipf"],
     exponent: float,
@@ -108,6 +111,11 @@ def command(
     With --target: the smallest number of slots, or the smallest epsilon, that reaches a relative error (one standard
     deviation). Nothing is drawn and no data are read.
 
+    With --groups: the errors of one group's numbers; --items of a window are split evenly over the groups, an item
+    that is in several counts in each, unless --group-items says how many one group has. With --window, and --every
+    where windows overlap: the memory of all windows that are open at once, and what an event and an item lose in one
+    window and in all that hold them.
+
     With --kind gaussian and --size: the error of counts by every method; without --size the noise for an epsilon and a
     delta, as `sketchstream calibrate` finds it. With --kind
     projection: the best number of columns, and whether to project at all. With --kind workload: the errors of every
@@ -117,6 +125,7 @@ def command(
     Examples:
       sketchstream plan --epsilon 1 --open --slots 1048576 --items 1000000
       sketchstream plan --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
+      sketchstream plan --epsilon 1 --open --slots 16384 --items 90000 --groups 9 --window 7d --every 1d
       sketchstream plan --kind gaussian --epsilon 1 --delta 1e-6 --sensitivity 2
       sketchstream plan --kind gaussian --size 4000 --epsilon 1 --delta 1e-6 --items 3000 --mean 80
       sketchstream plan --kind projection --rows 105 --features 441 --epsilon 1 --delta 1e-6 --squared-distance 1e6
@@ -126,8 +135,11 @@ def command(
     from sketchstream.kinds.profile import planner
     from sketchstream.stream import units
 
+    if description.open_domain and description.slots is None and vary == "slots" and target is not None:
+        description = replace(description, slots=SMALLEST)
+    spec, windows_given = deployment.grouped(description.spec()), deployment.windows()
     expected: dict[str, Any] = {
-        "items": items,
+        "items": deployment.items(items, spec.group_count),
         "mean": mean,
         "law": law,
         "exponent": exponent,
@@ -137,28 +149,47 @@ def command(
         "runs": runs,
     }
     if target is None:
-        found = planner.plan(description.spec(), **expected)
+        found = planner.plan(spec, **expected)
     else:
-        if description.open_domain and description.slots is None and vary == "slots":
-            description = replace(description, slots=SMALLEST)
-        found = planner.required(description.spec(), target=target, number=number, vary=vary, **expected)
+        found = planner.required(spec, target=target, number=number, vary=vary, **expected)
+    around = Around(found, windows_given)
     if form == "json":
-        click.echo(show.as_json(found.to_dict()))
+        click.echo(show.as_json(found.to_dict() | (around.to_dict() if deployment.given else {})))
         return
     if form == "csv":
         click.echo(as_csv(found))
         return
     spec, domain = found.spec, found.spec.domain
+    whose = "" if spec.groups is None else f" in one of {len(spec.groups):,} groups"
     slots = f"{domain.size:,} slots" + (f" in {domain.levels} levels" if domain.levels > 1 else "")
     modulus = "" if spec.modulus is None else f", modulus {spec.modulus}"
     click.echo(
         f"epsilon {spec.epsilon}, epsilon_publish {spec.epsilon_publish}, unit {spec.unit}{modulus}, {slots}, "
-        f"{found.items:,.0f} items expected\n"
+        f"{found.items:,.0f} items expected{whose}\n"
     )
     print_table(found)
-    size, settings = (domain.size or 0) * spec.dtype.itemsize, StoreTable()
-    cost = units.spell_snapshots(size, parts, settings.snapshot_every, settings.snapshot_rate)
-    click.echo(f"\nIn a worker, {parts} partition{'s' * (parts > 1)}: snapshots of the busy window write {cost}.")
+    size, partitions, settings = around.steps * around.memory.window, around.partitions, StoreTable()
+    cost = units.spell_snapshots(size, partitions, settings.snapshot_every, settings.snapshot_rate)
+    busy = "the busy window" if around.steps == 1 else f"the {around.steps} busy windows"
+    click.echo(f"\nIn a worker, {partitions} partition{'s' * (partitions > 1)}: snapshots of {busy} write {cost}.")
+    if deployment.given:
+        _print_around(around)
+
+
+def _print_around(around: Around) -> None:
+    """Groups, memory, losses and the guarantee's sentences about them."""
+    from sketchstream.privacy.guarantee import assumed_of_groups
+
+    for sentence in around.sentences():
+        click.echo(sentence)
+    click.echo()
+    show.table(LOSSES, around.rows())
+    click.echo()
+    said = around.guarantee
+    for sentence in said.protects[:1] + said.seen:
+        click.echo(f"  - {sentence}")
+    for sentence in assumed_of_groups(around.plan.spec):
+        click.echo(f"  - assumed: {sentence}")
 
 
 def as_csv(found: planner.Plan) -> str:

@@ -28,6 +28,25 @@ MOST_GROUPS = 10_000
 Codes = npt.NDArray[np.int32]
 
 
+def require_few(number: int, slots: int, itemsize: int) -> None:
+    """Refuse more groups than a sketch may have, with the memory that they would need.
+
+    Args:
+        number: of groups.
+        slots: of each.
+        itemsize: of a counter, bytes.
+
+    Raises:
+        SpecError: there are more than `MOST_GROUPS`.
+    """
+    if number > MOST_GROUPS:
+        msg = (
+            f"groups has {number:,} groups, at most {MOST_GROUPS:,} are possible: with {slots:,} slots each they "
+            f"would need {number * slots * itemsize / 2**30:.1f} GiB in every open window of every partition"
+        )
+        raise SpecError(msg)
+
+
 @dataclass(frozen=True)
 class Groups:
     """A declared list of groups. It is public, and must not be chosen from the data.

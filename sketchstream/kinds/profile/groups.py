@@ -224,6 +224,12 @@ def position(spec: ProfileSpec, name: str) -> int:
     return spec.groups.all.index(name)
 
 
+def alone(spec: ProfileSpec) -> ProfileSpec:
+    """The spec of one group's sketch."""
+    fields = {key: value for key, value in spec.to_dict().items() if key not in ("groups", "kind", "domain")}
+    return ProfileSpec(domain=spec.domain, **{"total_share": 0, "counted": False, **fields})
+
+
 def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
     """The sketch of one group, as if it had been published alone; its ledger is that of an item of this group.
 
@@ -238,13 +244,11 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
     at = position(spec, name)
     assert spec.groups is not None
     n, times = len(spec.groups), spec.group_losses
-    fields = {key: value for key, value in spec.to_dict().items() if key not in ("groups", "kind", "domain")}
-    alone = ProfileSpec(domain=spec.domain, **{"total_share": 0, "counted": False, **fields})
     names = {counter_name(one, at): one for one in ("total", "counted")}
     counters = tuple(replace(one, name=names[one.name]) for one in part.counters if one.name in names)
     ledger: Any = part.ledger
     changed: dict[str, Any] = {
-        "spec": alone,
+        "spec": alone(spec),
         "layers": tuple(replace(one, lineage=_derived(one.lineage, at)) for one in part.layers),
         "seal_id": _derived(part.seal_id, at),
         "ledger": replace(ledger, history=_history(ledger.history, times, at), budget=None),

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from sketchstream.errors import SpecError
-from sketchstream.kinds.profile.group_list import MOST_GROUPS, Groups
+from sketchstream.kinds.profile.group_list import Groups, require_few
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.tables import Around, DomainTable, Number, SketchTable, Value
 from sketchstream.spec import ClosedDomain, OpenDomain
@@ -95,14 +94,9 @@ class ProfileTable(SketchTable):
         """The groups, read from their file if they have one."""
         if self.group_by is None or self.groups is None or isinstance(self.groups, Path):
             return None
-        number = len(self.groups) + self.other_group
-        if domain is not None and number > MOST_GROUPS:
-            slots, each = domain.size or 0, 2 if self.unit == "item" else self.bits // 8
-            msg = (
-                f"groups has {number:,} groups, at most {MOST_GROUPS:,} are possible: with {slots:,} slots each they "
-                f"would need {number * slots * each / 2**30:.1f} GiB in every open window of every partition"
-            )
-            raise SpecError(msg)
+        if domain is not None:
+            each = 2 if self.unit == "item" else self.bits // 8
+            require_few(len(self.groups) + self.other_group, domain.size or 0, each)
         return Groups(self.groups, self.other_group, self.max_groups, self.group_of_item)
 
     def _counted(self, around: Around) -> bool | None:

@@ -54,11 +54,11 @@ class Plan:
 
     Args:
         spec: specification of the sketch.
-        items: expected distinct items.
+        items: expected distinct items; of a sketch with groups: in one of them.
         parts: number of stacked partitions.
         merges: number of merged states.
         windows: number of windows over which an item's losses add up.
-        numbers: expected error by name: distinct, at_least.K, total, mean, entropy, one_hit_ratio.
+        numbers: expected error by name: distinct, at_least.K, total, mean, entropy, one_hit_ratio; of one group.
         loss: largest loss of an event (or item) through the publication of one window.
         loss_with_intrusion: the same, with one unannounced look at the open state.
         merge_gain: factor by which the noise's worst frequency grows in each merged state (1 without merging).

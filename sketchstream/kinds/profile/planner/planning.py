@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from sketchstream.errors import EstimateError, SpecError
+from sketchstream.kinds.profile.groups import alone
 from sketchstream.kinds.profile.planner import figures
 from sketchstream.kinds.profile.planner.expectation import count_law, expected
 from sketchstream.kinds.profile.planner.forecast import Expected, Plan
@@ -41,11 +42,11 @@ def plan(
     method: str = "likelihood",
     seed: int = 0,
 ) -> Plan:
-    """Compute the expected errors of all numbers of a sketch.
+    """Compute the expected errors of all numbers of a sketch, or of one of its groups.
 
     Args:
         spec: spec of the sketch.
-        items: distinct items expected in one window (over all parts).
+        items: distinct items expected in one window (over all parts); for a spec with groups: in one group.
         mean: mean of an item's count under the geometric law.
         law: law of the counts of items that occur: "geometric", "zipf" (exponent `exponent`, up to 10^4), or shares of
             counts 1, 2, 3, ...
@@ -68,18 +69,19 @@ def plan(
     """
     shares = count_law(law, mean, exponent)
     _check(spec, items, parts, merges, windows, runs)
-    published = expected(spec, items, shares, parts, merges)
-    profile = figures.read(published, spec.max_count, "inverse")
+    one = spec if spec.groups is None else alone(spec)
+    published = expected(one, items, shares, parts, merges)
+    profile = figures.read(published, one.max_count, "inverse")
     _refuse_crowded(profile, items)
-    names = figures.names(spec, shares)
+    names = figures.names(one, shares)
     truths = figures.truths(names, items, shares)
-    simulated = simulated_errors(spec, items, shares, merges, runs, method, seed, truths) if runs else {}
-    draws, distinct = figures.total_noise(spec, parts, merges), figures.deviation(profile, "distinct")
+    simulated = simulated_errors(one, items, shares, merges, runs, method, seed, truths) if runs else {}
+    draws, distinct = figures.total_noise(one, parts, merges), figures.deviation(profile, "distinct")
     numbers = {}
     for name in names:
         counted = figures.counted_deviation(name, draws, truths, distinct)
         deviation = figures.deviation(profile, name) if counted is None else counted
-        numbers[name] = Expected(truths[name], deviation, simulated.get(name), figures.central(spec, name))
+        numbers[name] = Expected(truths[name], deviation, simulated.get(name), figures.central(one, name))
     loss, looked = figures.losses(spec)
     above = items * float(shares[spec.max_count :].sum())
     gain = math.prod(figures.gain(float(epsilon)) for _, epsilon in published.layers[1:]) if merges > 1 else 1.0

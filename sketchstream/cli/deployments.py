@@ -1,0 +1,321 @@
+"""The options that say in which groups and windows a planned sketch will count, and what follows from them.
+
+In: options. Out: a spec with groups, its windows, their memory and losses. Touches: the file with the list of groups.
+Source: docs/theory/privacy.md, section 5: what adds over windows, and groups.
+
+Nothing is computed here that a worker or a guarantee computes too: memory is `SketchPlan.memory`, a sentence is the
+guarantee's, a loss is the ledger's times a number of windows that `guarantee` counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.profile.planner import Plan
+    from sketchstream.kinds.profile.spec import ProfileSpec
+    from sketchstream.privacy.guarantee import Context, Guarantee
+    from sketchstream.privacy.ledger import Loss
+    from sketchstream.stream.plans import Memory, SketchPlan
+    from sketchstream.stream.windows import Calendar
+
+LOSSES: Final = ("a loss is at most", "windows", "event", "item")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What the options said of groups and windows; names are those of the options."""
+
+    groups: str | None
+    other_group: bool
+    group_items: float | None
+    max_groups: int | None
+    group_of_item: bool
+    window: str | None
+    every: str | None
+    timezone: str
+    lateness: str | None
+
+    @property
+    def given(self) -> bool:
+        """Whether there is anything to say about groups or windows."""
+        return self.groups is not None or self.window is not None
+
+    def grouped(self, spec: ProfileSpec) -> ProfileSpec:
+        """The spec with its groups.
+
+        Raises:
+            ConfigError: options that do not fit together; a list that cannot be read.
+            SpecError: groups that cannot be, more than there may be among them.
+        """
+        from sketchstream.errors import ConfigError
+        from sketchstream.kinds.profile.group_list import Groups, require_few
+        from sketchstream.kinds.profile.planner import resized
+
+        if self.groups is None:
+            if self.other_group or self.group_items or self.max_groups is not None or self.group_of_item:
+                msg = "--other-group, --group-items, --max-groups and --group-of-item belong to --groups: give it too"
+                raise ConfigError(msg)
+            return spec
+        number, names = _listed(self.groups)
+        require_few(number + self.other_group, spec.domain.size or 0, spec.dtype.itemsize)
+        groups = Groups(names or range(1, number + 1), self.other_group, self.max_groups, self.group_of_item)
+        return resized(spec, groups=groups)
+
+    def items(self, items: float | None, groups: int) -> float:
+        """Distinct items expected in one group, or in the sketch where there are no groups.
+
+        Args:
+            items: of one window.
+            groups: how many there are; 1 without any.
+
+        Raises:
+            ConfigError: no number was given, or two; less than one item for each group.
+        """
+        from sketchstream.errors import ConfigError
+
+        if (items is None) == (self.group_items is None):
+            msg = "give the expected number of items: either --items, or with --groups --group-items"
+            raise ConfigError(msg)
+        if self.group_items is not None:
+            return self.group_items
+        assert items is not None
+        if items < groups:
+            msg = (
+                f"--items {items:,.0f} split evenly over {groups:,} groups is less than one item a group; give "
+                "--group-items, the items of the group that matters, or fewer groups"
+            )
+            raise ConfigError(msg)
+        return items / groups
+
+    def windows(self) -> Windows | None:
+        """The windows; None: the sketch has none.
+
+        Raises:
+            ConfigError: no such windows.
+        """
+        from sketchstream.config.schema import InputTable
+        from sketchstream.errors import ConfigError
+        from sketchstream.stream.units import duration_ms
+        from sketchstream.stream.windows import hopping
+
+        table = InputTable.model_fields
+        if self.window is None:
+            if self.every is not None or self.lateness is not None or self.timezone != "UTC":
+                msg = "--every, --timezone and --lateness belong to --window: give it too"
+                raise ConfigError(msg)
+            return None
+        late = table["lateness"].default if self.lateness is None else duration_ms(self.lateness, "--lateness")
+        calendar, steps = hopping(self.window, self.every, self.timezone)
+        return Windows(calendar, steps, late + table["quorum_time"].default)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of a planned sketch.
+
+    Args:
+        calendar: of them, or of the steps of hopping windows.
+        steps: of a window.
+        behind_ms: see `SketchPlan.open_windows`.
+    """
+
+    calendar: Calendar
+    steps: int
+    behind_ms: int
+
+
+def _listed(text: str) -> tuple[int, list[Any]]:
+    """How many groups, and their names if they are listed, between commas or in a file.
+
+    Raises:
+        ConfigError: a file that cannot be read.
+    """
+    from sketchstream.errors import ConfigError
+    from sketchstream.item_lists import read_items
+
+    if text.isdecimal():
+        if int(text) == 0:
+            msg = "--groups must be at least one group, found 0"
+            raise ConfigError(msg)
+        return int(text), []
+    if "," in text and not Path(text).exists():
+        named: list[Any] = [name for one in text.split(",") if (name := one.strip())]
+    else:
+        named = list(read_items(Path(text).expanduser(), what="--groups (a number, names between commas, or a file)"))
+    return len(named), named
+
+
+@dataclass(frozen=True)
+class Around:
+    """The groups and windows around a plan.
+
+    Args:
+        plan: of one group, or of the sketch.
+        given: None: the sketch has no windows.
+    """
+
+    plan: Plan
+    given: Windows | None
+
+    @property
+    def partitions(self) -> int:
+        """Of the input."""
+        return self.plan.parts * self.plan.merges
+
+    @cached_property
+    def windows(self) -> SketchPlan | None:
+        """As a worker would have them."""
+        from sketchstream.stream.plans import SketchPlan
+
+        if self.given is None:
+            return None
+        return SketchPlan("sketch", self.plan.spec, self.given.calendar, self.given.steps)
+
+    @property
+    def steps(self) -> int:
+        """Windows that hold one instant."""
+        return 1 if self.given is None else self.given.steps
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Of one partition; without windows that of one sketch."""
+        from sketchstream.stream.plans import Memory, SketchPlan
+        from sketchstream.stream.windows import hopping
+
+        if self.windows is None or self.given is None:
+            alone = SketchPlan("sketch", self.plan.spec, *hopping("1d"))
+            return Memory(alone.window_bytes(self.partitions, checked=self._checked), 1, 0)
+        return self.windows.memory(self.given.behind_ms, self.partitions, checked=self._checked)
+
+    @property
+    def _checked(self) -> bool:
+        """Whether partitions hold different items: then they are stacked."""
+        return self.plan.merges == 1
+
+    @cached_property
+    def context(self) -> Context:
+        """The deployment, as far as it is known."""
+        from sketchstream.config.context import of_windows
+        from sketchstream.privacy.guarantee import Context
+
+        known: dict[str, Any] = {} if self._checked else {"partitions": self.partitions, "keyed": False}
+        return Context(**known) if self.windows is None else of_windows(self.windows, **known)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """Of the sketch with all its groups."""
+        from sketchstream.kinds import planned
+        from sketchstream.privacy.guarantee import Guarantee
+
+        return Guarantee.of(self.plan.spec, planned(self.plan.spec), self.context)
+
+    def losses(self) -> list[tuple[str, int, Loss | None, Loss]]:
+        """What, in how many windows, most that an event and an item lose there; None: an event is not in them."""
+        from sketchstream.kinds import planned
+        from sketchstream.kinds.profile.groups import alone
+        from sketchstream.privacy.guarantee import Beside, copies_of_item, duration, windows_a_day, windows_of
+
+        spec, around = self.plan.spec, self.context
+        # an event is in one group, an item in all that it may be in
+        event = Beside.of("", planned(spec if spec.groups is None else alone(spec)), around.window_ms).event
+        item = Beside.of("", planned(spec), around.window_ms).item * copies_of_item(around)
+        out: list[tuple[str, int, Loss | None, Loss]] = [("in one window", 1, event, item)]
+        if self.steps > 1:
+            held = self.steps
+            out.append(("in all windows that hold it", held, event * held, item * held))
+        if self.windows is not None:
+            assert around.window_ms is not None
+            day, whole = windows_a_day(around), windows_of(around.window_ms, around.window_ms, self.steps)
+            out.append(("in a day", day, None, item * day))
+            if self.steps > 1:
+                out.append((f"in {duration(around.window_ms)}", whole, None, item * whole))
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; losses as strings ('3/2', 'unlimited')."""
+        from sketchstream.privacy.ledger import show
+
+        spec, memory = self.plan.spec, self.memory
+        return {
+            "groups": None if spec.groups is None else len(spec.groups),
+            "groups_of_one_item": None if spec.groups is None else spec.groups.of_one_item,
+            "window": None if self.windows is None else self.windows.window,
+            "windows_that_hold_an_event": self.steps,
+            "memory": {
+                "partitions": self.partitions,
+                "window": memory.window,
+                "open_windows": memory.most,
+                "states": memory.states,
+                "snapshot": memory.snapshot,
+                "all_partitions": memory.of(self.partitions),
+            },
+            "losses": [
+                {"what": what, "windows": number, "event": None if event is None else show(event), "item": show(item)}
+                for what, number, event, item in self.losses()
+            ],
+            "guarantee": self.guarantee.to_dict(),
+        }
+
+    def sentences(self) -> list[str]:
+        """The groups and the memory, for people."""
+        from sketchstream.stream.units import spell_bytes
+
+        spec, memory, out = self.plan.spec, self.memory, []
+        if spec.groups is not None:
+            out.append(
+                f"{len(spec.groups):,} groups: the numbers above are those of a group of {self.plan.items:,.0f} items"
+            )
+        text = f"Memory of the counters in one partition: {spell_bytes(memory.window)} a window"
+        if self.windows is not None:
+            text += (
+                f", {spell_bytes(memory.states)} all windows that may be open at once ({memory.most}), "
+                f"{spell_bytes(memory.snapshot)} more while a snapshot is written"
+            )
+            if self.partitions > 1:
+                text += f"; {spell_bytes(memory.of(self.partitions))} for {self.partitions} partitions"
+        return [*out, text]
+
+    def rows(self) -> list[list[str]]:
+        """The losses as text."""
+        from sketchstream.privacy.guarantee import plain
+
+        return [
+            [what, f"{number:,}", "-" if event is None else plain(event), plain(item)]
+            for what, number, event, item in self.losses()
+        ]
+
+
+_OPTIONS = (
+    click.option("--groups", help="Their number, names between commas, or a file with one a line: a sketch for each."),
+    click.option("--other-group", is_flag=True, help="With --groups: all other values are a group too."),
+    click.option("--group-items", type=click.FloatRange(min=1),
+                 help="With --groups, in place of --items: distinct items in one group.  [default: an even split]"),
+    click.option("--max-groups", type=int, help="With --unit item: promised most groups of one item in a window."),
+    click.option("--group-of-item", is_flag=True, help="With --unit item: promised that an item has one group."),
+    click.option("--window", help="Width of a window: 1h, 1d, 7d, 1mo, ..."),
+    click.option("--every", help="With --window: one begins each so often, such as 1d; they overlap."),
+    click.option("--timezone", default="UTC", show_default=True, help="With --window: where days begin."),
+    click.option("--lateness", help="With --window: how late records may be.  [default: as in a configuration]"),
+)  # fmt: skip
+
+
+def deployed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """All these options on a command, which gets them as one argument, `deployment`."""
+    names = [field.name for field in fields(Deployment)]
+
+    @wraps(function)
+    def call(**given: Any) -> Any:
+        own: Mapping[str, Any] = {name: value for name, value in given.items() if name not in names}
+        return function(deployment=Deployment(**{name: given[name] for name in names}), **own)
+
+    command: Callable[..., Any] = call
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
