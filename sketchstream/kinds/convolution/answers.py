@@ -1,4 +1,4 @@
-"""Answers from what was published: every filter's values, their standard errors and intervals.
+"""Answers of every filter: values, standard errors and intervals.
 
 In: the spec, the layers of noise in a published state, the state. Out: `Answers`, plain data, rows, text.
 Touches: nothing. Post-processing only.
@@ -35,10 +35,10 @@ class Answers:
         positions: (n,) int64, positions of the answers.
         values: (n,) float64, unbiased.
         stderr: (n,) float64, standard deviation of the noise in each value.
-        partial: (n,) bool, answers that cover less than their filter says: a window that has not filled yet.
+        partial: (n,) bool, answers that cover less than their filter, as the window has not filled yet.
         labels: for marginals the column values of each answer.
-        start_ms: of the first position, ms since 1970; None where positions are no times.
-        before: the noise of the window before, in the first answers; None where they were not completed with it.
+        start_ms: start of the first position, ms since 1970; None if positions are not times.
+        before: noise of the window before in the first answers; None if they were not completed with it.
     """
 
     spec: ConvolutionSpec = field(repr=False)
@@ -89,14 +89,14 @@ class Answers:
 
     @property
     def starts(self) -> npt.NDArray[np.int64] | None:
-        """(n,) ms since 1970 at which each position begins; None where positions are no times."""
+        """(n,) start of each position, ms since 1970; None if positions are not times."""
         if self.start_ms is None or self.spec.step_ms is None:
             return None
         return self.start_ms + self.positions * self.spec.step_ms
 
     @property
     def times(self) -> list[str] | None:
-        """When each position begins, RFC 3339 in UTC; None where positions are no times."""
+        """Start of each position, RFC 3339 in UTC; None if positions are not times."""
         if self.starts is None:
             return None
         whole = not np.any(self.starts % 1000)
@@ -104,7 +104,7 @@ class Answers:
         return [str(one) for one in np.datetime_as_string(found, timezone="UTC").tolist()]
 
     def autocovariance(self, lags: int) -> Floats:
-        """(lags + 1,) float64, covariance of the noise of two answers by how far apart they are.
+        """(lags + 1,) float64, covariance of the noise of two answers by their distance.
 
         Args:
             lags: the largest distance; below the number of positions.
@@ -203,8 +203,8 @@ def answers(
         spec: the specification.
         layers: every layer in the state: one for each merged part, and the fresh one of a release or seal.
         state: (size,) int64, published.
-        length: positions that the window has, where it is shorter than the longest one; default all.
-        start_ms: of the first position, where positions are times.
+        length: number of positions of the window, if it is shorter than the longest one; default all.
+        start_ms: start of the first position, if positions are times.
 
     Raises:
         EstimateError: no layers, or a state of another size.
@@ -261,7 +261,7 @@ def standard_errors(spec: ConvolutionSpec, place: int, layers: Sequence[Layer]) 
 
 
 def closed_values(spec: ConvolutionSpec, state: npt.NDArray[np.int64], first: int, stop: int, place: int = 0) -> Floats:
-    """(stop - first,) answers at closed positions, the same bits whatever happens at later ones.
+    """(stop - first,) answers at closed positions, bit for bit independent of later ones.
 
     Each value is the correctly rounded sum of the products of coefficients and words at its own and earlier positions
     and at padding, so that it is a function of words that no later event touches.

@@ -33,9 +33,9 @@ class Filter:
         name: how it was written, or "kernel" for plain numbers.
         coefficients: (lags,) float64, read-only: the answer at position k is the sum over j of coefficients[j] times
             the count at position k + origin - j. A kernel of a group has one coefficient for each element.
-        partial: lags before which an answer covers less than it says; 0 for running sums and decays, which never reach
+        partial: first answers that cover less than the filter; 0 for running sums and decays, which never reach
             back to before the first position.
-        digest: of the coefficients, so that filters compare by what they hold.
+        digest: digest of the coefficients, so that filters compare by content.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Filter:
         return bool(np.all(self.coefficients == np.rint(self.coefficients)))
 
     def to_data(self) -> str | bytes:
-        """The name if it says everything, otherwise the coefficients as little-endian float64."""
+        """The name if it determines the filter, otherwise the coefficients as little-endian float64."""
         return self.name if self.name != "kernel" else self.coefficients.astype("<f8").tobytes()
 
 
@@ -67,7 +67,7 @@ def parse_filter(written: object, length: int, *, trim: bool = True) -> Filter:
         trim: whether unreachable lags are cut off (linear mode); otherwise they are kept and judged by the caller.
 
     Raises:
-        SpecError: a name or coefficients that cannot be.
+        SpecError: the name or the coefficients are invalid.
 
     Examples:
         >>> parse_filter("window:3", 10).coefficients.tolist()
@@ -221,7 +221,7 @@ class Columns:
         return tuple(len(one) for one in self.values.values())
 
     def cell(self, record: Mapping[str, int | str]) -> int | None:
-        """Number of the cell that a record falls into; None where a column is missing or has another value."""
+        """Number of a record's cell; None if a column is missing or has another value."""
         place = 0
         for name, listed in self.values.items():
             value = record.get(name)

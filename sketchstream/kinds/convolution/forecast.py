@@ -1,4 +1,4 @@
-"""What a sketch would answer, before it is made: errors of every noise and layout, and of the mechanisms beside them.
+"""Forecasts: expected errors of every noise and layout, and of alternative mechanisms.
 
 In: a filter, a length, epsilon and delta. Out: rows of figures, the best first, and one line of advice.
 Touches: nothing.
@@ -22,7 +22,7 @@ from sketchstream.kinds.convolution.spec import NOISES, ConvolutionSpec
 
 @dataclass(frozen=True)
 class Figure:
-    """One way to keep the same filters.
+    """One mechanism for the filters.
 
     Attributes:
         noise: the noise kind.
@@ -30,7 +30,7 @@ class Figure:
         transform_length: M.
         rmse: root mean squared error of each filter's answers in the published state.
         words: 8-byte words of the state.
-        words_touched: words that one event changes.
+        words_touched: number of words that one event changes.
     """
 
     noise: NoiseKind
@@ -75,7 +75,7 @@ def forecast(kernel: object, length: int | None = None, *, parts: int = 1, **giv
         given: the other arguments of `ConvolutionSpec`; noise and layout are tried in turn.
 
     Raises:
-        SpecError: no combination is possible; what the last one refused.
+        SpecError: no combination is possible; the error of the last one.
     """
     found: dict[tuple[str, str], Figure] = {}
     refused: SpecError | None = None
@@ -152,7 +152,7 @@ def _product(
 
 
 def advice(spec: ConvolutionSpec) -> str:
-    """Where another mechanism has a smaller error than this spec: one line that says which; empty otherwise."""
+    """One line about a mechanism with a smaller error than this spec; empty if there is none."""
     if spec.delta and len(spec.filters) == 1 and spec.mode == "linear" and spec.origin == 0:
         written = spec.filters[0]
         if written.coefficients[0] > 0:

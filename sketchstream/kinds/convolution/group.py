@@ -131,7 +131,7 @@ class Coordinates:
         return np.concatenate([by_character[self.singles], pairs, pairs])
 
     def transform(self, coordinates: Floats) -> Complexes:
-        """(M,) complex, the unitary transform with these (size,) real coordinates; 0 where none is held."""
+        """(M,) complex, the unitary transform with these (size,) real coordinates; 0 for omitted ones."""
         out = np.zeros(self.group.size, np.complex128)
         s, p = len(self.singles), len(self.pairs)
         out[self.singles] = coordinates[:s]

@@ -31,10 +31,10 @@ def joined(
             with each window, stay as they are.
         state: (size,) int64, published of the window before.
         layers: every layer in that state.
-        length: positions of the window before, where it is shorter than the longest one; default all.
+        length: number of positions of the window before, if it is shorter than the longest one; default all.
 
     Returns:
-        Answers that hold the noise of both windows where they were completed. None is partial, unless the window
+        Answers; the completed ones contain the noise of both windows. None is partial, unless the window
         before is shorter than the filter.
 
     Raises:
@@ -57,7 +57,7 @@ def joined(
 
 
 def tail_of(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0, length: int | None = None) -> Floats:
-    """(lags - 1,) float64, what the positions of a window add to the first answers of the next one.
+    """(lags - 1,) float64, contribution of a window's positions to the first answers of the next one.
 
     Args:
         spec: the specification.
@@ -66,7 +66,7 @@ def tail_of(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0,
         length: positions of the window; default all.
     """
     known = spec.length if length is None else length
-    if spec.noise == "counts" and known < spec.length:  # no event lies beyond: there is noise alone
+    if spec.noise == "counts" and known < spec.length:  # no event beyond: only noise
         state = np.concatenate([state[:known], np.zeros(spec.length - known, np.int64)])
     return decode(spec, state, place)[known : known + len(spec.filters[place]) - 1]
 

@@ -15,7 +15,7 @@ I64 = npt.NDArray[np.int64]
 
 @kernel
 def add_scaled(state: I64, positions: I64, weights: I64, scale: int) -> None:
-    """Add scale * weights at the positions, all of which are valid."""
+    """Add scale * weights at the positions, which must be valid."""
     for i in range(len(positions)):
         state[positions[i]] += scale * weights[i]
 
@@ -44,7 +44,7 @@ def add_columns(
     cosine: I64,
     sine: I64,
 ) -> None:
-    """The same with columns computed from two tables.
+    """Add weights times columns that are computed from two tables.
 
     Args:
         state: (singles + 2 pairs,) words.
@@ -52,7 +52,7 @@ def add_columns(
         weights: (n,) weights.
         digits: scratch of (factors,) words.
         singles: (s, factors) characters times period / order.
-        pairs: (p, factors) the same.
+        pairs: (p, factors) table of pairs.
         orders: (factors,) orders of the cyclic factors.
         period: least common multiple of the orders.
         single: the lattice value of a self-conjugate character.

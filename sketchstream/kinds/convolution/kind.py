@@ -1,6 +1,6 @@
 """The kind `convolution` as the engine sees it.
 
-In: what the engine asks of a kind. Out: answers from the spec, the noise, the updates and the estimators. Touches: the
+In: calls of the engine. Out: answers from the spec, the noise, the updates and the estimators. Touches: the
 states it is given, and entropy through `noise`.
 """
 
@@ -118,7 +118,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         return layer.loss
 
     def parameter(self, spec: ConvolutionSpec, cost: Fraction) -> Fraction:
-        """sigma2 or epsilon of noise on the counts of the words' cost: the spec says how it is spread."""
+        """sigma2 or epsilon of noise on the counts with the words' cost; the spec determines its distribution."""
         words = cost * (1 - spec.counted_share)
         return spec.bound**2 / words if spec.noise == "gaussian" else words / spec.bound
 
@@ -128,7 +128,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         return words / (1 - spec.counted_share)
 
     def components(self, spec: ConvolutionSpec) -> tuple[Component, ...]:
-        """The words of the state, then the events counted and the records admitted, where they are kept."""
+        """The words of the state, then the events counted and the records admitted, if kept."""
         law = DISCRETE_GAUSSIAN if spec.noise == "gaussian" else DISCRETE_LAPLACE
         words = Component("slots", 1 - spec.counted_share, spec.bound, law)
         return (words, *quality_counters(law, spec.counted_share, spec.epsilon_records))
@@ -210,7 +210,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
     # Updates and states.
 
     def slots(self, spec: ConvolutionSpec) -> int:
-        """Words of the state: more than positions where there is padding."""
+        """Number of words of the state: with padding, more than positions."""
         return spec.size
 
     def index(self, spec: ConvolutionSpec, key: Key | None, keep: Mask | None) -> Updater:
@@ -274,7 +274,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
     # Publications.
 
     def closes(self, spec: ConvolutionSpec) -> int | None:
-        """The step, where positions are published when they close."""
+        """The step, if positions are published when they close."""
         return spec.step_ms if spec.publish == "closed" else None
 
     def closed(self, spec: ConvolutionSpec, state: State, first: int, stop: int) -> State:

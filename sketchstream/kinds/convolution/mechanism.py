@@ -107,7 +107,7 @@ class Shape:
         noise: "gaussian" and "laplace" share a shape, `laplace_pure` has its own.
         kept: (M,) bool, characters that the state holds.
         relative: (M,) float64; the variance of a Gaussian coordinate is relative / mu^2, the squared scale of a
-            Laplace one relative / S, of a pure one relative / epsilon^2. 0 where nothing is held.
+            Laplace one relative / S, of a pure one relative / epsilon^2. 0 for empty entries.
     """
 
     spectrum: Spectrum
@@ -126,7 +126,7 @@ class Shape:
         return weighted * (self.variance_factor / self.spectrum.group.size / budget)
 
     def quantized(self) -> Shape:
-        """The same, with few distinct variances where there are many, at almost no cost: samplers need tables for each.
+        """Reduce many distinct variances to a few, at almost no cost, as samplers need tables for each.
 
         Variances are rounded up to a grid of relative steps of 1/STEPS, then all lowered by the factor that uses the
         budget again. The optimum is flat, so that the error grows by the square of a step only.
@@ -194,7 +194,7 @@ def pure_shape(spectrum: Spectrum, positions: int) -> Shape:
 def worst_loss(coordinates: Coordinates, weight: Floats, positions: int) -> float:
     """Upper bound of the largest sum over coordinates of |phi_j(n)| weight_j over the positions n.
 
-    The sum is scanned exactly where that is cheap; otherwise |cos| + |sin| is bounded by sqrt 2.
+    The sum is scanned exactly if that is cheap; otherwise |cos| + |sin| is bounded by sqrt 2.
 
     Args:
         coordinates: the coordinates held.
@@ -262,7 +262,7 @@ def smooth_length(shortest: int, largest: int = 7) -> int:
 
 
 def _without_factors(size: int, largest: int) -> int:
-    """What is left of a number without its prime factors up to `largest`."""
+    """Remove the prime factors up to `largest` from a number."""
     for factor in range(2, largest + 1):
         while size % factor == 0:
             size //= factor

@@ -174,7 +174,7 @@ def base_draws(count: int, *, gaussian: bool, source: Source) -> npt.NDArray[Any
     probability exp(-R (2^80 K + R) / 2^257) or exp(-R / 2^128), which is above 1 - 2^-32 for K below 2^54.
 
     Args:
-        count: how many.
+        count: number of values.
         gaussian: which of the two laws.
         source: words.
     """

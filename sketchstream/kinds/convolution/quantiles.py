@@ -1,4 +1,4 @@
-"""Intervals where the noise is not normal: sums of Laplace draws with known coefficients.
+"""Intervals for noise that is not normal: sums of Laplace draws with known coefficients.
 
 In: the spec, its layers, the positions. Out: half widths. Touches: nothing.
 Source: docs/theory/convolution.md, section 8 (inversion of characteristic functions; Cornish & Fisher 1938).
@@ -32,7 +32,7 @@ class Term:
 
     Args:
         layers: the layers of noise in its state.
-        positions: (n,) where the answers lie on its axis; beyond its end for what it adds to the window after it.
+        positions: (n,) positions of the answers on its axis; beyond its end for contributions to the next window.
         length: positions that the window has.
     """
 
@@ -118,7 +118,7 @@ def _lattice_radius(sums: Sequence[tuple[Floats, Fraction]], level: float) -> in
 
 
 def _by_kurtosis(sums: Sequence[tuple[Floats, Fraction]], level: float, lattice: float) -> float:
-    """A half width for many terms, rounded up to the lattice that the noise lies on."""
+    """Half width for many terms, rounded up to the lattice of the noise."""
     variance = fourth = 0.0
     for part, epsilon in sums:
         second, excess = _moments(epsilon)

@@ -1,4 +1,4 @@
-"""What a published sketch of kind `convolution` answers: all its filters at once.
+"""Answers of a published sketch of kind `convolution`, for all its filters.
 
 In: a release, a sealed state, or parts that are added up. Out: a `Series`, which prints as text and turns into rows and
 plain data. Touches: nothing. Post-processing only.
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Series:
-    """Answers of all filters of a sketch, or of those that were asked for.
+    """Answers of all filters of a sketch, or of selected ones.
 
     Args:
         spec: spec of the sketch.
         answers: one object for each filter.
         level: of the intervals in rows, data and text.
-        guarantee: what the publication guarantees, as plain data.
+        guarantee: guarantee of the publication, as plain data.
 
     Examples:
         >>> import sketchstream as ss
@@ -61,7 +61,7 @@ class Series:
         """The answers of one filter.
 
         Raises:
-            EstimateError: there is no such filter.
+            EstimateError: the filter does not exist.
         """
         for one in self.answers:
             if one.filter.name == name:
@@ -71,7 +71,7 @@ class Series:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of what a row may have: those of columns of a table only in rows of their marginals."""
+        """Names of the columns of rows: those of a table are present only in rows of their marginals."""
         table = () if self.spec.columns is None else tuple(self.spec.columns.values)
         time = () if self.spec.step_ms is None else ("time",)
         return ("filter", *(table or ("position", *time)), "value", "stderr", "lower", "upper", "partial")
@@ -93,7 +93,7 @@ class Series:
         }
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Every filter's answers as a line with the band of their intervals, or as bars where they are a table.
+        """Plot every filter's answers as a line with the band of their intervals, or as bars if they are a table.
 
         Args:
             path: path of a .png, .svg or .pdf file to write; None: write none.
@@ -128,7 +128,7 @@ class Series:
         return shown.card(self.to_dict(), f"Standard error of an answer: {errors}.")
 
     def __str__(self) -> str:
-        """Short tables for people."""
+        """Short text tables."""
         return "\n\n".join(one.text() for one in self.answers)
 
 
@@ -140,14 +140,14 @@ def estimate(
     level: float = LEVEL,
     before: Published | None = None,
 ) -> Series:
-    """All filters' answers from what was published; parts are added up, and so is their noise.
+    """Compute all filters' answers from published parts; the parts and their noise add up.
 
     Args:
         published: a release, a sealed state, or a stack of either.
         method: "auto": the unbiased answers, the only ones.
         name: of one filter; default all.
         level: of intervals, above 0 and below 1.
-        before: what was published of the window before, of an equal spec: the first answers of filters that reach back
+        before: publication of the window before, with an equal spec: the first answers of filters that reach back
             into it are completed with it, and hold the noise of both; default: they are partial.
 
     Raises:
@@ -180,7 +180,7 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int) -> Seri
 
     Args:
         parts: for each partition its instalments, ascending, without gaps.
-        positions: how many to answer; every part holds at least so many.
+        positions: number of positions to answer; every part has at least as many.
     """
     first = parts[0][0]
     spec: ConvolutionSpec = first.spec
@@ -199,7 +199,7 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int) -> Seri
 
 
 def _held(published: Published) -> tuple[list[Layer], npt.NDArray[np.int64], tuple[int, int] | None]:
-    """All layers of what was published, the sum of its states, and its window."""
+    """All layers of the publication, the sum of its states, and its window."""
     parts: Any = getattr(published, "parts", (published,))
     spec, kind = published.spec, published.kind
     layers: list[Layer] = []

@@ -1,6 +1,6 @@
-"""What a sketch of kind `convolution` is: its filters, its positions, its noise; validated once, frozen.
+"""The specification of a sketch of kind `convolution`: filters, positions and noise, validated once and frozen.
 
-In: what a user asks for. Out: a frozen `ConvolutionSpec`, its plain-data form and fingerprint, the law of every layer,
+In: user parameters. Out: a frozen `ConvolutionSpec`, its plain-data form and fingerprint, the law of every layer,
 and the mean squared error that follows. Touches: the file that a .npy kernel names.
 Source: Fawaz, Muthukrishnan & Nikolov 2013; docs/theory/convolution.md.
 """
@@ -84,13 +84,13 @@ SYNTHESIS_BITS: Final = 128
 
 @dataclass(frozen=True)
 class Layer:
-    """The law of one layer of noise: what it costs the protected unit.
+    """The law of one layer of noise, and its cost for the protected unit.
 
     Attributes:
         measure: "mu2" (Gaussian: squared sensitivity over variance), "rho" (zCDP) or "epsilon" (pure).
-        loss: in that measure, exact, never below the true loss; of the words and of the counter beside them.
-        epsilon: what was asked for; None where only the loss is known.
-        delta: what was asked for; None where only the loss is known.
+        loss: loss in that measure, exact, never below the true loss; of the words and of the counter beside them.
+        epsilon: requested epsilon; None if only the loss is known.
+        delta: requested delta; None if only the loss is known.
     """
 
     measure: Measure
@@ -123,7 +123,7 @@ class ConvolutionSpec:
             "auto", the one whose error is smallest.
         layout: "fourier" (exact integers, an update touches each coefficient) or "time" (an update touches one).
         floor: share of the budget that is spread evenly, in [0, 1); above 0 for layout "time".
-        unit: what is protected: one "event", or everything one "item" does in this sketch.
+        unit: unit of privacy: one "event", or all events of one "item" in this sketch.
         max_weight: largest absolute weight of one event (unit "event").
         max_total: promised bound of an item's absolute weights together (unit "item").
         capacity: largest sum of absolute weights.
@@ -240,7 +240,7 @@ class ConvolutionSpec:
         self._require_closed()
 
     def _put_unit(self, put: Any, unit: Unit, max_weight: int | None, max_total: int | None) -> None:
-        """Check what is protected, and its bound."""
+        """Check the unit of privacy and its bound."""
         _one_of(unit, "unit", ("event", "item"))
         if unit == "event":
             if max_total is not None:
@@ -362,12 +362,12 @@ class ConvolutionSpec:
         self._forget()
 
     def _forget(self) -> None:
-        """Drop what was derived from another candidate."""
+        """Delete cached values of another candidate."""
         for name in ("spectrum", "shape", "coordinates", "fingerprint"):
             self.__dict__.pop(name, None)
 
     def _require_closed(self) -> None:
-        """What publication in instalments rests on."""
+        """Check the assumptions of publication in instalments."""
         if self.publish != "closed":
             return
         found = []
@@ -387,7 +387,7 @@ class ConvolutionSpec:
             raise SpecError(msg)
 
     def positions_of(self, window: tuple[int, int] | None) -> int:
-        """Positions of a window [start, end), ms since 1970: `length` where positions are no times."""
+        """Positions of a window [start, end), ms since 1970: `length` if positions are not times."""
         if self.step_ms is None or window is None:
             return self.length
         return min(self.length, -(-(window[1] - window[0]) // self.step_ms))
@@ -549,12 +549,12 @@ class ConvolutionSpec:
         return UnitShift((words, Part(Fraction(1), 1, self.counted_share)))
 
     def words_loss(self, layer: Layer) -> Fraction:
-        """What a layer costs through the words alone: the counter of the events counted has the rest."""
+        """Cost of a layer for the words alone; the counter of events has the rest."""
         return layer.loss * (1 - self.counted_share)
 
     @property
     def published_layer(self) -> Layer | None:
-        """The law of the fresh noise at seal; None where the bare state is published."""
+        """The law of the fresh noise at seal; None if the bare state is published."""
         return self.layer(self.epsilon_publish, self.delta_publish) if self.intrusion else None
 
     def sampling_delta(self, epsilon: Fraction, delta: Fraction) -> Fraction:
@@ -753,7 +753,7 @@ class ConvolutionSpec:
 
     @property
     def support_digest(self) -> str:
-        """Digest of which coefficients the state holds; two hosts must agree on it before they add states."""
+        """Digest of the list of coefficients in the state; hosts must agree on it before they add states."""
         kept = np.ones(1, np.bool_) if self.noise == "counts" else self.shape.kept
         return hashlib.blake2b(np.packbits(kept).tobytes(), digest_size=8, person=b"sketch-support").hexdigest()
 

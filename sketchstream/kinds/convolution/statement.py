@@ -1,4 +1,4 @@
-"""What a sketch of kind `convolution` guarantees, in (epsilon, delta) and mu^2 or in pure epsilons.
+"""The guarantee of a sketch of kind `convolution`, in (epsilon, delta) and mu^2 or in pure epsilons.
 
 In: a spec, the ledger of its sketch, facts about its deployment. Out: a `GaussianGuarantee` or a
 `Guarantee`, which print as text and turn into plain data. Touches: nothing.
@@ -144,7 +144,7 @@ def _seen(
 
 
 def _assumes(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger, around: Context) -> tuple[str, ...]:
-    """What the proof rests on."""
+    """Sentences on the assumptions of the proof."""
     gaussian = isinstance(ledger, GaussianLedger)
     lines = list(assumptions(spec, around, "and (epsilon, delta)") if gaussian else assumptions(spec, around))
     lines.append("filters, positions and the length of the series were fixed before the first event")

@@ -95,7 +95,7 @@ def inverse_dft(real: Objects, imaginary: Objects) -> tuple[Objects, Objects]:
 
     Args:
         real: (N, batch) integers with FRACTION places.
-        imaginary: the same.
+        imaginary: imaginary parts.
     """
     size, batch = real.shape
     if size == 1:
@@ -184,7 +184,7 @@ def _pi(places: int) -> int:
 
 
 def _radix(size: int) -> int:
-    """4 where it divides the size, else the smallest prime factor, or the largest if it is too large for a sum."""
+    """4 if it divides the size, else the smallest prime factor, or the largest if it is too large for a sum."""
     rest, largest, smallest = size, 1, 0
     prime = 2
     while prime * prime <= rest:
@@ -204,7 +204,7 @@ def _times(a: Objects, b: Objects, c: Any, d: Any) -> tuple[Objects, Objects]:
 
 
 def _bluestein(real: Objects, imaginary: Objects) -> tuple[Objects, Objects]:
-    """The same for any size, by a convolution with a chirp whose length is a power of two."""
+    """Transform of any size, by a convolution with a chirp whose length is a power of two."""
     size, batch = real.shape
     long = 1 << (2 * size - 1).bit_length()
     table = roots(2 * size)

@@ -51,7 +51,7 @@ class ConvolutionTable(SketchTable):
     def check(self, around: Around) -> Iterator[str]:
         """Mistakes that show in the block alone.
 
-        An item may lie in several partitions: the promise of `max_total` is about all of them together.
+        An item may be in several partitions: the promise of `max_total` covers all of them together.
         """
         del around
         if self.step is not None and (self.windows is not None or self.every is not None):
@@ -62,10 +62,10 @@ class ConvolutionTable(SketchTable):
             yield "domain belongs to kinds that count items: leave it out"
 
     def _axis(self, around: Around) -> dict[str, Any]:
-        """What a position is.
+        """The axis of positions.
 
         Raises:
-            SpecError, ConfigError: it is not said, or said twice.
+            SpecError, ConfigError: it is missing, or given twice.
         """
         said = [name for name in ("step", "position", "columns") if getattr(self, name) is not None]
         if len(said) != 1:

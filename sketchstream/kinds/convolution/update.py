@@ -1,6 +1,6 @@
-"""What events do to a state: whole columns in layout "fourier", one word in layout "time".
+"""Updates of a state: whole columns in layout "fourier", one word in layout "time".
 
-In: the spec, positions and whole weights. Out: the state, changed in place, modulo 2^64. Touches: nothing.
+In: the spec, positions and integer weights. Out: the state, changed in place, modulo 2^64. Touches: nothing.
 Source: docs/theory/convolution.md, section 6 (columns on the lattice).
 """
 
@@ -67,11 +67,11 @@ class Updater:
             positions: (n,) whole numbers, 0 to length - 1.
             weights: (n,) whole numbers, negative ones delete; default 1 each.
             threads: 1 or 2.
-            invalid: "error", "skip" or "noop", as `Index.apply` has them.
+            invalid: "error", "skip" or "noop", see `Index.apply`.
             counters: (0,) or (1,) int64, changed with the state: the number of events counted.
 
         Raises:
-            ItemError, DomainError, WeightError: say where in the batch, never what; nothing was applied.
+            ItemError, DomainError, WeightError: give the position in the batch, never the event; nothing was applied.
         """
         spec = self.spec
         if state.shape != (spec.size,) or state.dtype != np.int64:
@@ -79,7 +79,7 @@ class Updater:
             raise SpecError(msg)
         items = Items.of(positions)
         moved = np.zeros(2, np.int64)
-        # By the size of the batch alone, never by what it holds.
+        # Depends only on the size of the batch, never on its content.
         if len(items) * (SPARSE if spec.layout == "time" else 1) > spec.length:
             given = np.zeros(spec.length, np.int64)
             self._count(given, items, weights, threads, invalid, moved)
@@ -138,7 +138,7 @@ class Updater:
 
 
 def columns(spec: ConvolutionSpec, positions: Ints) -> Ints:
-    """(positions, size) int64, what one event of weight 1 at each position adds to a state of layout "fourier"."""
+    """(positions, size) int64, change of a state of layout "fourier" by one event of weight 1 at each position."""
     singles, pairs, orders, period, single, cosine, sine = _tables(spec)
     digits = np.stack(np.unravel_index(positions, tuple(orders.tolist())), axis=1)
     odd = (digits @ singles.T) % period != 0

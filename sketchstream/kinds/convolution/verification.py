@@ -54,7 +54,7 @@ def exact_loss(
         spec: of layout "fourier", or of noise "counts".
         neighbour: the difference of the two.
         layer: the law; default the creation layer.
-        scales: (size,) whole numbers in place of `spec.lattice_scales(layer)`, to judge other noise by the same sum.
+        scales: (size,) integers that replace `spec.lattice_scales(layer)`, to judge other noise by the same sum.
 
     Raises:
         SpecError: layout "time" with noise in the spectrum, whose loss is a closed form, or noise that is too small.

@@ -1,8 +1,8 @@
-"""Rows that are hardest to hide, and how well an observer can tell them: what an audit of a public matrix tries.
+"""Audit of a public matrix: the rows with the largest loss, and how well an observer detects them.
 
 In: a `ProjectionSpec`. Out: integer rows that a unit may add, the shift each causes, lower bounds of delta.
 Touches: nothing.
-Source: docs/theory/projection.md, section 2 (where the sensitivity is attained).
+Source: docs/theory/projection.md, section 2 (rows that attain the sensitivity).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def delta_lower_bound(
         without: statistics of states without the row.
         added: statistics of states with it.
         epsilon: of the claim.
-        threshold: the observer says "added" above it; chosen without a look at these samples.
+        threshold: the observer answers "added" above it; chosen independently of these samples.
         confidence: probability with which the bound holds, such as 0.999999.
 
     Source: Clopper & Pearson 1934 (both proportions, half of the error each).

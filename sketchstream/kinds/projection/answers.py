@@ -1,6 +1,6 @@
 """Answers from a published projection: distances, norms, inner products, single features, each with its error.
 
-In: a spec, the published cells, their noise variance, the matrix where features are asked for. Out: `Estimates`.
+In: a spec, the published cells, their noise variance, the matrix for questions about features. Out: `Estimates`.
 Touches: nothing.
 Source: Johnson & Lindenstrauss 1984; Kenthapadi et al. 2013 (the estimators); docs/theory/projection.md, sections 5, 6.
 
@@ -95,13 +95,13 @@ class Estimates:
 
 @dataclass(frozen=True)
 class Projection:
-    """A published projection: nothing else of the sketch is needed, and every question is free.
+    """A published projection. It is sufficient for all questions, which cost no privacy.
 
     Args:
         spec: spec of the sketch.
         values: (users, k) int64, the published cells.
         variance: V, noise variance of a cell, lattice units: the sum over its layers and fresh noise.
-        matrix: the projection matrix; of a secret one only where its seed is at hand. `with_vector` and `feature`
+        matrix: projection matrix; a secret one only if its seed is available. `with_vector` and `feature`
             need it.
     """
 
@@ -134,7 +134,7 @@ class Projection:
         return [{"user": self.user_name(place), **row} for place, row in enumerate(norms)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON: sizes, noise, squared norms. Distances are asked for by name."""
+        """Plain data, ready for JSON: sizes, noise, squared norms. Distances have methods of their own."""
         return {
             "kind": self.spec.kind,
             "users": self.spec.users.size,
@@ -188,7 +188,7 @@ class Projection:
         heatmap.write_arrow(self, path)
 
     def user_name(self, place: int) -> Item:
-        """The user of a row: its id or, where the list is at hand, the item.
+        """The user of a row: its id or, if the list is available, the item.
 
         Args:
             place: number of the row.
@@ -197,7 +197,7 @@ class Projection:
 
     @cached_property
     def law(self) -> Law:
-        """What the variances need to know of the matrix; the same for every seed."""
+        """Properties of the matrix for variances; independent of the seed."""
         return Law.of(Matrix(self.spec.matrix, bytes(SEED_BYTES), self.spec.features.size, self.spec.k))
 
     @property
@@ -314,13 +314,13 @@ class Projection:
         """Squared distances between rows here and the same users' rows in another sketch, such as the next window's.
 
         Args:
-            later: with the same users, features and matrix.
+            later: a sketch with the same users, features and matrix.
             u: users.
             level: of the intervals.
             located: `u` are numbers of rows already.
 
         Raises:
-            MergeError: the two have not the same users, features and matrix.
+            MergeError: users, features or matrix differ.
             DomainError: an unknown user.
         """
         self.require_comparable(later)
@@ -348,7 +348,7 @@ class Projection:
         """Estimates of squared norms from squared norms of cells.
 
         Args:
-            quantity: what they are of.
+            quantity: name of the estimated quantity.
             sums: squared norms of cells or of their differences, squared lattice units.
             tau: noise variance a cell in `sums`, signal units.
             level: of the intervals.
@@ -362,7 +362,7 @@ class Projection:
         return Estimates(quantity, value, stderr, low, high, level)
 
     def _chi2_ends(self, value: Floats, tau: float, outside: float) -> tuple[Floats, Floats]:
-        """Interval of a squared norm: exact for Gaussian entries, where the sum is chi^2 with k degrees of freedom."""
+        """Interval of a squared norm: exact for Gaussian entries, as the sum is chi^2 with k degrees of freedom."""
         from scipy.special import gammainccinv, gammaincinv
 
         mean = np.maximum(value, 0.0) + tau
@@ -390,7 +390,7 @@ class Projection:
     ) -> Estimates:
         """An unbiased value with the variance that the estimates themselves give.
 
-        The interval takes Student's quantile: the estimated variance has k degrees of freedom where the signal decides
+        The interval uses Student's quantile: the estimated variance has k degrees of freedom where the signal decides
         it, and is known where the noise does.
         """
         from scipy.special import stdtrit

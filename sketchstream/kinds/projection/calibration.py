@@ -1,4 +1,4 @@
-"""How much noise a projection needs: for a public matrix, and for one that nobody knows.
+"""Calibration of a projection's noise, for public and secret matrices.
 
 In: epsilon, delta, k, a bound of the rows. Out: sigma in units in which the projection keeps norms ("JL units"), and
 parameters sigma2 of the discrete noise, never too small. Touches: nothing.
@@ -94,7 +94,7 @@ def paper_theorem_2(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
 def split(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     """Sigma by a quantile of the sensitivity: part of delta for a longer projection, the rest for the noise.
 
-    Sufficient for a secret matrix; for comparison, and where `mixture` starts.
+    Sufficient for a secret matrix; for comparison, and as the start of `mixture`.
 
     Args:
         epsilon: at least 0.
@@ -233,7 +233,7 @@ def public_sigma2(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
         epsilon: at least 1e-6.
         delta: from 1e-300 to 0.5.
         sensitivity2: the largest squared norm of a change of a row of the state, lattice units.
-        k: columns; the cells that a neighbour can change.
+        k: number of columns, and so of cells that a neighbour can change.
 
     Raises:
         SpecError: the noise would have no room in 64 bits.
@@ -306,7 +306,7 @@ def secret_delta(epsilon: Epsilon, norm2: Fraction, k: int, entry_variance: int,
     """An upper bound of the delta of discrete noise for a secret matrix.
 
     Args:
-        epsilon: at least 0, lowered by `MARGIN` where the result is for the epsilon above it.
+        epsilon: at least 0, lowered by `MARGIN` if the result is for the epsilon above it.
         norm2: the largest squared norm of a change of a row of the data, lattice units, times the number by which
             several views raise mu^2 (1 for a single view).
         k: columns.
@@ -358,7 +358,7 @@ def _verified(found: float, delta: Epsilon, sigma2: Fraction) -> float:
 
 
 def _least(delta_at: Callable[[float], float], target: float, low: float, high: float) -> float:
-    """The sigma with delta_at(log sigma) = target, by bisection; the end where delta is small enough.
+    """The sigma with delta_at(log sigma) = target, by bisection; the end with a sufficiently small delta.
 
     Steps that end outside a bracket found before are decided by it: delta falls with sigma. The result is the same.
     """

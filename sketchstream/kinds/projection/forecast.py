@@ -1,4 +1,4 @@
-"""What a projection would answer, before it is created: expected errors, the best k, and whether to project at all.
+"""Forecasts for a projection: expected errors, the best k, and whether to project at all.
 
 In: a `ProjectionSpec`, sizes of the rows that are expected. Out: standard errors, user units. Touches: nothing.
 Source: docs/theory/projection.md, section 8.
@@ -31,7 +31,7 @@ class Expected:
     Args:
         k: columns.
         sigma: noise of one layer at creation, JL units.
-        tau: noise variance a cell of what is published, signal units.
+        tau: noise variance of a published cell, signal units.
         distance: standard error of a squared distance.
         sq_norm: of a squared norm.
         inner: of an inner product.
@@ -93,7 +93,7 @@ class Plan:
         return [one.to_dict() for one in self.tried]
 
     def sentences(self) -> tuple[str, ...]:
-        """What follows, in words."""
+        """Conclusions as sentences."""
         best, distance = self.best, f"a squared distance of {self.distance2:,.6g}"
         said = [
             f"With k = {best.k}, {distance} has a standard error of {best.distance:,.4g} "
@@ -165,10 +165,10 @@ def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None,
     """Standard errors of the answers.
 
     Args:
-        spec: what the sketch would be.
+        spec: planned spec.
         distance2: squared distance of two typical rows, user units.
         norm2: squared norm of a typical row; by default that of rows with nothing in common, half of distance2.
-        layers: how many equal parts are merged.
+        layers: number of equal parts that are merged.
 
     Raises:
         SpecError: a size that is negative or not finite.
@@ -199,9 +199,9 @@ def identity_stderr(spec: ProjectionSpec, distance2: float, layers: int = 1) -> 
     """Standard error of a squared distance between rows that are kept without a projection, with the same promise.
 
     Args:
-        spec: what the projection would be.
+        spec: planned spec.
         distance2: squared distance of the two rows, user units.
-        layers: how many equal parts are merged.
+        layers: number of equal parts that are merged.
     """
     reach = math.sqrt(row_norm2(spec) / Fraction(4) ** spec.fraction_bits)
     noise2 = layers * calibrate(spec.epsilon, spec.delta, reach) ** 2
@@ -220,7 +220,7 @@ def best_columns(
         spec: any k; everything else as it will be.
         distance2: squared distance of two typical rows, user units.
         candidates: the numbers that are tried; for srht those up to d'.
-        layers: how many equal parts are merged.
+        layers: number of equal parts that are merged.
     """
     found: dict[int, Expected] = {}
     for k in candidates:
@@ -234,18 +234,18 @@ def best_columns(
 
 
 def ideal_columns(distance2: float, sigma: float, layers: int = 2) -> float:
-    """The best k where sigma does not depend on it: distance2 / (2 layers sigma^2).
+    """The best k if sigma does not depend on it: distance2 / (2 layers sigma^2).
 
     Args:
         distance2: squared distance of two typical rows, user units.
         sigma: noise of one layer, JL units.
-        layers: equal layers in what is published: 2 with the one that is added at the seal.
+        layers: number of equal layers in the publication: 2 with the one that is added at the seal.
     """
     return distance2 / (2 * layers * sigma**2)
 
 
 def with_columns(spec: ProjectionSpec, k: int) -> ProjectionSpec:
-    """The same sketch with another number of columns; warnings that were given once are not repeated.
+    """The spec with another number of columns; warnings are not repeated.
 
     Args:
         spec: the sketch.

@@ -1,4 +1,4 @@
-"""What a projection protects and how much, in plain words with the numbers filled in; and what it does not protect.
+"""The guarantee of a projection and its limits, in plain words with numbers.
 
 In: a spec, the ledger of its sketch, facts about its deployment. Out: a `ProjectionGuarantee`.
 Touches: nothing.
@@ -34,9 +34,9 @@ class ProjectionGuarantee(PrintedStatement):
     Args:
         unit: "event" or "item" (all events of one user).
         published: epsilon at the spec's delta, for everything that is published.
-        looked: the same with one unannounced copy of the open state.
+        looked: `published` together with one unannounced copy of the open state.
         total: for items, over the windows of a day.
-        mu2: of what is published; its mean over matrices where the matrix is secret.
+        mu2: mu^2 of the publication; for a secret matrix, its mean over matrices.
         no_privacy: whether an epsilon is too large for meaningful privacy.
         protects: sentences on what is protected.
         seen: sentences on what an observer may see.
@@ -147,7 +147,7 @@ def _seen(
     windows: int,
     around: Context,
 ) -> tuple[str, ...]:
-    """Who sees what, and what it costs."""
+    """Sentences on observers and their losses."""
     unit = f"one {spec.unit}"
     published_by = "what is published" if around.overlap == 1 else "what one window publishes"
     reader = f"readers of {published_by}, and of as many functions of it as they like"
@@ -164,7 +164,7 @@ def _seen(
 
 
 def _lost(spec: ProjectionSpec, ledger: GaussianLedger, around: Context) -> list[str]:
-    """What is not protected."""
+    """Sentences on what is not protected."""
     lost = [
         "envelopes: that a record existed, when, in which partition, how long it was, how many events it packed",
         "the users and features of the domain, k, the bounds of weights, and the class of the matrix: all are public",
@@ -184,7 +184,7 @@ def _lost(spec: ProjectionSpec, ledger: GaussianLedger, around: Context) -> list
 
 
 def _assumed(spec: ProjectionSpec, loss: GaussianLoss) -> list[str]:
-    """What the proof rests on."""
+    """Sentences on the assumptions of the proof."""
     del loss
     lines = [
         "AES-256: this is computational differential privacy up to the cipher; the samplers are exact",

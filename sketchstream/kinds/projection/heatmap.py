@@ -35,9 +35,9 @@ class HeatMap:
 
     Args:
         values: (p, p) distances between rows, or between runs of rows on average: square roots of estimated squared
-            distances, 0 where these are negative.
+            distances, 0 for negative ones.
         order: (p,) the row, or the run of rows, at each place.
-        run: rows that each place stands for.
+        run: number of rows in each cell.
         error: standard error of the squared distance of two equal rows: what noise and projection make of nothing.
     """
 
@@ -51,7 +51,7 @@ def heat_map(projection: Projection, pixels: int = PIXELS) -> HeatMap:
     """The distances of all rows; those that look alike stand side by side.
 
     Args:
-        projection: what was published.
+        projection: published projection.
         pixels: rows of the picture; of more users, averages over runs of users in the order of the domain are shown.
 
     Raises:
@@ -82,7 +82,7 @@ def drawn(projection: Projection) -> Figure:
     """A heat map as a figure.
 
     Args:
-        projection: what was published.
+        projection: published projection.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -108,7 +108,7 @@ def write_arrow(projection: Projection, path: str | Path) -> None:
     """All squared distances as an Arrow file: a record for each user, with its name and its distances to all users.
 
     Args:
-        projection: what was published.
+        projection: published projection.
         path: of the file; overwritten.
 
     Raises:

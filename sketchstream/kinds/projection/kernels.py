@@ -208,7 +208,7 @@ def gaussian_entries(words: U64, cumulative: U64, guide: I64, shift: Any, out: I
         words: (n, at least k) uint64.
         cumulative: (thresholds + 1,) uint64, ascending; the last is above every 63-bit number.
         guide: thresholds at or below the smallest number with these first bits.
-        shift: uint64, how many low bits of a 63-bit number the guide does not look at.
+        shift: uint64, number of low bits of a 63-bit number that the guide ignores.
         out: (n, k) int16; overwritten.
     """
     sign = np.uint64(63)
@@ -262,14 +262,14 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
 
     Args:
         state: (n, k) int64, C-contiguous.
-        events: four (m,) int64: rows; features; weights, lattice units; where the row of each event's feature lies in
+        events: four (m,) int64: rows; features; weights, lattice units; position of the row of each event's feature in
             `matrix` (anything for a no-op).
         matrix: (features made, k) int16.
         limits: (3,) int64: number of rows, number of features, largest absolute weight.
         done: two (1,) int64, to which the number of events that went by is added, and of those that were no no-ops.
     """
     rows, features, weights, places = events
-    # Compared without signs, what is below 0 is large. |weight| <= most is 0 <= weight + most <= 2 most, modulo 2^64.
+    # Compared without signs, negative numbers are large. |weight| <= most is 0 <= weight + most <= 2 most, modulo 2^64.
     n, d, most = np.uint64(limits[0]), np.uint64(limits[1]), limits[2]
     twice = np.uint64(2 * most)
     count, moved = len(rows), 0

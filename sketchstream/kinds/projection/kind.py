@@ -1,6 +1,6 @@
 """The kind `projection` as the engine sees it.
 
-In: what the engine asks of a kind. Out: answers from the spec, the mechanism and the estimators. Touches: the states it
+In: calls of the engine. Out: answers from the spec, the mechanism and the estimators. Touches: the states it
 is given, and entropy through `mechanism`.
 """
 
@@ -65,7 +65,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
             users = items[:size] if listed else None
             features = items[size:] or None
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", IdentityRowsWarning)  # said once, when the spec was made
+            warnings.simplefilter("ignore", IdentityRowsWarning)  # warned of once, at creation of the spec
             return ProjectionSpec.from_dict(data, users, features)
 
     def comparable(self, spec: ProjectionSpec) -> ProjectionSpec:
@@ -119,11 +119,11 @@ class ProjectionKind(Kind[ProjectionSpec]):
         return mechanism.unit_shift(spec).sigma2(cost)
 
     def cost(self, spec: ProjectionSpec, parameter: Fraction) -> Fraction:
-        """mu^2; its mean over matrices, where the matrix is secret."""
+        """mu^2; for a secret matrix, its mean over matrices."""
         return mechanism.unit_shift(spec).cost(parameter)
 
     def components(self, spec: ProjectionSpec) -> tuple[Component, ...]:
-        """The cells, then the events counted and the records admitted, where they are kept."""
+        """The cells, then the events counted and the records admitted, if kept."""
         cells = Component("slots", 1 - spec.counted_share, law=DISCRETE_GAUSSIAN)
         return (cells, *quality_counters(DISCRETE_GAUSSIAN, spec.counted_share, spec.epsilon_records))
 
@@ -331,7 +331,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
 
 
 def _type_of(domain: ClosedDomain) -> Literal["text", "int", "bytes"]:
-    """How a record spells what is in a domain: ids are integers."""
+    """Type of a domain's items in records: ids are integers."""
     first = 0 if domain.items is None else domain.items[0]
     return "int" if isinstance(first, int) else "text" if isinstance(first, str) else "bytes"
 
@@ -362,7 +362,7 @@ def _lattice_weights(
 
 
 def _refuse(spec: ProjectionSpec, outside: npt.NDArray[np.bool_], bad: npt.NDArray[np.bool_]) -> None:
-    """Say where the first invalid event is.
+    """Raise an error with the position of the first invalid event.
 
     Raises:
         DomainError, WeightError: there is one.

@@ -135,7 +135,7 @@ class Matrix:
 
     @cached_property
     def all_rows(self) -> Rows:
-        """The whole matrix, (d, k) int16; kept. Only where `precomputable`."""
+        """The whole matrix, (d, k) int16, cached. Only if `precomputable`."""
         out = self.rows(np.arange(self.features, dtype=np.uint64))
         out.flags.writeable = False
         return out

@@ -1,4 +1,4 @@
-"""The mechanism: how much noise a layer has, the noise itself, and what a batch of events does to the state.
+"""The mechanism: parameters of noise, the noise itself, and updates of the state.
 
 In: a `ProjectionSpec`, a state, located events. Out: noise laid into the state, updates in place, the sensitivity for
 the ledger. Touches: the state it is given, and entropy through `sketchstream.noise`.
@@ -91,7 +91,7 @@ def sigma2(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction
     """Parameter of the discrete Gaussian noise of every cell of one layer; verified.
 
     Args:
-        spec: what the sketch is.
+        spec: spec of the sketch.
         epsilon: of this layer: the spec's, its epsilon_publish, or that of a release.
         delta: of this layer.
 
@@ -113,7 +113,7 @@ def creation_sigma2(spec: ProjectionSpec) -> Fraction:
 
 
 def publication_sigma2(spec: ProjectionSpec) -> Fraction:
-    """Parameter of the layer that is added at the seal; 0 where `intrusion` is False."""
+    """Parameter of the layer that is added at the seal; 0 if `intrusion` is False."""
     return sigma2(spec, spec.epsilon_publish, spec.delta_publish) if spec.intrusion else Fraction(0)
 
 
@@ -121,7 +121,7 @@ def verify(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction, parameter: 
     """An upper bound of the delta of one layer with this parameter, counters included, which is at most `delta`.
 
     Args:
-        spec: what the sketch is.
+        spec: spec of the sketch.
         epsilon: of the layer.
         delta: of the layer.
         parameter: sigma2 of the layer, lattice units.
@@ -187,7 +187,7 @@ def apply(
     noise.
 
     Args:
-        spec: what the sketch is.
+        spec: spec of the sketch.
         matrix: `spec.projection_matrix(...)`.
         state: (users, k) int64, C-contiguous.
         rows: (n,) int64, positions of the events' users.

@@ -39,7 +39,7 @@ class Neighbours:
     the choice: what looks nearest is on average farther than it looks.
 
     Args:
-        users: (m,) positions of the users asked for.
+        users: (m,) positions of the users.
         nearest: (m, count) positions of the chosen users, by ascending estimate.
         distances: (m, count) their squared distances; interval ends hold after selection.
     """
@@ -65,7 +65,7 @@ class Distances:
     """Squared distances between all rows of a projection, block by block.
 
     Args:
-        projection: what was published.
+        projection: published projection.
     """
 
     def __init__(self, projection: Projection) -> None:
@@ -97,7 +97,7 @@ class Distances:
         Args:
             rows: positions, or a slice of them.
             columns: positions, or a slice of them; by default all.
-            out: where to write, float64 of the result's shape; by default a new array.
+            out: array for the result, float64 of its shape; by default a new array.
 
         Returns:
             (rows, columns) float64, unbiased, user units.
@@ -126,7 +126,7 @@ class Distances:
             yield start, self.block(slice(start, start + size))
 
     def estimates(self, values: Floats, level: float = LEVEL, share: float = 1.0) -> Estimates:
-        """The same distances with standard errors and intervals.
+        """The distances with standard errors and intervals.
 
         Args:
             values: what `block` returned.
@@ -153,9 +153,9 @@ def nearest(projection: Projection, users: Who, count: int = 10, level: float = 
     """The rows that look nearest to some users' rows, with intervals that hold after the selection.
 
     Args:
-        projection: what was published.
+        projection: published projection.
         users: one user or several.
-        count: how many neighbours each; at most users - 1.
+        count: number of neighbours of each; at most users - 1.
         level: for one user, all intervals hold together with this probability, whichever rows are chosen.
 
     Raises:

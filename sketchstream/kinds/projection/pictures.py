@@ -21,7 +21,7 @@ OFFERED: Final = 300
 
 
 def headline(answer: Mapping[str, Any]) -> str:
-    """How many rows there are, and the longest; of a question, what was asked."""
+    """Number of rows and the longest one; for a question, its answer."""
     rows = answer["rows"]
     if "question" in answer:
         return f"{str(answer['question']).capitalize()}: {len(rows):,} squared distance{'s' * (len(rows) != 1)}."
@@ -50,7 +50,7 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Picture]:
-    """Squared norms, or the squared distances that were asked for."""
+    """Squared norms, or the requested squared distances."""
     rows = answer["rows"]
     value, low, high = ([row[end] for row in rows] for end in ("value", "low", "high"))
     if "question" in answer:

@@ -34,7 +34,7 @@ class Cells:
 
     Args:
         spec: spec of the sketch.
-        key: the hash key, where users or features are listed or the matrix is secret.
+        key: hash key, needed if users or features are listed or the matrix is secret.
         scope: (name, window) of a secret matrix, see `secret_scope`.
     """
 
@@ -69,7 +69,7 @@ class Cells:
         return self._users.locate(pairs.rows), self._features.locate(pairs.items)
 
     def locate(self, pairs: Pairs) -> Ints:
-        """(n,) first slot of each pair's user; -1 where the user or the feature is outside its domain.
+        """(n,) first slot of each pair's user; -1: the user or the feature is outside its domain.
 
         Args:
             pairs: n pairs of a user and a feature.

@@ -71,10 +71,10 @@ class Answer:
 def asked(
     projection: Projection, options: Mapping[str, Any], read: Callable[[Any], Projection] | None = None
 ) -> Projection | Answer:
-    """What the options of `estimate` ask for.
+    """Parse the questions in the options of `estimate`.
 
     Args:
-        projection: what was published.
+        projection: published projection.
         options: one question: `distance` or `inner`, pairs of users; `nearest`, users, with `count`; `sq_norm`, users;
             `with_vector`, users, with `vector`, pairs of a feature and a number, or a mapping; `drift`, users, with
             `later`, published objects of later windows, and perhaps `windows`, names of all of them. And `level`.
@@ -120,7 +120,7 @@ def between(projection: Projection, question: str, pairs: Iterable[tuple[Item, I
     """Squared distances, or inner products, of pairs of users.
 
     Args:
-        projection: what was published.
+        projection: published projection.
         question: "distance" or "inner".
         pairs: of users.
         level: of the intervals.
@@ -165,9 +165,9 @@ def neighbours(projection: Projection, users: Any, count: int, level: float) -> 
     """The rows that look nearest to some users' rows.
 
     Args:
-        projection: what was published.
+        projection: published projection.
         users: one user or several.
-        count: how many each; all other users, if there are fewer.
+        count: number of neighbours of each; all other users, if there are fewer.
         level: of the intervals, which hold together.
     """
     others = projection.spec.users.size - 1
@@ -181,7 +181,7 @@ def neighbours(projection: Projection, users: Any, count: int, level: float) -> 
 
 
 def drift(windows: Sequence[Projection], users: Any, level: float, names: Sequence[str] | None = None) -> Answer:
-    """Squared distances between a user's rows in consecutive windows: how much the row changed.
+    """Squared distances between a user's rows in consecutive windows.
 
     Args:
         windows: in order of time, with the same users, features and matrix.
@@ -209,7 +209,7 @@ def drift(windows: Sequence[Projection], users: Any, level: float, names: Sequen
 
 
 def text(rows: Iterable[Row]) -> str:
-    """A table for people: numbers with six digits, columns of equal width."""
+    """A text table: numbers with six digits, columns of equal width."""
     table = list(rows)
     cells = [list(row) for row in table[:1]]
     cells += [[_cell(one) for one in row.values()] for row in table]

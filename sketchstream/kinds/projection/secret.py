@@ -59,13 +59,13 @@ class SecretShift(UnitShift):
 
 @dataclass(frozen=True)
 class SecretLoss(GaussianLoss):
-    """What a unit loses where the matrix is secret.
+    """The loss of a unit with a secret matrix.
 
     Whoever takes it for the loss of a known matrix finds mu^2 infinite and no bound of delta.
 
     Args:
-        mean: mean of mu^2 over matrices, on the real numbers; infinite where nothing hides the unit.
-        bound: the same for noise on the integers.
+        mean: mean of mu^2 over matrices, on the real numbers; infinite without noise.
+        bound: upper bound of that mean for noise on the integers.
         columns: k.
     """
 
@@ -96,7 +96,7 @@ class SecretLoss(GaussianLoss):
     __radd__ = __add__
 
     def times(self, number: int) -> SecretLoss:
-        """The loss to so many sketches alike, each with a matrix and noise of its own: as many columns more.
+        """The loss to this number of equal sketches with independent matrices and noise.
 
         Args:
             number: at least 1.

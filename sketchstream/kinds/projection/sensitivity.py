@@ -78,7 +78,7 @@ def _require_passable(matrix: Matrix) -> None:
 
 
 def _gram(matrix: Matrix) -> Ints:
-    """R'R or, where rows are fewer than columns, RR', which has the same largest eigenvalue; exact."""
+    """R'R or, with fewer rows than columns, RR', which has the same largest eigenvalue; exact."""
     if matrix.features < matrix.columns:
         rows = np.concatenate(list(_blocks(matrix)))
         return np.asarray(rows @ rows.T, np.int64)

@@ -1,6 +1,6 @@
-"""What a projection is: its parameters, validated once, frozen, with a fingerprint.
+"""The specification of a projection: parameters that are validated once and frozen, with a fingerprint.
 
-In: what a user asks for. Out: a frozen `ProjectionSpec`, its plain-data form and its fingerprint; the seed of a secret
+In: user parameters. Out: a frozen `ProjectionSpec`, its plain-data form and its fingerprint; the seed of a secret
 matrix. Touches: nothing.
 Source: docs/theory/projection.md, sections 1 and 2 (units and bounds).
 """
@@ -55,7 +55,7 @@ IDENTITY_CELLS: Final = 1 << 26
 
 
 class IdentityRowsWarning(UserWarning):
-    """A projection that is less accurate than the rows themselves under the same promise would be."""
+    """Warns that the rows themselves would be more accurate than this projection under the same promise."""
 
 
 class PairDomain(ClosedDomain):
@@ -63,7 +63,7 @@ class PairDomain(ClosedDomain):
 
     Attributes:
         size: counters of a sketch.
-        items: the listed users, then the listed features; None where nothing is listed, or a list is not at hand.
+        items: the listed users, then the listed features; None if nothing is listed, or a list is not available.
         users: the rows.
         features: what rows consist of.
     """
@@ -100,7 +100,7 @@ class ProjectionSpec:
         k: columns of the projection, 1 to 4096; each row of the state has k cells.
         epsilon: privacy of the state; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
         delta: from 1e-300 to 0.5; exact as epsilon.
-        unit: what is protected: one "event", or everything one user (the "item") does in this sketch.
+        unit: unit of privacy: one "event", or all events of one user (the "item") in this sketch.
         max_weight: for unit "event": largest absolute weight of one event; larger ones are no-ops. Default 1.
         max_total: for unit "item": a promise of the source, that the absolute weights of one user add up to at most
             this.
@@ -109,7 +109,7 @@ class ProjectionSpec:
         max_features: with max_norm: a promise that no user touches more features than this.
         matrix: "gaussian", "rademacher" (best for events and max_total) or "srht" (best for max_norm).
         matrix_seed: "public", or "secret": derived from the sketch's key; then less noise is enough for max_norm, no
-            release is possible, and streams must not react to what is published of this sketch.
+            release is possible, and streams must not react to publications of this sketch.
         seed: of a public matrix: 32 bytes or 64 hexadecimal digits. Default: the bytes 0 to 31.
         fraction_bits: f, 0 to 30; weights are kept in multiples of 2^-f.
         capacity: largest sum of absolute weights of the whole sketch, user units; capacity 2^f is below 2^53.
@@ -277,7 +277,7 @@ class ProjectionSpec:
             raise SpecError(msg)
 
     def _warn(self) -> None:
-        """Say what protects nobody, and what is less accurate than it could be."""
+        """Warn of parameters without meaningful privacy, or with avoidable errors."""
         if max(self.epsilon, self.epsilon_publish) > NO_PRIVACY:
             text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
             warnings.warn(text, NoPrivacyWarning, stacklevel=3)
@@ -304,7 +304,7 @@ class ProjectionSpec:
 
     @property
     def needs_key(self) -> bool:
-        """Whether a key decides where an item goes, or what the matrix is."""
+        """Whether a key determines the slots of items or the matrix."""
         return self.users.listed or self.features.listed or self.matrix_seed == "secret"
 
     @property
@@ -440,7 +440,7 @@ _DELTA: Final = (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]")
 
 
 def _closed(domain: Any, name: str) -> ClosedDomain:
-    """A closed domain without sampling; a number stands for ids."""
+    """Convert to a closed domain without sampling; a number is a size."""
     if isinstance(domain, int) and not isinstance(domain, bool):
         return ClosedDomain(size=domain)
     if not isinstance(domain, ClosedDomain):

@@ -21,7 +21,7 @@ ONE: Final = "takes exactly one of size (ids 0..size-1) or items_file (a list)"
 
 
 class RowsTable(Table):
-    """`rows`: how many there are, or which."""
+    """`rows`: their number, or their list."""
 
     size: int | None = None
     items_file: Path | None = None

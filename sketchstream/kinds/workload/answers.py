@@ -45,14 +45,14 @@ class Answers:
         tails: (d,) excess kurtosis of each answer's noise; 0 for Gaussian noise.
         tables: how the answers are named.
         mechanism: of the noise.
-        layers: number of layers of noise in what was published.
+        layers: number of noise layers in the publication.
         projected: the set on which the answers were projected, or None.
         gap: certified gap of the projection.
         steps: of the projection.
         n_bound: bound of the number of individuals that was used.
         integral: whether the answers and their noise are whole numbers; then intervals are closed at whole numbers,
             and hold at least at their level.
-        notes: what a reader has to know.
+        notes: notes for readers.
     """
 
     values: Floats
@@ -93,7 +93,7 @@ class Answers:
         """The values of one table, one axis for each of its columns.
 
         Args:
-            name: as in `tables`.
+            name: see `tables`.
 
         Raises:
             EstimateError: there is none of this name.
@@ -213,7 +213,7 @@ def estimate(
         laws: of every layer and of the fresh noise that the state holds.
         state: (m,) int64, as published.
         feasible: set on which to project, or None for the unbiased answers.
-        metric: "state" (distance in counters, each of which has the same noise) or "answers".
+        metric: "state" (distance in counters, which have equal noise) or "answers".
         n_bound: bound of the number of individuals; default that of the spec, or an estimate from the answers where
             the queries determine the total.
         cells: names of each column's cells (default: those of the spec's universe).
@@ -370,7 +370,7 @@ def _help_note(spec: WorkloadSpec, bound: float) -> str:
 
 
 def _bias_notes(spec: WorkloadSpec, n_bound: float | None, smallest: float) -> tuple[str, ...]:
-    """The largest bias that rounding real queries can cause, where it is not negligible."""
+    """The largest bias from rounding real queries, if it is not negligible."""
     if spec.strategy.form != "rounded":
         return ()
     matrix = spec.workload.dense()

@@ -40,7 +40,7 @@ class CellLocator:
         self._columns = [_OfValues(one) if one.values else _OfEdges(one) for one in universe.columns]
 
     def locate(self, found: Mapping[str, Found]) -> Ints:
-        """(n,) cell of each record; -1 where it has none.
+        """(n,) cell of each record; -1: it has none.
 
         Args:
             found: for each column's name the field of n records.
@@ -96,7 +96,7 @@ class _OfEdges:
         return out
 
     def _of_texts(self, found: Found, places: Ints, out: Ints) -> None:
-        """Numbers that are no whole numbers of 64 bits: by their units where no edge is near, else as fractions."""
+        """Locate numbers that are not 64-bit integers: by their units if no edge is near, else as fractions."""
         part = found.take(places)
         units, read = part.decimals(BITS)
         # the number lies between units - 1 and units + 1, an edge above its floor by less than one unit

@@ -143,7 +143,7 @@ class Factor:
         return out
 
     def apply(self, values: Floats, axis: int) -> Floats:
-        """The matrix applied along one axis of an array, whose length changes from size to rows.
+        """Apply the matrix along one axis of an array, whose length changes from size to rows.
 
         Args:
             values: an array with `size` entries along `axis`.
@@ -182,7 +182,7 @@ class Factor:
         return both
 
     def labels(self, cells: tuple[str, ...]) -> list[str]:
-        """(rows,) what each query asks for, in the words of the cells."""
+        """(rows,) label of each query, from the names of the cells."""
         if self.matrix is not None:
             return [f"query {i}" for i in range(self.rows)]
         if self.name == "total":
@@ -195,7 +195,7 @@ class Factor:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; the coefficients of a matrix are bytes, as integers where they are whole numbers."""
+        """Plain data; the coefficients of a matrix are bytes, as integers if all are integers."""
         out: dict[str, Any] = {"name": self.name, "size": self.size}
         if self.width:
             out["width"] = self.width

@@ -1,6 +1,6 @@
 """The kind `workload` as the engine sees it.
 
-In: what the engine asks of a kind. Out: noise, updates, published states and answers of a batch of linear queries.
+In: calls of the engine. Out: noise, updates, published states and answers of a batch of linear queries.
 Touches: the states it is given, and entropy through `noise`.
 Source: docs/theory/workload.md.
 """
@@ -64,7 +64,7 @@ class Cells:
         return self.spec.length
 
     def locate(self, items: Items) -> npt.NDArray[np.int64]:
-        """(n,) cell of each item; -1 where it has none.
+        """(n,) cell of each item; -1: it has none.
 
         Integers are cell numbers. Text is read with the spec's universe: the values of its columns, in their order,
         with tabs between them.
@@ -144,7 +144,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
         return LAWS.get(spec.mechanism, "discrete-gaussian")
 
     def creation_cost(self, spec: WorkloadSpec) -> Fraction:
-        """Of the layer that (epsilon, delta) asks for."""
+        """Cost of the layer for (epsilon, delta)."""
         return spec.cost(spec.layer())
 
     def asked_cost(self, spec: WorkloadSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
@@ -166,7 +166,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
         return spec.cost(Law(self.law(spec), parameter, spec.length))  # type: ignore[arg-type]
 
     def components(self, spec: WorkloadSpec) -> tuple[Component, ...]:
-        """The counters of the queries, then the events counted and the records admitted, where they are kept."""
+        """The counters of the queries, then the events counted and the records admitted, if kept."""
         law = DISCRETE_LAPLACE if spec.pure else DISCRETE_GAUSSIAN
         slots = Component("slots", 1 - spec.counted_share, law=self.law(spec))
         return (slots, *quality_counters(law, spec.counted_share, spec.epsilon_records))
@@ -235,7 +235,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
     # Updates and states.
 
     def slots(self, spec: WorkloadSpec) -> int:
-        """Rows of the strategy, of which there may be fewer or more than cells."""
+        """Rows of the strategy; there may be fewer or more than cells."""
         return spec.length
 
     def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None) -> Cells:

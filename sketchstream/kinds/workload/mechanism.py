@@ -55,7 +55,7 @@ class Law:
 
     @property
     def variance(self) -> float:
-        """Variance of one counter's noise; an upper bound, tight to 1e-9 where the noise spreads over many integers."""
+        """Variance of one counter's noise; an upper bound, tight to 1e-9 if the noise spreads over many integers."""
         if self.name == "discrete-gaussian":
             return float(self.parameter)
         if self.name == "discrete-laplace":
@@ -76,7 +76,7 @@ class Candidate:
 
     Args:
         mechanism: its name.
-        strategy: what the counters count.
+        strategy: matrix from cells to counters.
         error: predicted objective for weights of 1: the variances' sum, or the largest, of one layer.
     """
 
@@ -97,14 +97,14 @@ def layer_law(
 
     Args:
         mechanism: not "auto".
-        strategy: what the counters count.
+        strategy: matrix from cells to counters.
         epsilon: privacy of the layer.
         delta: privacy of the layer; 0 only for "laplace" and "l2ball".
         weight: the unit's weight, W.
         looks: views over which one unit can spread its shift, for the dimension of the lattice's correction.
 
     Raises:
-        SpecError: no such noise.
+        SpecError: no noise within the limits is private enough.
     """
     if mechanism == "laplace":
         return Law("discrete-laplace", epsilon / (weight * strategy.sensitivity1), strategy.length)

@@ -60,7 +60,7 @@ class Reduced:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """A covariance of the answers for L2 sensitivity 1, and what is known of the optimum.
+    """A covariance of the answers for L2 sensitivity 1, with bounds on the optimum.
 
     Args:
         reduced: the coordinates.
@@ -99,7 +99,7 @@ def reduce_matrix(matrix: Floats) -> Reduced:
 
 
 def reduce(workload: Workload) -> Reduced:
-    """The row space of a workload; from its Gram matrix where the queries are named, or many more than the cells.
+    """The row space of a workload; from its Gram matrix if the queries are named, or many more than the cells.
 
     The Gram matrix of named queries is exact and not too badly conditioned; it takes a quarter of the time.
 

@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def packed(values: Ints) -> bytes:
-    """One byte with the width, then each integer in so many bytes, little endian, two's complement.
+    """One byte with the width in bytes, then each integer, little endian, two's complement.
 
     Args:
         values: int64 of any shape; written in C order.
@@ -31,7 +31,7 @@ def unpacked(data: bytes, count: int) -> Ints:
 
     Args:
         data: the bytes.
-        count: how many integers there are.
+        count: number of integers.
 
     Raises:
         FormatError: another length, or more bytes for each than are needed.

@@ -1,4 +1,4 @@
-"""What a workload's answers will be worth, before anything is created.
+"""Expected errors of a workload's answers, for planning.
 
 In: a spec. Out: `Forecast`: the expected error of every answer, the sparse bound, memory. Touches: nothing.
 Source: docs/theory/workload.md, sections 6 and 8.
@@ -28,7 +28,7 @@ class Forecast:
         stderr: (d,) standard deviation of each unprojected answer.
         rmse: root of the mean squared error over all answers.
         worst: largest standard deviation.
-        layers: layers of noise in what is published.
+        layers: number of noise layers in the publication.
         lower: lower bound of the RMSE of any Gaussian unbiased mechanism with as many such layers; 0 for Laplace noise
             and for the objective "max".
         counters: int64 counters of the state.
@@ -60,7 +60,7 @@ class Forecast:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A spec beside what else was tried, each with its forecast.
+    """A spec and its alternatives, each with its forecast.
 
     Args:
         spec: the chosen one.
@@ -93,7 +93,7 @@ class Plan:
         return out
 
     def mechanisms(self) -> list[dict[str, Any]]:
-        """What was tried: mechanism, what the counters count, their number, errors."""
+        """The alternatives: mechanism, strategy, number of counters, errors."""
         return [
             {
                 "mechanism": spec.mechanism,
@@ -125,7 +125,7 @@ class Plan:
 
 
 def plan(wanted: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts: int = 1) -> Plan:
-    """The chosen mechanism beside all others.
+    """Compare the chosen mechanism with all others.
 
     Args:
         wanted: the spec with this mechanism and strategy; ("auto", None) gives the chosen one.

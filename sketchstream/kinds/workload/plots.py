@@ -1,7 +1,7 @@
 """Pictures of a workload's answers: a heat map for a two-way table, a line with its band for prefixes and windows.
 
-In: `Answers`. Out: a figure, and a file if a path is given. Touches: that file. Needs matplotlib, asked for when it is
-used.
+In: `Answers`. Out: a figure, and a file if a path is given. Touches: that file. Needs matplotlib, imported on
+use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BARS: Final = 40
 
 
 def plot(answers: Answers, path: str | Path | None = None, tables: Sequence[str] | None = None) -> Figure:
-    """One panel for each table of one or two columns, with 95% intervals where the answers have them.
+    """One panel for each table of one or two columns, with 95% intervals if the answers have them.
 
     A table of single cells is drawn as bars, of prefixes or windows as a line with its band; the ranges of a column
     are a heat map of their first and last cell, and a table of two columns one of both.

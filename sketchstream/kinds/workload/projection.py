@@ -53,7 +53,7 @@ def project(
 
     Args:
         point: (r,) noisy answers, or a noisy state.
-        columns: (r, N) what one individual of each cell adds to it.
+        columns: (r, N) contribution of one individual of each cell.
         bound: upper bound of the number of individuals, n; above 0.
         feasible: "cap" (x >= 0, sum at most n), "simplex" (x >= 0, sum n), "sym" (sum of |x| at most n).
         tolerance: gap at which the search stops.

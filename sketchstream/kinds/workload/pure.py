@@ -49,7 +49,7 @@ def tree_error(gram: Floats, levels: list[tuple[int, int]]) -> float:
 
     Args:
         gram: (N, N) of the workload.
-        levels: as `tree_levels` returns.
+        levels: result of `tree_levels`.
     """
     blocks = tree_matrix(len(gram), levels).astype(np.float64)
     return float(np.trace(np.linalg.solve(blocks.T @ blocks, gram))) * sum(weight for _, weight in levels) ** 2

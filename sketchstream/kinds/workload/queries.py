@@ -1,4 +1,4 @@
-"""A workload: every linear query that is asked of a histogram, as a union of products over its columns.
+"""A workload: the linear queries of a histogram, as a union of products over its columns.
 
 In: a text such as "ranges:64" or "marginals:8:1,2", columns with sizes, a matrix or a file. Out: `Workload`: size,
 matrix, action on histograms and on covariances, named tables. Touches: the file of a matrix, when one is named.
@@ -74,7 +74,7 @@ class Workload:
                 " x " between them, or the path of a matrix (.npy, .npz as scipy writes it).
 
         Raises:
-            SpecError: nothing of this kind.
+            SpecError: the text is none of these.
         """
         if not isinstance(text, str):
             msg = f"a workload's text must be a string such as 'prefix:512', found {type(text).__name__}"
@@ -95,7 +95,7 @@ class Workload:
             matrix: (d, N) finite numbers, dense or scipy sparse.
 
         Raises:
-            SpecError: as `matrix_factor`.
+            SpecError: see `matrix_factor`.
         """
         factor = matrix_factor(matrix)
         return cls((("cell", factor.size),), ((factor,),))
@@ -269,7 +269,7 @@ class Axis:
     Args:
         column: name of the column.
         queries: name of the factor: "identity", "prefix", ...
-        labels: what each entry stands for.
+        labels: label of each entry.
     """
 
     column: str
@@ -284,7 +284,7 @@ class Table:
     Args:
         name: its columns, with " x " between them; "total" if there are none.
         axes: one for each column that is not summed out.
-        offset: where its answers begin.
+        offset: position of its first answer.
         count: number of its answers.
     """
 
@@ -300,11 +300,11 @@ class Table:
 
 
 def marginals(columns: Mapping[str, int], orders: Iterable[int]) -> Workload:
-    """All tables over so many columns at a time.
+    """All tables over these numbers of columns.
 
     Args:
         columns: name and number of cells of each column.
-        orders: how many columns the tables have: (1, 2) for all one- and two-way tables; 0 is the total.
+        orders: numbers of columns of the tables: (1, 2) for all one- and two-way tables; 0 is the total.
 
     Raises:
         SpecError: an order beyond the number of columns, or none.
@@ -412,7 +412,7 @@ def _read_query(text: str, columns: Mapping[str, int], ordered: Collection[str])
 
 
 def _read_word(word: str, columns: Mapping[str, int]) -> tuple[str, Factor]:
-    """The column of one word of a product, and what is asked of it."""
+    """The column of one word of a product, and its queries."""
     if word in columns:
         return word, Factor("identity", columns[word])
     name, _, column = word.partition(":")

@@ -1,6 +1,6 @@
-"""What a sketch of kind `workload` is: its queries, its privacy, its strategy; validated once, frozen.
+"""The specification of a sketch of kind `workload`: queries, privacy and strategy, validated once and frozen.
 
-In: what a user asks for. Out: a frozen `WorkloadSpec`, its plain data, its fingerprint, the laws of its layers.
+In: parameters from a user. Out: a frozen `WorkloadSpec`, its plain data, its fingerprint, the laws of its layers.
 Touches: nothing (a workload that names a file is read by `Workload.named`).
 Source: docs/theory/workload.md.
 """
@@ -65,7 +65,7 @@ class WorkloadSpec:
         delta: privacy of a layer, below 1/2; 0 selects pure epsilon privacy ("laplace", "l2ball").
         mechanism: "auto" (smallest predicted error), "gaussian" (the best covariance), "laplace", "l2ball" (rank up
             to 16), or for comparison "paper" and "plain".
-        unit: what is protected: one "event", or everything of one "item", whose total weight the source bounds.
+        unit: unit of privacy: one "event", or all events of one "item", whose total weight the source bounds.
         max_weight: largest absolute weight of one event (unit "event").
         max_total: a promise of the source, for unit "item": the absolute weights of an item's events over the sketch's
             life add up to at most this.
@@ -81,7 +81,7 @@ class WorkloadSpec:
             gets; 0: none is kept. Quality of a stream is judged by it.
         epsilon_records: unit "event": epsilon of the discrete Laplace noise of the number of records admitted, which is
             a function of envelopes and outside the ledger; 0: none is kept.
-        universe: how the fields of a record become a cell, and what the cells are called; its columns have the names
+        universe: map from the fields of a record to a cell, with names of cells; its columns have the names
             and sizes of the workload's. Without one, items are cell numbers.
         strategy: one that was made for this workload before; else it is computed here.
 
@@ -220,7 +220,7 @@ class WorkloadSpec:
             raise SpecError(msg)
 
     def _warn(self) -> None:
-        """Say what is allowed and probably not meant."""
+        """Warn of parameters that are allowed but probably not intended."""
         if self.no_privacy:
             warnings.warn(f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY", NoPrivacyWarning, stacklevel=4)
         if max(self.delta, self.delta_publish) > LARGE_DELTA:
@@ -264,7 +264,7 @@ class WorkloadSpec:
 
     @property
     def no_privacy(self) -> bool:
-        """Whether an epsilon is so large that it protects nobody."""
+        """Whether an epsilon is too large for meaningful privacy."""
         return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
 
     def layer(self) -> Law:
@@ -290,7 +290,7 @@ class WorkloadSpec:
         return self._law_beside_counter(alone, epsilon, delta)
 
     def _law_beside_counter(self, alone: Law, epsilon: Fraction, delta: Fraction) -> Law:
-        """The law of a layer that leaves the events counted their share.
+        """The law of a layer, without the share of the events counted.
 
         Their noise is small, so that the integers cost more there than `layer_law` knows: the ledger's account decides.
         """
@@ -303,12 +303,12 @@ class WorkloadSpec:
 
     @cached_property
     def _laws_beside_counter(self) -> dict[tuple[Fraction, Fraction], Law]:
-        """Laws that were found."""
+        """Laws that were computed."""
         return {}
 
     @cached_property
     def shift(self) -> UnitShift:
-        """How far a unit moves the counters of the queries, and that of the events counted beside them."""
+        """Shift of the queries' counters and of the events counted by one unit."""
         square = self.strategy.sensitivity2 * self.weight**2
         if not self.counted_share:
             return UnitShift.of(square, self.length)
@@ -350,10 +350,10 @@ class WorkloadSpec:
         return self.mechanism in ("laplace", "l2ball")
 
     def cost(self, law: Law) -> Fraction:
-        """What a layer or a view of this law costs in the ledger: mu^2 for Gaussian noise, epsilon for pure noise.
+        """Cost of a layer or a view with this law in the ledger: mu^2 for Gaussian noise, epsilon for pure noise.
 
         Args:
-            law: of the layer, as `law` returned it.
+            law: law of the layer, from `law`.
         """
         share = 1 - self.counted_share
         if law.name == "discrete-laplace":
@@ -368,7 +368,7 @@ class WorkloadSpec:
         """The law of a layer or a view of this cost: the inverse of `cost`.
 
         Args:
-            cost: mu^2 for Gaussian noise, epsilon for pure noise; of the counters of the queries and all beside them.
+            cost: mu^2 for Gaussian noise, epsilon for pure noise; of the queries' counters and all others.
         """
         cost *= 1 - self.counted_share
         square = self.strategy.sensitivity2 * self.weight**2
@@ -456,7 +456,7 @@ class WorkloadSpec:
 
     @cached_property
     def locator(self) -> CellLocator:
-        """What finds the cells of records, for specs with a universe."""
+        """Finds the cells of records, for specs with a universe."""
         assert self.universe is not None
         return CellLocator(self.universe)
 

@@ -1,6 +1,6 @@
-"""What a sketch of kind `workload` guarantees, in plain words with the numbers filled in; and what it does not.
+"""The guarantee of a sketch of kind `workload` and its limits, in plain words with numbers.
 
-In: a spec, the ledger of its sketch, what is known of the deployment. Out: a `WorkloadGuarantee`, which prints as text
+In: a spec, the ledger of its sketch, facts about the deployment. Out: a `WorkloadGuarantee`, which prints as text
 and turns into plain data. Touches: nothing.
 Source: docs/theory/workload.md, sections 1 and 7; docs/theory/gaussian_ledger.md.
 """
@@ -42,7 +42,7 @@ class WorkloadGuarantee(PrintedStatement):
         unit: "event" or "item".
         delta: at which losses to Gaussian noise are stated; 0 for pure noise.
         published: most that the unit loses to everything that is published.
-        looked: the same with one unannounced copy of the open state.
+        looked: `published` together with one unannounced copy of the open state.
         total: over the windows of a day.
         kept: over all windows whose publications are kept.
         no_privacy: whether an epsilon is too large for meaningful privacy.
@@ -94,7 +94,7 @@ class WorkloadGuarantee(PrintedStatement):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: losses as text, with the exact mu^2 of Gaussian noise beside them."""
+        """Plain data: losses as text, also the exact mu^2 of Gaussian noise."""
         out: dict[str, Any] = {
             "unit": self.unit,
             "relation": "zero-out",
@@ -118,7 +118,7 @@ class WorkloadGuarantee(PrintedStatement):
 
 
 def said(loss: AnyLoss, delta: Fraction) -> str:
-    """A loss for people: '1', 'unlimited', '1.05 at delta 1e-06'.
+    """Format a loss: '1', 'unlimited', '1.05 at delta 1e-06'.
 
     Args:
         loss: an epsilon, or that of Gaussian noise.
@@ -131,7 +131,7 @@ def said(loss: AnyLoss, delta: Fraction) -> str:
 
 
 def _times(loss: AnyLoss, number: int) -> AnyLoss:
-    """The loss to so many sketches alike."""
+    """The total loss to this number of equal sketches."""
     return loss.times(number) if isinstance(loss, GaussianLoss) else loss * number
 
 
@@ -188,7 +188,7 @@ def _seen(
 
 
 def _lost(spec: WorkloadSpec, delta: Fraction, looked: AnyLoss, around: Context) -> tuple[str, ...]:
-    """What is not protected."""
+    """Sentences on what is not protected."""
     lines = ["envelopes: that a record existed, when, in which partition, how long it was"]
     if spec.unit == "event":
         lines.append("a person with m events in this sketch loses more: these events are a unit of m times the weight")
@@ -201,7 +201,7 @@ def _lost(spec: WorkloadSpec, delta: Fraction, looked: AnyLoss, around: Context)
 
 
 def _assumes(spec: WorkloadSpec) -> tuple[str, ...]:
-    """What the proof rests on."""
+    """Sentences on the assumptions of the proof."""
     how = "delta = 0 up to the cipher" if spec.pure else "delta is stated above, and the cipher's is not counted"
     lines = [
         f"AES-256: this is computational differential privacy, {how}; the samplers are exact",

@@ -1,4 +1,4 @@
-"""Integer strategies: what the counters of a sketch count, and the way back from them to the cells.
+"""Integer strategies: the matrix from cells to the counters of a sketch, and its decoder.
 
 In: a workload and a shape of noise, or an integer matrix. Out: `Strategy`: exact sensitivities, digest, bytes.
 Touches: nothing.
@@ -45,10 +45,10 @@ class Strategy:
     """An integer matrix and what privacy needs of it.
 
     Args:
-        matrix: (m, N) int64; column j is what one unit of weight in cell j adds to the state.
+        matrix: (m, N) int64; one unit of weight in cell j adds column j to the state.
         form: "cells" (upper triangular, m = N), "rows" (combinations of r independent queries), "rounded" (real
             queries of rank below N: nearly unbiased), "identity", "queries", "tree".
-        bits: scale of the rounding; 0 where nothing was rounded.
+        bits: scale of the rounding; 0 without rounding.
         workload_digest: of the workload that it was made for.
         objective: "total" or "max".
         lower: lower bound of the objective for L2 sensitivity 1, from the optimiser; 0 for Laplace strategies.
@@ -102,7 +102,7 @@ class Strategy:
 
     @cached_property
     def decoder(self) -> Floats:
-        """(N, m) estimates of the cells from the state; exact for every combination that the workload asks for."""
+        """(N, m) estimates of the cells from the state; exact for every query of the workload."""
         from scipy.linalg import qr, solve_triangular
 
         floats = self.matrix.astype(np.float64)
@@ -135,7 +135,7 @@ class Strategy:
     def to_bytes(self) -> bytes:
         """The strategy as it is shipped with a spec: workers must not compute their own, whose last bits may differ.
 
-        Equal strategies have equal bytes. What follows from the workload is left out: a triangle below or above the
+        Equal strategies have equal bytes. Data that the workload determines are omitted: a triangle below or above the
         diagonal, the identity, the queries themselves, and integer combinations of queries but for their factors.
         """
         head: dict[str, Any] = {
@@ -212,7 +212,7 @@ class Strategy:
 
     @staticmethod
     def _read_body(head: dict[str, Any], body: bytes, workload: Workload) -> dict[str, Any]:
-        """The matrix, and its factors where it has some."""
+        """The matrix, and its factors if it has any."""
         rows, size = (int(one) for one in head["shape"])
         form = head["form"]
         square = form in ("cells", "identity")
@@ -249,7 +249,7 @@ def from_matrix(workload: Workload, matrix: Ints, form: Form, *, rank: int = 0) 
     """A strategy that needs no rounding.
 
     Args:
-        workload: what it is for.
+        workload: workload of the strategy.
         matrix: (m, N) int64, whose row space holds the workload's.
         form: how its decoder is found.
         rank: of the workload.
@@ -353,7 +353,7 @@ def independent_rows(workload: Workload, rank: int) -> Ints:
 
     Args:
         workload: the queries.
-        rank: how many.
+        rank: number of queries.
     """
     from scipy.linalg import qr
 
@@ -388,7 +388,7 @@ def _rows_root(half: Floats) -> Floats:
 
 
 def _integer_product(rounded: Floats, rows: Floats | None) -> Ints:
-    """The rounded matrix, times integer rows where there are some, exactly."""
+    """The rounded matrix, multiplied exactly by integer rows if given."""
     if rows is None:
         return rounded.astype(np.int64)
     if float(np.abs(rounded).max()) * float(np.abs(rows).max()) * len(rows) < 2.0**53:

@@ -1,9 +1,9 @@
-"""`[[sketch]]` of kind `workload`: the columns of a record, and what is asked of them.
+"""`[[sketch]]` of kind `workload`: the columns of a record, and their queries.
 
 In: plain data of a block. Out: a `WorkloadSpec`. Touches: files of matrices and strategies that the block names.
 Imported only when a configuration is read.
 
-What is asked is a list of queries over the columns. Each is a product of one word a column, with " x " between them:
+The queries are a list of products over the columns. Each is a product of one word a column, with " x " between them:
 `carrier` (each of its cells), `prefix:delay`, `ranges:delay`, `windows:delay:4`, `trailing:delay:4`, `total`; a column
 without a word is summed over. `marginals:1,2` is all tables over one and over two columns.
 """
@@ -88,13 +88,13 @@ class WorkloadTable(SketchTable):
             )
 
     def asked(self, folder: Path) -> tuple[Workload, Universe | None]:
-        """What is asked, and of which columns.
+        """The queries and their columns.
 
         Args:
             folder: of the configuration file, from which paths of matrices begin.
 
         Raises:
-            SpecError: columns or queries that cannot be.
+            SpecError: columns or queries are invalid.
         """
         texts = [self.workload] if isinstance(self.workload, str) else self.workload
         if not self.columns:
@@ -130,14 +130,14 @@ class WorkloadTable(SketchTable):
         """The spec with a mechanism and a strategy.
 
         Args:
-            workload: what is asked.
+            workload: workload of the queries.
             universe: the columns, if there are any.
             mechanism: in place of the block's.
             strategy: one for it; None: computed.
             around: the input.
 
         Raises:
-            SpecError: a sketch that cannot be.
+            SpecError: the sketch is invalid.
         """
         return WorkloadSpec(
             workload,
@@ -183,7 +183,7 @@ def read_strategy(path: Path, workload: Workload) -> Strategy:
 
 
 def _path(text: str, folder: Path) -> str:
-    """A file of a matrix from the folder of the configuration; other texts as they are."""
+    """Resolve a matrix file relative to the configuration's folder; other texts are unchanged."""
     return str(folder / Path(text).expanduser()) if text.endswith((".npy", ".npz")) else text
 
 

@@ -35,7 +35,7 @@ class Column:
     """The cells of one field.
 
     Args:
-        name: of the column, and of the field unless `field` says another one.
+        name: name of the column, and of the field unless `field` is given.
         values: categories, as text; numbers of a record are compared by their text.
         edges: ascending; bucket i holds edges[i] <= x < edges[i + 1].
         other: whether values in no cell have a cell of their own, the last one.
@@ -279,10 +279,10 @@ class Universe:
         return {column.name: column.cells[int(place)] for column, place in zip(self.columns, places, strict=True)}
 
     def marginals(self, orders: Iterable[int]) -> Workload:
-        """All tables over so many of these columns at a time.
+        """All tables over these numbers of columns.
 
         Args:
-            orders: as `queries.marginals`.
+            orders: see `queries.marginals`.
         """
         return marginals({column.name: column.size for column in self.columns}, orders)
 

@@ -1,4 +1,4 @@
-"""What a batch of events does to the state of a workload: weights times columns of the strategy, added.
+"""Updates of the state of a workload: weights times columns of the strategy are added.
 
 In: a state, cells of events, weights. Out: the state, changed in place. Touches: nothing.
 
@@ -36,7 +36,7 @@ class Columns:
         size: cells.
         dense: (N, m) the columns, one after the other; empty if they are sparse.
         ends: (N,) one past the last entry of each column that is not 0.
-        starts: (N + 1,) where the entries of each column begin; empty if they are dense.
+        starts: (N + 1,) start of the entries of each column; empty if they are dense.
         places: counters of the entries.
         values: the entries.
     """
@@ -94,7 +94,7 @@ class Columns:
 
 
 def check_events(cells: Ints, weights: Ints | None, size: int, max_weight: int) -> None:
-    """Refuse a batch with an invalid event; says the position, never the cell or the weight.
+    """Refuse a batch with an invalid event; the message gives the position, never the cell or the weight.
 
     Args:
         cells: (n,) int64.
@@ -114,7 +114,7 @@ def check_events(cells: Ints, weights: Ints | None, size: int, max_weight: int) 
 
 
 def check_weights(weights: Ints | None, max_weight: int) -> None:
-    """Refuse a batch with an invalid weight; says the position, never the weight.
+    """Refuse a batch with an invalid weight; the message gives the position, never the weight.
 
     Args:
         weights: (n,) int64, or None for ones.
