@@ -1,6 +1,6 @@
 """Builds a worker from a configuration: its source, store and publishers.
 
-In: a `Config`. Out: a `Worker`, not started. Touches: opens what the configuration names (files, the store's lock;
+In: a `Config`. Out: a `Worker`, not started. Touches: resources of the configuration (files, the store's lock;
 for a topic, connections).
 """
 
@@ -22,7 +22,7 @@ from sketchstream_connectors.files.store import DirectoryStore
 
 
 def rules(config: Config) -> Rules:
-    """What all partitions have in common; reads the key file.
+    """The common rules of all partitions; reads the key file.
 
     Raises:
         ConfigError: a topic partitioned by item, and no partitioner is set.

@@ -1,4 +1,4 @@
-"""Opens what the workers of a configuration have published.
+"""Opens the publications of a configuration's workers.
 
 In: a `Config`, or the path of one. Out: `PublishedWindows`, `Windows`. Touches: the sealed topic or folder, reading;
 a connection to the cluster.
@@ -74,7 +74,7 @@ def open_published(config: Config) -> Iterator[PublishedWindows]:
 
 @contextlib.contextmanager
 def open_feed(config: Config) -> Iterator[tuple[Feed, Surroundings]]:
-    """What the service follows, of the topic of a configuration if there is one, else of its folder.
+    """Open the feed of the service: the topic of a configuration if there is one, else its folder.
 
     Raises:
         ConfigError, BrokerError: the cluster cannot be used.
@@ -99,7 +99,7 @@ def open_feed(config: Config) -> Iterator[tuple[Feed, Surroundings]]:
 
 
 def _in_folder(config: Config, around: Surroundings) -> PublishedWindows:
-    """What is in the folder of sealed sketches."""
+    """The contents of the folder of sealed sketches."""
     directory = config.sealed_directory
     assert directory is not None
     source = DirectorySealed(directory)
@@ -114,7 +114,7 @@ def windows(
     until: Time | None = None,
     group: str | None = None,
 ) -> Windows:
-    """What the workers of a configuration have published: one object a window, ascending.
+    """Open the publications of a configuration's workers: one object per window, ascending.
 
     Args:
         config: the configuration file.
@@ -124,9 +124,9 @@ def windows(
         group: of a sketch with groups, the one to ask for; None: choose it later, `Window.of_group`.
 
     Raises:
-        EstimateError: there is no such group.
+        EstimateError: the group does not exist.
         ConfigError: the configuration, the sketch's name or a time cannot be used.
-        StoreError, BrokerError: what was published cannot be read.
+        StoreError, BrokerError: publications cannot be read.
     """
     from sketchstream.config.loader import Config
 

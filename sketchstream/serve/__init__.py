@@ -1,4 +1,4 @@
-"""The query service: a store of what was published, its follower, the reconstruction of windows, and the HTTP API.
+"""The query service: a store of publications, its follower, the reconstruction of windows, and the HTTP API.
 
 In: published sketches and frontiers. Out: answers over HTTP, the same as those of the command line. Touches: its
 database, a listening socket, processes of its own. It reads what workers publish and never their state.

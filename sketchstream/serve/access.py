@@ -44,7 +44,7 @@ class Access:
     """Who may ask.
 
     Args:
-        tokens: one of them is needed; none: anybody who can reach the address may ask.
+        tokens: accepted tokens; without any, everyone who can reach the address has access.
         hosts: names that a request may call this service by; None: any. Without tokens this keeps pages of other
             hosts in a visitor's browser from reading answers (DNS rebinding).
     """
@@ -58,7 +58,7 @@ class Access:
         return self.match(given) if scheme.lower() == "bearer" else None
 
     def match(self, given: str) -> Token | None:
-        """The token that somebody gave; None if it is none of ours."""
+        """Find the accepted token that equals a given one; None if there is none."""
         digest = hashlib.sha256(given.strip().encode("latin-1", "replace")).digest()
         found = None
         for token in self.tokens:  # all of them, whichever it is

@@ -113,7 +113,7 @@ class Guard:
             log.info(
                 "event=request method=%s path=%s status=%d bytes=%d ms=%.1f who=%s",
                 scope["method"] if scope["method"] in METHODS else "-",
-                # the path of a refused request may be anything, and is told by its route only
+                # the path of a refused request may be anything, so only its route is logged
                 _quoted(scope["path"]) if seen["status"] < BAD else getattr(scope.get("route"), "path", "-"),
                 seen["status"],
                 seen["bytes"],
@@ -142,12 +142,12 @@ class Guard:
 
 
 def _cookie(headers: Headers) -> str:
-    """The token of somebody who has signed in with a browser; empty without one."""
+    """The token in the cookie of a browser; empty without one."""
     return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
 
 
 def _refuse(scope: Scope, headers: Headers) -> Response:
-    """What somebody without a token gets: browsers the form for one."""
+    """The response to a request without a token; for browsers, the sign-in form."""
     if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
         query = scope["query_string"].decode("latin-1")
         wanted = scope["path"] + (f"?{query}" if query else "")

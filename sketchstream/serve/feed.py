@@ -1,4 +1,4 @@
-"""What the service follows: a feed of published sketches and frontiers, and the batches that it brings.
+"""The feed of the service: batches of published sketches and frontiers.
 
 In: nothing. Out: the protocol, and the plain data that it exchanges. Touches: nothing. The feeds of a topic and of a
 folder are in the connectors.
@@ -15,12 +15,12 @@ from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Something published that cannot be read, so that nothing of its window may be shown.
+    """A publication that cannot be read, so that nothing of its window may be shown.
 
     Args:
         sketch: name of the sketch.
         start: of the window, ms since 1970.
-        text: what is wrong with it.
+        text: description of the problem.
     """
 
     sketch: str
@@ -59,13 +59,13 @@ class Feed(Protocol):
 
     @property
     def identity(self) -> str:
-        """Names the topic, or the folder: what is stored of one is not valid for another."""
+        """Identifies the topic or the folder: a store of one is not valid for another."""
 
     def read(self, positions: Mapping[str, str]) -> Iterator[Batch]:
-        """What is new.
+        """Read new publications.
 
         Args:
-            positions: what the batches before said, as far as they are stored.
+            positions: positions of the earlier batches that are stored.
 
         Raises:
             BrokerError, StoreError: not now; tried again later.
@@ -73,7 +73,7 @@ class Feed(Protocol):
         """
 
     def newest(self) -> Sequence[Frontier]:
-        """The newest frontiers, without reading everything before them: how far there is to go.
+        """The newest frontiers, without reading everything before them, for the remaining distance.
 
         Raises:
             BrokerError, StoreError: not now.

@@ -1,4 +1,4 @@
-"""Follows a feed: stores what is new, puts windows together, and wakes the pool.
+"""Follows a feed: stores new publications, assembles windows, and wakes the pool.
 
 In: a feed. Out: rows of the store. Touches: the store, a thread; the cluster's settings through `Surroundings`.
 """
@@ -30,10 +30,10 @@ class Follower:
     """Follows a feed in a thread of its own.
 
     Args:
-        store: what is new goes there.
+        store: store of new publications.
         feed: to be followed; closed at the end.
         pool: woken when windows have changed.
-        around: what the deployment says beside what it publishes.
+        around: facts about the deployment beside its publications.
         refresh_s: seconds between two readings.
     """
 
@@ -118,7 +118,7 @@ class Follower:
                 if self.error != str(error):
                     log.warning("event=follow_failed reason=%s", error)
                 self.error, wait = str(error), RETRY_S
-            except Exception as error:  # the service goes on with what it has, and says how far behind it is
+            except Exception as error:  # the service continues with stored data, and reports its delay
                 if not self._stop.is_set():
                     log.exception("event=follow_failed")
                 self.error, wait = f"internal error ({type(error).__name__})", RETRY_S

@@ -1,4 +1,4 @@
-"""What the ledger needs of published sketches, kept beside them: few kinds of ledgers, and which window has which.
+"""Data of published sketches for the ledger, stored beside them: a few shapes of ledgers, and the shape of each window.
 
 In: headers, as they are stored; a database. Out: shapes of ledgers, records for guarantees, a census for the ledger.
 Touches: the database, reading.
@@ -47,7 +47,7 @@ def shape_of(header: Mapping[str, Any]) -> bytes | None:
         header: of the sketch, not verified.
 
     Returns:
-        Canonical bytes; None for the ledger of a merge, and for what is no ledger.
+        Canonical bytes; None for the ledger of a merge, and for invalid ledgers.
     """
     try:
         ledger = header["ledger"]
@@ -118,7 +118,7 @@ def read_parts(text: str) -> Iterator[tuple[int, int]]:
 
 
 class Ledgers:
-    """The ledgers of what a database holds.
+    """The ledgers of a database's publications.
 
     Args:
         connection: of the database, reading.
@@ -210,7 +210,7 @@ class Ledgers:
         )
 
     def _closed(self, sketch: int, since: int | None = None, window: Span | None = None) -> list[Place]:
-        """Windows that are not sealed in all partitions, and of which positions were published when they closed.
+        """Windows that are not sealed in all partitions and have positions that were published when they closed.
 
         Args:
             sketch: its number.
@@ -230,7 +230,7 @@ class Ledgers:
         return self._connection.execute("SELECT id, name FROM sketches ORDER BY name").fetchall()
 
     def _records(self, name: str, revision: int, window: Span, parts: str) -> list[Record]:
-        """The records of a window, none of which shares anything with another one."""
+        """The records of a window; they share no noise with each other."""
         out = []
         for partition, number in read_parts(parts):
             ledger, counts = self._shape(number)
@@ -258,7 +258,7 @@ class Ledgers:
                 try:
                     found = read(body)
                 except FormatError:
-                    continue  # an incident says so
+                    continue  # reported as an incident
                 if isinstance(found, (Release, SealedState)) and found.origin.window is not None:
                     sealed.add(found.origin.partition)
                     yield Record.of(found)

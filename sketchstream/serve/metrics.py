@@ -32,7 +32,7 @@ class _Collector:
         return ()
 
     def collect(self) -> Iterator[Any]:
-        """All families."""
+        """Yield all metric families."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         service = self._service

@@ -324,7 +324,7 @@ METHOD: Final[Schema] = {"type": "string", "pattern": "^[a-z][a-z_-]{0,20}$", "e
 
 
 def _answer(name: str, *, table: bool = False) -> dict[str, Any]:
-    """What a path answers: one schema, and problems."""
+    """Responses of a path: one schema, and problems."""
     content: dict[str, Any] = {"application/json": {"schema": _ref(name), "example": EXAMPLES[name]}}
     if table:
         content |= {

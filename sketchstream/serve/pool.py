@@ -1,4 +1,4 @@
-"""A bounded pool of processes that reconstruct windows: what somebody waits for first, then the newest windows.
+"""A bounded pool of processes that reconstruct windows: awaited ones first, then the newest.
 
 In: questions, and windows of the store with something left to compute. Out: answers, into the store and to who waits.
 Touches: child processes, the store.
@@ -55,9 +55,9 @@ class _Job:
     """One reconstruction.
 
     Args:
-        stored: the window as it was when it was asked for.
+        stored: the window at the time of the request.
         question: None: only the guarantee.
-        waiting: who waits for it; None: nobody.
+        waiting: the waiting request; None: there is none.
     """
 
     stored: StoredWindow
@@ -142,7 +142,7 @@ class Pool:
     Args:
         store: the store.
         text: of the configuration file.
-        processes: how many.
+        processes: number of processes.
         deadline_s: most seconds of one reconstruction.
     """
 
@@ -171,7 +171,7 @@ class Pool:
             thread.start()
 
     def wake(self) -> None:
-        """Say that the store has changed."""
+        """Notify the pool that the store has changed."""
         with self._changed:
             self._changed.notify_all()
 
@@ -180,7 +180,7 @@ class Pool:
 
         Args:
             stored: the window.
-            question: to it; None: only what is guaranteed is wanted, and the numbers are empty.
+            question: question to the window; None: only the guarantee is wanted, and the numbers are empty.
 
         Raises:
             BusyError: too many questions wait.
@@ -213,7 +213,7 @@ class Pool:
         return (len(times) - 1) / max(times[-1] - times[0], 1e-9)
 
     def _next(self) -> _Job | None:
-        """The next job: what somebody waits for, else the newest window; None: the pool is closed."""
+        """The next job: an awaited one, else the newest window; None: the pool is closed."""
         with self._changed:
             while not self._closed:
                 if self._asked:
@@ -252,7 +252,7 @@ class Pool:
                             msg = "the process that reconstructs this window ended: it may need more memory"
                             self._fail(job, StoreError(msg))
             except Exception as error:
-                # this thread must go on: windows without an answer say so
+                # this thread must continue: windows without an answer report it
                 log.exception("event=reconstruction_failed sketch=%s", job.stored.sketch)
                 if job.waiting is not None and not job.waiting.done():
                     job.waiting.set_exception(StoreError(f"internal error ({type(error).__name__})"))
@@ -300,7 +300,7 @@ class Pool:
             job.waiting.set_exception(error)
 
     def close(self) -> None:
-        """End the processes; who waits is told."""
+        """End the processes and notify waiting requests."""
         with self._changed:
             self._closed = True
             waiting = list(self._asked)

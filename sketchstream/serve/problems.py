@@ -1,6 +1,6 @@
 """Errors as HTTP: one table from errors to status codes, and `application/problem+json`.
 
-In: an exception. Out: a response that says what was expected, what was found and what to do. Touches: nothing.
+In: an exception. Out: a response with the expected and the found value, and advice. Touches: nothing.
 Source: RFC 9457.
 """
 

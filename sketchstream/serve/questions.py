@@ -1,7 +1,7 @@
 """Questions to one window, and their answers.
 
-In: a question as plain data, published windows. Out: `Computed` answers. Touches: what the windows are read from.
-The answers are those of `sketchstream.query`: the same that the command line and the results topic give out.
+In: a question as plain data, published windows. Out: `Computed` answers. Touches: the sources of the windows.
+The answers are those of `sketchstream.query`, and so of the command line and the results topic.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ STEPS: Final = ("1", "2", "3", "5", "10", "20", "30", "50", "100")
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of one window; without anything, the usual answer.
+    """A question about one window; by default its usual answer.
 
     Args:
         method: estimator; empty: the usual one of the kind.
         max_count: profiles: largest count to resolve.
         norm: profiles by "circulant": norm of the correction.
-        items: estimates: items whose numbers are asked for.
-        top: estimates: how many of the largest.
+        items: for estimates: items whose numbers are wanted.
+        top: for estimates: number of the largest counts.
         sums: estimates: ranges of the domain, "LOW:HIGH".
         rows: estimates of rows: one question about them.
-        group: of a sketch with groups, the one that is asked.
+        group: group to ask, for a sketch with groups.
     """
 
     method: str = ""
@@ -74,7 +74,7 @@ class Question:
 
     @property
     def special(self) -> bool:
-        """Whether it asks for more than the usual answer of a window, or of one of its groups."""
+        """Whether the question needs more than the usual answer of a window or one of its groups."""
         return replace(self, group=None) != Question()
 
     @property
@@ -100,7 +100,7 @@ def compute(windows: PublishedWindows, window: SealedWindow, question: Question)
     """The answer of one window.
 
     Args:
-        windows: what was published.
+        windows: published windows.
         window: one of them.
         question: to that window.
 

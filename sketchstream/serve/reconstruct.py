@@ -56,7 +56,7 @@ def _exactly(pipe: BinaryIO, size: int) -> bytes:
 
 
 class StoredSurroundings:
-    """See `Surroundings`: what the follower heard and stored.
+    """Surroundings that the follower stored; see `Surroundings`.
 
     Args:
         connection: of the database.
@@ -76,7 +76,7 @@ class StoredSurroundings:
 
 
 def published_in(connection: sqlite3.Connection, config: Any) -> PublishedWindows:
-    """What is stored, as the command line would read it.
+    """The stored publications, in the form that the command line reads.
 
     Args:
         connection: of the database.
@@ -94,7 +94,7 @@ def published_in(connection: sqlite3.Connection, config: Any) -> PublishedWindow
 
 
 def answer(windows: PublishedWindows, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to one frame: what was computed, or the error's type and text."""
+    """The answer to one frame: the result, or the error's type and text."""
     name, span = asked["sketch"], (asked["start"], asked["stop"])
     try:
         found = [one for one in windows.every(name, *span) if one.window == span]

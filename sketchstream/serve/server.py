@@ -51,7 +51,7 @@ def url(listener: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """A server that leaves signals to its caller: by itself it would end the process by the signal that it got.
+    """A server that leaves signals to its caller, as the base class would end the process by the received signal.
 
     Args:
         app: an ASGI application.
@@ -75,7 +75,7 @@ class Server(uvicorn.Server):
         )
 
     def finish(self) -> None:
-        """Answer what has been asked, and end."""
+        """Finish open requests, then stop."""
         self.should_exit = True
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What people ask the service, as plain data: lists, windows, answers, series, comparisons, the ledger, incidents.
+"""Answers of the service as plain data: lists, windows, answers, series, comparisons, the ledger, incidents.
 
 In: names and times from a request. Out: dictionaries and JSON texts, for the HTTP API and the page. Touches: the store,
 reading; the pool.
@@ -65,11 +65,11 @@ SERVICE_UNAVAILABLE: Final = 503
 
 
 class NotFoundError(LookupError):
-    """Something was asked for that is not there; the text says what there is."""
+    """The requested object does not exist; the text lists the existing ones."""
 
 
 class SeveralWindowsError(ValueError):
-    """A range of several windows where one answer is asked for; the text says what to do."""
+    """A range of several windows in a request for one answer; the text says what to do."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class Service:
 
     Args:
         store: the store.
-        pool: reconstructs what is not there yet.
-        follower: says how far the store is behind.
+        pool: reconstructs missing answers.
+        follower: reports the delay of the store.
     """
 
     def __init__(self, store: Store, pool: Pool, follower: Follower) -> None:
@@ -137,7 +137,7 @@ class Service:
         """The name, if there is such a sketch and it may be seen.
 
         Raises:
-            NotFoundError: there is none, or none that may be seen: nobody learns which.
+            NotFoundError: there is none, or it may not be seen; the error does not reveal which.
         """
         names = self.names(allowed)
         if name not in names:
@@ -151,7 +151,7 @@ class Service:
         return {"sketches": [self.sketch(name, counts) for name in self.names(allowed)]}
 
     def sketch(self, name: str, counts: Mapping[str, Mapping[str, int]] | None = None) -> dict[str, Any]:
-        """One sketch: what it is, what it guarantees, how many windows are stored, how far it is published."""
+        """One sketch: its spec, guarantee, number of stored windows, and newest publication."""
         counts = self._lately("counts", self.store.counts) if counts is None else counts
         plan = next((plan for plan in self.config.sketches if plan.name == name), None)
         out: dict[str, Any] = {"name": name, "configured": plan is not None}
@@ -188,7 +188,7 @@ class Service:
         }
 
     def groups(self, name: str) -> tuple[str, ...]:
-        """Names of the groups of a sketch, each of which has answers of its own; empty where it has none."""
+        """Names of the groups of a sketch, each with its own answers; empty without groups."""
         plan = next((plan for plan in self.config.sketches if plan.name == name), None)
         return () if plan is None else kinds.of(plan.spec).groups(plan.spec)
 
@@ -216,7 +216,7 @@ class Service:
         return found
 
     def _lately(self, name: str, read: Callable[[], Any]) -> Any:
-        """What was read of the store at most `LATELY_S` ago."""
+        """A value that was read from the store at most `LATELY_S` ago."""
         now = time.monotonic()
         known = self._known.get(name)
         if known is None or now - known[0] > LATELY_S:
@@ -248,13 +248,13 @@ class Service:
             until: windows that end at or before this time, ms.
             limit: most of one page.
             newest: the newest first.
-            cursor: what the page before gave as `next`.
+            cursor: `next` of the page before.
 
         Raises:
             ConfigError: not a cursor of ours.
         """
         after = None if cursor is None else _read_cursor(cursor)
-        # one more than wanted tells whether there is a next page
+        # one more than wanted, to know whether there is a next page
         found = self.store.windows(name, since, until, limit=limit + 1, newest=newest, after=after)
         page = found[:limit]
         more = "{}_{}".format(*page[-1].window) if len(found) > limit else None
@@ -295,7 +295,7 @@ class Service:
 
         Raises:
             NotFoundError: there is none.
-            SeveralWindowsError: there are several; says what to do instead.
+            SeveralWindowsError: there are several; the message says what to do.
         """
         found = self.store.windows(name, since, until, limit=2)
         if not found:
@@ -347,7 +347,7 @@ class Service:
         return replace(windows[0], facts=orjson.dumps(facts).decode())
 
     def _several(self, name: str, since: int | None, until: int | None, found: Sequence[StoredWindow]) -> str:
-        """What to do where an answer for several windows is asked for."""
+        """The error for a request of one answer for several windows."""
         starts = " and ".join(iso(one.window[0]) for one in found)
         text = (
             f"the range holds several windows of sketch {name} (the first begin at {starts}), and their answers do not "
@@ -399,7 +399,7 @@ class Service:
         return self.pool.ask(stored, question)
 
     def etag(self, stored: StoredWindow, question: Question, form: str) -> str | None:
-        """Changes exactly with what an answer is a function of; None where it is not computed, or is not stored."""
+        """A tag that changes if and only if an answer's inputs change; None if the answer is not computed or stored."""
         if stored.input is None or stored.guarantee is None or question.names_items:
             return None
         digest = hashlib.blake2b(digest_size=16, person=b"sketch-etag")
@@ -484,7 +484,7 @@ class Service:
                 called, ends, others = self._number(stored, question, metric)
                 names = names or others
                 title = title or called
-                if called != title:  # the place of another item since the domain was changed: not the same number
+                if called != title:  # the position has another item since a change of the domain: a different number
                     ends = None
             pending += state == "pending"
             there += state == "ready"
@@ -507,7 +507,7 @@ class Service:
 
         Args:
             windows: of one sketch.
-            metric: as of `series`.
+            metric: see `series`.
             group: of the sketch.
         """
         good = [one.state != INCIDENT and one.guarantee is not None for one in windows]
@@ -527,7 +527,7 @@ class Service:
     def _number(self, stored: StoredWindow, question: Question, metric: str) -> tuple[str, Point | None, list[str]]:
         """A number of a stored answer with its title; where there is none, the names of some that there are.
 
-        Answers are large, and a look at a series reads many of them for one number each: what was read is kept.
+        Answers are large, and a series reads one number of each: the numbers read are cached.
         """
         key = (stored.input, question.text, metric)
         with self._reading:
@@ -606,7 +606,7 @@ class Service:
     # ------------------------------------------------------------------ the deployment
 
     def ledger(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
-        """What an event, or an item, can have lost to everything that is stored, as `sketchstream ledger` says it.
+        """Largest loss of an event or item to all stored publications, as in `sketchstream ledger`.
 
         In place of each sketch's own ledger, which the command line prints, there is a row for each name and revision.
         """
@@ -629,7 +629,7 @@ class Service:
         return known[1]
 
     def incidents(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
-        """Publications of which nothing is shown, each as one: the newest window first."""
+        """Publications that are not shown because of incidents, the newest window first."""
         return {
             "incidents": [
                 {"sketch": name, "window_start": iso(start), "text": text}
@@ -639,12 +639,12 @@ class Service:
         }
 
     def pending_seconds(self, pending: int) -> float | None:
-        """How long so many reconstructions take at the present rate; None: not known yet."""
+        """Time for this number of reconstructions at the present rate; None: not known yet."""
         rate = self.pool.rate()
         return 0.0 if not pending else None if rate is None else round(pending / rate, 1)
 
     def status(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
-        """How far the store is behind what is published, and the pool behind the store."""
+        """Delay of the store behind publications, and of the pool behind the store."""
         pending = self.store.pending()
         rate = self.pool.rate()
         return {
@@ -658,7 +658,7 @@ class Service:
         }
 
     def readiness(self) -> tuple[int, str]:
-        """HTTP status, and lines that say what is not ready and how far behind the newest frontier the store is."""
+        """HTTP status, and lines on parts that are not ready and on the store's delay behind the newest frontier."""
         follower = self.follower
         lines = []
         if follower.error is not None:
@@ -701,7 +701,7 @@ def read_time(text: str | None, name: str) -> int | None:
     """Milliseconds of an RFC 3339 time of a request.
 
     Raises:
-        ConfigError: it is no such time.
+        ConfigError: the time is invalid.
     """
     try:
         return to_ms(text, name)

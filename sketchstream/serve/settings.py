@@ -1,4 +1,4 @@
-"""How the service runs: the keys of `[serve]`, and what the command line says in their place.
+"""Settings of the service: the keys of `[serve]`, and options that override them.
 
 In: a configuration. Out: settings, checked as a whole. Touches: the file of tokens.
 """
@@ -29,7 +29,7 @@ class ServeSettings:
         retention_ms: age beyond which windows are dropped; None: all are kept.
         processes: that reconstruct windows.
         deadline_s: most seconds of one reconstruction.
-        refresh_s: seconds between two readings of what is published.
+        refresh_s: seconds between two readings of publications.
         text: of the configuration file, for those processes.
     """
 

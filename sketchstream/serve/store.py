@@ -1,9 +1,9 @@
 """The store of published sketches: bodies, windows, completeness, incidents, and the answers computed so far.
 
-In: batches of a feed, results of reconstructions. Out: windows and answers, and a `SealedSource` over what is stored.
+In: batches of a feed, results of reconstructions. Out: windows and answers, and a `SealedSource` over them.
 Touches: its database. One thread at a time writes; any number read.
 
-Windows are put together by the same reader that the command line uses (`sketchstream.query.sealed`), from a
+Windows are assembled by the same reader that the command line uses (`sketchstream.query.sealed`), from a
 `SealedSource` over the database. An answer is stored under a digest of everything that it is a function of: the
 published bodies, what is known of the window, the question, and the version of this package.
 """
@@ -50,7 +50,7 @@ COLUMNS: Final = "sketch, start, stop, version, state, input, facts, status, gua
 # States of a window: its row has to be put together anew; some partition is missing; nothing more is expected; an
 # incident: nothing of it is shown.
 NEW, MISSING, SETTLED, INCIDENT = "new", "missing", "settled", "incident"
-# What is left to compute of it.
+# Remaining computations.
 NOTHING, GUARANTEE, NUMBERS = 0, 1, 2
 
 
@@ -61,14 +61,14 @@ class StoredWindow:
     Args:
         sketch: its name.
         window: [start, end), ms since 1970.
-        version: grows with every change of the window.
+        version: number that grows with every change of the window.
         state: "missing" (some partition has not passed it), "settled", "incident" or "new" (being put together).
-        input: digest of what its usual answer is a function of; None unless it has been put together.
+        input: digest of the inputs of its usual answer; None until it is assembled.
         facts: its fields as JSON text, those that `sketchstream profile -c` prints first.
         status: its completeness in words, or the incident.
         guarantee: as JSON text; None: not computed yet, or out of date.
         failure: why it has no answer; None where it has one, or none was tried.
-        todo: what is left to compute.
+        todo: remaining computations.
     """
 
     sketch: str
@@ -95,7 +95,7 @@ class Computed:
 
     Args:
         numbers: JSON object, without the guarantee.
-        csv: the same as CSV with a header line.
+        csv: the answer as CSV with a header line.
         guarantee: JSON object.
         points: numbers with their intervals by name, for series.
     """
@@ -127,7 +127,7 @@ class StoreSource:
         self._connection = connection
 
     def sketches(self) -> Sequence[str]:
-        """Names of the sketches of which anything is stored."""
+        """Names of the sketches with stored publications."""
         return [name for (name,) in self._connection.execute("SELECT name FROM sketches ORDER BY name")]
 
     def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
@@ -184,8 +184,8 @@ class Store:
         path: of the database.
         config: of the deployment.
         feed: names the topic or folder that fills it.
-        retention_ms: windows that end so much before the newest one are dropped; None: all are kept.
-        special_bytes: most bytes of answers that were asked for with other methods or options.
+        retention_ms: windows that end this long before the newest one are dropped; None: all are kept.
+        special_bytes: largest total size of answers with other methods or options.
 
     Raises:
         StoreError: the database cannot be used, or is of another deployment.
@@ -303,7 +303,7 @@ class Store:
         return new
 
     def _take_entry(self, execute: Any, entry: SealedEntry) -> set[Place]:
-        """Store an entry; gives the places whose ledger that changes, none where it is no news."""
+        """Store an entry; returns the keys whose ledger changes, none for a repetition."""
         sketch = self._sketch(execute, entry.sketch)
         (start, stop), body = entry.window, entry.body
         if self._retention_ms is not None and stop < self._horizon(execute, sketch):
@@ -344,7 +344,7 @@ class Store:
         return self._shapes[shape]
 
     def _count(self, execute: Any, place: Place) -> None:
-        """Note what the publications of one window and revision cost."""
+        """Store the costs of the publications of one window and revision."""
         rows = execute(
             "SELECT partition, shape FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?", place
         )
@@ -353,7 +353,7 @@ class Store:
     def _take_instalment(self, execute: Any, entry: SealedEntry) -> bool:
         """Store positions that closed; gives whether they are the first of their window and partition.
 
-        Of a window that is settled nothing more is kept.
+        Nothing more is stored of a final window.
         """
         assert entry.positions is not None
         sketch = self._sketch(execute, entry.sketch)
@@ -378,7 +378,7 @@ class Store:
         return before is None
 
     def _doubt_guarantees(self, execute: Any, span: Span) -> None:
-        """What is guaranteed to whom a window speaks of depends on what else was published of its time."""
+        """Mark guarantees for recomputation: that of a window depends on other publications about its time."""
         for sketch, name in self._names.items():
             execute(
                 "UPDATE windows SET guarantee = NULL, version = version + 1, todo = max(todo, ?)"
@@ -393,7 +393,7 @@ class Store:
     def _note_noises(
         self, execute: Any, sketch: int, start: int, digest: bytes, header: Mapping[str, Any], key: str
     ) -> set[Place]:
-        """Remember what noise a body shows; report it where another one shows the same, and give the places of both."""
+        """Store the noise ids of a body; if another body has the same noise, report it and return both keys."""
         shared: set[Place] = set()
         try:
             names = noise_names(header)
@@ -421,7 +421,7 @@ class Store:
         return shared
 
     def _report(self, execute: Any, sketch: int, start: int, text: str) -> None:
-        """An incident: nothing of these windows is shown any more, and nothing that was computed of them is kept."""
+        """Report an incident: these windows are no longer shown, and their computed answers are deleted."""
         found = execute("INSERT OR IGNORE INTO incidents VALUES (?, ?, ?)", (sketch, start, text))
         if found.rowcount:
             log.error("event=incident sketch=%s window_start_ms=%d", self._names[sketch], start)
@@ -465,7 +465,7 @@ class Store:
         return -LATEST if newest is None or self._retention_ms is None else newest - self._retention_ms
 
     def refresh(self, limit: int = REFRESH) -> int:
-        """Put windows together that have changed, newest first.
+        """Assemble windows that have changed, newest first.
 
         Returns:
             How many; 0: none are left.
@@ -523,7 +523,7 @@ class Store:
         failure = row[2] if same else None
         guarantee = row[1] if same else None
         todo = NUMBERS if answered is None else GUARANTEE if guarantee is None else NOTHING
-        if window.groups:  # each has answers of its own, which are computed when somebody asks
+        if window.groups:  # each has its own answers, which are computed on request
             todo = NOTHING
         execute(
             "UPDATE windows SET version = version + 1, state = ?, todo = ?, input = ?, facts = ?, status = ?,"
@@ -550,7 +550,7 @@ class Store:
             )
 
     def _input(self, execute: Any, sketch: int, window: SealedWindow) -> bytes:
-        """Digest of what the usual answer of a window is a function of, the guarantee apart."""
+        """Digest of the inputs of a window's usual answer, except for the guarantee."""
         rows = execute(
             "SELECT partition, digest FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?"
             " ORDER BY partition, digest",
@@ -564,12 +564,12 @@ class Store:
         return digest.digest()
 
     def put_answer(self, stored: StoredWindow, question: str, computed: Computed, *, special: bool = False) -> bool:
-        """Store an answer, unless the window has changed since it was asked for.
+        """Store an answer, unless the window has changed since the request.
 
         Of special answers the oldest ones go when there are too many: there is no end of them.
 
         Args:
-            stored: the window as it was when it was asked for.
+            stored: the window at the time of the request.
             question: canonical text of the question; empty for the usual one.
             computed: the answer.
             special: whether it is neither the usual answer of the window nor of a group.
@@ -612,7 +612,7 @@ class Store:
             over -= size
 
     def put_guarantee(self, stored: StoredWindow, guarantee: str) -> bool:
-        """Store what is guaranteed, unless the window has changed since; see `put_answer`."""
+        """Store a guarantee, unless the window has changed since; see `put_answer`."""
         sketch = self._ids[stored.sketch]
         with self._transaction() as execute:
             if not self._unchanged(execute, sketch, stored):
@@ -625,7 +625,7 @@ class Store:
         return True
 
     def put_failure(self, stored: StoredWindow, text: str) -> None:
-        """Note why a window has no usual answer; it is not tried again until the window changes."""
+        """Store why a window has no usual answer; it is not computed again until the window changes."""
         sketch = self._ids[stored.sketch]
         with self._transaction() as execute:
             if self._unchanged(execute, sketch, stored):
@@ -656,7 +656,7 @@ class Store:
             )
 
     def retain(self) -> int:
-        """Drop what is older than the retention; gives the number of windows dropped."""
+        """Drop windows older than the retention; returns their number."""
         if self._retention_ms is None:
             return 0
         dropped = 0
@@ -704,7 +704,7 @@ class Store:
         return found
 
     def source(self) -> StoreSource:
-        """What is stored as a `SealedSource`, for this thread; it needs no closing."""
+        """The stored publications as a `SealedSource`, for this thread; it need not be closed."""
         return StoreSource(self.connection())
 
     def positions(self) -> dict[str, str]:
@@ -712,7 +712,7 @@ class Store:
         return dict(self.connection().execute("SELECT name, value FROM positions").fetchall())
 
     def sketches(self) -> list[str]:
-        """Names of the sketches of which anything is stored."""
+        """Names of the sketches with stored publications."""
         return list(self.source().sketches())
 
     def windows(
@@ -746,12 +746,12 @@ class Store:
         return [self._stored(row) for row in rows.fetchall()]
 
     def window(self, sketch: str, window: Span) -> StoredWindow | None:
-        """One window; None if nothing of it is stored."""
+        """Find one window; None if nothing of it is stored."""
         found = [one for one in self.windows(sketch, *window) if one.window == window]
         return found[0] if found else None
 
     def next_todo(self, beside: Iterable[tuple[str, Span]] = ()) -> StoredWindow | None:
-        """The newest window of which something is left to compute.
+        """The newest window with remaining computations.
 
         Args:
             beside: windows that are being computed.
@@ -864,6 +864,6 @@ def _read_frontier(sketch: str, value: str) -> Frontier:
 
 
 def _config_digest(config: Config) -> str:
-    """Changes with everything in a configuration that windows and guarantees are functions of."""
+    """Digest of all parts of a configuration that windows and guarantees depend on."""
     parts = (config.fingerprint, config.input, config.privacy, sorted(config.quality.items()))
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()

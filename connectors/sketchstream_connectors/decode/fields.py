@@ -1,4 +1,4 @@
-"""Decodes the items, weights and event times in the payloads of records. Each event is validated by itself.
+"""Decodes the items, weights and event times in the payloads of records. Each event is validated separately.
 
 In: `Records`. Out: `Decoded`. Touches: nothing. Errors never contain a payload.
 
@@ -52,8 +52,8 @@ class Decoded:
         valid: (u,) bool, whether the update is to be applied. Not valid and not null: a poison payload.
         times: (n,) int64 event time in milliseconds, `NO_TIME` where it cannot be read.
         null: (n,) bool, records without an item, which are no-ops and not errors; their updates are not valid.
-        weight: the weights as they were found, where they may be decimal; `weights` is then 0 for what is no integer.
-        columns: further fields of the n records that were asked for, by name.
+        weight: the weights as they were found, if they may be decimal; `weights` is then 0 for non-integers.
+        columns: further requested fields of the n records, by name.
     """
 
     record: Ints | None
@@ -85,7 +85,7 @@ class Decoder:
 
     Args:
         format: "json", "key", "value" or "packed".
-        item: json only: dotted field of the item; None where events are told by their columns or times alone.
+        item: json only: dotted field of the item; None if events have only columns or times.
         item_type: "text", "int" or "bytes" (not for packed).
         weight: json: dotted field of an integer weight; missing or null is 1. packed: "w", read anyway.
         time: "record" (the record's own timestamp), or for json a dotted field with integer milliseconds or an RFC 3339
@@ -144,7 +144,7 @@ class Decoder:
             raise ConfigError(msg)
 
     def decode(self, records: Records) -> Decoded:
-        """Items, weights and times of all records; nothing is raised for what they hold."""
+        """Decode items, weights and times of all records; invalid content raises no error."""
         if self.format == "json":
             return self._json(records)
         if self.format == "packed":
@@ -262,10 +262,10 @@ class Found:
     """Where the fields of n JSON texts are.
 
     Args:
-        buffer: what the bounds refer to.
+        buffer: buffer of the bounds.
         kinds: (k, n) uint8, as of a `Column`.
         starts: (k, n) int64 start of a string's UTF-8 bytes, or of a number's text; undefined for other kinds.
-        ends: (k, n) int64 end of the same bytes.
+        ends: (k, n) int64 end of these bytes.
         broken: (n,) bool, texts that are not JSON. Texts that are not there have kind MISSING.
     """
 
@@ -320,7 +320,7 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
 
 
 def ask_orjson(text: bytes | memoryview, paths: list[list[bytes]]) -> list[tuple[int, bytes]] | None:
-    """The reference: kind of each path's value, UTF-8 bytes of strings, text of numbers; None for what is not JSON."""
+    """Reference decoder: kind of each path's value, UTF-8 bytes of strings, text of numbers; None for invalid JSON."""
     import orjson
 
     try:
@@ -340,7 +340,7 @@ def ask_orjson(text: bytes | memoryview, paths: list[list[bytes]]) -> list[tuple
         elif isinstance(value, int) and not isinstance(value, bool):
             answers.append((INTEGER, str(value).encode()))
         elif isinstance(value, float):
-            # the text of the number: the same document once more, each number in quotes
+            # the text of the number: parse the document again, with each number in quotes
             if spelled is None:
                 spelled = orjson.loads(_NUMBERS.sub(_quoted, bytes(text)))
             number = _at(spelled, path)
@@ -410,7 +410,7 @@ def ask_msgpack(text: bytes | memoryview) -> tuple[bytes | Literal[False] | None
 
     try:
         document = msgpack.unpackb(text, raw=False, strict_map_key=False)
-    except Exception:  # the library raises errors of many kinds, all of which mean the same here
+    except Exception:  # the library raises errors of many types, with the same meaning here
         return None
     if not isinstance(document, dict):
         return None

@@ -44,7 +44,7 @@ AHEAD = 16
 POWERS = np.array([10**n for n in range(9)], dtype=np.uint64)
 """Powers of ten."""
 
-# A mask of one bit for each of the next 64 bytes: whoever calls has made sure of `BLOCK <= array.size - position`.
+# A mask of one bit for each of the next 64 bytes: the caller ensures `BLOCK <= array.size - position`.
 
 BLOCK = 64
 
@@ -129,7 +129,7 @@ def scan_json(
         paths: (k, 2) first component and number of components of each path.
         classes: `CLASSES`.
         status: (n,) out: SURE, ASK or TOMBSTONE.
-        kinds: (k, n) out, as of `sketchstream.columns`.
+        kinds: (k, n) out, see `sketchstream.columns`.
         found_start: (k, n) out; where a string's inside or a number begins; 0 where a text has nothing at a path.
         found_end: (k, n) out; where they end, likewise.
 
@@ -162,7 +162,7 @@ def scan_json(
         # Texts as most are: objects of strings without escapes, numbers without exponents, literals and objects of
         # such, at most one space after each colon and comma. The walk goes from quote to quote, by masks of 64 bytes.
         # It may look behind the text's end, up to `BLOCK` bytes, but accepts only what closes exactly there. All else,
-        # and whatever is wrong, is left to the loop below, which decides.
+        # and invalid input are left to the loop below.
         last = end
         while last > p and (data[U(last - 1)] == 10 or data[U(last - 1)] == 13 or data[U(last - 1)] == 32):
             last -= 1

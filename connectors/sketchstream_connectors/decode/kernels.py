@@ -114,11 +114,11 @@ def unpack(data: Bytes, fields: Ints, firsts: Ints, counts: Ints, record: Ints, 
 
     Args:
         data: the bytes.
-        fields: (n, 6) as `scan_packed` fills them.
+        fields: (n, 6) from `scan_packed`.
         firsts: (n,) the first update of each record.
-        counts: (n,) how many it has; a record without a readable payload has one, whose item is 0.
+        counts: (n,) numbers of items; a record without a readable payload has one, which is 0.
         record: (u,) out, the index of each update's record.
-        items: (u,) out, the int64 of the same 64 bits.
+        items: (u,) out, int64 with the same 64 bits.
         weights: (u,) out, or empty if weights are not wanted.
     """
     for n in range(firsts.size):

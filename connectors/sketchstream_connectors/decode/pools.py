@@ -34,7 +34,7 @@ class Pool:
     Args:
         kept: pieces that wait at most.
         kept_bytes: of those pieces together.
-        rounding: sizes are multiples of so many bytes, so that pieces fit again.
+        rounding: sizes are multiples of this number of bytes, so that pieces can be reused.
     """
 
     def __init__(self, kept: int = 6, kept_bytes: int = 1 << 27, rounding: int = 1 << 20) -> None:
@@ -46,7 +46,7 @@ class Pool:
         self._taken_at = float("-inf")
 
     def take(self, size: int) -> memoryview:
-        """A view of `size` bytes that nobody else sees; what it holds is undefined."""
+        """Take an exclusive view of `size` bytes with undefined content."""
         if size <= SHORT:
             return np.empty(size, dtype=np.uint8).data
         with self._lock:
@@ -55,7 +55,7 @@ class Pool:
             found = bisect.bisect_left(self._free, size, key=len)
             if found < len(self._free) and self._free[found].size <= 4 * size + self.rounding:
                 piece = self._free.pop(found)
-            else:  # a little more: what is asked for next is often a little longer
+            else:  # slightly more, as the next request is often slightly larger
                 piece = np.empty(-(-(size + size // 8) // self.rounding) * self.rounding, dtype=np.uint8)
         lease = np.frombuffer(piece.data, dtype=np.uint8)
         gone = weakref.ref(lease, self._back)
@@ -106,5 +106,5 @@ def rest() -> None:
 
 
 def columns(count: int, length: int) -> Ints:
-    """(count, length) int64 of undefined numbers, each row by itself contiguous."""
+    """(count, length) int64 of undefined numbers, with contiguous rows."""
     return np.frombuffer(ARRAYS.take(8 * count * length), dtype=np.int64).reshape(count, length)

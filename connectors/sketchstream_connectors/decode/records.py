@@ -67,7 +67,7 @@ class Records:
         return self._slice(int(self.value_start[index]), int(self.value_end[index]))
 
     def headers(self, index: int) -> tuple[Headers, bool]:
-        """The headers of one record, as many as `MAX_HEADERS` and `MAX_HEADER_BYTES` allow, and whether that is all.
+        """The headers of one record, up to `MAX_HEADERS` and `MAX_HEADER_BYTES`, and whether these are all.
 
         Names that are not UTF-8 are escaped, null values are empty.
         """
@@ -116,7 +116,7 @@ def _read_headers(buffer: npt.NDArray[np.uint8], at: int) -> Iterator[tuple[byte
 
 
 def read_only(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """The array, which nobody may write to from now on."""
+    """Make an array read-only."""
     array.flags.writeable = False
     return array
 
@@ -144,7 +144,7 @@ class ClientRecord(Protocol):
 def from_client_records(
     records: Sequence[ClientRecord], *, next_position: int | None = None, leader_epoch: int = -1
 ) -> Records:
-    """The stock path: the same `Records` from kafka-python's records, made without deserializers.
+    """Build `Records` from kafka-python's own records (without deserializers).
 
     Args:
         records: in offset order.

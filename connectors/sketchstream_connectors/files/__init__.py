@@ -1,1 +1,1 @@
-"""Files, folders and standard input: sources, the snapshot store of a folder, and what is published to a folder."""
+"""Files, folders and standard input: sources, the snapshot store of a folder, and publications to a folder."""

@@ -120,7 +120,7 @@ def _whole(data: bytes) -> int:
 
 
 def _lines(data: bytes, final: bool) -> tuple[Ints, Ints, int]:
-    """Where lines begin and end (without line breaks), and how many bytes they use; blank lines are null."""
+    """Starts and ends of lines (without line breaks), and the number of bytes used; blank lines are null."""
     buffer = np.frombuffer(data, np.uint8)
     breaks = np.flatnonzero(buffer == 10)
     starts = np.concatenate([np.zeros(1, np.int64), breaks + 1])
@@ -136,7 +136,7 @@ def _lines(data: bytes, final: bool) -> tuple[Ints, Ints, int]:
 
 
 def _maps(data: bytes, final: bool) -> tuple[Ints, Ints, int]:
-    """Where concatenated msgpack maps begin and end, and how many bytes they use."""
+    """Starts and ends of concatenated msgpack maps, and the number of bytes used."""
     import msgpack
 
     unpacker = msgpack.Unpacker(raw=True, strict_map_key=False, max_buffer_size=LONGEST_BYTES + BLOCK_BYTES)

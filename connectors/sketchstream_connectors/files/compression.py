@@ -21,7 +21,7 @@ ZSTD_STEP: Final = 4096
 
 
 def compressed(path: Path) -> bool:
-    """Whether a file's name says that it is compressed."""
+    """Whether a file is compressed, by its name."""
     return path.suffix.lower() in COMPRESSED
 
 

@@ -50,7 +50,7 @@ class DirectoryFeed:
 
     def read(self, positions: Mapping[str, str]) -> Iterator[Batch]:
         """Files that are new or have changed, oldest windows first, then the frontiers as they were before."""
-        frontiers = self.newest()  # first: what they cover is there
+        frontiers = self.newest()  # first, so that all that they cover exists
         if self._seen is None:
             self._seen = dict(positions)
         seen = self._seen
@@ -110,7 +110,7 @@ def _entry(body: bytes, name: str) -> SealedEntry:
     """The entry in a file: a sealed sketch, or positions that have closed.
 
     Raises:
-        FormatError: it is none, or another one than its path says.
+        FormatError: it is invalid, or does not match its path.
     """
     sketch, revision, start, file = name.split("/")
     entry = describe_instalment(body, name) if CLOSED_NAME.fullmatch(file) else describe(body, name)

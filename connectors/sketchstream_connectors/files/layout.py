@@ -90,7 +90,7 @@ class Piece:
         next_position: behind the last one.
         decoded: their contents.
         n_bytes: that were read for them.
-        raw: record i as it stands in the file, where that is bytes.
+        raw: record i as bytes of the file, if it is bytes.
         json: whether those bytes are JSON.
     """
 
@@ -103,7 +103,7 @@ class Piece:
 
 
 def require_length(path: Path, length: int, position: int, unit: str) -> None:
-    """Refuse a file that is shorter than what was counted of it."""
+    """Refuse a file that is shorter than its counted part."""
     if position > length:
         msg = (
             f"{path} has {length} {unit}, but the state already counted {position}: it was cut or replaced; put "

@@ -35,7 +35,7 @@ _FIELDS = ("partition", "partitions", "published_through", "revision", "sequence
 
 
 def encode_frontier(frontier: Frontier) -> bytes:
-    """Canonical JSON: the same frontier always gives the same bytes.
+    """Canonical JSON: equal frontiers give equal bytes.
 
     Examples:
         >>> decode_frontier(encode_frontier(Frontier("hourly", 0, 3, 7200000, 16, 2))).partition

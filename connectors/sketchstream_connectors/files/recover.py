@@ -26,7 +26,7 @@ def recover_directory(
     Args:
         root: folder of the store.
         end: position behind the last record of the input; None where that is not known (standard input, no file).
-        accept_loss: continue at the end of an input that is shorter than what was counted, with open windows marked.
+        accept_loss: whether to continue at the end of an input shorter than its counted part, with open windows marked.
         dry_run: only look; a worker may be running.
 
     Raises:
@@ -91,7 +91,7 @@ def _judge(root: Path, partition: int, end: int | None, revision: int) -> Findin
 
 
 def _move(store: stores.DirectoryStore, found: Finding) -> None:
-    """The same snapshot at an earlier position, its open windows marked."""
+    """Move a snapshot to an earlier position, its open windows marked."""
     header = stores.newest_snapshot(store.root, found.partition)
     restored = store.take(found.partition)
     assert header is not None

@@ -76,14 +76,14 @@ def _header(path: Path | None, line: bytes) -> list[str]:
 
 
 def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
-    """Position of each column that is asked for, by its name."""
+    """Position of each requested column, by its name."""
     out = {}
     for name in (layout.item, layout.weight, layout.time, *layout.columns):
         if name is None or name in out:
             continue
         if list(header).count(name) != 1:
             many = "more than one" if name in header else "no"
-            # A file without a header would show its first row here: no names, only how many.
+            # A file without a header would show its first row here: give only the number of names.
             msg = f"there is {many} column {name!r:.60} among the {len(header)} columns that the file names"
             raise ConfigError(msg)
         out[name] = list(header).index(name)
@@ -93,7 +93,7 @@ def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
 def _csv_piece(
     layout: Layout, wanted: Mapping[str, int], columns: int, data: bytes, starts: Ints, ends: Ints, number: int
 ) -> Piece:
-    """Lines number-n .. number-1 of a file with so many columns."""
+    """Lines number-n .. number-1 of a file with this number of columns."""
     cells, broken = _table(data, starts, ends, columns, wanted)
     n = starts.size
     valid, weights, weight = ~broken, None, None
@@ -181,7 +181,7 @@ def _piece(
         broken: (n,) rows that have no cells.
         valid: (n,) rows whose weights can be used, and which are not broken.
         times: (n,) event times.
-        weights: as of `Decoded`: numbers, and as they were found.
+        weights: see `Decoded`: numbers, and as they were found.
         columns: further ones.
         number: position behind the rows.
         n_bytes: that were read for them.
@@ -310,7 +310,7 @@ def _arrow_texts(column: Any, name: str) -> Column:
 
 
 def _arrow_ints(column: Any, name: str, null: int) -> Numbers:
-    """A column of numbers as int64, nulls as `null`, each judged by itself: what is not whole or too large is not read.
+    """A column of numbers as int64, nulls as `null`; values that are not integers or too large are skipped one by one.
 
     Raises:
         ConfigError: a column of another type than numbers.

@@ -50,7 +50,7 @@ class DirectorySealed:
 
         Raises:
             StoreError: a file cannot be read.
-            FormatError: a file is not a sealed sketch, or not the one that its name says.
+            FormatError: a file is not a sealed sketch, or does not match its name.
         """
         yield from self.frontiers(sketch)
         # names of folders sort as the times that they are
@@ -89,7 +89,7 @@ class DirectorySealed:
 
         Raises:
             StoreError: a file cannot be read.
-            FormatError: a file holds something else than its name says.
+            FormatError: the content of a file does not match its name.
         """
         found = []
         try:
@@ -121,7 +121,7 @@ def describe(body: bytes, where: str) -> SealedEntry:
 
     Args:
         body: bytes of a published sketch.
-        where: what an error calls them.
+        where: their name in errors.
 
     Raises:
         FormatError: they are not those of one sealed window of one partition.
@@ -154,7 +154,7 @@ def describe_instalment(body: bytes, where: str) -> SealedEntry:
 
 
 def start_ms(name: str) -> int | None:
-    """The start of a window, ms, from the name of its folder (`start_name`); None where it is no such name."""
+    """The start of a window, ms, from the name of its folder (`start_name`); None for other names."""
     for form in ("%Y%m%dT%H%M%SZ", "%Y%m%dT%H%M%S.%fZ"):
         try:
             when = datetime.strptime(name, form).replace(tzinfo=UTC)

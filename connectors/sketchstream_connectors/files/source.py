@@ -38,7 +38,7 @@ def pieces(
     """The records of a file from a position on.
 
     Args:
-        path: of the file; None: standard input, whose next record has `position`.
+        path: path of the file; None: standard input, whose next record has `position`.
         layout: how it is read.
         position: byte offset, or row for csv and parquet.
         wait_s: standard input: yield None when nothing came for so long; None: wait.
@@ -61,7 +61,7 @@ def end_of(path: Path | None, layout: Layout) -> int | None:
     """The position behind the last record of a file as it is now; None for standard input and where there is no file.
 
     Raises:
-        FormatError, ConfigError, StoreError: as `pieces`.
+        FormatError, ConfigError, StoreError: see `pieces`.
     """
     if path is None or not path.is_file():
         return None
@@ -82,7 +82,7 @@ class FileSource:
     Args:
         path: of the file; None: standard input.
         layout: how it is read; `time` is needed, except for msgpack.
-        wanted: the configured fields, of which the first records are a sample; None: they are not looked at.
+        wanted: configured fields to look for in the first records; None: do not check them.
     """
 
     def __init__(self, path: Path | None, layout: Layout, wanted: Wanted | None = None) -> None:
@@ -196,7 +196,7 @@ def sample_of(path: Path, layout: Layout, wanted: Wanted) -> Sample:
     """The first records of a file, as a sample.
 
     Raises:
-        FormatError, StoreError, ConfigError: as `pieces`.
+        FormatError, StoreError, ConfigError: see `pieces`.
     """
     sample = Sample(wanted)
     for piece in pieces(path, layout):
@@ -222,7 +222,7 @@ def batches(
     skip_invalid: bool = False,
     inspect: Callable[[Piece], None] | None = None,
 ) -> Iterator[tuple[Given, int]]:
-    """The events of a file, without event times, as `Kind.events` takes them.
+    """Yield the events of a file, without event times, in the form that `Kind.events` takes.
 
     Args:
         path: of the file; None: standard input.
@@ -235,8 +235,8 @@ def batches(
         and not counted.
 
     Raises:
-        ItemError: a record cannot be used; names its line, row or byte, never what is in it.
-        FormatError, StoreError, ConfigError: as `pieces`.
+        ItemError: a record is invalid; gives its line, row or byte, never its content.
+        FormatError, StoreError, ConfigError: see `pieces`.
     """
     plain = replace(layout, time=None)
     lines = 0

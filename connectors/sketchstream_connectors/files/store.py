@@ -124,7 +124,7 @@ class DirectoryStore:
     # ------------------------------------------------------------------------------------------ StateStore
 
     def take(self, partition: int) -> Restored | Fresh:
-        """The newest whole snapshot; sweeps what a crash left. See `StateStore.take`."""
+        """Take the newest complete snapshot, and remove temporaries of a crash. See `StateStore.take`."""
         folder = self._folder(partition)
         try:
             header = newest_snapshot(self.root, partition)
@@ -152,7 +152,7 @@ class DirectoryStore:
         return Fresh(self.revision)
 
     def commit(self, partition: int, snapshot: Snapshot) -> None:
-        """Write blobs, then the snapshot that names them, then remove what it supersedes. See `StateStore.commit`."""
+        """Write blobs, then the snapshot that names them, then remove superseded files. See `StateStore.commit`."""
         if partition not in self._sequence:
             msg = f"partition {partition} was not taken from this store"
             raise StoreError(msg)
@@ -218,7 +218,7 @@ class DirectoryStore:
                 files.erase(one)
 
     def peers(self) -> Sequence[Peer]:
-        """None: a file is one partition, and its own snapshot says all."""
+        """Return no peers: a file is one partition, and its own snapshot is complete."""
         return ()
 
     def drop(self, partition: int) -> None:
@@ -258,7 +258,7 @@ def partitions_in(root: Path) -> list[int]:
 
 
 def read_about(root: Path) -> tuple[int, bool]:
-    """The revision of a store, and whether its `store.json` says so; else the newest that a whole snapshot names."""
+    """The revision of a store, and whether it is from `store.json`; else the newest one of a complete snapshot."""
     try:
         said = json.loads((root / "store.json").read_bytes())
         if isinstance(said, dict) and said.get("format") == FORMAT and isinstance(said.get("revision"), int):
@@ -277,7 +277,7 @@ def read_about(root: Path) -> tuple[int, bool]:
 
 
 def newest_snapshot(root: Path, partition: int) -> dict[str, Any] | None:
-    """What the newest snapshot of a partition says, and its file's `name`; None where nothing was ever committed.
+    """The newest snapshot of a partition, and its file's `name`; None if nothing was ever committed.
 
     Raises:
         DataLossError: it is damaged; or there are blobs and no snapshot, although the first commit of a worker, which
@@ -308,7 +308,7 @@ def open_windows(root: Path) -> dict[str, list[tuple[int, int]]]:
 
 
 def _digested(pieces: Iterator[Bytes], digest: hashlib.blake2b) -> Iterator[Bytes]:
-    """The same pieces, of which the digest hears too."""
+    """Yield the pieces, and update the digest with them."""
     for piece in pieces:
         digest.update(piece)
         yield piece

@@ -1,4 +1,4 @@
-"""The windows of a sketch as calendars: a cell for each, which says by sign, color and text how complete it is.
+"""The windows of a sketch as calendars: a cell for each shows its completeness by sign, color and text.
 
 In: windows as the service describes them. Out: tables for the templates. Touches: nothing.
 """

@@ -1,6 +1,6 @@
 """Two windows of a sketch, or two of its groups, side by side, with what differs between them.
 
-In: the windows that an address names, differences as the API says them. Out: sentences, a picture, a table.
+In: the windows in an address, differences in the form of the API. Out: sentences, a picture, a table.
 Touches: the service's store, reading.
 """
 
@@ -61,7 +61,7 @@ def text(window: Span) -> str:
 
 
 def choose(service: Service, name: str, stored: Sequence[StoredWindow], given: Mapping[str, str]) -> Chosen | None:
-    """What an address compares: the newest window with the one before, unless it says otherwise; None: too few windows.
+    """The windows of an address: by default the newest one and the one before; None: too few windows.
 
     Args:
         service: that has the windows.
@@ -110,7 +110,7 @@ def _window(service: Service, name: str, wanted: str, parameter: str) -> StoredW
 
 
 def verdict(one: Mapping[str, Any]) -> str:
-    """What the interval of a difference says of its sign."""
+    """Sentence on the sign of a difference, from its interval."""
     low, high = one["difference"]["low"], one["difference"]["high"]
     if not one["independent"] or (low is None and high is None):
         return "no interval"
@@ -123,7 +123,7 @@ def lead(found: Changes, labels: tuple[str, str], group: str) -> str:
     """The first number's difference in a sentence.
 
     Args:
-        found: differences as the API says them, the most important first.
+        found: differences in the form of the API, the most important first.
         labels: of the two windows.
         group: of both, or empty.
     """
@@ -161,10 +161,10 @@ def _signed(change: Mapping[str, Any], way: str) -> str:
 
 
 def note(found: Changes, first: Side, second: Side) -> str:
-    """What the intervals of differences stand on.
+    """Sentence on the assumption of the intervals of differences.
 
     Args:
-        found: differences as the API says them.
+        found: differences in the form of the API.
         first: one window.
         second: the other one.
     """
@@ -184,7 +184,7 @@ def note(found: Changes, first: Side, second: Side) -> str:
 
 
 def found_reason(found: Changes) -> str:
-    """Why there is no interval, as the API says it."""
+    """The API's reason for a missing interval."""
     return str(next(one["assumes"] for one in found if not one["independent"])).removeprefix("nothing: ")
 
 
@@ -192,7 +192,7 @@ def picture(found: Changes, labels: tuple[str, str]) -> Picture | None:
     """The differences as bars; None where there is nothing to draw.
 
     Args:
-        found: differences as the API says them.
+        found: differences in the form of the API.
         labels: of the two windows.
     """
     counts = [one for one in found if one["metric"].partition(".")[0] in COUNTS]
@@ -211,7 +211,7 @@ def table(
     """All numbers of both windows and their differences, each with a link to the API's answer.
 
     Args:
-        found: differences as the API says them.
+        found: differences in the form of the API.
         labels: of the two windows.
         name: of the sketch.
         first: `from`, `to` and `group` of one window.

@@ -1,4 +1,4 @@
-"""Addresses of the page and of the API, and the lines that give the same answers elsewhere.
+"""Addresses of the page and of the API, and commands for the same answers elsewhere.
 
 In: names and times. Out: addresses, commands. Touches: the store, reading, for the windows around some.
 """
@@ -100,7 +100,7 @@ def series_links(name: str, metric: str, exact: Mapping[str, str]) -> Links:
 
 
 def series_lines(file: str, plan: SketchPlan, answer: str, metric: str, exact: Mapping[str, str], origin: str) -> Links:
-    """The same series elsewhere.
+    """Commands and code for the same series elsewhere.
 
     Args:
         file: name of the configuration.
@@ -128,7 +128,7 @@ def window_links(name: str, answer: str, where: Mapping[str, str]) -> Links:
 
 
 def window_lines(file: str, name: str, answer: str, where: Mapping[str, str], origin: str) -> Links:
-    """The same answer elsewhere. Arguments are those of `series_lines`."""
+    """Commands and code for the same answer elsewhere. For arguments see `series_lines`."""
     python = f"import sketchstream as ss\n(window,) = ss.windows({_python(file, name, where)})\nwindow.{answer}"
     return [
         ("With curl", f"curl '{origin}{api(name, answer, where)}'"),

@@ -1,4 +1,4 @@
-"""What the page adds to the pictures of a kind: groups, side by side and over time.
+"""Pictures of groups, side by side and over time.
 
 In: answers as plain data, as the HTTP API and the command line's JSON have them. Out: pictures. Touches: nothing.
 """

@@ -74,7 +74,7 @@ def environment() -> Environment:
 
 @cache
 def assets() -> dict[str, tuple[str, bytes]]:
-    """Static files by the name in their address, which changes with what is in them: name, content."""
+    """Static files by the name in their address, which changes with their content: name, content."""
     out = {}
     for path in sorted(STATIC.iterdir()):
         if path.suffix not in TYPES:

@@ -62,11 +62,11 @@ def largest(
     """Which window has the largest estimate, and which others may have more, in sentences.
 
     Args:
-        points: as of `picture`.
-        spans: as of `picture`.
+        points: see `picture`.
+        spans: see `picture`.
         title: of the number, in words.
         timezone: of the sketch.
-        counts: whether the number is one of things that are counted, of which there are "most" somewhere.
+        counts: whether the number is a count, so that its largest value is the "most".
         independent: whether the noises of all windows are.
     """
     known = [(one, span) for one, span in zip(points, spans, strict=True) if one["value"] is not None]

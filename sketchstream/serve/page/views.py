@@ -1,8 +1,8 @@
-"""What the page shows: one function an address.
+"""Views of the page: one function per address.
 
 In: requests. Out: HTML. Touches: the service.
 
-Everything that a page shows is in its address. Numbers are those of the service: the same that the HTTP API gives out.
+The address determines a page completely. Numbers are those of the service and of the HTTP API.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def guarded(view: View) -> View:
 
 
 def _refusal(status: int, title: str, error: Exception) -> Response:
-    """A page that says why there is no other."""
+    """A page with the reason of a refusal."""
     text = " ".join(str(error).split())
     return rendering.html("text.html", status, title=title, lead=[f"{text[:1].upper()}{text[1:]}."], sections=[])
 
@@ -106,7 +106,7 @@ def _origin(request: Request) -> str:
 
 
 class Drawn:
-    """The pictures drawn last: drawing takes a tenth of a second, and they change with their numbers only.
+    """A cache of pictures: drawing takes a tenth of a second, and they change only with their numbers.
 
     Args:
         most: kept.
@@ -118,7 +118,7 @@ class Drawn:
         self._lock = threading.Lock()
 
     def get(self, name: Hashable | None, draw: Callable[[], Any]) -> Any:
-        """What has been drawn under a name, or is drawn now; without a name nothing is kept."""
+        """Get the picture with a name, or draw it now; without a name nothing is cached."""
         with self._lock:
             if name is not None and name in self._kept:
                 self._kept.move_to_end(name)
@@ -407,7 +407,7 @@ class Views:
 
     @guarded
     def ledger(self, request: Request) -> Response:
-        """What a unit can have lost so far, of what budget."""
+        """The possible loss of a unit so far, and its budget."""
         deployment = self._service.deployment(request.state.allowed)
         rows = deployment.rows()
         columns = ("sketch", "revision", "unit", "windows", "partitions", "one window", "all windows")
@@ -433,7 +433,7 @@ class Views:
 
     @guarded
     def incidents(self, request: Request) -> Response:
-        """What was published and cannot be trusted."""
+        """Publications that cannot be trusted."""
         found = self._service.incidents(request.state.allowed)["incidents"]
         rows = [
             (
@@ -461,7 +461,7 @@ class Views:
 
     @guarded
     def help(self, request: Request) -> Response:
-        """What the words mean."""
+        """Explanations of terms."""
         del request
         return rendering.html(
             "text.html", title="What the words and intervals mean", here="Help", lead=[], sections=wording.HELP
@@ -484,14 +484,14 @@ class Views:
         return next((plan for plan in self._service.config.sketches if plan.name == name), None)
 
     def _group(self, name: str, given: Mapping[str, str]) -> str | None:
-        """The group that is asked for, the first one unless another is chosen; None where the sketch has none."""
+        """The chosen group, by default the first one; None if the sketch has none."""
         groups = self._service.groups(name)
         group = given.get("group") or (groups[0] if groups else None)
         self._service.require_group(name, group)
         return group
 
     def _beside(self, stored: StoredWindow) -> tuple[dict[str, Any], int]:
-        """The numbers of all groups of a window as far as they are there, and how many are not; some are computed."""
+        """The available numbers of all groups of a window, and how many are missing; some are computed."""
         found, missing = {}, 0
         for group in self._service.groups(stored.sketch)[:SIDE_BY_SIDE]:
             answer, _ = self._answer(stored, group, ask=missing < AT_ONCE)
@@ -526,7 +526,7 @@ class Views:
             found = self._service.ready(stored, question)
             if found is None and ask and self._service.answer_state(stored) == "on_request":
                 self._service.ask(stored, question)
-        except BusyError:  # it is asked for again when the page is looked at again
+        except BusyError:  # it is requested again with the next view of the page
             return None, None
         except (DataLossError, EstimateError) as error:
             return None, str(error)
@@ -554,7 +554,7 @@ class Views:
     def _differences(
         self, answer: WindowAnswer, before: StoredWindow | None, zone: str, group: str | None
     ) -> list[report.Table]:
-        """What has changed since the window before, each number with the interval of the difference."""
+        """Changes since the window before, with the interval of each difference."""
         earlier = None if before is None else self._answer(before, group)[0]
         if before is None or earlier is None:
             return []
@@ -650,7 +650,7 @@ class Views:
         return "profile" if plan is None else kinds.of(plan.spec).name
 
     def _offered(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> dict[str, str]:
-        """The numbers that a sketch's windows have, by name; of kinds other than profiles the newest window says."""
+        """The numbers of a sketch's windows, by name; for kinds other than profiles, those of the newest window."""
         if kinds.named(self._kind(name)).answer == "profile":
             return shown.named("profile").numbers({})
         for one in reversed(stored[-TRIED:]):
@@ -694,7 +694,7 @@ class Views:
     def _changes(
         self, first: WindowAnswer, second: WindowAnswer, most: int, wanted: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
-        """What has changed between two windows, number by number, as the API says it.
+        """Changes between two windows, number by number, in the form of the API.
 
         Args:
             first: the window of interest.
@@ -715,7 +715,7 @@ class Views:
         return found
 
     def _notices(self, request: Request) -> list[str]:
-        """What everybody should know before the numbers: how late they are."""
+        """Notices before the numbers: on their delay."""
         status = self._service.status(request.state.allowed)
         if status["error"]:
             return [
@@ -765,7 +765,7 @@ def _file(picture: Picture, form: str) -> Response:
 
 
 def _form(request: Request) -> str:
-    """Which file of a picture is asked for."""
+    """The requested file format of a picture."""
     form = str(request.path_params["form"])
     if form not in FORMS:
         msg = f"a picture is a file that ends in {' or '.join(FORMS)}"
@@ -774,7 +774,7 @@ def _form(request: Request) -> str:
 
 
 def _change(found: Mapping[str, Any]) -> str:
-    """The cell of a difference's interval; why there is none."""
+    """The cell of a difference's interval, or the reason for a missing one."""
     return interval(found["difference"]) if found["independent"] else "none: not independent"
 
 

@@ -1,4 +1,4 @@
-"""The page's sentences: what a sketch is, how complete windows are, what words and intervals mean.
+"""The page's sentences: on sketches, completeness of windows, terms and intervals.
 
 In: plans and windows as plain data. Out: text. Touches: nothing.
 """
@@ -68,7 +68,7 @@ HELP: Final = (
 
 
 def about(plan: SketchPlan | None) -> tuple[str, str]:
-    """What a sketch counts, and what it guarantees, in a sentence each."""
+    """One sentence on what a sketch counts, and one on its guarantee."""
     if plan is None:
         return "This sketch is no longer in the configuration; what it published is still here.", ""
     kind = kinds.of(plan.spec)
@@ -95,7 +95,7 @@ def duration(text: str) -> str:
 
 
 def status(described: Mapping[str, Any]) -> str:
-    """How complete a window is, and how much was counted, in sentences."""
+    """Sentences on the completeness of a window and the share counted."""
     told = str(described["status"])
     out = f"This window is {told}." if told == "complete" else f"{told[:1].upper()}{told[1:]}."
     reason = (described.get("quality") or {}).get("reason")
@@ -103,7 +103,7 @@ def status(described: Mapping[str, Any]) -> str:
 
 
 def intervals(data: Mapping[str, Any]) -> str:
-    """What intervals mean here."""
+    """Sentence on the meaning of intervals."""
     covers = data.get("covers")
     return f"{words.INTERVALS} It covers {covers}." if covers else words.INTERVALS
 
