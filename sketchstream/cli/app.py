@@ -131,7 +131,7 @@ def _warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """One line on standard error for a warning of ours, without the place in the code; others' stay unsaid."""
+    """Print one line on standard error for a warning of this package, without its code location; hide others."""
     text = f"sketchstream: warning: {_one_line(str(message))}"
     if category.__module__.startswith("sketchstream") and text not in _SAID:
         _SAID.add(text)
@@ -139,7 +139,7 @@ def _warn(
 
 
 def _explain(error: BaseException) -> list[str]:
-    """What went wrong, one line for each mistake."""
+    """Text of an error, one line for each mistake."""
     from sketchstream.errors import ConfigError
 
     if isinstance(error, ConfigError):
@@ -148,7 +148,7 @@ def _explain(error: BaseException) -> list[str]:
 
 
 def _describe(error: BaseException) -> str:
-    """What went wrong, in words, on one line; an unexpected error shows its type only, for its text may hold data."""
+    """Text of an error on one line; only the type of an unexpected error, as its text may contain data."""
     from sketchstream.errors import SketchstreamError
 
     if isinstance(error, click.ClickException):
@@ -180,7 +180,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _silenced() -> bool:
-    """Whether the reader of our output went away (`| head`): what is still to be written then goes nowhere.
+    """Whether the reader of the output has closed it (`| head`); further output is then discarded.
 
     That is no failure: the reader has all that it wanted.
     """

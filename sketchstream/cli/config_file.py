@@ -18,7 +18,7 @@ def set_partitioner(path: Path, name: str) -> None:
     """Write `partitioner = "name"` into [input], below `partitioned_by` where that is in the file.
 
     Raises:
-        ConfigError: the line cannot be put there without changing something else; the file is as it was.
+        ConfigError: the line cannot be inserted without another change; the file is as it was.
         StoreError: the file cannot be read or written.
     """
     try:
@@ -37,7 +37,7 @@ def set_partitioner(path: Path, name: str) -> None:
 def insert(text: str, table: str, key: str, value: str, after: str) -> str | None:
     r"""TOML text with `key = "value"` in a table, on the line below another key or below the table's header.
 
-    None where no such place is found, or where anything else would change.
+    None if there is no such position, or if anything else would change.
 
     Examples:
         >>> print(insert("[a]\nx = 1  # one\ny = 2\n", "a", "z", "w", after="x"))

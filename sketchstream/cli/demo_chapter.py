@@ -1,4 +1,4 @@
-"""What the demo's chapters have in common: a configuration over the demo's stream, a worker's run, July, CSV files.
+"""Common parts of the demo's chapters: a configuration over the demo's stream, a worker's run, July, CSV files.
 
 In: `[[sketch]]` blocks. Out: published windows, slices, files in the demo's folder. Touches: that folder.
 """
@@ -51,7 +51,7 @@ class Chapter:
 
     Args:
         name: of its files, such as "counts".
-        again: options of `sketchstream estimate` that ask for what it shows.
+        again: options of `sketchstream estimate` for the same answers.
         sketches: `[[sketch]]` blocks, a template of `str.format`.
         item: field of the items; empty: its sketches have none, and need no key.
     """
@@ -68,7 +68,7 @@ class Chapter:
 
     @property
     def folders(self) -> tuple[str, str]:
-        """Folders of its states, and of what it published."""
+        """Folders of its states and publications."""
         return f"state-{self.name}", f"sealed-{self.name}"
 
     def count(self, folder: Path, **values: object) -> Path:

@@ -1,7 +1,7 @@
 """The demo's chapter of counts: flights of each aircraft, month by month, and the busiest ones.
 
 In: the demo's stream. Out: a list of aircraft, a configuration, sealed sketches, a plot and a CSV file in the demo's
-folder; lines for people. Touches: that folder.
+folder; printed lines. Touches: that folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
 
     Args:
         folder: of the demo, with its stream and its key.
-        flights: what is in the stream.
+        flights: flights of the stream.
     """
     (folder / "aircraft.txt").write_text("".join(f"{name}\n" for name in flights.tail_numbers))
     answers = _july(CHAPTER.count(folder, sketch=SKETCH))
@@ -70,7 +70,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
 
 
 def _july(configuration: Path) -> Any:
-    """The answers for July, from what was published."""
+    """The answers for July, from publications."""
     from sketchstream.cli import clusters
     from sketchstream_connectors.published import open_published
 

@@ -1,4 +1,4 @@
-"""The demo's plot and HTML report: estimates beside the truth, and what was protected.
+"""The demo's plot and HTML report: estimates beside the truth, and the protection.
 
 In: months as they were, and their profiles. Out: profile.png and report.html. Touches: the demo's folder.
 """
@@ -32,7 +32,7 @@ COLUMNS: Final = ("aircraft", "true", "estimate", "95% interval")
 
 @dataclass(frozen=True)
 class Row:
-    """One month: what was true, and what the published sketch says."""
+    """One month: the true numbers, and those from the published sketch."""
 
     month: Month
     profile: Profile
@@ -72,7 +72,7 @@ class Dials:
         return f"{'aircraft' if self.unit == 'item' else 'flights'} protected, epsilon_publish = {self.epsilon_publish}"
 
     def sentences(self) -> tuple[str, ...]:
-        """What was protected, and how."""
+        """Sentences on the protection."""
         factor = f"changes the probability of anything published here by a factor of at most e^{self.epsilon_publish}"
         if self.unit == "item":
             protected = (
@@ -107,7 +107,7 @@ def write(folder: Path, rows: Sequence[Row], dials: Dials, configuration: str) -
     Args:
         folder: where they go.
         rows: one for each month.
-        dials: what was protected.
+        dials: privacy settings.
         configuration: text of the configuration that was run.
     """
     drawn = Drawn.of(rows, dials)
@@ -202,7 +202,7 @@ def page(rows: Sequence[Row], dials: Dials, drawn: Drawn, configuration: str) ->
 
 
 def _by_month(rows: Sequence[Row], at: int) -> report.Table:
-    """One line for each month: what was true and what was estimated of the number at this place of `KS`."""
+    """One line for each month: the true and the estimated number at this position of `KS`."""
     lines = []
     for name, row in zip(MONTHS, rows, strict=True):
         _, true, estimate = row.cells()[at]
@@ -214,7 +214,7 @@ def _by_month(rows: Sequence[Row], at: int) -> report.Table:
 
 
 def _label(k: int) -> str:
-    """What a line of a table counts."""
+    """Label of a line of a table."""
     return "distinct" if k == 1 else f"seen {k} times or more"
 
 

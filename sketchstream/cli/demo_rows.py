@@ -1,6 +1,6 @@
-"""The demo's chapter of rows: which airports of New York are alike by where their flights go, where that can be told.
+"""The demo's chapter of rows: similarity of New York's airports by the destinations of their flights.
 
-In: the demo's stream. Out: a configuration, lists, sealed sketches, a heat map in the demo's folder; lines for people.
+In: the demo's stream. Out: a configuration, lists, sealed sketches, a heat map in the demo's folder; printed lines.
 Touches: that folder.
 """
 
@@ -68,7 +68,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
 
     Args:
         folder: of the demo, with its stream.
-        flights: what is in the stream.
+        flights: flights of the stream.
     """
     from sketchstream import windows
 

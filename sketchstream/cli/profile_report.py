@@ -1,4 +1,4 @@
-"""A profile as a report: the numbers, two charts, and what is guaranteed.
+"""A profile as a report: the numbers, two charts, and the guarantee.
 
 In: an answer. Out: one HTML page. Touches: nothing.
 """
@@ -22,7 +22,7 @@ def page(answer: Answer, source: str) -> str:
     """The report.
 
     Args:
-        answer: what was reconstructed.
+        answer: reconstructed answer.
         source: where it comes from, in a word or two.
     """
     profile, known, data = answer.profile, answer.facts, answer.to_dict()
@@ -57,7 +57,7 @@ def page(answer: Answer, source: str) -> str:
 
 
 def _origin_table(profile: Profile, source: str, known: Mapping[str, Any]) -> report.Table:
-    """What was published, and how it was read."""
+    """Table of the published object and the method."""
     facts = profile.facts
     rows = [
         ("source", source),

@@ -26,7 +26,7 @@ class Progress:
 
     Args:
         what: a few words before the bar.
-        total: steps in all, or None if nobody knows.
+        total: number of steps, or None if unknown.
         patience_s: seconds before it appears.
     """
 

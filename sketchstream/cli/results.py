@@ -46,9 +46,9 @@ def print_windows(
     form: show.Format,
     page: WindowsReport | None = None,
 ) -> None:
-    """One result for each window, as they come; JSON and CSV at once, a table at the end; each is told to `page`.
+    """Print one result for each window in order: JSON and CSV at once, a table at the end; each is passed to `page`.
 
-    A window without an answer, such as one whose partitions were counted under different sketches, says why.
+    For a window without an answer, such as one with partitions of different sketches, the reason is printed.
     """
     rows = []
     unanswered = 0
@@ -56,7 +56,7 @@ def print_windows(
         for number, window in enumerate(windows):
             try:
                 answer = published.answer(window, reconstruct)
-            except (EstimateError, MergeError) as error:  # the others have their answers all the same
+            except (EstimateError, MergeError) as error:  # the others still have their answers
                 unanswered += 1
                 if form == "json":
                     click.echo(show.as_json(window.fields() | {"error": str(error)}))
@@ -99,7 +99,7 @@ def _csv_cell(text: str) -> str:
 
 
 def _front(window: SealedWindow) -> tuple[str, ...]:
-    """What names a window in the table of many."""
+    """The first columns of a window in a table of many."""
     return (str(window.fields()["window_start"]), *(() if window.group is None else (window.group,)))
 
 

@@ -23,16 +23,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class RowQuestions:
-    """What is asked about rows, as the options say it.
+    """Questions about rows, from the options.
 
     Args:
         distance: pairs of rows.
-        nearest: rows whose nearest rows are asked for.
-        count: how many each.
+        nearest: rows whose nearest rows are wanted.
+        count: number of nearest rows of each.
         drift: rows that are compared over windows.
         later: published files of later windows.
         rows_file: the rows of a listed domain, one a line.
-        row_type: what its lines are.
+        row_type: type of its lines.
         matrix: where all distances are written.
     """
 
@@ -52,11 +52,11 @@ class RowQuestions:
         """Refuse options that do not belong together.
 
         Args:
-            selected: whether items, sums or the largest are asked for too.
+            selected: whether items, sums or the largest are selected too.
             windows: whether a configuration names the windows.
 
         Raises:
-            ConfigError: what is wrong.
+            ConfigError: the options contradict each other or the kind.
         """
         from sketchstream.errors import ConfigError
 
@@ -86,7 +86,7 @@ class RowQuestions:
         """The answer to the one question.
 
         Args:
-            windows: what was published: one object, or those of several windows where drift is asked for.
+            windows: published objects: one, or those of several windows for drift.
             method: of `estimate`.
             names: what `names` gave, or the like.
         """
@@ -101,7 +101,7 @@ class RowQuestions:
         return first.estimate(method=method, **given, **question.options(given, later))
 
     def write(self, answers: Any) -> None:
-        """The file of all distances, if one is asked for."""
+        """Write the file of all distances, if requested."""
         from sketchstream.cli import sketches
         from sketchstream.errors import EstimateError
 

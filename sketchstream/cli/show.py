@@ -24,7 +24,7 @@ PIPE_WIDTH: Final = 160
 
 
 def number(value: float | None) -> str:
-    """A number for people: thousands apart, as many digits as it deserves; a dash for one that is not known."""
+    """Format a number: thousands separated, meaningful digits only; a dash if unknown."""
     if value is None or math.isnan(value):
         return "-"
     if math.isinf(value):
@@ -35,12 +35,12 @@ def number(value: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """Two ends for people."""
+    """Format an interval."""
     return f"{number(low)} to {number(high)}"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """A table; the first column stands to the left, the others to the right, and no line ends in blanks."""
+    """Format a table: the first column is left-aligned, the others right-aligned, without trailing blanks."""
     import rich.box
     import rich.console
     import rich.table
@@ -173,10 +173,10 @@ def _plain(value: object) -> str:
 
 
 def remarks(published: PublishedWindows, name: str, *, still_open: bool = True) -> None:
-    """What no answer holds, on standard error: windows that are not published yet, and records that came too late.
+    """Print remarks on standard error: windows that are not published yet, and records that came too late.
 
     Args:
-        published: what was published.
+        published: published objects.
         name: of the sketch.
         still_open: whether windows that are open are of interest.
     """

@@ -86,7 +86,7 @@ def locked(path: Path) -> Iterator[BinaryIO]:
     What a killed command left beside it is removed.
 
     Yields:
-        The file, open for reading and writing: for `replace`, which erases what it held.
+        The file, open for reading and writing, for `replace`, which erases the old content.
     """
     from sketchstream.files import sweep
 
@@ -126,7 +126,7 @@ def open_sketch(path: Path, key_file: Path | None) -> Sketch:
 def replace(path: Path, sketch: Sketch, predecessor: BinaryIO) -> None:
     """Write an open sketch over its predecessor in one step, then erase the bytes that the predecessor held.
 
-    Two copies of one open state show what happened in between; erasing is best effort, as `remove_durably` says.
+    Two copies of one open state reveal the events in between; erasing is best effort, see `remove_durably`.
     """
     from sketchstream.files import replace_secret
 
@@ -147,7 +147,7 @@ def seal(path: Path, key_file: Path | None, predecessor: BinaryIO) -> Release | 
 
 
 def interrupted(path: Path) -> Release | SealedState | None:
-    """What a killed `seal` left in the sketch's own file: a publication that its owner alone can read. Else None."""
+    """The publication that a killed `seal` left in the sketch's own file, readable only by its owner; else None."""
     from sketchstream import published, wire
 
     data = read_bytes(path)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Description:
-    """What the options said of a sketch; names are those of the options."""
+    """A sketch's description by options; fields have the names of the options."""
 
     epsilon: str | None
     unit: Unit
@@ -49,7 +49,7 @@ class Description:
 
         Raises:
             ConfigError: options that do not fit together.
-            SpecError: a sketch that cannot be.
+            SpecError: the sketch is invalid.
         """
         from sketchstream.errors import ConfigError
         from sketchstream.kinds.profile.spec import ProfileSpec
@@ -84,7 +84,7 @@ class Description:
 
         Raises:
             ConfigError: options that do not fit together or that the kind does not have.
-            SpecError: a sketch that cannot be.
+            SpecError: the sketch is invalid.
         """
         from sketchstream.errors import ConfigError
         from sketchstream.kinds.gaussian.spec import GaussianSpec
@@ -209,7 +209,7 @@ def spec_of_table(path: Path, item_type: str) -> Any:
 
     Args:
         path: TOML with the keys of a `[[sketch]]` block, without name and windows.
-        item_type: what the lines of `domain.items_file` are.
+        item_type: type of the lines of `domain.items_file`.
 
     Raises:
         ConfigError: one line for each mistake.

@@ -1,4 +1,4 @@
-"""`sketchstream calibrate`: the Gaussian noise for an epsilon and a delta, or what a given noise guarantees.
+"""`sketchstream calibrate`: the Gaussian noise for an epsilon and a delta, or the guarantee of a given noise.
 
 In: two of epsilon, delta and sigma; what neighbours can differ by. Out: the third number. Touches: nothing; no data are
 read and nothing is drawn.
@@ -72,7 +72,7 @@ def command(
 
 
 def _continuous(epsilon: str | None, delta: str | None, sigma: str | None, sensitivity: str) -> dict[str, Any]:
-    """What is said of noise on the real numbers."""
+    """Results for noise on the real numbers."""
     from sketchstream.kinds.gaussian import calibrate, delta_of, epsilon_of
 
     said: dict[str, Any] = {"noise": "gaussian", "epsilon": epsilon, "delta": delta, "sensitivity": sensitivity}
@@ -94,7 +94,7 @@ def _discrete(
     sensitivity2: int | None,
     coordinates: int | None,
 ) -> dict[str, Any]:
-    """What is said of noise on the integers."""
+    """Results for noise on the integers."""
     from sketchstream.errors import ConfigError
     from sketchstream.kinds.gaussian import calibrate_discrete
 

@@ -1,6 +1,6 @@
 """`sketchstream create`: an open sketch, its noise drawn.
 
-In: what the sketch shall be. Out: a file of mode 0600, a secret like a key. Touches: that file, the operating
+In: the spec of the sketch. Out: a file of mode 0600, a secret like a key. Touches: that file, the operating
 system's entropy.
 """
 

@@ -145,7 +145,7 @@ def command(output: Path, unit: Unit, epsilon: str | None, epsilon_publish: str,
 
 
 def _fresh(folder: Path) -> Path:
-    """The output folder, emptied of an earlier demo's files; a folder that is not a demo's is left alone."""
+    """Empty the output folder of an earlier demo's files; a folder that is not a demo's is not changed."""
     from sketchstream.errors import StoreError
 
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / MARK).exists())):
@@ -175,7 +175,7 @@ def _write_stream(folder: Path, flights: Flights, dials: Dials) -> Config:
 
 
 def _profiles(configuration: Path) -> Iterator[Profile]:
-    """The profile of each month, from what was published."""
+    """The profile of each month, from its publication."""
     from sketchstream.cli import clusters
     from sketchstream_connectors.published import open_published
 
@@ -192,7 +192,7 @@ def _print(
     form: show.Format,
     chapters: Sequence[Sequence[str]],
 ) -> None:
-    """The tables, and what they mean; then the chapters."""
+    """Print the tables and their meaning, then the chapters."""
     from sketchstream.cli import demo_report
 
     columns = ("month", "at_least", "true", "value", "low", "high")

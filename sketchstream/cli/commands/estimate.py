@@ -1,4 +1,4 @@
-"""`sketchstream estimate`: counts, sums and other answers with intervals, from what was published.
+"""`sketchstream estimate`: counts, sums and other answers with intervals, from publications.
 
 In: a published file, or a window that a configuration's worker published, of a kind of sketch that gives estimates.
 Out: a table, JSON or CSV, and optionally an Arrow file and a plot. Touches: published files, the sealed topic or
@@ -170,7 +170,7 @@ def _ask(published: Sequence[Published], method: str, names: dict[str, Any], que
 
 @dataclass(frozen=True)
 class Files:
-    """The files that were asked for.
+    """The requested files.
 
     Args:
         arrow: all rows.
@@ -190,7 +190,7 @@ class Files:
 
 
 def _give(results: Sequence[EstimateAnswer], chosen: Selection, files: Files, form: show.Format) -> None:
-    """Results into the files that were asked for and on standard output."""
+    """Write results into the requested files and to standard output."""
     _write(results, files.arrow, files.plot)
     if files.html is not None:
         _report(results, files, files.html)
@@ -234,7 +234,7 @@ def _report(results: Sequence[EstimateAnswer], files: Files, path: Path) -> None
 
 
 def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | None) -> None:
-    """The files that were asked for."""
+    """The requested files."""
     from sketchstream.cli import sketches
     from sketchstream.errors import EstimateError, MissingExtraError
 

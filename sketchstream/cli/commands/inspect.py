@@ -1,4 +1,4 @@
-"""`sketchstream inspect`: the header of a sketch file, and nothing else.
+"""`sketchstream inspect`: the header of a sketch file.
 
 In: any sketch file. Out: its public parameters. Touches: that file.
 """
@@ -41,7 +41,7 @@ def command(file: Path, form: show.Format) -> None:
 
 
 def _public(header: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The header's fields, what the object is first, long ones left out."""
+    """The header's fields, the type of the object first, without long ones."""
     kind = str(header["kind"])
     sealed = kind != "sketch" and header.get("final", True)
     facts: dict[str, Any] = {
@@ -58,6 +58,6 @@ def _public(header: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _no_privacy(header: Mapping[str, Any]) -> bool:
-    """Whether the header's epsilons are so large that they protect nobody."""
+    """Whether the header's epsilons are too large for meaningful privacy."""
     spec = header["spec"]
     return any(Fraction(spec.get(name, "0")) > NO_PRIVACY for name in ("epsilon", "epsilon_publish"))

@@ -1,7 +1,7 @@
-"""`sketchstream ledger`: what the looks at a sketch, or at all sketches of a deployment, cost.
+"""`sketchstream ledger`: the cost of all looks at a sketch, or at all sketches of a deployment.
 
 In: any sketch file, several published ones, or a configuration. Out: layers, views and losses, exact fractions.
-Touches: what it reads.
+Touches: the files or topics it reads.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def command(files: tuple[Path, ...], config_file: Path | None, form: show.Format
 
 
 def _of_files(files: tuple[Path, ...]) -> Deployment:
-    """What several published files cost together."""
+    """Total cost of several published files."""
     from sketchstream.cli import sketches
     from sketchstream.privacy.deployment import Deployment
     from sketchstream.published import Stack
@@ -90,7 +90,7 @@ def _together(deployment: Deployment, form: show.Format) -> None:
 
 
 def _explain(columns: Mapping[str, str]) -> None:
-    """What the columns of a table mean."""
+    """Legend of a table's columns."""
     click.echo()
     show.pairs((f"  {name}", meaning) for name, meaning in columns.items())
 

@@ -1,6 +1,6 @@
 """`sketchstream merge`: sealed states of one population, added up.
 
-In: files of sealed states. Out: one such file, and what the merge cost in accuracy. Touches: those files.
+In: files of sealed states. Out: one such file, and the cost of the merge in accuracy. Touches: those files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`sketchstream plan`: what accuracy a sketch will have, and what it takes to reach one.
+"""`sketchstream plan`: the expected accuracy of a sketch, and the sketch for an accuracy.
 
-In: what the sketch shall be, and what is publicly expected of the stream. Out: expected errors. Touches: nothing; no
+In: the spec of the sketch, and public expectations of the stream. Out: expected errors. Touches: nothing; no
 data and no sketch are read.
 """
 
@@ -199,7 +199,7 @@ def as_csv(found: planner.Plan) -> str:
 
 
 def print_table(found: planner.Plan) -> None:
-    """The numbers of a plan, what the columns mean, and what else a reader should know."""
+    """Print the numbers of a plan, a legend of the columns, and notes."""
     show.table(tuple(found.COLUMNS), found.rows())
     click.echo()
     show.pairs((f"  {name}", meaning) for name, meaning in found.COLUMNS.items())

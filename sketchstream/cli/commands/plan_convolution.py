@@ -1,6 +1,6 @@
 """`sketchstream plan --kind convolution`: the error of every noise and layout for some filters, the best first.
 
-In: filters, a series or columns, what is protected. Out: expected errors and advice. Touches: nothing; no data are
+In: filters, a series or columns, the unit of privacy. Out: expected errors and advice. Touches: nothing; no data are
 read and nothing is drawn.
 """
 
@@ -97,7 +97,7 @@ def command(
 def _axis(
     length: int | None, window: str | None, step: str | None, timezone: str, columns: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Arguments of the spec that say what its positions are.
+    """Arguments of the spec for its positions.
 
     Raises:
         ConfigError: not exactly one way of saying it.
@@ -133,7 +133,7 @@ def _row(one: Figure) -> list[str]:
 
 
 def _title(spec: ConvolutionSpec, parts: int) -> str:
-    """What was planned."""
+    """Title of the plan."""
     what = "cells" if spec.columns is not None else "positions"
     added = f", {parts} partitions added up" if parts > 1 else ""
     sealed = "fresh noise at seal" if spec.intrusion else "no fresh noise at seal"

@@ -1,6 +1,6 @@
 """`sketchstream plan --kind gaussian` of a whole sketch: the expected error of every method of `estimate`.
 
-In: what the sketch shall be, and how many items are expected to have which counts. Out: expected errors. Touches:
+In: the spec of the sketch, and the expected law of counts. Out: expected errors. Touches:
 nothing; no data and no sketch are read.
 """
 
@@ -99,11 +99,11 @@ def expected(
         law: "geometric" or "zipf".
         exponent: of the Zipf law.
         windows: that are merged.
-        given: of the spec; None: not said.
+        given: value of the spec; None: not given.
 
     Raises:
         ConfigError: more items than slots.
-        SpecError: a sketch that cannot be.
+        SpecError: the sketch is invalid.
     """
     from sketchstream.errors import ConfigError
     from sketchstream.kinds.gaussian.expected import expected_errors

@@ -1,6 +1,6 @@
 """`sketchstream plan --kind projection`: the best number of columns, expected errors, and whether to project at all.
 
-In: what the sketch shall be, and how far apart rows are expected to be. Out: expected errors. Touches: nothing; no data
+In: the spec of the sketch, and the expected distances of rows. Out: expected errors. Touches: nothing; no data
 and no sketch are read.
 """
 
@@ -93,7 +93,7 @@ def command(
 
     given = {name: value for name, value in promise.items() if value is not None}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IdentityRowsWarning)  # the plan says it with its numbers
+        warnings.simplefilter("ignore", IdentityRowsWarning)  # the plan reports it with numbers
         spec: Any = ProjectionSpec(rows, features, columns or 8, epsilon, delta, matrix=family, **given)
     found = plan(spec, squared_distance, parts=parts, candidates=None if columns is None else (columns,))
     if form == "json":

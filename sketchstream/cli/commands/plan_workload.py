@@ -131,7 +131,7 @@ def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
     """The block of a configuration file that is meant, and the file's folder.
 
     Raises:
-        ConfigError: no such block, or one with mistakes.
+        ConfigError: the block does not exist or has mistakes.
     """
     import tomllib
 

@@ -1,4 +1,4 @@
-"""`sketchstream profile`: how many items occurred how often, from what was published.
+"""`sketchstream profile`: how many items occurred how often, from publications.
 
 In: a published file, or the windows that a configuration's worker published. Out: a table, JSON (one object a line
 for several windows) or CSV, and optionally a plot and an HTML report. Touches: published files, the sealed topic or
@@ -29,7 +29,7 @@ NORMS: Final = {"1": 1, "2": 2, "inf": math.inf}
 
 @dataclass(frozen=True)
 class Method:
-    """How to reconstruct: what the options said."""
+    """Options of the reconstruction."""
 
     method: str
     norm: str | None
@@ -174,7 +174,7 @@ def command(
 
 
 def chosen(windows: Iterable[SealedWindow], group: str | None) -> Iterator[SealedWindow]:
-    """Windows as they are asked for: of one group, of each of their groups, or whole where there are none."""
+    """Selected windows: of one group, of each of their groups, or whole without groups."""
     for window in windows:
         if group is None:
             yield from window.each_group()
@@ -183,7 +183,7 @@ def chosen(windows: Iterable[SealedWindow], group: str | None) -> Iterator[Seale
 
 
 def present(answer: Answer, plot: Path | None, html: Path | None, source: str) -> None:
-    """The plot and the report that were asked for; a file that cannot be written is an error of files."""
+    """Write the requested plot and report; a failure to write is a file error."""
     from sketchstream.cli import profile_report, sketches
 
     if plot is not None:

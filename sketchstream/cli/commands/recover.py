@@ -1,6 +1,6 @@
 """`sketchstream recover`: look at the partitions of a worker, and bring halted ones back.
 
-In: a configuration. Out: what is true of each partition. Touches (not with --dry-run): committed offsets with their
+In: a configuration. Out: the status of each partition. Touches (not with --dry-run): committed offsets with their
 pointers, through the same fence as a worker; or the directory store, under its lock.
 """
 

@@ -61,7 +61,7 @@ def command(config_file: Path, port: int | None, host: str | None, database: Pat
 
 
 def run(config: Config, port: int | None = None, host: str | None = None, database: Path | None = None) -> None:
-    """Serve a configuration until a signal says otherwise.
+    """Serve a configuration until a signal stops it.
 
     Args:
         config: of the deployment.

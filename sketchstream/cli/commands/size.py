@@ -1,4 +1,4 @@
-"""`sketchstream size`: from what somebody wants to know to a complete block of the configuration.
+"""`sketchstream size`: a complete block of the configuration from the numbers and errors wanted.
 
 In: answers, from options or at the terminal. Out: the block, its guarantee, its errors. Touches: nothing; no data are
 read.
@@ -122,7 +122,7 @@ def _facts(found: Sizing, guarantee: Guarantee, name: str, window: str) -> dict[
 
 
 def _print(found: Sizing, guarantee: Guarantee, name: str, window: str) -> None:
-    """The block as a comment-free part of a file, then what it means."""
+    """Print the block without comments, then its meaning."""
     click.echo(found.block(name, window))
     click.echo()
     click.echo(f"{guarantee.summary}\n")
@@ -138,7 +138,7 @@ def _print(found: Sizing, guarantee: Guarantee, name: str, window: str) -> None:
 
 
 def _asked(given: T | None, question: str, default: T | None, kind: Any, option: str = "") -> Any:
-    """What an option said; else the answer at the terminal; else the default."""
+    """The value of an option; else the answer at the terminal; else the default."""
     if given is not None:
         return given
     if sys.stdin.isatty() and sys.stderr.isatty():

@@ -1,6 +1,6 @@
 """`sketchstream topics`: the Kafka topics of a configuration.
 
-In: a configuration. Out: what was made, grown or found wrong. Touches: topics of the cluster (`create` only).
+In: a configuration. Out: topics that were created, extended or found wrong. Touches: the cluster (`create` only).
 """
 
 from __future__ import annotations

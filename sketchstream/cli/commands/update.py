@@ -116,10 +116,10 @@ class LeftOut:
 def _add(
     sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str], threads: int, left_out: LeftOut | None
 ) -> None:
-    """Add one file's events; what is left out is counted where it is asked for.
+    """Add one file's events; skipped ones are counted if requested.
 
     Raises:
-        ConfigError: none of many records has what the options name; nothing is added then.
+        ConfigError: none of many records has the fields of the options; nothing is added.
     """
     from sketchstream.stream.sampling import ENOUGH, Sample, Wanted
     from sketchstream_connectors.files import source as files
@@ -174,7 +174,7 @@ def _roles(sketch: Sketch, given: tuple[str, ...]) -> dict[str, str]:
     """Role -> field, as the options say it.
 
     Raises:
-        ConfigError: a role that the sketch does not have, that is said twice, or that is missing.
+        ConfigError: a role is unknown to the sketch, given twice, or missing.
     """
     from sketchstream.errors import ConfigError
 
@@ -212,7 +212,7 @@ def _layout(
 
 
 def _item_type(sketch: Sketch) -> ItemType:
-    """What the items of a closed domain are; text in open ones."""
+    """Type of the items of a closed domain; text in open ones."""
     from sketchstream.spec import ClosedDomain
 
     domain = sketch.spec.domain

@@ -1,6 +1,6 @@
 """`sketchstream validate`: a configuration, checked without being run.
 
-In: a configuration. Out: what it means, in numbers. Touches: the files it names, the input file's first records, the
+In: a configuration. Out: its consequences in numbers. Touches: the files it names, the input file's first records, the
 broker if one answers; the configuration itself with --write.
 """
 
@@ -109,7 +109,7 @@ def _warn(text: str) -> None:
 
 @dataclass
 class Asked:
-    """What the cluster said."""
+    """Facts from the cluster."""
 
     partitions: int
     retention_ms: float
@@ -118,7 +118,7 @@ class Asked:
 
 
 def _ask(config: Config, records: int, *, write: bool) -> Asked:
-    """Partitions and retention of the input topic, the state of our topics, and what a sample of the input says."""
+    """Ask for partitions and retention of the input, the state of the worker's topics, and a sample of the input."""
     from sketchstream.cli import clusters
     from sketchstream_connectors.kafka import preflight
     from sketchstream_connectors.kafka import sample as kafka_sample
@@ -167,7 +167,7 @@ def _choose_partitioner(config: Config, looked: TopicSample, asked: Asked, *, wr
 
 
 def _look_at_file(config: Config) -> list[str]:
-    """What a sample of the input file says, if it is there."""
+    """Check a sample of the input file, if it exists."""
     from sketchstream_connectors import factory
 
     mistakes, doubts = factory.look_at_file(config)
@@ -177,7 +177,7 @@ def _look_at_file(config: Config) -> list[str]:
 
 
 def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_ms: float | None) -> dict[str, Any]:
-    """One sketch: what it is, what it costs, what it guarantees here."""
+    """One sketch: its spec, costs and guarantee in this deployment."""
     from sketchstream import kinds
     from sketchstream.config.context import context
     from sketchstream.kinds import planned

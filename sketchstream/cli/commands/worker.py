@@ -49,7 +49,7 @@ def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str) -> 
     from sketchstream.cli import clusters
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    # What the client warns of is said in lines of ours, and its debug lines hold whole requests, records among them.
+    # The worker logs the client's warnings itself, and debug lines contain whole requests, including records.
     logging.getLogger("kafka").setLevel(logging.WARNING if log_level == "debug" else logging.CRITICAL)
     config = clusters.load(config_file)
     if not config.from_kafka:
@@ -64,13 +64,13 @@ def run(
     leave: bool = False,
     watch: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Run the worker of a configuration until it ends or is asked to stop.
+    """Run the worker of a configuration until it ends or is stopped.
 
     Args:
         config: what to run.
         fail_fast: end when a partition halts.
         leave: give up static membership at the end.
-        watch: told after every step where the worker is; default: a status line on a terminal.
+        watch: called after every step with the worker's status; default: a status line on a terminal.
     """
     from sketchstream.stream import account
 
@@ -121,7 +121,7 @@ def stopping(finish: Callable[[], None]) -> Iterator[None]:
     try:
         for number in before:
             signal.signal(number, stop)
-    except ValueError:  # not the main thread: whoever called decides when to stop
+    except ValueError:  # not the main thread: the caller decides when to stop
         before.clear()
     try:
         yield
