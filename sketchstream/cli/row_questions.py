@@ -1,4 +1,4 @@
-"""Questions about rows: the options `--distance`, `--nearest` and `--drift` of `sketchstream estimate`.
+"""Questions about rows: options of `sketchstream estimate`, such as `--distance`, `--nearest` and `--drift`.
 
 In: values of options, published objects. Out: answers that know `rows()`, `to_dict()` and their text. Touches: files
 with names of rows, and published files of later windows.
@@ -6,8 +6,9 @@ with names of rows, and published files of later windows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +18,7 @@ from sketchstream.cli import options
 
 if TYPE_CHECKING:
     from sketchstream.published import Published
+    from sketchstream.query.estimates import RowQuestion
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,9 +28,14 @@ class RowQuestions:
     """Questions about rows, from the options.
 
     Args:
-        distance: pairs of rows.
+        distance: pairs of rows: squared distances.
+        inner: pairs of rows: inner products.
         nearest: rows whose nearest rows are wanted.
         count: number of nearest rows of each.
+        sq_norm: rows: squared norms.
+        with_vector: rows: inner products with a public vector.
+        feature: features whose entries of the vector are not 0.
+        weight: these entries, as texts of numbers; none: all are 1.
         drift: rows that are compared over windows.
         later: published files of later windows.
         rows_file: the rows of a listed domain, one a line.
@@ -37,8 +44,13 @@ class RowQuestions:
     """
 
     distance: tuple[tuple[str, str], ...]
+    inner: tuple[tuple[str, str], ...]
     nearest: tuple[str, ...]
     count: int | None
+    sq_norm: tuple[str, ...]
+    with_vector: tuple[str, ...]
+    feature: tuple[str, ...]
+    weight: tuple[str, ...]
     drift: tuple[str, ...]
     later: tuple[Path, ...]
     rows_file: Path | None
@@ -46,7 +58,23 @@ class RowQuestions:
     matrix: Path | None
 
     def __bool__(self) -> bool:
-        return bool(self.distance or self.nearest or self.drift)
+        return bool(self.question)
+
+    @cached_property
+    def question(self) -> RowQuestion:
+        """What is asked, as everybody who answers takes it."""
+        from sketchstream.query.estimates import RowQuestion, vector_of
+
+        return RowQuestion(
+            self.distance,
+            self.inner,
+            self.nearest,
+            self.count,
+            self.sq_norm,
+            self.with_vector,
+            vector_of(self.feature, self.weight, "--"),
+            self.drift,
+        )
 
     def require_plausible(self, selected: bool, windows: bool) -> None:
         """Refuse options that do not belong together.
@@ -60,27 +88,39 @@ class RowQuestions:
         """
         from sketchstream.errors import ConfigError
 
-        asked = [name for name in ("distance", "nearest", "drift") if getattr(self, name)]
-        if len(asked) + selected > 1:
-            msg = "ask one question at a time: --distance, --nearest, --drift, or --item, --top and --sum"
+        if len(self.question.asked) + selected > 1:
+            msg = (
+                "ask one question at a time: --distance, --inner, --nearest, --sq-norm, --with-vector, --drift, or "
+                "--item, --top and --sum"
+            )
         elif self.count is not None and not self.nearest:
             msg = "--count belongs to --nearest"
         elif self.later and not self.drift:
             msg = "--later belongs to --drift"
+        elif bool(self.with_vector) != bool(self.feature):
+            msg = "--with-vector and --feature go together: they name the entries of a public vector"
         elif self.drift and windows == bool(self.later):
             msg = "--drift needs later windows: --later FILE, or -c with a range of windows"
         else:
             return
         raise ConfigError(msg)
 
-    def names(self, published: Published) -> dict[str, Any]:
-        """The option of `estimate` that names listed rows."""
+    def names(self, published: Published, names: Mapping[str, Any]) -> dict[str, Any]:
+        """Lists of names as `estimate` takes them: the items of a kind with rows are its features.
+
+        Args:
+            published: what is asked.
+            names: what is known without `--rows-file`.
+        """
         from sketchstream.cli import sketches
 
-        if self.rows_file is None:
-            return {}
-        self._require_rows(published)
-        return {"users": sketches.read_items(self.rows_file, self.row_type)}
+        found = dict(names)
+        if "row" in published.kind.carries and "items" in found:
+            found["features"] = found.pop("items")
+        if self.rows_file is not None:
+            self._require_rows(published)
+            found["users"] = sketches.read_items(self.rows_file, self.row_type)
+        return found
 
     def answer(self, windows: Sequence[Published], method: str, names: dict[str, Any]) -> Any:
         """The answer to the one question.
@@ -91,14 +131,12 @@ class RowQuestions:
             names: what `names` gave, or the like.
         """
         from sketchstream.cli import sketches
-        from sketchstream.query.estimates import RowQuestion
 
         first = windows[0]
         self._require_rows(first)
         given: dict[str, Any] = dict(names)
         later = [*windows[1:], *(sketches.read_published(path, "estimate") for path in self.later)]
-        question = RowQuestion(self.distance, (), self.nearest, self.count, drift=self.drift)
-        return first.estimate(method=method, **given, **question.options(given, later))
+        return first.estimate(method=method, **given, **self.question.options(given, later))
 
     def write(self, answers: Any) -> None:
         """Write the file of all distances, if requested."""
@@ -120,7 +158,7 @@ class RowQuestions:
         """Refuse a kind without rows."""
         from sketchstream.query.estimates import require_rows
 
-        require_rows(published, "--distance, --nearest, --drift and --rows-file")
+        require_rows(published, "questions about rows, such as --distance, and --rows-file")
 
 
 def row_questions(function: F) -> F:
@@ -140,9 +178,19 @@ def row_questions(function: F) -> F:
 _OPTIONS = (
     click.option("--distance", nargs=2, multiple=True, metavar="ROW ROW",
                  help="Kind projection: squared distance of two rows; may be given several times."),
+    click.option("--inner", nargs=2, multiple=True, metavar="ROW ROW",
+                 help="Kind projection: inner product of two rows; may be given several times."),
     click.option("--nearest", multiple=True, metavar="ROW",
                  help="Kind projection: the rows that look nearest, with intervals that hold for all of them."),
     click.option("-k", "--count", type=click.IntRange(min=1), help="With --nearest: so many rows.  [default: 10]"),
+    click.option("--sq-norm", multiple=True, metavar="ROW",
+                 help="Kind projection: squared norm of a row; may be given several times."),
+    click.option("--with-vector", multiple=True, metavar="ROW",
+                 help="Kind projection: inner product of a row with a public vector, given by --feature, --weight."),
+    click.option("--feature", multiple=True,
+                 help="With --with-vector: a feature whose entry is not 0; one alone asks for its total in the row."),
+    click.option("--weight", multiple=True, metavar="NUMBER",
+                 help="With --feature: the entry for each of them, in order.  [default: 1 for all]"),
     click.option("--drift", multiple=True, metavar="ROW",
                  help="Kind projection: squared distance of a row from itself in the next window."),
     click.option("--later", type=options.FILE, multiple=True,

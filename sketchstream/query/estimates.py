@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -208,6 +209,33 @@ class RowQuestion:
         for name in ("nearest", "sq_norm", "with_vector", "drift"):
             given[name] = tuple(given[name])
         return cls(**given)
+
+
+def vector_of(features: Sequence[str], weights: Sequence[str], prefix: str = "") -> tuple[tuple[str, float], ...]:
+    """Features and numbers of a public vector; without numbers ones.
+
+    Args:
+        features: as they were typed.
+        weights: decimal numbers, one for each feature, or none.
+        prefix: of the options' names in errors.
+
+    Raises:
+        ConfigError: they do not go together, or one is no number. The text names none of their values.
+    """
+    if weights and len(weights) != len(features):
+        msg = (
+            f"{prefix}feature and {prefix}weight come in pairs, found {len(features)} of {prefix}feature and "
+            f"{len(weights)} of {prefix}weight"
+        )
+        raise ConfigError(msg)
+    if not all(_FINITE.fullmatch(one) for one in weights):
+        msg = f"each {prefix}weight must be a number such as 2.5: the entry of the vector for one {prefix}feature"
+        raise ConfigError(msg)
+    numbers = [float(one) for one in weights] or [1.0] * len(features)
+    return tuple(zip(features, numbers, strict=True))
+
+
+_FINITE: Final = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?(e[+-]?[0-9]{1,2})?", re.IGNORECASE | re.ASCII)
 
 
 def rows_named(texts: Iterable[str], listed: Sequence[Any] | None) -> list[Any]:

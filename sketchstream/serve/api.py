@@ -12,7 +12,6 @@ import asyncio
 import csv
 import gzip
 import io
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +27,7 @@ from starlette.routing import BaseRoute, Route
 
 from sketchstream import kinds
 from sketchstream.errors import ConfigError, DeadlineError, MissingExtraError
-from sketchstream.query.estimates import EstimateAnswer, RowQuestion
+from sketchstream.query.estimates import EstimateAnswer, RowQuestion, vector_of
 from sketchstream.serve.metrics import CONTENT_TYPE, exposition
 from sketchstream.serve.openapi import document
 from sketchstream.serve.questions import METHODS, NORMS, Question
@@ -315,7 +314,6 @@ _MANY: Final = (*_PRIVATE, "sum")
 PAIRED: Final = ("distance", "inner")
 QUANTITIES: Final = (*PAIRED, "sq_norm", "with_vector")
 """What is asked of rows that `row` names; those of `PAIRED` with another row for each."""
-_FINITE: Final = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?(e[+-]?[0-9]{1,2})?", re.IGNORECASE | re.ASCII)
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -418,13 +416,8 @@ def _about_rows(given: Mapping[str, str], many: Mapping[str, tuple[str, ...]]) -
         msg = f"other belongs to the quantities {' and '.join(PAIRED)}: leave it out"
     elif bool(features) != (quantity == "with_vector"):
         msg = "feature and quantity=with_vector go together: they name the entries of a public vector"
-    elif weights and len(weights) != len(features):
-        msg = f"feature and weight come in pairs, found {len(features)} of feature and {len(weights)} of weight"
-    elif not all(_FINITE.fullmatch(one) for one in weights):
-        msg = "each weight must be a number such as 2.5: the entry of the vector for the feature before it"
     else:
         pairs = tuple(zip(rows, others, strict=False))
-        numbers = [float(one) for one in weights] or [1.0] * len(features)
         return RowQuestion(
             distance=pairs if quantity == "distance" else (),
             inner=pairs if quantity == "inner" else (),
@@ -432,7 +425,7 @@ def _about_rows(given: Mapping[str, str], many: Mapping[str, tuple[str, ...]]) -
             count=count,
             sq_norm=rows if quantity == "sq_norm" else (),
             with_vector=rows if features else (),
-            vector=tuple(zip(features, numbers, strict=True)),
+            vector=vector_of(features, weights),
             drift=drift,
         )
     raise ConfigError(msg)

@@ -1,4 +1,4 @@
-"""`sketchstream estimate` of kind `projection`: distances, neighbours, drift, heat maps and the whole matrix."""
+"""`sketchstream estimate` of kind `projection`: every question about rows, heat maps and the whole matrix."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ss.Sketch.create(ss.ProjectionSpec(1500, 9, 16, "1", "1e-6")).seal().save(folder / "many.sealed")
     ss.Sketch.create(ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=4))).seal().save(folder / "g.sealed")
     (folder / "airports.txt").write_text("\n".join(USERS) + "\n")
+    (folder / "airlines.txt").write_text("DL\nUA\n")
     return folder
 
 
@@ -65,6 +66,71 @@ def test_distances_and_neighbours_in_every_format(run: Run, folder: Path, tmp_pa
     assert "neighbour" in run(*named(folder, "--nearest", "ATL")).out
     by_place = run("estimate", folder / "first.sealed", "--nearest", "0", "--format", "json")
     assert json.loads(by_place.out)["rows"][0]["neighbour"] == 1
+
+
+PRODUCTS = [
+    ("inner", ("--inner", "ATL", "BOS", "--inner", "SFO", "ORD"), [500 * 480, 700 * 500]),
+    ("sq_norm", ("--sq-norm", "SFO", "--sq-norm", "SEA"), [700**2, 0]),
+    (
+        "with_vector",
+        ("--with-vector", "BOS", "--with-vector", "ORD", "--feature", "DL", "--weight", "2", "--feature", "UA",
+         "--weight", "-1.5e0"),
+        [2 * 480, -1.5 * 500],
+    ),
+    ("with_vector", ("--with-vector", "SFO", "--feature", "UA"), [700]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("question", "options", "exact"), PRODUCTS)
+def test_products_and_norms_in_every_format(
+    run: Run, folder: Path, tmp_path: Path, question: str, options: tuple[str, ...], exact: list[float]
+) -> None:
+    """The numbers of Python's questions, about the truth, the same in JSON, CSV, Arrow and the table."""
+    more = ("--items-file", folder / "airlines.txt", "--arrow", tmp_path / "rows.arrow")
+    made = run(*named(folder, *options, *more, "--format", "json"))
+    assert made.code == 0, made.err
+    data = json.loads(made.out)
+    assert data["question"] == question
+    assert not faults(data, SCHEMA, SCHEMA)
+    rows = data["rows"]
+    scale = 100 if question == "with_vector" else 100**2  # the window holds each event a hundred times
+    for row, true in zip(rows, exact, strict=True):
+        assert abs(row["value"] - scale * true) < 6 * row["stderr"]
+        value = max(row["value"], 0) if question == "sq_norm" else row["value"]  # intervals of norms begin at 0
+        assert row["low"] <= value <= row["high"]
+    python = ss.load((folder / "first.sealed").read_bytes()).estimate(users=USERS, features=["DL", "UA"])
+    users = [row["user"] for row in rows]
+    found = {
+        "inner": lambda: python.inner(users, [row.get("other") for row in rows]),
+        "sq_norm": lambda: python.sq_norm(users),
+        "with_vector": lambda: python.with_vector(users, {"DL": 2, "UA": -1.5} if len(users) == 2 else {"UA": 1}),
+    }[question]()
+    for row, same in zip(rows, found.rows(), strict=True):
+        assert {name: row[name] for name in same} == pytest.approx(same)
+    assert feather.read_table(tmp_path / "rows.arrow").to_pylist() == rows
+    head, *lines = run(*named(folder, *options, *more, "--format", "csv")).out.splitlines()
+    assert head.split(",") == [*rows[0]]
+    assert [[*map(float, line.split(",")[-4:])] for line in lines] == [
+        pytest.approx([row[name] for name in ("value", "stderr", "low", "high")]) for row in rows
+    ]
+    table = run(*named(folder, *options, *more))
+    assert table.code == 0, table.err
+    for row in rows:
+        assert f"{row['value']:.6g}" in table.out
+    page = run(*named(folder, *options, *more, "--html", tmp_path / "page.html"))
+    assert page.code == 0, page.err
+    assert f"{data['quantity'].capitalize()}: {len(rows)} answer" in (tmp_path / "page.html").read_text()
+
+
+def test_features_without_their_list_are_ids(run: Run, folder: Path) -> None:
+    by_place = run("estimate", folder / "first.sealed", "--with-vector", "3", "--feature", "1", "--format", "json")
+    by_name = run(
+        *named(folder, "--with-vector", "SFO", "--feature", "UA", "--items-file", folder / "airlines.txt"),
+        "--format", "json",
+    )  # fmt: skip
+    (found,), (same,) = (json.loads(one.out)["rows"] for one in (by_place, by_name))
+    assert (found.pop("user"), same.pop("user")) == (3, "SFO")
+    assert found == same
 
 
 @pytest.mark.parametrize(
@@ -124,6 +190,20 @@ def test_heat_map_and_the_whole_matrix(run: Run, folder: Path, tmp_path: Path) -
         (("--nearest", "ATL", "--plot", "x.png"), "no plot"),
         (("--nearest", "ATL", "--matrix", "x.arrow"), "--matrix"),
         (("--matrix", "no/where.arrow"), "no/where.arrow"),
+        (("--inner", "ATL", "BOS", "--sq-norm", "ATL"), "one question"),
+        (("--sq-norm", "ATL", "--item", "3"), "one question"),
+        (("--inner", "ATL", "ATL"), "use sq_norm"),
+        (("--sq-norm", "marked"), "unknown"),
+        (("--with-vector", "ATL"), "--with-vector and --feature go together"),
+        (("--feature", "marked"), "--with-vector and --feature go together"),
+        (("--sq-norm", "ATL", "--weight", "2"), "found 0 of --feature and 1 of --weight"),
+        (
+            ("--with-vector", "ATL", "--feature", "0", "--feature", "1", "--weight", "2"),
+            "found 2 of --feature and 1 of --weight",
+        ),
+        (("--with-vector", "ATL", "--feature", "0", "--weight", "marked"), "each --weight must be a number"),
+        (("--with-vector", "ATL", "--feature", "0", "--weight", "nan"), "each --weight must be a number"),
+        (("--with-vector", "ATL", "--feature", "marked"), "expected a feature"),
     ],
 )
 def test_mistakes_say_what_to_do(run: Run, folder: Path, options: tuple[str, ...], said: str) -> None:
@@ -134,6 +214,6 @@ def test_mistakes_say_what_to_do(run: Run, folder: Path, options: tuple[str, ...
 
 
 def test_other_kinds_have_no_rows(run: Run, folder: Path) -> None:
-    for options in (("--nearest", "1"), ("--rows-file", folder / "airports.txt")):
+    for options in (("--nearest", "1"), ("--sq-norm", "1"), ("--rows-file", folder / "airports.txt")):
         done = run("estimate", folder / "g.sealed", *options)
         assert "has no rows" in done.complaint

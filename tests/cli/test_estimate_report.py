@@ -101,6 +101,6 @@ def test_a_question_about_rows_has_a_card(folder: Path) -> None:
     last = ss.windows(folder / "sketchstream.toml", sketch="rows")[2].published
     found = last.estimate(distance=[(0, 1), (0, 2)])
     card = Parsed(found._repr_html_())
-    assert "Distance: 2 squared distances." in card.said
+    assert "Squared distance: 2 answers." in card.said
     assert "0, 1" in card.said
     assert card.values == [float(row[end]) for row in found.rows() for end in ("value", "low", "high")]

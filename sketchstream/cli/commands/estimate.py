@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 @click.option("--sum", "sums", metavar="LOW:HIGH", multiple=True,
               help="Sum over the items from LOW up to HIGH, by their places in the domain; : is all.")  # fmt: skip
 @row_questions
-@click.option("--items-file", type=options.FILE, help="The items of a listed domain, text, one a line: their names.")
+@click.option("--items-file", type=options.FILE,
+              help="The items of a listed domain (projection: features), text, one a line: their names.")  # fmt: skip
 @click.option(
     "--item-type",
     type=click.Choice(["text", "int", "bytes"]),
@@ -85,6 +86,7 @@ def command(
       sketchstream estimate -c sketchstream.toml --sketch flights --all --top 5 --format csv
       sketchstream estimate -c sketchstream.toml --sketch flights --all --html report.html
       sketchstream estimate rows.sealed --rows-file airports.txt --nearest BOS -k 3 --plot distances.png
+      sketchstream estimate rows.sealed --with-vector 3 --feature 17 --weight 2 --feature 18 --weight -0.5
     """
     from sketchstream.cli import sketches
     from sketchstream.errors import ConfigError
@@ -164,7 +166,7 @@ def _ask(published: Sequence[Published], method: str, names: dict[str, Any], que
     """The answers of one published object, or to a question about the rows of one or more."""
     from sketchstream.query.estimates import estimate
 
-    names = names | questions.names(published[0])
+    names = questions.names(published[0], names)
     return questions.answer(published, method, names) if questions else estimate(published[0], method, names)
 
 

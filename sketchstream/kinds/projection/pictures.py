@@ -24,7 +24,7 @@ def headline(answer: Mapping[str, Any]) -> str:
     """Number of rows and the longest one; for a question, its answer."""
     rows = answer["rows"]
     if "question" in answer:
-        return f"{str(answer['question']).capitalize()}: {len(rows):,} squared distance{'s' * (len(rows) != 1)}."
+        return f"{str(answer['quantity']).capitalize()}: {len(rows):,} answer{'s' * (len(rows) != 1)}."
     if not rows:
         return "No rows."
     longest = max(rows, key=lambda row: float(row["value"]))
@@ -50,11 +50,12 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Picture]:
-    """Squared norms, or the requested squared distances."""
+    """Squared norms, or the answers to the question that was asked."""
     rows = answer["rows"]
     value, low, high = ([row[end] for row in rows] for end in ("value", "low", "high"))
     if "question" in answer:
-        title, columns = "Squared distances", ("rows", "squared distance")
+        quantity = str(answer["quantity"])
+        title, columns = quantity.capitalize(), ("rows", quantity)
     else:
         title, columns = "Squared norms of the users' rows", ("user", "squared norm")
     return [listed("norms", title, [_name(row) for row in rows], (value, low, high), columns)]

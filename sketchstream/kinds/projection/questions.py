@@ -53,7 +53,8 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
         quantity = QUANTITIES[self.question]
-        return {"question": self.question, "quantity": quantity, "level": self.level, "rows": self.rows()}
+        asked = {"question": self.question, "quantity": quantity, "level": self.level}
+        return {"kind": "projection", **asked, "rows": self.rows()}
 
     def __str__(self) -> str:
         return text(self.table)
@@ -65,7 +66,7 @@ class Answer:
         note = f"{QUANTITIES[self.question].capitalize()}, {self.level:.0%} intervals."
         if self.question == "nearest":
             note += " They hold for all candidates together, so for the chosen ones too."
-        return shown.card({"kind": "projection", **self.to_dict()}, note)
+        return shown.card(self.to_dict(), note)
 
 
 def asked(
