@@ -59,7 +59,7 @@ def test_every_theorem_has_the_sigma_of_the_table(row: list[str]) -> None:
     [("1", 64, 4.47605306), ("1", 16, 5.05677586), ("0.1", 64, 37.90653614), ("5", 256, 1.00101072)],
 )
 def test_the_mixture_has_the_delta_of_the_vectors(eps: str, k: int, sigma: float) -> None:
-    assert calibration.mixture_delta(eps, 1 / (sigma * k**0.5), k) == pytest.approx(1e-6, rel=2.5e-8)
+    assert calibration.mixture_delta(eps, 1 / (sigma * k**0.5), k) == pytest.approx(1e-6, rel=2e-8)
 
 
 def test_the_mixture_against_thirty_digits() -> None:

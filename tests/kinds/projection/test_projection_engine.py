@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
+from helpers.noise.words import Seeded
 from helpers.paths import ROOT
 from sketchstream import kinds
-from sketchstream.errors import DomainError, EstimateError, ItemError, MergeError, SpecError, WeightError
+from sketchstream.errors import DomainError, EstimateError, ItemError, MergeError, SealedError, SpecError, WeightError
 from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.places import matrix_of, secret_scope
 from sketchstream.kinds.projection.secret import SecretLedger, SecretLoss
+from sketchstream.noise import discrete_gaussian
 from sketchstream.noise.laws import DiscreteGaussian, battery
 from sketchstream.privacy.gaussian import GaussianLoss
 
@@ -71,6 +73,44 @@ def public_listed() -> ss.ProjectionSpec:
     return ss.ProjectionSpec(
         ss.ClosedDomain(items=NAMES), features, 32, "1", "1e-6", matrix="rademacher", max_weight=1000
     )
+
+
+@pytest.mark.parametrize("matrix", ["gaussian", "rademacher", "srht", "secret"])
+def test_states_are_the_projected_rows_plus_their_noise_and_nothing_else(
+    matrix: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same noise twice: any order, any split, merges and deletions leave exactly X R and the noise."""
+    spec = secret(max_norm=1000, fraction_bits=2) if matrix == "secret" else public(matrix=matrix, fraction_bits=2)
+
+    def created(seed: int) -> ss.Sketch:
+        origin = ss.Origin(name="rows", window=(0, 10), partition=seed, partitions=(4,))
+        source = Seeded(seed)
+        with monkeypatch.context() as patch:
+            patch.setattr(mechanism, "discrete_gaussian", lambda state, s2, _: discrete_gaussian(state, s2, source))
+            return ss.Sketch.create(spec, KEY, origin=origin)
+
+    def cells(sketch: ss.Sketch) -> np.ndarray:
+        assert sketch._state is not None
+        return sketch._state.reshape(-1, spec.k).copy()
+
+    random = np.random.default_rng(21)
+    events = np.column_stack([random.integers(0, 9, 400), random.integers(0, 40, 400)])
+    quarters = random.integers(-4000, 4001, 400)
+    rows = np.zeros((9, 40), np.int64)
+    np.add.at(rows, (events[:, 0], events[:, 1]), quarters)
+    noise = [cells(created(seed)) for seed in range(2)]
+    assert not np.array_equal(*noise)
+    whole = created(0)
+    image = rows @ matrix_of(spec, KEY, secret_scope(whole.origin)).rows(np.arange(40)).astype(np.int64)
+    whole.update(events, quarters / 4)
+    assert np.array_equal(cells(whole) - noise[0], image)
+    parts, order = [created(0), created(1)], random.permutation(400)
+    for part, chosen in zip(parts, (order[:90], order[90:]), strict=True):
+        for batch in np.array_split(chosen, 3):
+            part.update(events[batch], quarters[batch] / 4)
+    assert np.array_equal(cells(ss.merge(parts)) - noise[0] - noise[1], image)
+    whole.update(events[order], -quarters[order] / 4)
+    assert np.array_equal(cells(whole), noise[0])
 
 
 def test_bad_batches_say_where_and_never_what() -> None:
@@ -245,6 +285,13 @@ def test_secret_matrices_are_never_released_and_never_leave() -> None:
         raw = data if isinstance(data, bytes) else data.encode()
         assert seed not in raw
         assert seed.hex().encode() not in raw
+    with pytest.raises(SealedError, match="sealed"):
+        again.update([(0, 1)])
+    for refused in (again.seal, again.to_bytes):
+        with pytest.raises(SealedError):
+            refused()
+    with pytest.raises(SealedError, match="seal or release first"):
+        sketch.estimate()
     assert sealed.guarantee().to_dict()["unit"] == "item"
     assert "depends on it" in str(sealed.guarantee())
     with pytest.raises(EstimateError, match="secret"):

@@ -130,6 +130,31 @@ def test_norms_of_the_vectors(d: int, k: int, total: int, trace: int, longest: i
     assert longest <= bound <= trace
 
 
+def positive_definite(matrix: np.ndarray) -> bool:
+    """Whether all leading minors of a symmetric matrix of Python's integers are positive: exact (Bareiss 1968)."""
+    rest, before = matrix.astype(object), 1
+    while len(rest):
+        pivot = rest[0, 0]
+        if pivot <= 0:
+            return False
+        rest, before = (rest[1:, 1:] * pivot - np.outer(rest[1:, 0], rest[0, 1:])) // before, pivot
+    return True
+
+
+@pytest.mark.parametrize(
+    ("d", "k"),
+    [(1000, 32), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1000, 100), (200, 64), (4096, 64)))],
+)
+def test_the_certified_norms_of_the_vectors_are_bounds_in_exact_arithmetic(d: int, k: int) -> None:
+    one = Matrix("gaussian", SEED, d, k)
+    rows = one.all_rows.astype(np.int64)
+    gram, bound = (rows.T @ rows).astype(object), sensitivity.spectral(one)
+    top, unit = bound.numerator, bound.denominator
+    identity = np.eye(k, dtype=int).astype(object)
+    assert positive_definite(identity * (top + 1) - gram * unit)  # 1 more, for a bound that is the eigenvalue itself
+    assert not positive_definite(identity * (top * (10**11 - 1)) - gram * (unit * 10**11))
+
+
 @pytest.mark.parametrize(("family", "d", "k"), [("gaussian", 1000, 12), ("rademacher", 300, 16), ("gaussian", 5, 20)])
 def test_the_certified_norm_is_never_below_the_eigenvalue_at_fifty_digits(family: Any, d: int, k: int) -> None:
     one = Matrix(family, SEED, d, k)
