@@ -66,7 +66,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with a suggestion for a misspelled name."""
+        """Resolve a command as click does, with a suggestion for a misspelled name."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             close = difflib.get_close_matches(args[0], COMMANDS, n=1)
             advice = f"did you mean {close[0]!r}?" if close else "`sketchstream --help` lists the commands"

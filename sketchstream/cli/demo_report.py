@@ -96,7 +96,7 @@ HOW: Final = (
 
 
 def coverage(rows: Sequence[Row]) -> str:
-    """How many of all intervals contain the truth."""
+    """Number of intervals that contain the truth."""
     covered, cells = sum(row.covered() for row in rows), len(rows) * len(KS)
     return f"{covered} of {cells} intervals contain the truth (19 of 20 are expected to)."
 

@@ -30,7 +30,7 @@ LOSSES: Final = ("a loss is at most", "windows", "event", "item")
 
 @dataclass(frozen=True)
 class Deployment:
-    """What the options said of groups and windows; names are those of the options."""
+    """Groups and windows from the options; fields have the names of the options."""
 
     groups: str | None
     other_group: bool
@@ -69,7 +69,7 @@ class Deployment:
         return resized(spec, groups=groups)
 
     def items(self, items: float | None, groups: int) -> float:
-        """Distinct items expected in one group, or in the sketch where there are no groups.
+        """Distinct items expected in one group, or in the sketch without groups.
 
         Args:
             items: of one window.
@@ -98,7 +98,7 @@ class Deployment:
         """The windows; None: the sketch has none.
 
         Raises:
-            ConfigError: no such windows.
+            ConfigError: the windows are invalid.
         """
         from sketchstream.config.schema import InputTable
         from sketchstream.errors import ConfigError
@@ -132,7 +132,7 @@ class Windows:
 
 
 def _listed(text: str) -> tuple[int, list[Any]]:
-    """How many groups, and their names if they are listed, between commas or in a file.
+    """Number of groups, and their names if they are listed, separated by commas or in a file.
 
     Raises:
         ConfigError: a file that cannot be read.
@@ -171,7 +171,7 @@ class Around:
 
     @cached_property
     def windows(self) -> SketchPlan | None:
-        """As a worker would have them."""
+        """The windows of a worker."""
         from sketchstream.stream.plans import SketchPlan
 
         if self.given is None:
@@ -185,7 +185,7 @@ class Around:
 
     @cached_property
     def memory(self) -> Memory:
-        """Of one partition; without windows that of one sketch."""
+        """Memory of one partition; without windows that of one sketch."""
         from sketchstream.stream.plans import Memory, SketchPlan
         from sketchstream.stream.windows import hopping
 
@@ -210,7 +210,7 @@ class Around:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Of the sketch with all its groups."""
+        """Guarantee of the sketch with all its groups."""
         from sketchstream.kinds import planned
         from sketchstream.privacy.guarantee import Guarantee
 

@@ -27,7 +27,7 @@ SUMMARY: Final = ("distinct", "at_least.2", "at_least.10", "mean")
 
 
 def print_one(answer: Answer, form: show.Format) -> None:
-    """One answer; the facts of its window stand before its numbers."""
+    """Print one answer, with the facts of its window before its numbers."""
     from sketchstream.kinds.profile.show import export
 
     if show.heading(answer, form):

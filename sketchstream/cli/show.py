@@ -107,7 +107,7 @@ class Answer(Protocol):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Of the window; empty where there is none."""
+        """Facts about the window; empty without one."""
 
     def to_json(self) -> str:
         """All of it as one line of JSON."""

@@ -237,7 +237,7 @@ def spec_of_table(path: Path, item_type: str) -> Any:
     domain = block.get("domain")
     ids = isinstance(domain, dict) and "size" in domain
     source = {"file": "-", "format": "jsonl", "item": "item", "time": "time", "item_type": "int" if ids else item_type}
-    # whether a key is needed is known to who creates the sketch
+    # the creator of the sketch knows whether a key is needed
     whole = {"input": source, "key": {"file": "key"}, "sketch": [{**block, "name": "sketch", "window": "1d"}]}
     try:
         return Config.of(whole, path).sketches[0].spec

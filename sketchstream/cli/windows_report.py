@@ -114,5 +114,5 @@ def _cell(one: Estimate | None, intervals: bool) -> str:
 
 
 def last(shown: int, count: int) -> str:
-    """How many of the windows have a fold, where not all have one."""
+    """Number of windows with a fold, if not all have one."""
     return "" if shown == count else f"; only the last {shown} of {count:,} are here, the table has all"

@@ -29,7 +29,7 @@ class Token:
     """One token.
 
     Args:
-        name: of who has it, for the request log.
+        name: name of its owner, for the request log.
         digest: SHA-256 of the token.
         sketches: that it may see; None: all.
     """

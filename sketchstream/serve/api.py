@@ -352,7 +352,7 @@ def _parameters(request: Request, *known: str) -> dict[str, str]:
 
 
 def _checked(pairs: Iterable[tuple[str, str]], known: Sequence[str]) -> dict[str, str]:
-    """Parameters by name; those of `_MANY` are left to who knows them."""
+    """Parameters by name; those of `_MANY` are checked by their users."""
     out: dict[str, str] = {}
     for name, value in pairs:
         if name not in known:
@@ -391,7 +391,7 @@ async def _form(request: Request) -> tuple[dict[str, str], dict[str, tuple[str, 
 
 
 def _about_rows(given: Mapping[str, str], many: Mapping[str, tuple[str, ...]]) -> RowQuestion:
-    """The question about rows that a form asks, if it asks one.
+    """The question about rows in a form, if any.
 
     Args:
         given: parameters that are given once.

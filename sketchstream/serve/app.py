@@ -59,7 +59,7 @@ def create(service: Service, access: Access | None = None) -> Starlette:
 
     Args:
         service: answers.
-        access: who may ask; default: requests to this machine by one of its own names.
+        access: access rules; default: requests to this machine by one of its own names.
     """
     handlers: dict[Any, Any] = {
         SketchstreamError: problems.explain,
@@ -83,7 +83,7 @@ class Guard:
 
     Args:
         app: the application.
-        access: who may ask.
+        access: access rules.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:

@@ -37,7 +37,7 @@ class Batch:
         frontiers: each covers only entries of this batch and of earlier ones.
         deleted: what may have been deleted before it could be read.
         unreadable: publications that cannot be read.
-        positions: by a name of the feed's own, where it reads on after this batch.
+        positions: by the feed's own names, positions at which it continues after this batch.
         behind: records, or files, that are known to be still unread after this batch.
     """
 
@@ -52,7 +52,7 @@ class Batch:
 class Feed(Protocol):
     """Where published sketches come from. For one thread at a time.
 
-    1. `read` brings everything that was published after `positions`, and may bring earlier things again.
+    1. `read` returns everything that was published after `positions`, and may repeat earlier publications.
     2. What it brings last covers everything that was there when it was called: `behind` is 0.
     3. A frontier comes in the batch of the last entry that it covers, or in a later one.
     """

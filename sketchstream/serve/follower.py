@@ -94,7 +94,7 @@ class Follower:
         self.error = None
 
     def _hear_newest(self) -> None:
-        """How far there is to go: until when the slowest partition of each sketch has published."""
+        """Read the newest frontiers: the time up to which the slowest partition of each sketch has published."""
         newest: dict[str, dict[int, tuple[int, int, int]]] = {}
         for one in self._feed.newest():
             known = newest.setdefault(one.sketch, {})
@@ -103,7 +103,7 @@ class Follower:
         self.frontiers = {name: min(said[2] for said in known.values()) for name, known in newest.items()}
 
     def _hear_surroundings(self) -> None:
-        """Ask now and then how long the input topic keeps records: guarantees speak of it."""
+        """Ask periodically for the retention of the input topic, which guarantees mention."""
         if self._around is not None and time.monotonic() >= self._asked + SURROUNDINGS_S:
             self._store.put_retention(self._around.retention_ms())
             self._asked = time.monotonic()

@@ -17,7 +17,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Collector:
-    """Gives prometheus_client the numbers of the moment.
+    """Collects present values for prometheus_client.
 
     Args:
         service: whose.

@@ -1,6 +1,6 @@
 """A bounded pool of processes that reconstruct windows: awaited ones first, then the newest.
 
-In: questions, and windows of the store with something left to compute. Out: answers, into the store and to who waits.
+In: questions, and windows of the store with something left to compute. Out: answers, for the store and requests.
 Touches: child processes, the store.
 
 Processes, not threads: a reconstruction is partly Python, and would hold up every request of this process; and a
@@ -292,7 +292,7 @@ class Pool:
             job.waiting.set_result(computed)
 
     def _fail(self, job: _Job, error: SketchstreamError) -> None:
-        """Tell who waits, and the store if it was the usual question."""
+        """Report a failure to waiting requests, and to the store for the usual question."""
         self.failed += 1
         if job.question is None or not job.question.text:
             self._store.put_failure(job.stored, str(error))

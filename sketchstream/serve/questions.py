@@ -79,7 +79,7 @@ class Question:
 
     @property
     def names_items(self) -> bool:
-        """Whether it holds items or rows: then neither it nor its answer is written anywhere."""
+        """Whether the question contains items or rows: then neither it nor its answer is stored or logged."""
         return bool(self.items or self.rows)
 
     def to_dict(self) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class StoredSurroundings:
         return {}
 
     def retention_ms(self) -> float | None:
-        """How long the input topic keeps records, as the follower heard it."""
+        """Retention of the input topic, from the follower."""
         row = self._connection.execute("SELECT value FROM meta WHERE name = 'input_retention_ms'").fetchone()
         return None if row is None or not row[0] else float(row[0])
 
@@ -126,7 +126,7 @@ def _failed(kind: str, text: str) -> dict[str, Any]:
 
 
 def read_computed(frame: Mapping[str, Any]) -> Computed:
-    """The answer that a frame holds."""
+    """Read the answer in a frame."""
     points = {name: tuple(ends) for name, ends in frame["points"].items()}
     return Computed(frame["numbers"], frame["csv"], frame["guarantee"], points)
 

@@ -1,6 +1,6 @@
 """The HTTP server: its socket and its settings.
 
-In: an application, an address. Out: a server that runs until it is told to finish. Touches: a listening socket.
+In: an application, an address. Out: a server that runs until it is stopped. Touches: a listening socket.
 """
 
 from __future__ import annotations

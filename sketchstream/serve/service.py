@@ -119,7 +119,7 @@ class Service:
 
     @property
     def config(self) -> Config:
-        """Of the deployment."""
+        """Configuration of the deployment."""
         return self.store.config
 
     # ------------------------------------------------------------------ sketches and windows
@@ -332,7 +332,7 @@ class Service:
         return found
 
     def spanning(self, windows: Sequence[StoredWindow]) -> StoredWindow:
-        """The first of several windows with the facts of all: from where to where, and whether all are complete.
+        """The first of several windows with the facts of all: their range, and whether all are complete.
 
         Args:
             windows: ascending.
@@ -503,7 +503,7 @@ class Service:
         }
 
     def computed(self, windows: Sequence[StoredWindow], metric: str, group: str) -> list[Point | None]:
-        """A number of a group by window, where it has been computed; nothing is computed for this.
+        """A number of a group by window, if already computed; nothing is computed for this.
 
         Args:
             windows: of one sketch.
@@ -525,7 +525,7 @@ class Service:
         return (self._number(newest, question, metric)[0] if newest is not None else "") or metric
 
     def _number(self, stored: StoredWindow, question: Question, metric: str) -> tuple[str, Point | None, list[str]]:
-        """A number of a stored answer with its title; where there is none, the names of some that there are.
+        """A number of a stored answer with its title; if there is none, some available names.
 
         Answers are large, and a series reads one number of each: the numbers read are cached.
         """
@@ -673,7 +673,7 @@ class Service:
         return code, "\n".join(lines) + "\n"
 
     def behind_seconds(self, name: str) -> float | None:
-        """How far the windows that are stored end before the newest published frontier; None: nothing is published."""
+        """Delay of the stored windows behind the newest published frontier; None: nothing is published."""
         newest = self.follower.frontiers.get(name)
         settled = self._settled(name)
         if newest is None or settled is None:

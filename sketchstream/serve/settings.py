@@ -25,7 +25,7 @@ class ServeSettings:
     Args:
         address: host and port to listen on.
         database: path of the store.
-        access: who may ask.
+        access: access rules.
         retention_ms: age beyond which windows are dropped; None: all are kept.
         processes: that reconstruct windows.
         deadline_s: most seconds of one reconstruction.

@@ -67,7 +67,7 @@ class StoredWindow:
         facts: its fields as JSON text, those that `sketchstream profile -c` prints first.
         status: its completeness in words, or the incident.
         guarantee: as JSON text; None: not computed yet, or out of date.
-        failure: why it has no answer; None where it has one, or none was tried.
+        failure: reason why it has no answer; None if it has one, or none was tried.
         todo: remaining computations.
     """
 
@@ -263,7 +263,7 @@ class Store:
         return self._ids[name]
 
     def take(self, batch: Batch) -> int:
-        """Store a batch and where the feed reads on, in one transaction.
+        """Store a batch and the feed's next positions, in one transaction.
 
         Returns:
             New bodies.
@@ -480,7 +480,7 @@ class Store:
         return len(found)
 
     def _refresh(self, execute: Any, sketch: int, spans: Sequence[Span]) -> None:
-        """Put windows of one sketch together, all at once where they are neighbours, or one by one."""
+        """Assemble windows of one sketch: neighbours at once, others one by one."""
         name, wanted = self._names[sketch], set(spans)
         first, last = spans[0][0], max(stop for _, stop in spans)
         (there,) = execute(
@@ -841,7 +841,7 @@ def longest_windows(config: Config) -> dict[str, int]:
 
 
 def _claimed(body: bytes) -> dict[str, Any]:
-    """The header of a body, not verified; empty where it cannot be read."""
+    """The header of a body, not verified; empty if it cannot be read."""
     try:
         return claimed(body)
     except FormatError:

@@ -48,7 +48,7 @@ class Decoded:
     Args:
         record: (u,) int64 index of the record of each update; None: u = n, one each, in order.
         items: the u items; an update that is not valid has the item 0, or an empty one.
-        weights: (u,) int64, or None where all are 1.
+        weights: (u,) int64, or None if all are 1.
         valid: (u,) bool, whether the update is to be applied. Not valid and not null: a poison payload.
         times: (n,) int64 event time in milliseconds, `NO_TIME` where it cannot be read.
         null: (n,) bool, records without an item, which are no-ops and not errors; their updates are not valid.
@@ -233,7 +233,7 @@ def read_weights(column: Column, valid: Flags, *, decimals: bool) -> tuple[Ints,
     Args:
         column: the field.
         valid: (n,) bool, cleared where the weight cannot be used.
-        decimals: a weight may be any number; those that are no integers are 0 here, and to be read from the column.
+        decimals: whether a weight may be any number; non-integers are then 0 here, and must be read from the column.
 
     Returns:
         (n,) int64; the column with `decimals`, else None.

@@ -80,7 +80,7 @@ wide_mask: Callable[[Any, int], Any] = _mask(lambda builder, vector, same: build
 
 
 def _first_bit(_typing: Any, word: Any) -> Any:
-    """Of a word that is not 0."""
+    """Position of the first one bit of a word that is not 0."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.IntType(1)(1))

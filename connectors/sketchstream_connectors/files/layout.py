@@ -72,7 +72,7 @@ class Layout:
 
     @property
     def decoder(self) -> Decoder:
-        """Of the records' values."""
+        """Decoder of the records' values."""
         if self.format == "jsonl":
             time = self.time or RECORD_TIME
             return Decoder("json", self.item, self.item_type, self.weight, time, self.columns, self.decimals)

@@ -156,7 +156,7 @@ class Both:
     """Publishes to a topic and to a folder. A `Publisher`.
 
     Args:
-        publishers: in the order of publication; frontiers are asked of the first one.
+        publishers: publishers in order of publication; frontiers are read from the first one.
     """
 
     def __init__(self, publishers: Sequence[Publisher]) -> None:
@@ -168,7 +168,7 @@ class Both:
             publisher.publish(partition, entries, frontiers)
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
-        """Of the first one."""
+        """Frontiers of the first publisher."""
         return self._publishers[0].frontiers()
 
     def close(self) -> None:

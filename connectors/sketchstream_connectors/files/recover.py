@@ -25,7 +25,7 @@ def recover_directory(
 
     Args:
         root: folder of the store.
-        end: position behind the last record of the input; None where that is not known (standard input, no file).
+        end: position behind the last record of the input; None if unknown (standard input, no file).
         accept_loss: whether to continue at the end of an input shorter than its counted part, with open windows marked.
         dry_run: only look; a worker may be running.
 

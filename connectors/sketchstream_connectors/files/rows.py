@@ -110,7 +110,7 @@ def _csv_piece(
 def _table(
     data: bytes, starts: Ints, ends: Ints, columns: int, wanted: Mapping[str, int]
 ) -> tuple[dict[str, Column], Flags]:
-    """The wanted cells of each line, and which lines are no rows."""
+    """The wanted cells of each line, and a mask of invalid lines."""
     buffer = np.frombuffer(data, np.uint8)
     commas = np.append(np.flatnonzero(buffer == ord(",")), len(data))
     quotes = np.flatnonzero(buffer == ord('"'))
@@ -177,7 +177,7 @@ def _piece(
 
     Args:
         layout: of the file.
-        cells: of the items; None where there are none, and every row is an event.
+        cells: cells of the items; None if there are none, and every row is an event.
         broken: (n,) rows that have no cells.
         valid: (n,) rows whose weights can be used, and which are not broken.
         times: (n,) event times.
@@ -262,7 +262,7 @@ def _arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
 
 
 def _arrow_column(column: Any, name: str) -> Column:
-    """A column of texts, bytes or numbers as it is; floats that are no numbers are OTHER."""
+    """A column of texts, bytes or numbers, unchanged; floats that are not finite are OTHER."""
     import pyarrow as pa
 
     kind = column.type

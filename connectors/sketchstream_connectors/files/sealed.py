@@ -117,7 +117,7 @@ class DirectorySealed:
 
 
 def describe(body: bytes, where: str) -> SealedEntry:
-    """The entry that sealed bytes are, from their own header; their counters are decoded by who needs them.
+    """Describe sealed bytes as an entry, from their header; the counters are decoded only when needed.
 
     Args:
         body: bytes of a published sketch.

@@ -58,7 +58,7 @@ def pieces(
 
 
 def end_of(path: Path | None, layout: Layout) -> int | None:
-    """The position behind the last record of a file as it is now; None for standard input and where there is no file.
+    """The position behind the present last record of a file; None for standard input or a missing file.
 
     Raises:
         FormatError, ConfigError, StoreError: see `pieces`.
@@ -102,7 +102,7 @@ class FileSource:
         return self._announced
 
     def confirmed(self, since_s: float) -> bool:
-        """There is no group."""
+        """Return True: files have no consumer group to confirm."""
         del since_s
         return True
 

@@ -298,7 +298,7 @@ def newest_snapshot(root: Path, partition: int) -> dict[str, Any] | None:
 
 
 def open_windows(root: Path) -> dict[str, list[tuple[int, int]]]:
-    """Windows that are open in the newest snapshots of a store, by sketch; nothing where there is no store.
+    """Windows that are open in the newest snapshots of a store, by sketch; empty without a store.
 
     Raises:
         DataLossError: a snapshot is damaged.

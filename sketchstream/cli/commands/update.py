@@ -196,7 +196,7 @@ def _layout(
     sketch: Sketch,
     roles: Mapping[str, str],
 ) -> Layout:
-    """How a file is read: as the options say, its format perhaps by its ending."""
+    """The layout of a file: from the options, its format by default from its ending."""
     from sketchstream.config.checks import file_format
     from sketchstream.errors import ConfigError
     from sketchstream_connectors.files.source import Layout

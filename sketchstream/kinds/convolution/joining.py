@@ -34,11 +34,11 @@ def joined(
         length: number of positions of the window before, if it is shorter than the longest one; default all.
 
     Returns:
-        Answers; the completed ones contain the noise of both windows. None is partial, unless the window
+        Answers; the completed ones contain the noise of both windows. No answer is partial, unless the window
         before is shorter than the filter.
 
     Raises:
-        EstimateError: the answers are no series that looks back only, or were completed before.
+        EstimateError: the answers are not a series with a filter that only looks back, or were completed before.
     """
     spec = current.spec
     known = spec.length if length is None else length

@@ -283,7 +283,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         return words.copy() if first else np.concatenate([state[spec.length :], words])
 
     def require_view(self, spec: ConvolutionSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
-        """As many words as the state."""
+        """Require the number of words of the state."""
         self.require_state(spec, header["slots"], body)
 
     def require_state(self, spec: ConvolutionSpec, slots: int, body: npt.NDArray[Any]) -> None:

@@ -1,4 +1,4 @@
-"""How large the noise of each Fourier coefficient is, and the error that every answer then has, in closed form.
+"""The noise of each Fourier coefficient, and the resulting error of every answer, in closed form.
 
 In: the eigenvalues of one filter or of several, the noise kind, its budget, the floor. Out: a variance (or a squared
 Laplace scale) for each character, and mean squared errors. Touches: nothing.

@@ -502,7 +502,7 @@ class ConvolutionSpec:
         """
         found = Fraction(0)
         for rounding in COUNTER_ROUNDINGS if self.counted else (SMOOTHING,):
-            # Of the state itself and of a view with fresh noise: an observer who looks at it before the seal sees both.
+            # Layers of the state itself and of a view with fresh noise: an intruder before the seal sees both.
             near = 2 * (self.size + 1) * closeness(Fraction(rounding)) if self.counted else 0.0
             apart = Fraction(near)
             if apart <= epsilon / 100:
@@ -537,7 +537,7 @@ class ConvolutionSpec:
 
     @property
     def shift(self) -> UnitShift:
-        """How far a unit moves a state of Gaussian noise: its words, and the events counted beside them.
+        """Shift of a state with Gaussian noise by one unit: of its words, and of the events counted.
 
         Its mu^2 counts at once in all words, none of which has less than the least variance: the shift is not that of
         one word. A thinning of every word by the same variance costs no more than it would cost a single word of the

@@ -52,7 +52,7 @@ class Groups:
     """A declared list of groups. It is public, and must not be chosen from the data.
 
     Args:
-        names: of the groups, as text; an integer stands for its decimal digits.
+        names: names of the groups, as text; an integer stands for its decimal digits.
         other: whether values outside the list form a group of their own, named "other"; otherwise they are no-ops.
         max_groups: unit "item": a promise of the source that one item has events in at most this many groups of one
             window. None: in any number of groups.
@@ -106,12 +106,12 @@ class Groups:
 
     @property
     def of_one_item(self) -> int:
-        """Largest number of groups that an item can lie in."""
+        """Largest number of groups that an item can be in."""
         return 1 if self.of_item else min(len(self), self.max_groups or len(self))
 
     @property
     def of_one_replaced(self) -> int:
-        """Largest number of groups that an item can lie in before and after its payloads are replaced, together."""
+        """Largest number of groups that an item can be in before and after its payloads are replaced, together."""
         return 1 if self.of_item else min(len(self), 2 * self.of_one_item)
 
     @cached_property

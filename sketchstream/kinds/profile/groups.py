@@ -119,7 +119,7 @@ def add(
     shared = (spec, index, state, batch, numbers, limit, counters, done, image)
     try:
         _run(*shared, sign=1)
-    except BaseException:  # counters wrap: what was added is taken away exactly
+    except BaseException:  # counters wrap, so subtraction restores them exactly
         _run(*shared, sign=-1)
         raise
 

@@ -95,7 +95,7 @@ class ProfileKind(Kind[ProfileSpec]):
         return spec.epsilon * spec.group_losses
 
     def asked_cost(self, spec: ProfileSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
-        """The epsilon that was asked for."""
+        """The requested epsilon."""
         del spec
         self.refuse_delta(delta)
         return exact_epsilon(epsilon, "epsilon of a release")
@@ -255,7 +255,7 @@ class ProfileKind(Kind[ProfileSpec]):
         counters: npt.NDArray[np.int64],
         invalid: Invalid,
     ) -> None:
-        """As `update`, with groups."""
+        """Update a state with groups; see `update`."""
         assert spec.groups is not None
         if isinstance(items, Items):
             msg = "a sketch with groups takes Pairs(groups, items), one without takes items"

@@ -65,7 +65,7 @@ class ProfileSpec:
 
     Args:
         epsilon: privacy of the state; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
-        unit: what is protected: one "event", or everything one "item" does in this sketch.
+        unit: unit of privacy: one "event", or all events of one "item" in this sketch.
         domain: ClosedDomain or OpenDomain.
         max_count: largest count that the profile resolves; larger ones are pooled. Default 300 (event) or
             modulus - 1 (item).
@@ -267,7 +267,7 @@ class ProfileSpec:
 
     @property
     def group_count(self) -> int:
-        """How many groups a state has; 1 where there are none."""
+        """Number of groups of a state; 1 without groups."""
         return 1 if self.groups is None else len(self.groups)
 
     @property
@@ -289,7 +289,7 @@ class ProfileSpec:
 
     @property
     def form(self) -> Form:
-        """How the counters' histogram is published: a function of the spec, not an option."""
+        """Form of the published histogram: a function of the spec, not an option."""
         return "cumulative" if self.unit == "event" and self.max_weight == 1 else "bins"
 
     @property

@@ -48,7 +48,7 @@ class HeatMap:
 
 
 def heat_map(projection: Projection, pixels: int = PIXELS) -> HeatMap:
-    """The distances of all rows; those that look alike stand side by side.
+    """The distances of all rows, with similar rows next to each other.
 
     Args:
         projection: published projection.
@@ -71,7 +71,7 @@ def heat_map(projection: Projection, pixels: int = PIXELS) -> HeatMap:
         sums[start // run : start // run + len(rows)] = rows
     sizes = np.diff([*starts.tolist(), n]).astype(float)
     pairs = np.outer(sizes, sizes)
-    pairs[np.diag_indices_from(pairs)] = np.maximum(sizes * (sizes - 1), 1)  # a row and itself are no pair
+    pairs[np.diag_indices_from(pairs)] = np.maximum(sizes * (sizes - 1), 1)  # a row does not form a pair with itself
     values = np.sqrt(np.maximum(sums / pairs, 0.0))
     order = _alike(values)
     error = float(np.sqrt(projection.law.squared_norm(0.0, 2 * projection.tau)))

@@ -203,13 +203,13 @@ class ProjectionKind(Kind[ProjectionSpec]):
         return Pairs.of(source)
 
     def events(self, spec: ProjectionSpec, given: Given) -> Events:
-        """Pairs of the record's row and its item; a record without a row is no event."""
+        """Pairs of the record's row and its item; a record without a row is not an event."""
         found = super().events(spec, given)
         rows, good = given.columns["row"].items(_type_of(spec.users))
         return Events(Pairs(rows, found.items), found.weights, good if found.good is None else good & found.good)
 
     def most_weight(self, spec: ProjectionSpec) -> int | None:
-        """Of the bound of events or, for items, of the smallest promise."""
+        """Largest weight, from the bound of events or, for items, from the smallest promise."""
         return math.floor(spec.lattice.max_weight)
 
     def draw(self, spec: ProjectionSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
@@ -263,7 +263,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
     # Publications.
 
     def require_view(self, spec: ProjectionSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
-        """As a state; a secret matrix has no releases."""
+        """Require the cells of a state; a secret matrix has no releases."""
         if spec.matrix_seed == "secret":
             msg = "a release of a sketch with a secret matrix was not written by this package and is not used"
             raise FormatError(msg)

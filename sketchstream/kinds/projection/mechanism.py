@@ -74,7 +74,7 @@ def row_norm2(spec: ProjectionSpec) -> Fraction:
 
 @lru_cache(maxsize=256)
 def unit_shift(spec: ProjectionSpec) -> UnitShift:
-    """How far one unit moves the cells and the number of events counted, for the ledger.
+    """Shift of the cells and the number of events counted by one unit, for the ledger.
 
     Where the matrix is secret, this is a mean over matrices.
     """

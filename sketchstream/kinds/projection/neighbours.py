@@ -1,6 +1,6 @@
 """Many pairs at once: blocks of the distance matrix by one BLAS product each, and the nearest rows of a user.
 
-In: a `Projection`. Out: squared distances with errors, and who is nearest. Touches: nothing.
+In: a `Projection`. Out: squared distances with errors, and nearest rows. Touches: nothing.
 Source: docs/theory/projection.md, sections 6 (selection) and 7 (rounding).
 
 A common row is subtracted from all rows in int64, which changes no distance and removes what the rows share. Then

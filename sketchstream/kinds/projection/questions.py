@@ -1,4 +1,4 @@
-"""Questions to a published projection that are asked in one call, and their answers as tables.
+"""Questions to a published projection in one call, and their answers as tables.
 
 In: projections, options of `estimate`. Out: the projection itself, or an `Answer`. Touches: nothing.
 """

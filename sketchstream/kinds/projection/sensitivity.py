@@ -1,4 +1,4 @@
-"""How far one event or one row can move a row of the state: norms of the projection matrix, never too small.
+"""Sensitivity of a row of the state to one event or one row: upper bounds of norms of the projection matrix.
 
 In: a matrix; bounds of weights. Out: squared sensitivities, exact rationals. Touches: nothing.
 Source: Gershgorin's theorem (sparse rows); Tropp 2011 (srht); Rump 2006 (the certificate); docs/theory/projection.md,

@@ -324,7 +324,7 @@ class ProjectionSpec:
 
     @property
     def lattice(self) -> Lattice:
-        """How weights become integers; an event beyond the largest weight is a no-op, decided from it alone."""
+        """The lattice of weights; an event beyond the largest weight is a no-op, which depends on that event alone."""
         most = min(one for one in (self.max_weight, self.max_total, self.max_norm) if one is not None)
         return Lattice(self.fraction_bits, most)
 

@@ -34,7 +34,7 @@ class RowsTable(Table):
             folder: of the configuration.
 
         Raises:
-            ConfigError, SpecError: these are no rows.
+            ConfigError, SpecError: the rows are invalid.
         """
         if (self.size is None) == (self.items_file is None):
             msg = f"rows {ONE}"

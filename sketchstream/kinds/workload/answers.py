@@ -286,7 +286,7 @@ def break_even(spec: WorkloadSpec) -> float:
 
 @lru_cache(maxsize=64)
 def quantiles(level: float) -> tuple[Floats, Floats]:
-    """How many standard deviations an interval of this level needs, for excess kurtosis 0 to 3.
+    """Number of standard deviations for an interval of this level, for excess kurtosis 0 to 3.
 
     The noise of an answer is treated as the symmetric variance-gamma law with its variance and kurtosis. That is exact
     for one Laplace variable, for means of equal ones, and for every direction of the ball's noise; 0 is normal.

@@ -148,7 +148,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
         return spec.cost(spec.layer())
 
     def asked_cost(self, spec: WorkloadSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
-        """Of noise of this privacy; without a delta that of the spec. Pure noise needs none, and keeps to epsilon."""
+        """Cost of noise with this privacy; default delta: the spec's. Pure noise has no delta."""
         wanted = spec.delta if delta is None else spec.exact_delta(delta)
         if not spec.pure and not wanted:
             msg = "delta must be > 0 for Gaussian noise"
@@ -156,7 +156,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
         return spec.cost(spec.law(exact_epsilon(epsilon, "epsilon of a release"), wanted))
 
     def parameter(self, spec: WorkloadSpec, cost: Fraction) -> Fraction:
-        """Of the law in each counter; for the ball's noise its epsilon."""
+        """Parameter of the law in each counter; for the ball's noise its epsilon."""
         return cost if spec.mechanism == "l2ball" else spec.law_of(cost).parameter
 
     def cost(self, spec: WorkloadSpec, parameter: Fraction) -> Fraction:
@@ -239,7 +239,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
         return spec.length
 
     def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None) -> Cells:
-        """Cells by their numbers; there is no selection of cells, for every counter counts many of them.
+        """Index of cells by their numbers. Cells cannot be selected, as every counter counts many of them.
 
         Raises:
             SpecError: a selection, or a strategy that is too large to be published.
@@ -259,7 +259,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
         return () if spec.universe is None else tuple(column.name for column in spec.universe.columns)
 
     def events(self, spec: WorkloadSpec, given: Given) -> Events:
-        """Cell numbers; a record that has no cell is no event."""
+        """Cell numbers; a record without a cell is not an event."""
         usual = super().events(spec, given)
         if spec.universe is None:
             return usual
@@ -309,7 +309,7 @@ class WorkloadKind(Kind[WorkloadSpec]):
             raise FormatError(msg)
 
     def require_state(self, spec: WorkloadSpec, slots: int, body: npt.NDArray[Any]) -> None:
-        """As many counters as the strategy has."""
+        """Require the strategy's number of counters."""
         super().require_state(spec, slots, body)
         if slots != spec.length:
             msg = f"expected {spec.length} counters, found {slots}"

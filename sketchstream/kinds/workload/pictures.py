@@ -24,7 +24,7 @@ OFFERED: Final = 300
 
 
 def headline(answer: Mapping[str, Any]) -> str:
-    """How many answers there are, and the first one."""
+    """Number of answers, and the first one."""
     count, tables_there = len(answer["values"]), len(answer["tables"])
     first = number(answer, "answer.0")
     told = ""

@@ -19,7 +19,7 @@ def routes(service: Service, access: Access) -> list[BaseRoute]:
 
     Args:
         service: answers.
-        access: who may ask.
+        access: access rules.
     """
     from starlette.routing import Route
 

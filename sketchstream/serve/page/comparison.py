@@ -29,14 +29,14 @@ COUNTS: Final = ("distinct", "exactly", "at_least")
 
 
 class Side(NamedTuple):
-    """One of the two: a window, and a group of it where the sketch has groups."""
+    """One side of a comparison: a window, and one of its groups if the sketch has groups."""
 
     stored: StoredWindow
     group: str | None
 
     @property
     def where(self) -> dict[str, str]:
-        """As parameters of the API."""
+        """The side as parameters of the API."""
         found = {"from": iso(self.stored.window[0]), "to": iso(self.stored.window[1])}
         return found | ({"group": self.group} if self.group is not None else {})
 
@@ -49,7 +49,7 @@ class Chosen(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, str]:
-        """As parameters of the page."""
+        """The side as parameters of the page."""
         out = {"window": text(self.first.stored.window), "against": text(self.second.stored.window)}
         named = (("group", self.first.group), ("against_group", self.second.group))
         return out | {name: group for name, group in named if group is not None}
@@ -66,7 +66,7 @@ def choose(service: Service, name: str, stored: Sequence[StoredWindow], given: M
     Args:
         service: that has the windows.
         name: of the sketch.
-        stored: windows to choose from where the address names none, the newest first.
+        stored: windows to choose from if the address names none, the newest first.
         given: parameters of the address.
 
     Raises:
@@ -189,7 +189,7 @@ def found_reason(found: Changes) -> str:
 
 
 def picture(found: Changes, labels: tuple[str, str]) -> Picture | None:
-    """The differences as bars; None where there is nothing to draw.
+    """The differences as bars; None if there is nothing to draw.
 
     Args:
         found: differences in the form of the API.

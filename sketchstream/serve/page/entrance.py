@@ -26,7 +26,7 @@ class Entrance:
     """The pages around signing in.
 
     Args:
-        access: who may ask.
+        access: access rules.
     """
 
     def __init__(self, access: Access) -> None:

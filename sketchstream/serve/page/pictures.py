@@ -44,7 +44,7 @@ def by_group(
         groups: of r rows.
         spans: of c columns, [start, end) in ms since 1970.
         timezone: of the sketch.
-        found: r rows of c numbers; None where it is not computed.
+        found: r rows of c numbers; None if not computed.
     """
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])

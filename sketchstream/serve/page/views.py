@@ -101,7 +101,7 @@ def _refusal(status: int, title: str, error: Exception) -> Response:
 
 
 def _origin(request: Request) -> str:
-    """How the visitor calls this service."""
+    """The service's address as used by the visitor."""
     return f"{request.url.scheme}://{request.url.netloc}"
 
 
@@ -502,7 +502,7 @@ class Views:
         return found, missing
 
     def _href(self, name: str, group: str | None = None) -> Callable[[Span], str]:
-        """Addresses of windows, of one of their groups where one is chosen."""
+        """Addresses of windows, or of their chosen group."""
 
         def address(window: Span) -> str:
             chosen = {"group": group} if group else {}
@@ -567,7 +567,7 @@ class Views:
         return [report.Table(f"Compared with {label}", columns, rows)] if rows else []
 
     def _compare_address(self, name: str, stored: StoredWindow, other: StoredWindow | None, group: str | None) -> str:
-        """The address that compares a window with another; empty where there is none."""
+        """The address that compares a window with another; empty if there is none."""
         if other is None:
             return ""
         chosen = comparison.Chosen(comparison.Side(stored, group), comparison.Side(other, group))
@@ -645,7 +645,7 @@ class Views:
         return drawn
 
     def _kind(self, name: str) -> str:
-        """The kind of a sketch; profiles where it has left the configuration."""
+        """The kind of a sketch; profile if it was removed from the configuration."""
         plan = self._plan(name)
         return "profile" if plan is None else kinds.of(plan.spec).name
 

@@ -109,7 +109,7 @@ def intervals(data: Mapping[str, Any]) -> str:
 
 
 def completeness(described: Sequence[Mapping[str, Any]]) -> str:
-    """How many windows are complete, in a sentence."""
+    """Sentence on the number of complete windows."""
     found = [calendar.state(one) for one in described]
     done = sum(state in ("complete", "pending") for state in found)
     text = f"{done:,} of {counted(len(found), 'window', 'windows')} shown {'is' if done == 1 else 'are'} complete"

@@ -46,7 +46,7 @@ class Observed:
         hashed_into: open domains: number of slots of one part in each level.
         shares: expected share of the items in each level; sums to 1.
         edges: (B,) int64; state: the distinct counter values; cumulative: thresholds; bins: lower ends.
-        values: (levels, B) int64; state: slots that hold each value; else what was published, noise included.
+        values: (levels, B) int64; state: slots with each value; else the published numbers, noise included.
         cost: privacy cost of the publication; None for states.
         parts: publications that were added; the variances of their noise add.
         modulus: p for unit "item".

@@ -75,7 +75,7 @@ class Facts:
     Args:
         method: estimator.
         unit: unit of privacy, "event" or "item".
-        form: form of what was published.
+        form: form of the publication.
         d: number of slots.
         layers: law and epsilon (as text) of each noise layer.
         epsilon: epsilon of the sketch, as text.

@@ -1,6 +1,6 @@
 """Planning: the expected accuracy of a sketch, and the slots or epsilon that an accuracy needs.
 
-In: a `ProfileSpec` and what is publicly expected of the stream (how many items, how often they occur). Out: `Plan`:
+In: a `ProfileSpec` and public expectations of the stream (number of items, law of counts). Out: `Plan`:
 the expected error of every number, the privacy loss, the cost of merging, and the error of a central curator with the
 same epsilon. Touches: nothing; it reads neither data nor open sketches.
 Source: docs/theory/profile.md 5 and 6 (variances); docs/theory/privacy.md 3 (losses).

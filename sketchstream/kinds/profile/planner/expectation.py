@@ -1,6 +1,6 @@
 """The expected published object: the law of counts after hashing and noise, binned at the published edges.
 
-In: a spec, what is publicly expected of the stream. Out: an `Observed`, for the estimators. Touches: nothing.
+In: a spec, public expectations of the stream. Out: an `Observed`, for the estimators. Touches: nothing.
 Source: docs/theory/profile.md 5 and 6: collisions are a compound Poisson law, noise is a convolution.
 """
 
@@ -54,7 +54,7 @@ def count_law(law: str | Sequence[float], mean: float, exponent: float) -> Float
 
 
 def layers(spec: ProfileSpec, merges: int) -> tuple[Fraction, ...]:
-    """Effective epsilons of the layers in what is published."""
+    """Effective epsilons of the layers in a publication."""
     own = [effective_epsilon(spec, spec.epsilon)]
     if spec.publish == "state" and spec.intrusion:
         own.append(effective_epsilon(spec, spec.epsilon_publish))

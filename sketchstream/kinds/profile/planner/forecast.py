@@ -1,6 +1,6 @@
 """A plan: the numbers that a sketch will give, each with its expected error.
 
-In: what was computed. Out: plain data, rows of text. Touches: nothing.
+In: computed errors. Out: plain data, rows of text. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Expected:
     Args:
         value: what the assumed stream has.
         sd: standard deviation of the linear estimate, on which the published interval rests (half its width / 1.96).
-        simulated: root mean squared error of the chosen method in simulated runs; None if none were asked for.
+        simulated: root mean squared error of the chosen method in simulated runs; None without simulated runs.
         central: standard deviation that a curator with raw counts would reach at the same epsilon; None where no
             such law is known.
     """
@@ -85,7 +85,7 @@ class Plan:
         return self.numbers[name]
 
     def worst(self, names: Sequence[str]) -> Expected:
-        """Of some numbers the one with the largest relative error."""
+        """The number with the largest relative error."""
         return max((self.numbers[name] for name in names), key=lambda one: one.relative)
 
     def to_dict(self) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class RatioEnds:
     items: Band
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
-        """The ratios r for which value - r items lies within z standard deviations; no upper end: infinity."""
+        """The ratios r for which value - r items is within z standard deviations of 0; infinity: no upper end."""
         found = [
             fieller(self.value, self.noise.variance, float(items), float(self.items.variance[0]), z)
             for items in (self.items.low[0], self.items.high[0])

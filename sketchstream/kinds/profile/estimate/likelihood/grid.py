@@ -162,7 +162,7 @@ def _spikes(x: Ints, g: Floats, epsilon: float) -> list[tuple[int, int]]:
 
 
 def _within(ranges: list[tuple[int, int]], position: int) -> tuple[bool, int]:
-    """Whether a position lies in a range, and where the next range begins."""
+    """Whether a position is in a range, and the start of the next range."""
     for start, end in ranges:
         if start <= position < end:
             return True, end

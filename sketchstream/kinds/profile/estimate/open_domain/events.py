@@ -30,7 +30,7 @@ class Events:
 
     Args:
         total: band of the total weight.
-        limit: upper limit of the number of items, as each has at least one event; None where sums wrap.
+        limit: upper limit of the number of items, as each has at least one event; None if sums wrap.
         limits: the same limit for each part.
         centres: (c, 2) weight and sum: in the first row with counts in the middle of wide cells, in the other rows for
             the different positions that counts may have inside the cells.
