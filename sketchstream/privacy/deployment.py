@@ -104,7 +104,7 @@ class Record:
 
     @property
     def gaussian(self) -> bool:
-        """Whether its losses are mu^2."""
+        """Whether its losses are mu^2: of Gaussian noise, or of noise whose rho is mu^2 / 2."""
         return isinstance(self.ledger, GaussianLedger)
 
     def event(self) -> Loss:
@@ -127,8 +127,8 @@ class Record:
         """Largest loss of the unit to Gaussian noise in this record; none if the noise is of another kind."""
         if not isinstance(self.ledger, GaussianLedger):
             return GaussianLoss.none()
-        if self.copies:  # only mu^2 is known for copies
-            return GaussianLoss.without_bound_of_delta(self._copied())
+        if self.copies:
+            return self.ledger.of_copies(self._copied())
         return self.ledger.most
 
     def _copied(self) -> Loss:
@@ -435,12 +435,13 @@ class Deployment:
                 f"{record.partition}: {record.conflicts + 1} states were published under one name"
             )
         for record in self.copied():
+            lost = record.mu.mu2 if record.gaussian else record._copied()
             measure = "mu^2 " if record.gaussian else ""
             place = f"{record.name}, revision {record.revision}, window {record.window}, partition {record.partition}"
             lines.append(
                 f"INCIDENT: {place if record.name else 'a sketch'}: {len(record.copies) + 1} copies of one state were "
                 f"published; together they cost an {record.ledger.unit} "
-                f"{'without a bound' if record._copied() == math.inf else measure + show(record._copied())}"
+                f"{'without a bound' if lost == math.inf else measure + show(lost)}"
             )
         lines.append("not counted: other deployments, other consumer groups and restored old files on the same topic")
         return "\n".join(lines)
@@ -544,7 +545,8 @@ def gaussian_total(records: Sequence[Record], total: Callable[[Measured], Loss])
         distance = total(lambda record, at=at: _exact(record.mu.smoothed[at].kappa))  # type: ignore[misc]
         mu2 = total(lambda record, at=at: record.mu.smoothed[at].mu2)  # type: ignore[misc]
         bounds.append(Smoothed(rounding, mu2, float(distance) * (1 + 1e-15)))
-    return GaussianLoss(total(lambda record: record.mu.mu2), tuple(bounds))
+    normal = all(record.mu.normal for record in records)
+    return GaussianLoss(total(lambda record: record.mu.mu2), tuple(bounds), normal=normal)
 
 
 def _exact(value: float) -> Loss:

@@ -20,12 +20,13 @@ from fractions import Fraction
 from typing import Any, Final, Literal
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian.calibration import MIN_DELTA, epsilon_of
+from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA, checked, epsilon_of
 from sketchstream.kinds.gaussian.discrete import Shape, closeness, delta_near, discrete_delta_of, normalised
 from sketchstream.privacy.history import History, LayerEntry, Loss
 from sketchstream.privacy.looks import sides, worst_loss, worst_loss_with_look
 from sketchstream.privacy.measures import MU_SQUARED, MuSquared
 from sketchstream.privacy.sketch_history import rounded_up
+from sketchstream.privacy.zcdp import zcdp_epsilon, zcdp_log_delta
 from sketchstream.spec import Epsilon, exact_rational
 
 ROUNDINGS: Final = tuple(Fraction(1 << power, 4) for power in range(7))
@@ -121,18 +122,34 @@ class Smoothed:
     mu2: Loss
     kappa: float
 
-    def delta(self, epsilon: float) -> float:
-        """Upper bound of delta at this epsilon."""
+    def delta(self, epsilon: float, *, normal: bool = True) -> float:
+        """Upper bound of delta at this epsilon.
+
+        Args:
+            epsilon: at least 0.
+            normal: whether the noise is Gaussian; otherwise rho = mu2 / 2 is all that is known.
+        """
         if isinstance(self.mu2, float) or self.kappa > 1:
             return 1.0
+        if not normal and self.mu2:
+            left = epsilon - 2 * self.kappa
+            rho = float(self.mu2) / 2 * ROOM
+            return 1.0 if left < 0 else min(1.0, math.exp(self.kappa + zcdp_log_delta(rho, left)) * ROOM)
         return delta_near(epsilon, self.mu2, self.kappa) if self.mu2 else _coin(epsilon, 2 * self.kappa)
 
-    def epsilon(self, delta: Fraction) -> float:
-        """Upper bound of epsilon at this delta."""
+    def epsilon(self, delta: Fraction, *, normal: bool = True) -> float:
+        """Upper bound of epsilon at this delta.
+
+        Args:
+            delta: above 0.
+            normal: as in `delta`.
+        """
         if isinstance(self.mu2, float) or self.kappa > 1:
             return math.inf
         if not self.mu2:
             return 2 * self.kappa
+        if not normal:
+            return 2 * self.kappa + zcdp_epsilon(self.mu2 / 2, _log(delta) - self.kappa)
         inner = max(float(delta) * math.exp(-self.kappa), float(MIN_DELTA))
         found = 2 * self.kappa + epsilon_of(inner, 1.0, math.sqrt(self.mu2))
         step = 1e-12
@@ -168,7 +185,7 @@ class EpsilonAtDelta:
         epsilon: upper bound.
         delta: at which it holds.
         continuous: epsilon of Gaussian noise on the real numbers with the same variances.
-        route: "smoothing" or "exact"; "none" if there is no loss, or no bound.
+        route: "smoothing" or "exact"; "zCDP" where only rho is known; "none" if there is no loss, or no bound.
         kappa: distance of log-probabilities that is allowed for (0 on the exact route).
         rounding: variance that is subtracted from every noise (None on the exact route).
     """
@@ -176,7 +193,7 @@ class EpsilonAtDelta:
     epsilon: float
     delta: float
     continuous: float
-    route: Literal["smoothing", "exact", "none"]
+    route: Literal["smoothing", "exact", "zCDP", "none"]
     kappa: float = 0.0
     rounding: Fraction | None = None
 
@@ -210,18 +227,22 @@ class EpsilonAtDelta:
         text = f"(epsilon {rounded_up(self.epsilon)}, delta {self.delta:g}"
         if self.route == "none":
             return f"{text})"
+        if self.route == "zCDP":
+            return f"{text}; by zCDP)"
         lattice = "below 1e-12" if self.negligible else f"{self.correction:+.3g}"
         return f"{text}; lattice correction {lattice}, {self.route})"
 
 
 @dataclass(frozen=True)
 class GaussianLoss:
-    """What a unit loses to Gaussian noise. Losses of independent sketches add.
+    """What a unit loses to Gaussian noise, or to noise of which a rho of zCDP is known. Losses of sketches add.
 
     Args:
         mu2: squared shift over variance, on the real numbers; infinite if nothing hides it.
         smoothed: bounds for noise on the integers, one for each rounding of `ROUNDINGS`.
         exact: sets of shifted noises, one of which bounds the loss in each gap; None if there are none.
+        normal: whether all noise is Gaussian. If not, all that is known is rho = mu2 / 2 of zCDP, as Gaussian noise of
+            this mu2 has it, and (epsilon, delta) follow from that.
 
     Examples:
         >>> layer = LayerEntry(b"", "discrete-gaussian", Fraction(512, 9165))
@@ -233,6 +254,7 @@ class GaussianLoss:
     mu2: Loss
     smoothed: tuple[Smoothed, ...]
     exact: frozenset[Exact] | None = None
+    normal: bool = True
 
     @classmethod
     def of(
@@ -270,6 +292,16 @@ class GaussianLoss:
         return cls(Fraction(0), tuple(Smoothed(one, Fraction(0), 0.0) for one in ROUNDINGS), frozenset())
 
     @classmethod
+    def of_rho(cls, rho: Loss) -> GaussianLoss:
+        """The loss to noise that is rho-zCDP.
+
+        Args:
+            rho: exact, or infinite where nothing hides the unit.
+        """
+        kappa = math.inf if rho == math.inf else 0.0
+        return cls(2 * rho, tuple(Smoothed(one, 2 * rho, kappa) for one in ROUNDINGS), None, normal=False)
+
+    @classmethod
     def without_bound_of_delta(cls, mu2: Loss) -> GaussianLoss:
         """A mu^2 that holds on the real numbers; no bound for noise on the integers is known."""
         return cls(mu2, tuple(Smoothed(one, math.inf, math.inf) for one in ROUNDINGS))
@@ -284,7 +316,8 @@ class GaussianLoss:
                 for one, other in zip(worst.smoothed, loss.smoothed, strict=True)
             )
             exact = None if worst.exact is None or loss.exact is None else worst.exact | loss.exact
-            worst = cls(max(worst.mu2, loss.mu2), bounds, exact)
+            normal = worst.normal and loss.normal
+            worst = cls(max(worst.mu2, loss.mu2), bounds, exact, normal)
         return worst
 
     def __add__(self, other: GaussianLoss) -> GaussianLoss:
@@ -295,7 +328,7 @@ class GaussianLoss:
             Smoothed(one.rounding, one.mu2 + two.mu2, (one.kappa + two.kappa) * (1 + 1e-15))
             for one, two in zip(self.smoothed, other.smoothed, strict=True)
         )
-        return GaussianLoss(self.mu2 + other.mu2, bounds)
+        return GaussianLoss(self.mu2 + other.mu2, bounds, normal=self.normal and other.normal)
 
     def times(self, number: int) -> GaussianLoss:
         """The loss to this many equal sketches, with independent noise.
@@ -306,7 +339,7 @@ class GaussianLoss:
         if number == 1:
             return self
         bounds = tuple(Smoothed(one.rounding, one.mu2 * number, one.kappa * number) for one in self.smoothed)
-        return GaussianLoss(self.mu2 * number, bounds, self.exact if not self.mu2 else None)
+        return GaussianLoss(self.mu2 * number, bounds, self.exact if not self.mu2 else None, self.normal)
 
     @property
     def rho(self) -> Loss:
@@ -323,7 +356,7 @@ class GaussianLoss:
             SpecError: epsilon is not a number.
         """
         eps = float(exact_rational(epsilon, "epsilon must be at least 0"))
-        bounds = [bound.delta(eps) for bound in self.smoothed]
+        bounds = [bound.delta(eps, normal=self.normal) for bound in self.smoothed]
         return min(bounds if not self._summed else [*bounds, self._exact_delta(eps)])
 
     def epsilon(self, delta: Epsilon) -> float:
@@ -347,9 +380,16 @@ class GaussianLoss:
         if isinstance(self.mu2, float):
             epsilon_of(target, 1)  # refuses a delta outside its range
             return EpsilonAtDelta(math.inf, float(target), math.inf, "none")
-        continuous = epsilon_of(target, 1, math.sqrt(self.mu2)) if self.mu2 else 0.0
         if not self.mu2:
             return EpsilonAtDelta(0.0, float(target), 0.0, "none")
+        if not self.normal:
+            checked(target, "delta", (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]"))
+            continuous = zcdp_epsilon(self.mu2 / 2, _log(target))
+            least = min(self.smoothed, key=lambda one: one.epsilon(target, normal=False))
+            found = least.epsilon(target, normal=False)
+            route: Literal["zCDP", "none"] = "none" if math.isinf(found) else "zCDP"
+            return EpsilonAtDelta(found, float(target), continuous, route, least.kappa)
+        continuous = epsilon_of(target, 1, math.sqrt(self.mu2))
         best, bound = min(((one.epsilon(target), one) for one in self.smoothed), key=lambda pair: pair[0])
         if self._summed:
             found = self._exact_epsilon(target, best)
@@ -395,6 +435,11 @@ class GaussianLoss:
             else:
                 low = middle
         return high
+
+
+def _log(value: Fraction) -> float:
+    """Natural logarithm of a positive fraction that may be below the floats."""
+    return math.log(value.numerator) - math.log(value.denominator)
 
 
 def _coin(epsilon: float, distance: float) -> float:

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from sketchstream.errors import BudgetError, SpecError
 from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
-from sketchstream.privacy.history import Gap, History, LayerEntry, View
+from sketchstream.privacy.history import Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.looks import event_losses
 from sketchstream.privacy.measures import MU_SQUARED
 from sketchstream.privacy.sketch_history import Promise, SketchHistory, damaged, fraction, refuse
@@ -100,11 +100,15 @@ class GaussianLedger(SketchHistory):
 
     laws: ClassVar[tuple[str, ...]] = GAUSSIAN_LAWS
     alike: ClassVar[tuple[str, ...]] = ("shift",)
+    measured: ClassVar[str] = "mu2"
+    """Name of the measure in plain data."""
+    said: ClassVar[str] = "mu^2"
+    """Name of the measure in texts."""
 
     @cached_property
     def most(self) -> GaussianLoss:
         """Largest loss of the unit, including the promised publication."""
-        return GaussianLoss.of(self.counted, self.shift, unit=self.unit)
+        return self._loss_of(self.counted)
 
     @classmethod
     def create(
@@ -114,7 +118,7 @@ class GaussianLedger(SketchHistory):
         promised: Promise,
         shift: UnitShift,
         budget: ApproximateBudget | None = None,
-    ) -> GaussianLedger:
+    ) -> Self:
         """The ledger of a fresh sketch.
 
         Args:
@@ -128,8 +132,9 @@ class GaussianLedger(SketchHistory):
             BudgetError: if the promised publication alone costs more than the budget.
         """
         entries = (layers,) if isinstance(layers, LayerEntry) else tuple(layers)
-        if unit not in ("event", "item") or not entries or any(one.law not in GAUSSIAN_LAWS for one in entries):
-            msg = f"a ledger in mu^2 needs unit 'event' or 'item' and layers of Gaussian noise, found {unit!r:.20}"
+        if unit not in ("event", "item") or not entries or any(one.law not in cls.laws for one in entries):
+            wanted = " or ".join(cls.laws)
+            msg = f"a ledger in {cls.said} needs unit 'event' or 'item' and layers of {wanted}, found {unit!r:.20}"
             raise ValueError(msg)
         ledger = cls(unit, 1, History(entries), promised, budget, shift)
         loss = ledger.loss()
@@ -156,9 +161,9 @@ class GaussianLedger(SketchHistory):
             spent, room = self.loss().epsilon(self.budget.delta), self.affordable()
             advice = "nothing more can be released"
             if isinstance(room, Fraction) and room > 0:
-                advice = f"noise of sigma at least {math.sqrt(self.shift.sigma2(room)):.6g} can be released now"
+                advice = self._advice(room)
             msg = (
-                f"a release of mu^2 {cost} would bring the loss of an {self.unit} from epsilon {spent:.4g} to "
+                f"a release of {self.said} {cost} would bring the loss of an {self.unit} from epsilon {spent:.4g} to "
                 f"{loss.at(self.budget.delta)} (promised publication included), the budget is {self.budget}: {advice}"
             )
             raise BudgetError(msg, asked=cost, spent=spent, limit=self.budget.epsilon)
@@ -241,13 +246,13 @@ class GaussianLedger(SketchHistory):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for headers and JSON; the unit's shift is not in it, for the spec says it."""
-        out = super().to_dict() | {"measure": "mu2"}
+        out = super().to_dict() | {"measure": self.measured}
         if self.budget is not None:
             out["budget"] = {"epsilon": str(self.budget.epsilon), "delta": str(self.budget.delta)}
         return out
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], shift: UnitShift) -> GaussianLedger:
+    def from_dict(cls, data: Mapping[str, Any], shift: UnitShift) -> Self:
         """The ledger that `to_dict` described.
 
         Args:
@@ -258,7 +263,7 @@ class GaussianLedger(SketchHistory):
             FormatError: for anything that `to_dict` does not write.
         """
         with damaged():
-            if data["measure"] != "mu2" or data["max_weight"] != 1:
+            if data["measure"] != cls.measured or data["max_weight"] != 1:
                 refuse()
             fields = cls._read(data, {"measure", "budget"})
             limit = data.get("budget")
@@ -267,18 +272,31 @@ class GaussianLedger(SketchHistory):
             return cls(*fields, ApproximateBudget(fraction(limit["epsilon"]), fraction(limit["delta"])), shift)
 
     def __str__(self) -> str:
-        """A table for people; costs and losses are mu^2."""
+        """A table for people; costs are in the ledger's measure."""
         delta = self.budget.delta if self.budget is not None else Fraction(str(DELTA))
         quiet, looked = self.loss().at(delta), self.loss(intrusion=True).at(delta)
         lines = [*self._table(), f"any {self.unit} loses at most {quiet},"]
         lines[-1] += f" with one unannounced look at the open state at most {looked}"
         if self.budget is not None:
             room = self.affordable()
-            said = "nothing more" if not room else "any release" if room == math.inf else f"mu^2 {float(room):.4g}"
+            number = f"{self.said} {float(room):.4g}"
+            said = "nothing more" if not room else "any release" if room == math.inf else number
             lines.append(f"budget {self.budget}, at most {said} can be afforded now")
         return "\n".join(lines)
 
+    def of_copies(self, cost: Loss) -> GaussianLoss:
+        """The loss to copies of one state: only mu^2 is known.
+
+        Args:
+            cost: of all of them, by `privacy.copies`.
+        """
+        return GaussianLoss.without_bound_of_delta(cost)
+
     # Inside.
+
+    def _advice(self, room: Fraction) -> str:
+        """What can still be released."""
+        return f"noise of sigma at least {math.sqrt(self.shift.sigma2(room)):.6g} can be released now"
 
     def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> GaussianLoss:
         """The loss of a history of this ledger's sketch."""

@@ -1,7 +1,8 @@
 """Measures of privacy loss: what a layer or a view costs, and how costs add along a history.
 
 In: layers and views. Out: costs. Touches: nothing.
-Source: docs/theory/privacy.md section 3 (pure, zCDP); docs/theory/gaussian_ledger.md (mu^2).
+Source: docs/theory/privacy.md section 3 (pure, zCDP); docs/theory/gaussian_ledger.md (mu^2);
+docs/theory/convolution.md section 11 (l2 norms of epsilons).
 
 The ledger's algorithm (`privacy.looks`) is the same for every measure. A shift that stays visible at one more view
 costs more (in series). One more layer can only make hiding it cheaper (in parallel): it replaces what came before
@@ -105,6 +106,17 @@ class ConcentratedEpsilon(PureEpsilon):
 
 
 @dataclass(frozen=True)
+class EuclideanEpsilon(PureEpsilon):
+    """sqrt(2 rho) of noise with independent coordinates: the l2 norm of the epsilons that a unit has in each of them.
+
+    In each coordinate costs are epsilons in proportion to the norm, so they add and join as epsilons do, and rho is
+    half the square of the sum (docs/theory/convolution.md, Theorem 7).
+    """
+
+    bounded_items: bool = True
+
+
+@dataclass(frozen=True)
 class MuSquared:
     """mu^2 of Gaussian noise: shift^2 / variance. Conductances of resistors: a shift divides between layers.
 
@@ -150,6 +162,7 @@ class MuSquared:
 
 PURE: Final = PureEpsilon()
 MU_SQUARED: Final = MuSquared()
+EUCLIDEAN: Final = EuclideanEpsilon()
 
 
 def concentrated(loss: Loss) -> Loss:

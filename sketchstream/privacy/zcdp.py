@@ -2,7 +2,8 @@
 
 In: a history (looks.History). Out: rho, exact rationals or infinity. Touches: nothing.
 Source: Bun & Steinke, TCC 2016 (Propositions 1.3, 1.4; adaptive composition); Vadhan & Wang, TCC 2021 (interactive
-mechanisms as post-processing of randomized response). The theorems and their proofs: docs/theory/privacy.md section 3.
+mechanisms as post-processing of randomized response); Canonne, Kamath & Steinke, NeurIPS 2020, Proposition 7 (zCDP to
+(epsilon, delta)). The theorems and their proofs: docs/theory/privacy.md section 3.
 
 Across sketches only their pure losses count: each is L^2/2 (`concentrated`), and these add (Theorem 5a). Inside one
 sketch without merges rho can be smaller (Theorem 5b): a layer and the view that its shift hides are one block, which
@@ -12,8 +13,9 @@ costs (eps + costs of the views between them)^2/2, and every view outside of blo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Final
 
 from sketchstream.privacy.history import Entry, History, LayerEntry, Loss
 from sketchstream.privacy.looks import item_loss, sides, worst_loss
@@ -21,6 +23,11 @@ from sketchstream.privacy.measures import ConcentratedEpsilon, PureEpsilon, conc
 
 DELTA = 1e-6
 """At which an epsilon is said where no delta is given."""
+ORDERS: Final = (-12.0, 16.0)
+"""Range of ln(alpha - 1) in which the best Renyi order is sought."""
+GOLDEN: Final = (math.sqrt(5) - 1) / 2
+ROOM: Final = 1 + 1e-12
+"""Covers the floating-point errors of an epsilon."""
 
 
 def to_approximate(rho: Loss, delta: float = DELTA) -> float:
@@ -29,6 +36,60 @@ def to_approximate(rho: Loss, delta: float = DELTA) -> float:
     Source: Bun & Steinke 2016, Proposition 1.3.
     """
     return math.inf if rho == math.inf else float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / delta))
+
+
+def zcdp_log_delta(rho: float, epsilon: float) -> float:
+    """Upper bound of log delta at this epsilon for rho-zCDP noise; the order alpha is found by golden section.
+
+    Args:
+        rho: at least 0.
+        epsilon: at least 0.
+
+    Source: Canonne, Kamath & Steinke 2020, Proposition 7.
+    """
+
+    def at(place: float) -> float:
+        above = math.exp(place)
+        alpha = 1 + above
+        return above * (alpha * rho - epsilon) + alpha * math.log(above / alpha) - place
+
+    return _least(at)
+
+
+def zcdp_epsilon(rho: Loss, log_delta: float) -> float:
+    """Upper bound of epsilon at this delta for rho-zCDP noise: the same bound, solved for epsilon.
+
+    Args:
+        rho: at least 0.
+        log_delta: natural logarithm of a delta below 1.
+    """
+    if not math.isfinite(rho):
+        return math.inf
+    value = float(rho) * ROOM
+
+    def at(place: float) -> float:
+        above = math.exp(place)
+        alpha = 1 + above
+        return alpha * value + (alpha * math.log(above / alpha) - place - log_delta) / above
+
+    return max(0.0, _least(at) * ROOM)
+
+
+def _least(at: Callable[[float], float]) -> float:
+    """The smallest value that golden section finds over `ORDERS`; every value is a bound."""
+    low, high = ORDERS
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = at(left), at(right)
+    while high - low > 1e-9:
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - GOLDEN * (high - low)
+            at_left = at(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + GOLDEN * (high - low)
+            at_right = at(right)
+    return min(at_left, at_right)
 
 
 def worst_rho(history: History, *, unit: str, max_weight: int = 1) -> Loss:

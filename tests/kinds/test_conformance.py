@@ -146,6 +146,15 @@ CASES = {
         bad_weight=-6,
         asked=("1/2",),
     ),
+    "convolution, Laplace noise in the spectrum": Case(
+        ss.ConvolutionSpec("window:24", 100, noise="laplace", max_weight=3, **SERIES, **JUDGED),
+        ss.ConvolutionSpec("window:25", 100, noise="laplace", max_weight=3, **SERIES, **JUDGED),
+        items=list(range(100)),
+        weights=[1, -2, 3, 1] * 25,
+        outside=100,
+        bad_weight=4,
+        asked=("1/2", "1e-6"),
+    ),
     "convolution, noise on the counts": Case(
         ss.ConvolutionSpec([1, 0.5, 0.25], 3000, noise="counts", max_weight=2, **SERIES),
         ss.ConvolutionSpec([1, 0.5, 0.26], 3000, noise="counts", max_weight=2, **SERIES),

@@ -14,12 +14,10 @@ from typing import Final
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA, calibrate
+from sketchstream.privacy.zcdp import zcdp_log_delta
 
 SAFETY: Final = 1e-9
 """Relative amount by which rho is lowered; the search and its floating-point errors stay far below it."""
-ORDERS: Final = (-12.0, 16.0)
-"""Range of ln(alpha - 1) in which the best Renyi order is sought."""
-GOLDEN: Final = (math.sqrt(5) - 1) / 2
 
 
 def require_delta(delta: Fraction, name: str = "delta") -> None:
@@ -77,29 +75,6 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
 def zcdp_budget(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Budget S = 2 rho of a sum of squared losses: noise with sum a_j^2 <= S is rho-zCDP."""
     return 2 * rho_of(epsilon, delta)
-
-
-def zcdp_log_delta(rho: float, epsilon: float) -> float:
-    """Upper bound of log delta at this epsilon for rho-zCDP noise; the order alpha is found by golden section."""
-
-    def at(place: float) -> float:
-        above = math.exp(place)
-        alpha = 1 + above
-        return above * (alpha * rho - epsilon) + alpha * math.log(above / alpha) - place
-
-    low, high = ORDERS
-    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-    at_left, at_right = at(left), at(right)
-    while high - low > 1e-9:
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - GOLDEN * (high - low)
-            at_left = at(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + GOLDEN * (high - low)
-            at_right = at(right)
-    return min(at_left, at_right)
 
 
 def _rho(epsilon: float, log_delta: float) -> float:

@@ -22,7 +22,8 @@ from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.statement import statement
 from sketchstream.kinds.convolution.update import Updater
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
-from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
+from sketchstream.privacy.euclidean_ledger import EuclideanLedger
+from sketchstream.privacy.gaussian_ledger import ONE, ApproximateBudget, GaussianLedger
 from sketchstream.privacy.history import LayerEntry
 from sketchstream.privacy.ledger import Ledger
 from sketchstream.privacy.sketch_history import Promise, show
@@ -37,7 +38,12 @@ if TYPE_CHECKING:
     from sketchstream.privacy.guarantee import Context, Guarantee
     from sketchstream.published import Published
 
-LAWS: Final = {"gaussian": "spectral-gaussian", "laplace_pure": "spectral-laplace", "counts": "discrete-laplace"}
+LAWS: Final = {
+    "gaussian": "spectral-gaussian",
+    "laplace": "spectral-laplace",
+    "laplace_pure": "spectral-laplace",
+    "counts": "discrete-laplace",
+}
 """Law of a layer by the noise of the spec."""
 
 
@@ -89,33 +95,32 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
     # Costs of noise.
 
     def law(self, spec: ConvolutionSpec) -> str:
-        """Noise of the filters' shape in the spectrum, or discrete Laplace noise on the counts.
-
-        Raises:
-            SpecError: noise "laplace", whose losses no ledger of the engine adds up.
-        """
-        found = LAWS.get(spec.noise)
-        if found is None:
-            msg = (
-                f"noise = {spec.noise!r} is for comparisons: Gaussian noise has half its variance for the same loss; "
-                "use noise = 'gaussian' or 'auto'"
-            )
-            raise SpecError(msg)
-        return found
+        """Noise of the filters' shape in the spectrum, or discrete Laplace noise on the counts."""
+        return LAWS[spec.noise]
 
     def creation_cost(self, spec: ConvolutionSpec) -> Fraction:
-        """The loss of the creation layer: mu^2 or epsilon."""
-        self.law(spec)
-        return spec.layer().loss
+        """The cost of the creation layer: mu^2, sqrt(2 rho) or epsilon."""
+        return spec.layer().cost
 
     def asked_cost(self, spec: ConvolutionSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
-        """The loss of fresh noise for this promise; Gaussian noise needs a delta (default: the spec's)."""
-        if spec.noise != "gaussian":
+        """The cost of fresh noise for this promise; noise that is not pure needs a delta (default: the spec's).
+
+        Raises:
+            SpecError: noise that the state cannot hold, or Laplace noise in layout "time", whose rounding mixes the
+                coordinates in which releases and layers compose.
+        """
+        if spec.measure == "epsilon":
             self.refuse_delta(delta)
             return exact_epsilon(epsilon, "epsilon of a release")
+        if spec.measure == "rho" and spec.layout == "time":
+            msg = (
+                "noise = 'laplace' in layout = 'time' is published once, by seal: what a release and a layer cost "
+                "together is known by coordinate, and rounding mixes them; use layout = 'fourier' or noise = 'gaussian'"
+            )
+            raise SpecError(msg)
         layer = spec.layer(epsilon, delta)
         spec.require_scales([layer])
-        return layer.loss
+        return layer.cost
 
     def parameter(self, spec: ConvolutionSpec, cost: Fraction) -> Fraction:
         """sigma2 or epsilon of noise on the counts with the words' cost; the spec determines its distribution."""
@@ -123,7 +128,7 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         return spec.bound**2 / words if spec.noise == "gaussian" else words / spec.bound
 
     def cost(self, spec: ConvolutionSpec, parameter: Fraction) -> Fraction:
-        """mu^2, or epsilon."""
+        """mu^2, sqrt(2 rho) or epsilon."""
         words = spec.bound**2 / parameter if spec.noise == "gaussian" else parameter * spec.bound
         return words / (1 - spec.counted_share)
 
@@ -136,14 +141,14 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
     def promise(self, spec: ConvolutionSpec) -> Promise:
         """The state, under fresh noise or bare."""
         layer = spec.published_layer
-        return Promise("bare") if layer is None else Promise("fresh", layer.loss)
+        return Promise("bare") if layer is None else Promise("fresh", layer.cost)
 
     def ledger(
         self, spec: ConvolutionSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
     ) -> GaussianLedger | Ledger:
-        """A ledger of mu^2, or of pure epsilon."""
+        """A ledger of mu^2, of sqrt(2 rho), or of pure epsilon."""
         first = self.entry(spec, lineage, self.creation_cost(spec))
-        if spec.noise != "gaussian":
+        if spec.measure == "epsilon":
             self.refuse_delta(delta)
             budget = None if epsilon is None else exact_epsilon(epsilon, "max_epsilon")
             return Ledger.create(spec.unit, 1, first, self.promise(spec), budget)
@@ -157,6 +162,8 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
             if not Fraction(1, 10**300) <= exact <= Fraction(1, 2):
                 raise SpecError(wanted)
             limit = ApproximateBudget(exact_epsilon(epsilon, "max_epsilon"), exact)
+        if spec.measure == "rho":
+            return EuclideanLedger.create(spec.unit, first, self.promise(spec), ONE, limit)
         return GaussianLedger.create(spec.unit, first, self.promise(spec), spec.shift, limit)
 
     def entry(self, spec: ConvolutionSpec, lineage: bytes, cost: Fraction) -> LayerEntry:
@@ -164,16 +171,21 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         return LayerEntry(lineage, self.law(spec), cost)
 
     def read_ledger(self, spec: ConvolutionSpec, data: Mapping[str, Any]) -> GaussianLedger | Ledger:
-        """A ledger of mu^2, or of pure epsilon."""
-        return GaussianLedger.from_dict(data, spec.shift) if spec.noise == "gaussian" else Ledger.from_dict(data)
+        """A ledger of mu^2, of sqrt(2 rho), or of pure epsilon."""
+        if spec.measure == "rho":
+            return EuclideanLedger.from_dict(data, ONE)
+        return GaussianLedger.from_dict(data, spec.shift) if spec.measure == "mu2" else Ledger.from_dict(data)
 
     def order(self, ledger: AnyLedger) -> Any:
-        """mu^2, or epsilon."""
+        """mu^2, twice rho, or epsilon."""
         loss = ledger.loss()
         return getattr(loss, "mu2", loss)
 
     def losses(self, ledger: AnyLedger) -> dict[str, Any]:
-        """Losses in the measure of the ledger; of Gaussian noise at the delta of the budget, or at 1e-6."""
+        """Losses in the measure of the ledger; those that are not pure at the delta of the budget, or at 1e-6.
+
+        Laplace noise of one rho is said as the Gaussian noise of that rho, mu^2 = 2 rho.
+        """
         quiet, looked = ledger.loss(), ledger.loss(intrusion=True)
         if isinstance(ledger, Ledger):
             room, budget = ledger.affordable(), ledger.budget
@@ -192,18 +204,18 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
             "mu2": show(quiet.mu2),
             "mu2_with_intrusion": show(looked.mu2),
             "budget": None if limit is None else str(limit),
-            "affordable": None if limit is None else f"mu^2 {float(ledger.affordable()):.4g}",
+            "affordable": None if limit is None else f"{ledger.said} {float(ledger.affordable()):.4g}",
         }
 
     def planned_epsilon(self, spec: ConvolutionSpec) -> float:
         """At the spec's delta; a pure loss has none."""
         loss: Any = self.planned_loss(spec)
-        return float(loss.epsilon(spec.delta) if spec.noise == "gaussian" else loss)
+        return float(loss if spec.measure == "epsilon" else loss.epsilon(spec.delta))
 
     def guarantee(
         self, spec: ConvolutionSpec, ledger: AnyLedger, context: Context | None = None
     ) -> GaussianGuarantee | Guarantee:
-        """In (epsilon, delta) and mu^2, or in pure epsilons."""
+        """In (epsilon, delta) and mu^2 or rho, or in pure epsilons."""
         assert isinstance(ledger, (Ledger, GaussianLedger))
         return statement(spec, ledger, context)
 

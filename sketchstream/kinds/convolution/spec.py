@@ -98,6 +98,14 @@ class Layer:
     epsilon: Fraction | None = None
     delta: Fraction | None = None
 
+    @property
+    def cost(self) -> Fraction:
+        """What the ledger counts: the loss, or its norm sqrt(2 rho), which is exact for the layers of specs."""
+        if self.measure != "rho":
+            return self.loss
+        square = 2 * self.loss
+        return Fraction(math.isqrt(square.numerator), math.isqrt(square.denominator))
+
     def to_dict(self) -> dict[str, str]:
         """Plain data."""
         asked = {} if self.epsilon is None else {"epsilon": str(self.epsilon), "delta": str(self.delta)}
@@ -492,6 +500,8 @@ class ConvolutionSpec:
         eps = self.epsilon if epsilon is None else exact_epsilon(epsilon)
         target = self.delta if delta is None else _delta(delta, "delta")
         loss = self._loss(eps, target) if self.measure != "mu2" else self._lattice_loss(eps, target)
+        if self.measure == "rho":
+            loss = _short(Fraction(math.sqrt(2 * loss) * (1 - 1e-15))) ** 2 / 2
         return Layer(self.measure, _short(loss) if self.measure == "mu2" else loss, eps, target)
 
     def _lattice_loss(self, epsilon: Fraction, delta: Fraction) -> Fraction:
@@ -521,13 +531,13 @@ class ConvolutionSpec:
         # Integer noise is compared with rounded real noise: epsilon and delta give way by far less than this.
         return mu_of(epsilon * (1 - Fraction(1, 10**12)), left * (1 - Fraction(1, 10**9))) ** 2
 
-    def layer_of(self, loss: Fraction) -> Layer:
-        """The law of a layer, or of fresh noise, of this loss in the spec's measure.
+    def layer_of(self, cost: Fraction) -> Layer:
+        """The law of a layer, or of fresh noise, that costs this much: mu^2, sqrt(2 rho) or epsilon.
 
         Args:
-            loss: above 0.
+            cost: above 0.
         """
-        return Layer(self.measure, loss)
+        return Layer(self.measure, cost**2 / 2 if self.measure == "rho" else cost)
 
     @property
     def least_variance(self) -> Fraction:
@@ -550,7 +560,8 @@ class ConvolutionSpec:
 
     def words_loss(self, layer: Layer) -> Fraction:
         """Cost of a layer for the words alone; the counter of events has the rest."""
-        return layer.loss * (1 - self.counted_share)
+        share = 1 - self.counted_share
+        return layer.loss * (share**2 if layer.measure == "rho" else share)  # shares divide norms, as they do epsilons
 
     @property
     def published_layer(self) -> Layer | None:
@@ -580,8 +591,10 @@ class ConvolutionSpec:
 
     def _least_budget(self, epsilon: Fraction, delta: Fraction) -> float:
         """A lower bound of the budget of `scale_budget`, without the reserve that depends on it."""
-        budget = zcdp_budget(epsilon, delta / 2) if self.noise == "laplace" else mu_of(epsilon, delta / 2) ** 2
-        return float(budget * (1 - self.counted_share)) / self.bound**2
+        share = 1 - self.counted_share
+        if self.noise == "laplace":
+            return float(zcdp_budget(epsilon, delta / 2) * share**2) / self.bound**2
+        return float(mu_of(epsilon, delta / 2) ** 2 * share) / self.bound**2
 
     def scale_budget(self, layer: Layer) -> float:
         """The budget that sizes the noise: mu^2, S = 2 rho or epsilon^2, for one count, columns rounded."""
@@ -624,7 +637,7 @@ class ConvolutionSpec:
         if self.noise == "counts":
             return self._require_headroom(1, 1.0)
         if self.layout == "time":
-            layer = self.layer_of(self._loss(self.epsilon, self.delta))
+            layer = Layer(self.measure, self._loss(self.epsilon, self.delta))
             mse, least = self.mse([layer]), float(np.min(self.scales2(layer)))
             grid = 1
             while grid * grid * ROUNDING_SHARE * float(np.min(mse / self.spectrum.energy)) < 1:

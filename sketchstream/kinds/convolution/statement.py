@@ -63,7 +63,10 @@ def statement(
         seen, looked = ledger.loss(), ledger.loss(intrusion=True)
 
         def text(loss: Any) -> str:
-            return "unlimited" if loss.mu2 == math.inf else f"{loss.at(spec.delta)}, mu^2 {float(loss.mu2):.4g}"
+            if loss.mu2 == math.inf:
+                return "unlimited"
+            measure = f"mu^2 {float(loss.mu2):.4g}" if spec.measure == "mu2" else f"rho {float(loss.rho):.4g}"
+            return f"{loss.at(spec.delta)}, {measure}"
 
         return GaussianGuarantee(
             unit=spec.unit,
@@ -108,7 +111,8 @@ def _protects(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger) -> tuple[s
     merged = (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
     swapped = "every epsilon below doubles"
     if isinstance(ledger, GaussianLedger):
-        swapped = "the shift doubles, so every mu^2 below becomes four times as large"
+        measure = "mu^2" if spec.measure == "mu2" else "rho"
+        swapped = f"the shift doubles, so every {measure} below becomes four times as large"
     return (
         unit,
         "packed records hold many events: each event of one, with its weight, is an event by itself, and how many "
@@ -151,7 +155,10 @@ def _assumes(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger, around: Con
     if spec.unit == "item":
         lines.append(f"an item's weights add up to at most {spec.bound}, as its source promises: nothing checks that")
     if gaussian:
-        lines.append("delta of the integer noise is bounded by a Gaussian nearby, with less variance by a rounding")
+        if spec.measure == "mu2":
+            lines.append("delta of the integer noise is bounded by a Gaussian nearby, with less variance by a rounding")
+        else:
+            lines.append("delta follows from zCDP: rho adds up over the coordinates of the noise, for each neighbour")
         spent = float(spec.sampling_delta(spec.epsilon, spec.delta)) * len(ledger.layers)
         if spent:
             lines.append(

@@ -83,7 +83,7 @@ class SecretLoss(GaussianLoss):
         """
         bound = next(one for one in loss.smoothed if one.rounding == ROUNDING)
         closed = GaussianLoss.without_bound_of_delta(math.inf)
-        return cls(closed.mu2, closed.smoothed, None, loss.mu2, bound, columns)
+        return cls(closed.mu2, closed.smoothed, mean=loss.mu2, bound=bound, columns=columns)
 
     def __add__(self, other: GaussianLoss) -> GaussianLoss:
         """No bound, unless one of them is nothing."""
@@ -102,7 +102,8 @@ class SecretLoss(GaussianLoss):
             number: at least 1.
         """
         bound = Smoothed(self.bound.rounding, self.bound.mu2 * number, self.bound.kappa * number)
-        return SecretLoss(self.mu2, self.smoothed, None, self.mean * number, bound, self.columns * number)
+        columns = self.columns * number
+        return SecretLoss(self.mu2, self.smoothed, mean=self.mean * number, bound=bound, columns=columns)
 
     def delta(self, epsilon: Epsilon) -> float:
         """Smallest delta that is known to hold at this epsilon.

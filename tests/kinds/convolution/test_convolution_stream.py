@@ -104,7 +104,7 @@ def test_a_npy_kernel_lies_beside_the_file(tmp_path: Path) -> None:
         ('["window:6", "sum"]', '"window:60"', "from 1 to the length 24"),
         ("epsilon = 1", 'epsilon = 1\nunit = "item"', "max_total"),
         ("epsilon = 1", "epsilon = 1\ndomain = { slots = 1024 }", "domain belongs to"),
-        ("epsilon = 1", 'epsilon = 1\nnoise = "laplace"', "noise"),
+        ("epsilon = 1", 'epsilon = 1\nnoise = "laplac"', "noise"),
         ("epsilon = 1", "epsilon = 1\nkernle = 3", "did you mean"),
     ],
 )

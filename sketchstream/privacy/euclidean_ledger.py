@@ -1,0 +1,67 @@
+"""The ledger of a sketch whose noise has independent coordinates, counted in zCDP: costs are l2 norms of epsilons.
+
+In: layers, releases, publications and looks as they happen. Out: `GaussianLoss` with the rho that is known, BudgetError
+before anything is drawn, plain data for headers. Touches: nothing.
+Source: docs/theory/convolution.md, section 11.
+
+A cost is sqrt(2 rho), an exact fraction. Along a history such costs add and join as epsilons do (`EuclideanEpsilon`),
+and rho is half the square of what they come to. Losses of independent sketches add in rho.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from sketchstream.privacy.gaussian import GaussianLoss
+from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.history import Gap, History, Loss
+from sketchstream.privacy.looks import event_losses, worst_loss, worst_loss_with_look
+from sketchstream.privacy.measures import EUCLIDEAN, concentrated
+from sketchstream.privacy.sketch_history import show
+
+
+@dataclass(frozen=True)
+class EuclideanLedger(GaussianLedger):
+    """Layers and views of one sketch with Laplace noise in many coordinates, and the promised publication.
+
+    Examples:
+        >>> from sketchstream.privacy.gaussian import UnitShift
+        >>> from sketchstream.privacy.history import LayerEntry
+        >>> from sketchstream.privacy.sketch_history import Promise
+        >>> layer = LayerEntry(bytes(16), "spectral-laplace", Fraction(1, 4))
+        >>> ledger = EuclideanLedger.create("event", layer, Promise("fresh", Fraction(1, 4)), UnitShift.of(1, 1))
+        >>> ledger.loss().rho, ledger.charge_release(Fraction(1, 8)).loss(intrusion=True).rho
+        (Fraction(1, 32), Fraction(9, 128))
+    """
+
+    laws: ClassVar[tuple[str, ...]] = ("spectral-laplace",)
+    measured: ClassVar[str] = "l2"
+    said: ClassVar[str] = "norm"
+
+    def loss_by_gap(self) -> list[Gap]:
+        """The norm of an event by the place in the history at which it was applied (empty places included)."""
+        return event_losses(self._seen(promise=True), EUCLIDEAN)
+
+    def of_copies(self, cost: Loss) -> GaussianLoss:
+        """The loss to copies of one state.
+
+        Args:
+            cost: of all of them, by `privacy.copies`.
+        """
+        return GaussianLoss.of_rho(concentrated(cost))
+
+    # Inside.
+
+    def _advice(self, room: Fraction) -> str:
+        """What can still be released."""
+        return f"a norm of at most {show(float(room))} can be released now"
+
+    def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> GaussianLoss:
+        """The loss of a history of this ledger's sketch."""
+        if look:
+            norm = worst_loss_with_look(history, unit=self.unit, measure=EUCLIDEAN, since=since)
+        else:
+            norm = worst_loss(history, unit=self.unit, measure=EUCLIDEAN)
+        return GaussianLoss.of_rho(concentrated(norm))
