@@ -49,6 +49,7 @@ def specs() -> dict[str, ConvolutionSpec]:
         "gaussian, weights to 5": ConvolutionSpec("sum", 500, max_weight=5, **gaussian),
         "gaussian, item": ConvolutionSpec("window:24", 744, layout="time", unit="item", max_total=9, **gaussian),
         "gaussian, marginals": ConvolutionSpec(["marginal:day,hour", "marginal:late"], columns=table, **gaussian),
+        "laplace, fourier": ConvolutionSpec("window:24", 744, **gaussian | {"noise": "laplace"}),
         "pure, fourier": ConvolutionSpec("window:24", 744, noise="laplace_pure", **pure),
         "counts": ConvolutionSpec("window:24", 744, noise="counts", max_weight=2, **pure),
     }
@@ -85,6 +86,18 @@ def _strength(epsilon: float, delta: float) -> float:
     return low
 
 
+def _concentrated(epsilon: float, delta: float) -> float:
+    """sqrt(2 rho): the l2 norm of the losses of independent coordinates that are (epsilon, delta)-private by zCDP."""
+    orders = 1 + np.exp(np.linspace(-12, 16, 200_001))
+    logs = np.log(delta) + np.log(orders - 1) - orders * np.log1p(-1 / orders)
+    return math.sqrt(2 * float(np.max((epsilon + logs / (orders - 1)) / orders)))
+
+
+def _claimed(spec: ConvolutionSpec, epsilon: float, delta: float) -> float:
+    """mu, or the norm, of noise in the optimal proportion."""
+    return (_strength if spec.noise == "gaussian" else _concentrated)(epsilon, delta)
+
+
 def _magnitudes(spec: ConvolutionSpec) -> Floats:
     """(M,) |eigenvalue| by character; of several filters the root of the sum of squares."""
     total = np.zeros(spec.group.shape)
@@ -108,7 +121,7 @@ def _scales2(spec: ConvolutionSpec, epsilon: float, delta: float) -> Floats:
         return (weight * float(worst.max()) * spec.bound / epsilon) ** 2
     held = np.ones(size, np.bool_) if spec.layout == "time" else magnitude > 0
     share = (1 - FLOOR) * magnitude / magnitude.sum() + FLOOR / int(held.sum())
-    out: Floats = np.where(held, spec.bound**2 / (size * _strength(epsilon, delta) ** 2 * share), np.inf)
+    out: Floats = np.where(held, spec.bound**2 / (size * _claimed(spec, epsilon, delta) ** 2 * share), np.inf)
     return out
 
 
@@ -177,7 +190,7 @@ def _release(spec: ConvolutionSpec, states: int) -> Outcome:
     """Check the noise that releases of one sketch add, drawn afresh each time."""
     sketch = _sketch(spec)
     before = state_of(sketch)
-    asked = LOOK if spec.noise == "gaussian" else LOOK[:1]
+    asked = LOOK if spec.noise in ("gaussian", "laplace") else LOOK[:1]
     drawn = [sketch.release(*asked).noised - before for _ in range(min(states, 100))]
     if any(np.array_equal(one, other) for one, other in pairwise(drawn)):
         return False, "drawn afresh each time", "two releases with one noise", "one repetition"
@@ -205,8 +218,9 @@ def _neighbours(spec: ConvolutionSpec) -> Outcome:
         with_unit.update([position for position, _ in unit], [weight for _, weight in unit])
         without.update([spec.length, 0], [1, spec.bound + 1], invalid="noop")  # no events
         worst = max(worst, _loss(spec, state_of(with_unit) - state_of(without)))
-    claim = _strength(float(spec.epsilon), float(spec.delta)) ** 2 if spec.noise == "gaussian" else float(spec.epsilon)
-    measure = "mu^2" if spec.noise == "gaussian" else "epsilon"
+    squared = spec.noise in ("gaussian", "laplace")
+    claim = _claimed(spec, float(spec.epsilon), float(spec.delta)) ** 2 if squared else float(spec.epsilon)
+    measure = {"gaussian": "mu^2", "laplace": "2 rho"}.get(spec.noise, "epsilon")
     most = claim * (1 + (LOSS_SLACK if spec.noise == "counts" else SLACK))
     power = f"{measure} above the claim by {most / claim - 1:.2g} of it, of one of these units"
     return worst <= most, f"{measure} {claim:.6g}", f"{worst:.6g}, of {len(units)} units", power

@@ -232,6 +232,26 @@ def test_files_of_format_3_are_read_and_written_alike(name: str) -> None:
     assert sums == pytest.approx(EXPECTED[name]["sums"], rel=1e-9)
 
 
+LAPLACE = json.loads((GOLDEN / "v3" / "convolution-laplace.json").read_text())
+
+
+@pytest.mark.parametrize("name", LAPLACE)
+def test_files_with_laplace_noise_are_read_and_written_alike(name: str) -> None:
+    data = (GOLDEN / "v3" / f"convolution-laplace-{name}.bin").read_bytes()
+    assert hashlib.blake2b(data, digest_size=16).hexdigest() == LAPLACE[name]["blake2b"], "a golden file was changed"
+    if name == "open":
+        sketch = ss.Sketch.from_bytes(data)
+        sketch.update([39], [-3])
+        rho = sketch.ledger.loss(intrusion=True).rho
+    else:
+        published = ss.load(data)
+        assert published.to_bytes() == data
+        sums = [one.values.sum() for one in published.estimate().answers]
+        assert sums == pytest.approx(LAPLACE[name]["sums"], rel=1e-9)
+        rho = published.ledger.loss(intrusion=True).rho
+    assert str(rho) == LAPLACE[name]["rho"]
+
+
 HOUR = 3_600_000
 
 
