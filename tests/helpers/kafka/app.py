@@ -344,8 +344,23 @@ class App:
             got = np.sum([part.values for part in parts], axis=0)
             for edge, want, have in zip(edges.tolist(), expected, got.tolist(), strict=True):
                 assert want is None or want == have, (
-                    f"window {start}: items seen at least {edge} times: {have}, not {want}"
+                    f"window {start}: items seen at least {edge} times: {have}, not {want}; {self.logged(start, got)}"
                 )
+
+    def logged(self, start: int, got: np.ndarray) -> str:
+        """How the log of the input differs from what was sent, and all edges of the window: whose mistake it was."""
+        log, found = Log(self.connection, self.topic), Counter[object]()
+        for record in log.advance():
+            event = json.loads(record.value)
+            if event["u"] is not None and event["ts"] - event["ts"] % MINUTE == start:
+                found[event["u"]] += 1
+        log.close()
+        sent = self.truth[start]
+        more, less = found - sent, sent - found
+        return (
+            f"sent {sum(sent.values())}, in the log {sum(found.values())}: {dict(more)} more, {dict(less)} fewer; "
+            f"published {got.tolist()[:40]}"
+        )
 
     def residuals(self, size: int, windows: Iterable[int]) -> np.ndarray:
         """With published states of a closed domain of ids: state minus truth, of every slot of every partition."""
