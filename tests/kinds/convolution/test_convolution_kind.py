@@ -291,7 +291,7 @@ def test_positions_that_are_times_end_with_their_window(tmp_path: Path) -> None:
     assert 4 <= len(labels) <= 12
     assert "12:00" in labels
     assert (tmp_path / "day.png").read_bytes().startswith(b"\x89PNG")
-    assert "answers" in alone[1]._repr_html_()
+    assert "Standard error of an answer" in alone[1]._repr_html_()
     for wrong in ({"mode": "circular", "kernel": np.ones(25)}, {"step_ms": 0}):
         with pytest.raises(ss.SpecError, match="step_ms"):
             ConvolutionSpec(**{"kernel": "sum", "length": 25, "step_ms": HOUR, **GIVEN, **wrong})
