@@ -43,7 +43,7 @@ class Ledger(SketchHistory):
         >>> ledger.loss(), ledger.loss(intrusion=True)
         (Fraction(1, 1), Fraction(1, 1))
         >>> ledger.charge_release(Fraction(1, 2)).loss()
-        Fraction(3, 2)
+        Fraction(1, 1)
     """
 
     budget: Fraction | None = None

@@ -330,16 +330,3 @@ def test_publishing_to_two_places_reaches_both(tmp_path: Path) -> None:
     assert names[0] == names[1]
     assert list(both.frontiers()) == [("minutes", 0, 0)]
     both.close()
-
-
-def test_the_driver_example_runs() -> None:
-    import doctest
-
-    from sketchstream.stream import units
-    from sketchstream.testing import driver
-    from sketchstream_connectors.files import publisher as results
-
-    for module in (driver, units, results):
-        found = doctest.testmod(module)
-        assert found.attempted > 0
-        assert found.failed == 0

@@ -155,7 +155,7 @@ class ConvolutionSpec:
     Examples:
         >>> spec = ConvolutionSpec("window:64", 1024, epsilon="1", delta="1e-6")
         >>> spec.noise, spec.transform_length, round(float(spec.mse()[0]), 1)
-        ('counts', 1089, 117.8)
+        ('counts', 1120, 114.2)
     """
 
     filters: tuple[Filter, ...]
