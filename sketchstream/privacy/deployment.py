@@ -415,7 +415,7 @@ class Deployment:
         ):
             if loss.mu2:
                 text = f"mu^2 {show(loss.mu2)}, {loss.at(_DELTA)}" if loss.mu2 != math.inf else "no bound"
-                lines.append(f"one {unit} loses at most {text} in all sketches with Gaussian noise together")
+                lines.append(f"one {unit} loses at most {text} in all sketches counted in mu^2 together")
                 if pure:
                     lines.append(f"one {unit} loses at most {together(_DELTA)} in all sketches of both measures")
         for name in self.unbounded_for_items():

@@ -98,7 +98,7 @@ def test_the_ledger_prints_and_writes_both_measures() -> None:
     found = mixed("item")
     text = str(found)
     assert "one item loses at most mu^2 4096/3055, (epsilon " in text
-    assert "in all sketches with Gaussian noise together" in text
+    assert "in all sketches counted in mu^2 together" in text
     assert "in all sketches of both measures" in text
     assert "one event loses at most 1/10 in all sketches of pure epsilon together" in text
     data = json.loads(json.dumps(found.to_dict()))

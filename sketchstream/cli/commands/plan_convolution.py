@@ -75,7 +75,7 @@ def command(
     if no_intrusion:
         asked["intrusion"] = False
     kernel = kernels[0] if len(kernels) == 1 else list(kernels)
-    found = [one for one in forecast.forecast(kernel, parts=parts, **asked) if one.noise != "laplace"]
+    found = forecast.forecast(kernel, parts=parts, **asked)
     spec = ConvolutionSpec(kernel, noise="auto", layout=found[0].layout, **asked)
     advice = forecast.advice(spec)
     if form == "json":
