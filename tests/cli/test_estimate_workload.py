@@ -96,4 +96,4 @@ def test_ranges_are_drawn_by_their_ends_and_prefixes_with_a_band() -> None:
             assert (band.min(), band.max()) == (answers.interval()[0].min(), answers.interval()[1].max())
     with pytest.raises(ss.EstimateError, match="only tables of one or two columns"):
         answers.plot(tables=["cell x cell"])
-    assert "Tables of answers" in answers._repr_html_()
+    assert "60 answers, gaussian noise" in answers._repr_html_()

@@ -52,7 +52,7 @@ COMMANDS = [
     (["profile", "a.sealed", "--plot", "picture.gif"], 2, "must end in .png, .svg or .pdf"),
     (["profile", "a.sealed", "--format", "yaml"], 2, "'yaml' is not one of"),
     (["profile", "a.sealed", "--beta", "1.5"], 2, "--beta"),
-    (["plan", "--epsilon", "1", "--size", "5"], 2, "Missing option '--items'"),
+    (["plan", "--epsilon", "1", "--size", "5"], 2, "give the expected number of items"),
     (["plan", "--epsilon", "1", "--size", "5", "--items", "many"], 2, "'many' is not a valid float"),
     (["plan", "--epsilon", "1", "--size", "5", "--items", "3", "--target", "2"], 2, "relative error between 0 and 1"),
     (["plan", "--epsilon", "1", "--size", "5", "--items", "3", "--target", "0.1"], 2, "only an open domain has slots"),

@@ -79,9 +79,9 @@ def test_each_part_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     decoded = []
     original = envelope._array
 
-    def decode(*stored: Any) -> Any:
+    def decode(*stored: Any, **how: Any) -> Any:
         decoded.append(stored)
-        return original(*stored)
+        return original(*stored, **how)
 
     monkeypatch.setattr(envelope, "_array", decode)
     entries = [one for one in DirectorySealed(tmp_path).read("minutes") if isinstance(one, SealedEntry)]
