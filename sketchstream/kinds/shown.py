@@ -8,7 +8,7 @@ time show of a kind is written there once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -97,9 +97,8 @@ def chained(answers: Sequence[Answer]) -> list[Picture]:
     """
     if not answers:
         return []
-    module = import_module(kinds.named(str(answers[0].get("kind", "profile"))).shows)
-    found: list[Picture] = module.chained(answers) if hasattr(module, "chained") else []
-    return found
+    chain: Callable[[Sequence[Answer]], list[Picture]] | None = getattr(of(answers[0]), "chained", None)
+    return [] if chain is None else chain(answers)
 
 
 def card(answer: Answer, note: str = "") -> str:

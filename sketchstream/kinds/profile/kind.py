@@ -222,11 +222,9 @@ class ProfileKind(Kind[ProfileSpec]):
         invalid: Invalid,
     ) -> None:
         """Add each weight to the slot of its item, wrapping, or modulo p."""
-        if (spec.groups is None) != isinstance(items, Items):
-            msg = "a sketch with groups takes Pairs(groups, items), one without takes items"
-            raise ItemError(msg)
-        if spec.groups is not None:
-            add(spec, index, state, batch_of(spec.groups, items), weights, counters, invalid)
+        batch = _grouped(spec, items)
+        if batch is not None:
+            add(spec, index, state, batch, weights, counters, invalid)
             return
         index.apply(
             state,
@@ -256,11 +254,9 @@ class ProfileKind(Kind[ProfileSpec]):
         invalid: Invalid,
     ) -> None:
         """Update a state with groups; see `update`."""
-        assert spec.groups is not None
-        if isinstance(items, Items):
-            msg = "a sketch with groups takes Pairs(groups, items), one without takes items"
-            raise ItemError(msg)
-        add(spec, index, state, batch_of(spec.groups, items), weights, counters, invalid, image)
+        batch = _grouped(spec, items)
+        assert batch is not None
+        add(spec, index, state, batch, weights, counters, invalid, image)
 
     def add_deferred(
         self, spec: ProfileSpec, state: State, slots: npt.NDArray[np.uint32], weights: npt.NDArray[np.int32]
@@ -398,6 +394,18 @@ def _added(
     noised = parts[0].noised if len(parts) == 1 else np.sum([part.noised for part in parts], axis=0)
     slots = sum(part.slots for part in parts)
     return mechanism.observed_release(spec, law, slots, noised, cost, parts=len(parts), digest=digest)
+
+
+def _grouped(spec: ProfileSpec, items: Any) -> Grouped | None:
+    """The batch with positions of groups; None for a sketch without groups.
+
+    Raises:
+        ItemError: items without groups for a sketch with groups, or the other way round.
+    """
+    if (spec.groups is None) != isinstance(items, Items):
+        msg = "a sketch with groups takes Pairs(groups, items), one without takes items"
+        raise ItemError(msg)
+    return None if spec.groups is None else batch_of(spec.groups, items)
 
 
 @lru_cache(maxsize=64)

@@ -49,7 +49,7 @@ class Chosen(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, str]:
-        """The side as parameters of the page."""
+        """Both sides as parameters of the page."""
         out = {"window": text(self.first.stored.window), "against": text(self.second.stored.window)}
         named = (("group", self.first.group), ("against_group", self.second.group))
         return out | {name: group for name, group in named if group is not None}
