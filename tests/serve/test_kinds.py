@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import subprocess
+import time
 from html import unescape
 from typing import Any
 
@@ -62,11 +63,10 @@ def numbers(value: Any) -> set[float]:
 
 
 def page(client: Any, address: str, **params: str) -> Parsed:
-    found = client.get(address, params=params)
-    for _ in range(400):
-        if "data-refresh" not in found.text:
-            break
-        found = client.get(address, params=params)
+    until = time.monotonic() + 300
+    while "data-refresh" in (found := client.get(address, params=params)).text:
+        assert time.monotonic() < until, "reconstruction hangs"
+        time.sleep(0.05)
     assert found.status_code == 200, Parsed(found.text).said
     return Parsed(found.text)
 
