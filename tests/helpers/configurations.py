@@ -84,3 +84,21 @@ partitioned_by = "none"
 lateness = "5m"
 """
 """A topic of events without items, for workers over ports in memory; keys of the input and tables may follow."""
+
+CLOSED_MINUTES = (
+    UNKEYED_TOPIC
+    + """quorum = 1
+quorum_time = "1ms"
+[[sketch]]
+name = "minutes"
+kind = "convolution"
+window = "1h"
+kernel = ["window:10", "sum"]
+step = "1m"
+epsilon = 1
+delta = "1e-6"
+publish = "closed"
+intrusion = false
+"""
+)
+"""A series by minutes whose positions are published when they close, in windows of an hour."""

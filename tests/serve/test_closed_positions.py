@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 
+from helpers.configurations import CLOSED_MINUTES
 from helpers.serving import MINUTE, serving, write
 from sketchstream.privacy.deployment import Deployment
 from sketchstream.published import Instalment, read
@@ -18,27 +19,6 @@ from sketchstream_connectors.files.sealed import DirectorySealed
 
 START = 1_704_067_200_000
 """2024-01-01T00:00Z."""
-TEXT = """[kafka]
-bootstrap.servers = "unused:9092"
-group.id = "series"
-[input]
-topic = "events"
-time = "ts"
-partitioned_by = "none"
-lateness = "5m"
-quorum = 1
-quorum_time = "1ms"
-[[sketch]]
-name = "minutes"
-kind = "convolution"
-window = "1h"
-kernel = ["window:10", "sum"]
-step = "1m"
-epsilon = 1
-delta = "1e-6"
-publish = "closed"
-intrusion = false
-"""
 CLOSED = "/v1/sketches/minutes/closed"
 
 
@@ -74,10 +54,10 @@ def accounted(service, folder, parts):
 
 
 def test_closed_positions_are_answered_until_their_window_is_sealed(tmp_path):
-    driver = Driver(TEXT, partitions=2, now="2024-01-01T03:00:00Z")
+    driver = Driver(CLOSED_MINUTES, partitions=2, now="2024-01-01T03:00:00Z")
     feed(driver, range(40))
     write(driver, tmp_path / "sealed")
-    with serving(tmp_path, TEXT) as (service, client):
+    with serving(tmp_path, CLOSED_MINUTES) as (service, client):
         (window,) = client.get(CLOSED).json()["windows"]
         assert (window["window_start"], window["closed"], window["complete"]) == (iso(START), 34, False)
         (early,) = closed_windows(DirectorySealed(tmp_path / "sealed"), "minutes")
@@ -102,14 +82,14 @@ def test_closed_positions_are_answered_until_their_window_is_sealed(tmp_path):
         span = {"from": iso(START), "to": iso(START + 60 * MINUTE)}
         answer = client.get("/v1/sketches/minutes/estimate", params=span).json()
         assert len(answer["answers"][1]["values"]) == 60
-    with serving(tmp_path, TEXT) as (service, client):
+    with serving(tmp_path, CLOSED_MINUTES) as (service, client):
         assert len(client.get(CLOSED).json()["windows"]) == 1
         assert stored(tmp_path / "serve.sqlite")[1] == 1
 
 
 def test_two_publications_of_one_position_are_an_incident(tmp_path):
-    driver = Driver(TEXT, partitions=1, now="2024-01-01T03:00:00Z")
-    twin = Driver(TEXT, partitions=1, now="2024-01-01T03:00:00Z")
+    driver = Driver(CLOSED_MINUTES, partitions=1, now="2024-01-01T03:00:00Z")
+    twin = Driver(CLOSED_MINUTES, partitions=1, now="2024-01-01T03:00:00Z")
     for one, folder in ((driver, "sealed"), (twin, "other")):
         for minute in range(30):
             at = START + minute * MINUTE
@@ -117,7 +97,7 @@ def test_two_publications_of_one_position_are_an_incident(tmp_path):
         one.run()
         one.snapshot()
         write(one, tmp_path / folder)
-    with serving(tmp_path, TEXT) as (service, client):
+    with serving(tmp_path, CLOSED_MINUTES) as (service, client):
         assert client.get(CLOSED).status_code == 200
         for entry in DirectorySealed(tmp_path / "other").closed("minutes"):
             service.store.take(Batch([entry]))

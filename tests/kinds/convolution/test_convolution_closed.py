@@ -12,7 +12,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.commands import Run
-from helpers.configurations import UNKEYED_TOPIC
+from helpers.configurations import CLOSED_MINUTES
 from helpers.paths import GOLDEN
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError
@@ -32,22 +32,6 @@ from sketchstream_connectors.kafka.sealed import (
     read_key,
 )
 
-CONFIGURATION = (
-    UNKEYED_TOPIC
-    + """quorum = 1
-quorum_time = "1ms"
-[[sketch]]
-name = "minutes"
-kind = "convolution"
-window = "1h"
-kernel = ["window:10", "sum"]
-step = "1m"
-epsilon = 1
-delta = "1e-6"
-publish = "closed"
-intrusion = false
-"""
-)
 MINUTE = 60_000
 START = 1_704_067_200_000
 """2024-01-01T00:00Z."""
@@ -70,7 +54,7 @@ def check_once(source: MemorySealed | DirectorySealed, partitions: int) -> dict[
 @pytest.mark.parametrize("noise", ["gaussian", "counts"])
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_every_position_is_published_once_whatever_is_killed(noise: str, partitions: int) -> None:
-    driver = Driver(CONFIGURATION + f'noise = "{noise}"\n', partitions=partitions, now="2024-01-01T03:00:00Z")
+    driver = Driver(CLOSED_MINUTES + f'noise = "{noise}"\n', partitions=partitions, now="2024-01-01T03:00:00Z")
     random = np.random.default_rng(11)
     truth = np.zeros(180, np.int64)
     for minute in range(150):
@@ -111,7 +95,7 @@ def test_a_position_that_has_closed_takes_nothing_more() -> None:
     """Late for its position is late, whatever the division into chunks; a watermark decides, no payload."""
     states = []
     for every in (1, 7, 1000):
-        driver = Driver(CONFIGURATION.replace("epsilon = 1\n", "epsilon = 9\n") + 'noise = "counts"\n', partitions=1,
+        driver = Driver(CLOSED_MINUTES.replace("epsilon = 1\n", "epsilon = 9\n") + 'noise = "counts"\n', partitions=1,
                         now="2024-01-01T03:00:00Z")  # fmt: skip
         for sent, minute in enumerate((*range(20), *range(10, 30), 3, 80, 75), 1):
             at = START + minute * MINUTE
@@ -189,7 +173,7 @@ def test_a_file_of_format_3_is_read_and_written_alike() -> None:
 
 
 def test_two_publications_of_one_position_are_an_incident() -> None:
-    driver = Driver(CONFIGURATION, partitions=1, now="2024-01-01T03:00:00Z")
+    driver = Driver(CLOSED_MINUTES, partitions=1, now="2024-01-01T03:00:00Z")
     for minute in range(30):
         driver.send({"ts": START + minute * MINUTE}, timestamp=START + minute * MINUTE)
     driver.run()
@@ -213,7 +197,7 @@ def test_two_publications_of_one_position_are_an_incident() -> None:
     ],
 )
 def test_closed_publication_that_cannot_be_is_refused(old: str, new: str, said: str) -> None:
-    text = CONFIGURATION.replace(old, new)
+    text = CLOSED_MINUTES.replace(old, new)
     with pytest.raises(ConfigError) as caught:
         Config.parse(text)
     assert said in str(caught.value)
@@ -221,7 +205,7 @@ def test_closed_publication_that_cannot_be_is_refused(old: str, new: str, said: 
 
 def test_nothing_of_an_event_shows_in_logs_or_metrics(caplog: Any) -> None:
     caplog.set_level("DEBUG")
-    driver = Driver(CONFIGURATION, partitions=1, now="2024-01-01T03:00:00Z")
+    driver = Driver(CLOSED_MINUTES, partitions=1, now="2024-01-01T03:00:00Z")
     for minute in range(30):
         at = START + minute * MINUTE
         driver.send({"ts": at, "seat": 987_654_321, "w": "marked"}, timestamp=at)
@@ -237,7 +221,7 @@ def test_closed_positions_on_the_command_line(run: Run, tmp_path: Path) -> None:
     """A worker whose last window stays open: its closed positions are answered, and its ledger counts them."""
     times = [START + minute * MINUTE for minute in range(90)]
     (tmp_path / "events.jsonl").write_text("".join(f'{{"ts":{at}}}\n' for at in times))
-    block = CONFIGURATION[CONFIGURATION.index("[[sketch]]") :]
+    block = CLOSED_MINUTES[CLOSED_MINUTES.index("[[sketch]]") :]
     (tmp_path / "s.toml").write_text(
         '[input]\nfile = "events.jsonl"\ntime = "ts"\nlateness = "5m"\nquorum = 1\nquorum_time = "1ms"\n'
         '[store]\nkind = "dir"\npath = "state"\n[output]\ndirectory = "sealed"\n' + block
