@@ -1,16 +1,18 @@
 """Decompresses record batches (gzip, snappy, lz4, zstd) with a limit on the decompressed size.
 
-In: compressed bytes and the number of their codec. Out: plain bytes. Touches: nothing.
-Source: Apache Kafka protocol guide, "Messages"; Snappy's framing by xerial's snappy-java.
+In: compressed bytes, the number of their codec, and room for what comes out. Out: plain bytes. Touches: nothing.
+Source: Apache Kafka protocol guide, "Messages"; Snappy's framing by xerial's snappy-java; LZ4 Frame Format 1.6.2;
+RFC 8878 (zstd).
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import zlib
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sketchstream.errors import CorruptRecordError, MissingExtraError
 from sketchstream_connectors.decode.pools import PAYLOADS
@@ -25,54 +27,157 @@ _DEFLATED = 1032
 """So many times longer, at most, is what deflate has shortened."""
 _GROWTH, _SMALLEST = 16, 1 << 16
 """Room for decompressed data: so many times the compressed size, at least so many bytes; then twice as much."""
+_LZ4_MAGIC = 0x184D2204
+_LZ4_SIZE = 0x7FFFFFFF
+"""The bits of a block's size; the remaining one says that the block is not compressed."""
+_ZSTD_SKIPPED = 0x184D2A5
+"""Magic number of frames to be skipped, without its last four bits."""
+_ZSTD_HEAD = 18
+"""Bytes of the longest head of a frame."""
+_ZSTD_REPEATED = 1
+"""The type of a block that is one byte, repeated."""
 
 
 class _TooLargeError(ValueError):
     """Decompressed data beyond `MAX_BATCH_BYTES`."""
 
 
-def decompress(codec: int, data: memoryview, offset: int) -> npt.NDArray[np.uint8]:
-    """The records of a compressed batch; `codec` 1 gzip, 2 snappy (plain or xerial), 3 lz4 frame, 4 zstd.
+class Decompressor:
+    """Decompresses batches one after the other; what a codec needs for that is made once."""
 
-    Raises:
-        CorruptRecordError: the data are broken, or grow beyond `MAX_BATCH_BYTES`.
-        MissingExtraError: the codec's package is not installed.
-    """
-    if codec >= len(_CODECS):
-        msg = f"a batch with an unknown codec ({codec})"
-        raise CorruptRecordError(msg, offset)
-    try:
-        plain = (_gzip, _snappy, _lz4, _zstd)[codec - 1](data)
-    except ImportError as error:
-        msg = f"a batch is compressed with {_CODECS[codec]}: install sketchstream[kafka]"
-        raise MissingExtraError(msg) from error
-    except Exception as error:  # every codec has errors of its own
-        msg = f"a batch whose {_CODECS[codec]} data cannot be decompressed ({type(error).__name__})"
-        raise CorruptRecordError(msg, offset) from None
-    return np.frombuffer(plain, dtype=np.uint8)
+    def __init__(self) -> None:
+        self._zstd_context: Any = None
 
+    def decompress(self, codec: int, data: memoryview, offset: int, room: memoryview | None = None) -> memoryview:
+        """The records of a compressed batch.
 
-def _gzip(data: memoryview) -> Buffer:
-    """All members of a gzip stream; a member of known length is decompressed in place."""
-    at_once = _one_member(data)
-    if at_once is not None:
-        return at_once
-    parts: list[bytes] = []
-    room = MAX_BATCH_BYTES
-    rest: Buffer = data
-    while len(rest):
-        member = zlib.decompressobj(wbits=31)
-        parts.append(member.decompress(rest, room + 1))
-        room -= len(parts[-1])
-        if room < 0:
+        Args:
+            codec: 1 gzip, 2 snappy (plain or xerial), 3 lz4 frame, 4 zstd.
+            data: its compressed bytes.
+            offset: of the batch, for errors.
+            room: memory that the records are written to if they fit; what it holds behind them is undefined.
+
+        Returns:
+            The beginning of `room`, with the same `obj`, or a view of other memory.
+
+        Raises:
+            CorruptRecordError: the data are broken, or grow beyond `MAX_BATCH_BYTES`.
+            MissingExtraError: the codec's package is not installed.
+        """
+        if codec >= len(_CODECS):
+            msg = f"a batch with an unknown codec ({codec})"
+            raise CorruptRecordError(msg, offset)
+        if room is not None:
+            room = room[:MAX_BATCH_BYTES]
+        try:
+            return memoryview((self._gzip, self._snappy, self._lz4, self._zstd)[codec - 1](data, room))
+        except ImportError as error:
+            msg = f"a batch is compressed with {_CODECS[codec]}: install sketchstream[kafka]"
+            raise MissingExtraError(msg) from error
+        except Exception as error:  # every codec has errors of its own
+            msg = f"a batch whose {_CODECS[codec]} data cannot be decompressed ({type(error).__name__})"
+            raise CorruptRecordError(msg, offset) from None
+
+    def _gzip(self, data: memoryview, room: memoryview | None) -> Buffer:
+        """All members of a gzip stream; a member of known length is decompressed in place."""
+        at_once = _one_member(data, room)
+        if at_once is not None:
+            return at_once
+        parts: list[bytes] = []
+        left = MAX_BATCH_BYTES
+        rest: Buffer = data
+        while len(rest):
+            member = zlib.decompressobj(wbits=31)
+            parts.append(member.decompress(rest, left + 1))
+            left -= len(parts[-1])
+            if left < 0:
+                raise _TooLargeError
+            if not member.eof:
+                raise EOFError
+            rest = member.unused_data
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _snappy(self, data: memoryview, room: memoryview | None) -> Buffer:
+        """One snappy block, or xerial's sequence of blocks with a big-endian length before each."""
+        from cramjam import snappy
+
+        blocks = [data]
+        if len(data) >= 16 and bytes(data[:8]) == _XERIAL:
+            blocks.clear()
+            position = 16
+            while position < len(data):
+                (length,) = struct.unpack_from(">i", data, position)
+                position += 4
+                if length < 0 or length > len(data) - position:
+                    raise EOFError
+                blocks.append(data[position : position + length])
+                position += length
+        sizes = [snappy.decompress_raw_len(block) for block in blocks]
+        if sum(sizes) > MAX_BATCH_BYTES:
             raise _TooLargeError
-        if not member.eof:
-            raise EOFError
-        rest = member.unused_data
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        plain = _place(sum(sizes), room)
+        filled = 0
+        for block, size in zip(blocks, sizes, strict=True):
+            snappy.decompress_raw_into(block, plain[filled : filled + size])
+            filled += size
+        return plain
+
+    def _lz4(self, data: memoryview, room: memoryview | None) -> Buffer:
+        """One lz4 frame."""
+        if room is not None and _is_one_frame(data):
+            from cramjam import DecompressionError, lz4
+
+            with contextlib.suppress(DecompressionError):  # broken, or too large: decided below
+                return room[: lz4.decompress_into(data, room)]
+        from lz4.frame import LZ4FrameDecompressor
+
+        frame = LZ4FrameDecompressor()
+        parts: list[bytes] = []
+        filled = 0
+        rest: Buffer = data
+        while not frame.eof:
+            parts.append(frame.decompress(rest, max_length=max(_GROWTH * len(data), filled, _SMALLEST)))
+            filled += len(parts[-1])
+            rest = b""
+            if filled > MAX_BATCH_BYTES:
+                raise _TooLargeError
+            if frame.needs_input and not frame.eof:
+                raise EOFError
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _zstd(self, data: memoryview, room: memoryview | None) -> Buffer:
+        """All frames of a zstd stream."""
+        declared = _declared_size(data)
+        if self._zstd_context is None:
+            from zstandard import ZstdDecompressor
+
+            self._zstd_context = ZstdDecompressor()
+        reader = self._zstd_context.stream_reader(data, read_across_frames=True)
+        parts: list[memoryview] = []
+        filled = 0
+        part = room
+        while True:
+            if not part:
+                part = PAYLOADS.take(max(_GROWTH * len(data), filled, _SMALLEST))
+            got = reader.readinto(part)
+            parts.append(part[:got])
+            filled += got
+            if filled > MAX_BATCH_BYTES:
+                raise _TooLargeError
+            if got < len(part):
+                break
+            part = None
+        if declared not in (None, filled):
+            raise ValueError
+        return parts[0] if len(parts) == 1 else np.concatenate(parts).data
 
 
-def _one_member(data: memoryview) -> memoryview | None:
+def _place(size: int, room: memoryview | None) -> memoryview:
+    """So many bytes of `room`, or of other memory where it is too small."""
+    return PAYLOADS.take(size) if room is None or size > len(room) else room[:size]
+
+
+def _one_member(data: memoryview, room: memoryview | None) -> memoryview | None:
     """Decompress a stream whose length is in its last bytes; None: leave the decision to zlib."""
     size = int.from_bytes(data[-4:], "little") if len(data) >= 18 else 0
     if not 0 < size <= min(MAX_BATCH_BYTES, _DEFLATED * len(data)):
@@ -80,74 +185,63 @@ def _one_member(data: memoryview) -> memoryview | None:
     try:
         from cramjam import gzip
 
-        plain = PAYLOADS.take(size + 1)
+        plain = _place(size + 1, room)
         filled = gzip.decompress_into(data, plain)
     except Exception:  # the package is not there, or the stream is another one
         return None
     return plain[:size] if filled == size else None
 
 
-def _snappy(data: memoryview) -> Buffer:
-    """One snappy block, or xerial's sequence of blocks with a big-endian length before each."""
-    from cramjam import snappy
-
-    if len(data) < 16 or bytes(data[:8]) != _XERIAL:
-        if snappy.decompress_raw_len(data) > MAX_BATCH_BYTES:
-            raise _TooLargeError
-        return memoryview(snappy.decompress_raw(data))
-    blocks: list[memoryview] = []
-    position = 16
-    while position < len(data):
-        (length,) = struct.unpack_from(">i", data, position)
+def _is_one_frame(data: memoryview) -> bool:
+    """Whether these bytes are one lz4 frame from its magic number to its end, as far as the sizes in it say."""
+    if len(data) < 11:
+        return False
+    magic, flags = struct.unpack_from("<IB", data)
+    if magic != _LZ4_MAGIC:
+        return False
+    checked = 4 if flags & 0x10 else 0  # of each block
+    position = 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    while len(data) - position >= 4:
+        (size,) = struct.unpack_from("<I", data, position)
         position += 4
-        if length < 0 or length > len(data) - position:
-            raise EOFError
-        blocks.append(data[position : position + length])
-        position += length
-    sizes = [snappy.decompress_raw_len(block) for block in blocks]
-    if sum(sizes) > MAX_BATCH_BYTES:
-        raise _TooLargeError
-    plain = np.frombuffer(PAYLOADS.take(sum(sizes)), dtype=np.uint8)
-    filled = 0
-    for block, size in zip(blocks, sizes, strict=True):
-        snappy.decompress_raw_into(block, plain.data[filled : filled + size])
-        filled += size
-    return plain.data
+        if size == 0:
+            return position + (4 if flags & 0x04 else 0) == len(data)
+        position += (size & _LZ4_SIZE) + checked
+    return False
 
 
-def _lz4(data: memoryview) -> Buffer:
-    """One lz4 frame."""
-    from lz4.frame import LZ4FrameDecompressor
+def _declared_size(data: memoryview) -> int | None:
+    """The decompressed size of zstd frames by their heads; None where one does not say it.
 
-    frame = LZ4FrameDecompressor()
-    parts: list[bytes] = []
-    filled = 0
-    rest: Buffer = data
-    while not frame.eof:
-        parts.append(frame.decompress(rest, max_length=max(_GROWTH * len(data), filled, _SMALLEST)))
-        filled += len(parts[-1])
-        rest = b""
-        if filled > MAX_BATCH_BYTES:
-            raise _TooLargeError
-        if frame.needs_input and not frame.eof:
-            raise EOFError
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    The package returns what there is of a stream that was cut off. So the sizes of all blocks are followed to the end.
 
+    Raises:
+        EOFError: the last frame ends elsewhere than the data.
+    """
+    from zstandard import CONTENTSIZE_UNKNOWN, frame_header_size, get_frame_parameters
 
-def _zstd(data: memoryview) -> Buffer:
-    """All frames of a zstd stream."""
-    from zstandard import ZstdDecompressor
-
-    reader = ZstdDecompressor().stream_reader(data, read_across_frames=True)
-    parts: list[npt.NDArray[np.uint8]] = []
-    filled = 0
-    while True:
-        part = np.frombuffer(PAYLOADS.take(max(_GROWTH * len(data), filled, _SMALLEST)), dtype=np.uint8)
-        got = reader.readinto(part.data)
-        parts.append(part[:got])
-        filled += got
-        if filled > MAX_BATCH_BYTES:
-            raise _TooLargeError
-        if got < part.size:
-            break
-    return (parts[0] if len(parts) == 1 else np.concatenate(parts)).data
+    position, size = 0, len(data)
+    declared: int | None = 0
+    while size - position >= 8:
+        magic, skipped = struct.unpack_from("<II", data, position)
+        if magic >> 4 == _ZSTD_SKIPPED:
+            position += 8 + skipped
+            continue
+        head = data[position : position + _ZSTD_HEAD]
+        parameters = get_frame_parameters(head)
+        if parameters.content_size == CONTENTSIZE_UNKNOWN:
+            declared = None
+        elif declared is not None:
+            declared += parameters.content_size
+        position += frame_header_size(head)
+        last = False
+        while not last:
+            if size - position < 3:
+                raise EOFError
+            block = int.from_bytes(data[position : position + 3], "little")
+            last = bool(block & 1)
+            position += 3 + (1 if block >> 1 & 3 == _ZSTD_REPEATED else block >> 3)
+        position += 4 if parameters.has_checksum else 0
+    if position != size:
+        raise EOFError
+    return declared

@@ -19,10 +19,15 @@ from sketchstream.errors import CorruptRecordError, MissingExtraError
 from sketchstream_connectors.decode.pools import PAYLOADS, columns
 from sketchstream_connectors.decode.records import Records, empty, from_client_records, join, read_only
 from sketchstream_connectors.kafka import record_kernels as kernels
-from sketchstream_connectors.kafka.compression import Buffer, decompress
+from sketchstream_connectors.kafka.compression import Buffer, Decompressor
 
 CODEC_MASK, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _AFTER_CHECKSUM = 21
+PIECE_BYTES = 1 << 22
+"""Decompressed bytes after which a piece of a response ends."""
+_MORE, _MOST_SLACK = 1.25, 1 << 20
+"""Room for decompressed batches: so many times what the last one lets expect, and for one batch beyond the end of a
+piece, but for at most so many bytes."""
 
 
 def parse_batches(
@@ -55,7 +60,7 @@ def read_batches(
     *,
     check_crc: bool = True,
     aborted: Iterable[tuple[int, int]] | None = None,
-    chunk_bytes: int | None = 1 << 22,
+    chunk_bytes: int | None = PIECE_BYTES,
 ) -> Iterator[Records]:
     """As `parse_batches`, in pieces of about `chunk_bytes` decompressed bytes, each with its own arrays.
 
@@ -100,12 +105,13 @@ class _Reader:
         self.committed_only = aborted is not None
         self.aborts = sorted(aborted or (), key=lambda pair: pair[1], reverse=True)
         self.aborting: set[int] = set()
+        self.payloads = _Payloads()
 
     def read(self, chunk_bytes: int | None) -> Iterator[Records]:
         """Pieces of about `chunk_bytes`."""
         table = np.zeros((kernels.count_batches(self.array), kernels.COLUMNS), dtype=np.int64)
         whole = kernels.read_heads(self.array, table)
-        piece = _Piece(self.position)
+        piece = _Piece(self.position, self.payloads)
         for row, head in enumerate(table.tolist()):
             try:
                 if row >= whole:
@@ -119,10 +125,10 @@ class _Reader:
             if head[kernels.MAGIC] < 2:
                 yield from self._flush(piece)
                 yield self._old(head)
-                piece = _Piece(self.position)
+                piece = _Piece(self.position, self.payloads)
             elif chunk_bytes is not None and piece.size >= chunk_bytes:
                 yield from self._flush(piece)
-                piece = _Piece(self.position)
+                piece = _Piece(self.position, self.payloads)
         yield from self._flush(piece)
 
     def _flush(self, piece: _Piece) -> Iterator[Records]:
@@ -161,7 +167,7 @@ class _Reader:
 
     def _is_abort(self, head: list[int]) -> bool:
         """Whether a control batch ends a transaction by aborting it (its key: int16 version, int16 type, 0 = abort)."""
-        piece = _Piece(self.position)
+        piece = _Piece(self.position, self.payloads)
         piece.add(self.view, head, self.position)
         marker, broken = piece.read(self.array, np.iinfo(np.int64).min, self.position, -1)
         key = marker.key(0) if len(marker) else None
@@ -198,15 +204,45 @@ class _Reader:
         return from_client_records(kept, next_position=self.position, leader_epoch=self.leader_epoch)
 
 
+class _Payloads:
+    """Decompresses the batches of one response, and says how much room those of a piece will take."""
+
+    def __init__(self) -> None:
+        self._decompressor = Decompressor()
+        self._growth = 0.0
+        self._longest = 0
+
+    def decompress(self, codec: int, data: memoryview, offset: int, room: memoryview | None) -> memoryview:
+        """As `Decompressor.decompress`."""
+        plain = self._decompressor.decompress(codec, data, offset, room)
+        self._growth = len(plain) / len(data)
+        self._longest = max(self._longest, len(plain))
+        return plain
+
+    def room(self, compressed: int) -> memoryview | None:
+        """Memory for the batches of a piece, so that they need not be copied into it; None before the first batch.
+
+        Args:
+            compressed: bytes of the response from the first of these batches on.
+        """
+        if not self._growth:
+            return None
+        size = min(int(_MORE * self._growth * compressed), PIECE_BYTES)
+        return PAYLOADS.take(size + min(self._longest, _MOST_SLACK))
+
+
 class _Piece:
     """Batches on their way to one `Records`: where their records are, and the position before each of them."""
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, response: _Payloads) -> None:
         self.position = position
         self.size = 0
         self.segments: list[tuple[int, int, int, int, int, int]] = []
         self.before: list[int] = []
         self.payloads: dict[int, npt.NDArray[np.uint8]] = {}
+        self._response = response
+        self._room: memoryview | None = None
+        self._filled = 0
 
     def add(self, view: memoryview, head: list[int], before: int) -> None:
         """One batch, decompressed where needed; `before` is the position that it is read from."""
@@ -214,9 +250,7 @@ class _Piece:
         codec = head[kernels.ATTRIBUTES] & CODEC_MASK
         base, count = head[kernels.BASE_OFFSET], head[kernels.COUNT]
         if codec and end > start:
-            payload = decompress(codec, view[start:end], base)
-            self.payloads[len(self.segments)] = payload
-            start, end = 0, payload.size
+            start, end = self._plain(codec, view, start, end, base)
         if count > (end - start) // kernels.SMALLEST_RECORD:
             msg = f"a batch of {end - start} bytes that claims {count} records"
             raise CorruptRecordError(msg, base)
@@ -225,6 +259,24 @@ class _Piece:
         self.segments.append((start, end, base, timestamp, int(fixed), count))
         self.before.append(before)
         self.size += end - start
+
+    def _plain(self, codec: int, view: memoryview, start: int, end: int, base: int) -> tuple[int, int]:
+        """Decompress a batch; where it begins and ends, in the room or in memory of its own."""
+        if self._room is None:
+            self._room = self._response.room(len(view) - start)
+        room = None if self._room is None else self._room[self._filled :]
+        payload = self._response.decompress(codec, view[start:end], base, room)
+        size = len(payload)
+        if self._room is None:  # the first one of all
+            room = self._room = self._response.room(len(view) - start)
+            if room is not None and size <= len(room):
+                room[:size] = payload
+                payload = room[:size]
+        self.payloads[len(self.segments)] = np.frombuffer(payload, dtype=np.uint8)
+        if room is None or payload.obj is not room.obj:
+            return 0, size
+        self._filled += size
+        return self._filled - size, self._filled
 
     def read(
         self, array: npt.NDArray[np.uint8], from_position: int, position: int, leader_epoch: int
@@ -235,6 +287,8 @@ class _Piece:
         if not self.payloads:
             buffer = array[first : segments[-1, kernels.SEGMENT_END]]
             segments[:, kernels.SEGMENT_START : kernels.SEGMENT_END + 1] -= first
+        elif self._room is not None and self._filled == self.size:
+            buffer = read_only(np.frombuffer(self._room[: self._filled], dtype=np.uint8))
         else:
             ends = np.cumsum(segments[:, kernels.SEGMENT_END] - segments[:, kernels.SEGMENT_START])
             buffer = np.frombuffer(PAYLOADS.take(int(ends[-1])), dtype=np.uint8)

@@ -228,10 +228,10 @@ def test_a_seek_drops_what_was_fetched_for_another_position() -> None:
 
 
 def test_a_missing_codec_package_is_the_clients_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(_data: memoryview) -> bytes:
+    def absent(*_arguments: object) -> bytes:
         raise ImportError
 
-    monkeypatch.setattr(compression, "_zstd", absent)
+    monkeypatch.setattr(compression.Decompressor, "_zstd", absent)
     log = Log()
     log.add(Batch((Record(0, 0, None, b"a" * 50),), 0, codec=4))
     with pytest.raises(MissingExtraError, match=r"sketchstream\[kafka\]"):

@@ -12,7 +12,11 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
+import cramjam
+import lz4.frame
+import numpy as np
 import pytest
+import zstandard
 from crc32c import crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -36,6 +40,7 @@ from helpers.kafka.batches import (
 from sketchstream.errors import CorruptRecordError
 from sketchstream_connectors.decode.records import Records, from_client_records, join
 from sketchstream_connectors.kafka import compression
+from sketchstream_connectors.kafka import record_batch as batch_reader
 from sketchstream_connectors.kafka.record_batch import end_of, parse_batches, read_batches
 
 PARTITION = TopicPartition("t", 0)
@@ -320,11 +325,11 @@ def test_gzip_into_its_place_is_what_zlib_makes_of_it_or_refused_like_there(monk
     results = []
     for quick in (True, False):
         if not quick:
-            monkeypatch.setattr(compression, "_one_member", lambda _data: None)
+            monkeypatch.setattr(compression, "_one_member", lambda _data, _room: None)
         found: list[bytes | None] = []
         for stream in streams:
             try:
-                found.append(compression.decompress(1, memoryview(stream), 0).tobytes())
+                found.append(compression.Decompressor().decompress(1, memoryview(stream), 0).tobytes())
             except CorruptRecordError:
                 found.append(None)
         results.append(found)
@@ -332,9 +337,107 @@ def test_gzip_into_its_place_is_what_zlib_makes_of_it_or_refused_like_there(monk
     assert 40 < results[0].count(None) < len(streams) - 10
 
 
-def test_gzip_of_several_members_and_plain_snappy_are_read() -> None:
-    import cramjam
+def compressed(codec: int, plain: bytes, seed: random.Random) -> bytes:
+    """One batch's data as some producer writes them."""
+    if codec == 1:
+        return gzip.compress(plain)
+    if codec == 2:
+        raw = bytes(cramjam.snappy.compress_raw(plain))
+        framed = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + struct.pack(">i", len(raw)) + raw
+        return raw if seed.random() < 0.5 else framed
+    if codec == 3:
+        return lz4.frame.compress(
+            plain,
+            store_size=seed.random() < 0.5,
+            content_checksum=seed.random() < 0.5,
+            block_checksum=seed.random() < 0.5,
+            block_linked=seed.random() < 0.5,
+        )
+    return zstandard.ZstdCompressor(
+        write_content_size=seed.random() < 0.5, write_checksum=seed.random() < 0.5
+    ).compress(plain)
 
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_with_room_and_without_the_same_comes_out_or_the_same_is_refused(codec: int) -> None:
+    seed = random.Random(codec)
+    reused = compression.Decompressor()
+    refused = placed = 0
+    for plain in [bytes(size) for size in (0, 1, 700, 200_000)] + [seed.randbytes(size) for size in (1, 700, 100_000)]:
+        whole = compressed(codec, plain, seed)
+        streams = [whole, whole + whole, whole + b"abc", whole + b"\0" * 8, b"", *(whole[:-n] for n in (1, 4, 5, 9))]
+        for _ in range(30):
+            damaged = bytearray(whole)
+            damaged[seed.randrange(min(len(damaged), 40))] = seed.randrange(256)
+            streams.append(bytes(damaged))
+        for stream in streams:
+            view = memoryview(stream)
+            try:
+                expected = compression.Decompressor().decompress(codec, view, 5).tobytes()
+            except CorruptRecordError:
+                expected = None
+                refused += 1
+            size = len(expected or plain)
+            for length in (0, 1, size // 2, size - 1, size, size + 1, 2 * size + 100):
+                array = np.full(max(length, 0), 0xA5, dtype=np.uint8)
+                room = array.data[: len(array)]
+                if expected is None:
+                    with pytest.raises(CorruptRecordError):
+                        reused.decompress(codec, view, 5, room)
+                    continue
+                found = reused.decompress(codec, view, 5, room)
+                assert found == expected
+                if found.obj is array:
+                    assert array[: len(found)].tobytes() == expected, "it is at the beginning of the room"
+                    placed += 1
+                elif stream is whole:
+                    assert length <= size or not size, "there was room"
+    assert refused > 20
+    assert placed > 50
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_batches_are_decompressed_to_where_their_records_stay(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    def take(size: int) -> memoryview:
+        taken.append(size)
+        return np.empty(size, dtype=np.uint8).data
+
+    batches = [Batch(tuple(Record(n, n, b"key", b"%d" % n * 40) for n in range(200)), 200, codec=codec)] * 6
+    data = b"".join(batch.encode(201 * n) for n, batch in enumerate(batches))
+    expected = stock(data, 0, None)[0]
+    monkeypatch.setattr(batch_reader.PAYLOADS, "take", take)
+    (found,) = read_batches(data, 0)
+    assert rows(found) == [(one.offset, one.timestamp, one.key, one.value) for one in expected]
+    bounds_hold(found)
+    assert taken[-1] >= found.buffer.size
+    assert len(taken) <= 2, "the first batch of a response, and the room of all"
+    taken.clear()
+    pieces = list(read_batches(data, 0, chunk_bytes=len(found.buffer) // 3))
+    assert rows(join(pieces)) == rows(found)
+    assert len(pieces) == 3
+    assert len(taken) <= 4
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_batches_that_grow_otherwise_than_the_first_one_are_read_whole(codec: int) -> None:
+    seed = random.Random(codec)
+    zeros, noise = bytes(150_000), [seed.randbytes(9_000) for _ in range(20)]
+    for order in ([zeros, *noise], [*noise, zeros], [noise[0], zeros, *noise[1:], zeros, noise[2]]):
+        for mixed in (False, True):  # a producer sends as it is what does not shrink
+            data = b"".join(
+                Batch((Record(0, 0, None, value),), 0, codec=0 if mixed and n % 3 == 1 else codec).encode(n)
+                for n, value in enumerate(order)
+            )
+            for chunk_bytes in (1, 20_000, 100_000, None):
+                pieces = list(read_batches(data, 0, chunk_bytes=chunk_bytes))
+                for piece in pieces:
+                    bounds_hold(piece)
+                assert [value for *_, value in rows(join(pieces))] == order
+
+
+def test_gzip_of_several_members_and_plain_snappy_are_read() -> None:
     one, two = RECORD, Record(1, 0, b"k2", b"v2").encode()
     members = zlib.compress(one, wbits=31) + zlib.compress(two, wbits=31)
     plain = bytes(cramjam.snappy.compress_raw(one + two))
