@@ -28,6 +28,7 @@ from typing import Any, Final
 
 import httpx
 import msgpack
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -46,11 +47,13 @@ from sketchstream.serve.service import Service
 from sketchstream.serve.store import Store, StoredWindow
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows import iso
+from sketchstream.testing.driver import Driver
 
 Form = tuple[bytearray, list[tuple[bytes, list[int], list[int]]], list[tuple[list[int], int]]]
 """Bytes of a body; where names of noise are in it, raw and in hexadecimal; where its times are."""
 HOUR = 3_600_000
 BEGIN = 1_600_000_000_000 // HOUR * HOUR
+BEGIN_SERIES = 1_704_067_200_000
 FULL = 10 * 3 * 365 * 24 * 16
 """Bodies of ten sketches, three years of hours and 16 partitions."""
 PAGES: Final = ("/sketches", "/ledger")
@@ -200,10 +203,102 @@ def ask(client: httpx.Client, path: str, requests: int, rate: float, **headers: 
     return took
 
 
+def ask_both(
+    client: httpx.Client, paths: tuple[str, str], requests: int, rate: float, **headers: str
+) -> tuple[list[float], list[float]]:
+    """Milliseconds of requests to two paths in turns, so that what disturbs one of them disturbs both."""
+    both: tuple[list[float], list[float]] = ([], [])
+    begun = time.perf_counter()
+    for number in range(2 * requests):
+        wait = begun + number / rate - time.perf_counter()
+        if wait > 0:
+            time.sleep(wait)
+        before = time.perf_counter()
+        found = client.get(paths[number % 2], headers=headers)
+        both[number % 2].append(1000 * (time.perf_counter() - before))
+        assert found.status_code == 200
+    return both
+
+
+def percentile(took: Sequence[float], share: float) -> float:
+    """A percentile of some milliseconds."""
+    return sorted(took)[int(share * len(took))]
+
+
 def show(name: str, took: Sequence[float], size: int) -> str:
     """A row of the table of endpoints."""
-    ordered = sorted(took)
-    return f"{name:42} {statistics.median(ordered):8.2f} {ordered[int(0.99 * len(ordered))]:8.2f} {size:10,}"
+    return f"{name:42} {statistics.median(took):8.2f} {percentile(took, 0.99):8.2f} {size:10,}"
+
+
+@contextlib.contextmanager
+def client_of(app: Any) -> Iterator[httpx.Client]:
+    """A client of an application that runs in this process."""
+    server = Server(app)
+    with listening(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            with httpx.Client(base_url=url(listener), timeout=600) as client:
+                yield client
+        finally:
+            server.finish()
+            thread.join()
+
+
+SERIES: Final = """
+[kafka]
+bootstrap.servers = "unused:1"
+group.id = "bench"
+[input]
+topic = "events"
+time = "ts"
+partitioned_by = "none"
+quorum = 1
+quorum_time = "1ms"
+[[sketch]]
+name = "minutes"
+kind = "convolution"
+window = "1h"
+kernel = ["window:10", "sum"]
+step = "1m"
+epsilon = 1
+delta = "1e-6"
+publish = "closed"
+intrusion = false
+"""
+
+
+def show_series(folder: Path, requests: int, rate: float) -> None:
+    """Rows of the table for paths that profiles do not have: estimates, and positions that have closed."""
+    driver = Driver(SERIES, partitions=4, now="2024-01-01T08:00:00Z")
+    for minute in range(6 * 60 + 50):  # six sealed hours, and most of a seventh
+        for partition in range(4):
+            at = BEGIN_SERIES + minute * 60_000
+            driver.send({"ts": at}, timestamp=at, partition=partition)
+        driver.run()
+        driver.snapshot()
+    path = folder / "series.toml"
+    path.write_text(SERIES)
+    config = Config.load(path, {})
+    entries = driver.publisher.log
+    with contextlib.closing(Store(folder / "series.sqlite", config, "generated")) as store:
+        store.take(Batch(entries, list(driver.publisher.frontiers().values())))
+        while store.refresh():
+            pass
+        with contextlib.closing(Pool(store, SERIES, 1, 600.0)) as pool:
+            pool.start()
+            follower = Follower(store, Generated(config, 0, 4), pool)
+            follower.caught_up_at = time.monotonic()
+            while store.pending():
+                time.sleep(0.05)
+            with client_of(create(Service(store, pool, follower))) as client:
+                span = f"from={iso(BEGIN_SERIES)}&to={iso(BEGIN_SERIES + HOUR)}"
+                for title, where in (
+                    ("estimate, cached", f"/v1/sketches/minutes/estimate?{span}"),
+                    ("closed positions, computed each time", "/v1/sketches/minutes/closed"),
+                ):
+                    size = len(client.get(where).raise_for_status().content)
+                    print(show(title, ask(client, where, requests, rate), size), flush=True)
 
 
 def main() -> None:
@@ -215,6 +310,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=16)
     parser.add_argument("--requests", type=int, default=400, help="to each endpoint")
     parser.add_argument("--rate", type=float, default=200.0, help="requests a second")
+    parser.add_argument("--rounds", type=int, default=5, help="of cached answers beside static ones")
     parser.add_argument("--retain", action="store_true", help="drop the older half at the end")
     parser.add_argument("--answers", type=int, default=4, help="windows that are reconstructed")
     given = parser.parse_args()
@@ -272,14 +368,12 @@ def main() -> None:
         body = b"0" * 1000
         app = create(service)
         page = {"body": body}
-        app.router.routes.append(Route("/static", lambda _: Response(page["body"], media_type="application/json")))
-        server = Server(app)
-        listener = stack.enter_context(listening(("127.0.0.1", 0)))
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        stack.callback(thread.join)
-        stack.callback(server.finish)
-        client = stack.enter_context(httpx.Client(base_url=url(listener), timeout=600))
+
+        async def static(_: Request) -> Response:
+            return Response(page["body"], media_type="application/json")
+
+        app.router.routes.append(Route("/static", static))
+        client = stack.enter_context(client_of(app))
         span = f"from={iso(last[0].window[0])}&to={iso(last[0].window[1])}"
         pool._store = _Quiet(store)  # type: ignore[assignment]
         pool.start()
@@ -316,6 +410,10 @@ def main() -> None:
         middle = BEGIN + 12 * given.days * HOUR
         before_last = store.windows(name, limit=2, newest=True)[1]
         against = f"against_from={iso(before_last.window[0])}&against_to={iso(before_last.window[1])}"
+        compared = "&".join(
+            f"{side}={iso(one.window[0])}/{iso(one.window[1])}"
+            for side, one in (("window", last[0]), ("against", before_last))
+        )
         paths = {
             "static response of the answer's size": "/static",
             "profile, cached": f"/v1/sketches/{name}/profile?{span}",
@@ -337,8 +435,12 @@ def main() -> None:
             "page: sketches": "/",
             "page: one sketch": f"/sketches/{name}",
             "page: one window": f"/sketches/{name}/window?{span}",
+            "page: two windows": f"/sketches/{name}/compare?{compared}",
+            "chart as SVG": f"/sketches/{name}/window/reach.svg?{span}",
+            "chart as PNG": f"/sketches/{name}/window/reach.png?{span}",
             "page: ledger": "/ledger",
             "page: incidents": "/incidents",
+            "page: help": "/help",
         }
         for title, where in paths.items():
             once = client.get(where, headers=plain)
@@ -346,9 +448,19 @@ def main() -> None:
             requests, rate = (given.requests // 5, PAGE_RATE) if slow else (given.requests, given.rate)
             took = ask(client, where, requests, rate, **plain)
             print(show(title, took, len(once.content)) + (f"  at {PAGE_RATE:g} a second" if slow else ""), flush=True)
+        rounds = [
+            ask_both(client, (paths["static response of the answer's size"], paths["profile, cached"]),
+                     given.requests, given.rate, **plain)
+            for _ in range(given.rounds)
+        ]  # fmt: skip
+        for share in (0.5, 0.99):
+            static_ms, cached_ms = (statistics.median(percentile(both[at], share) for both in rounds) for at in (0, 1))
+            said = f"p{100 * share:.0f} of cached answers over static ones, in turns"
+            print(f"{said:42} {cached_ms / static_ms:8.2f} ({cached_ms:.2f} and {static_ms:.2f} ms)", flush=True)
         tag = client.get(paths["profile, cached"], headers=plain).headers["etag"]
         took = ask(client, paths["profile, cached"], given.requests, given.rate, **{"If-None-Match": tag}, **plain)
         print(show("profile, not modified", took, 0))
+    show_series(folder, given.requests, given.rate)
     if given.retain:
         with contextlib.closing(
             Store(folder / "serve.sqlite", config, feed.identity, given.days // 2 * 24 * HOUR)

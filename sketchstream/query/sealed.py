@@ -254,6 +254,26 @@ class SealedReader:
         if found.window is not None:
             yield found.assemble()
 
+    def before(self, window: SealedWindow) -> SealedWindow | None:
+        """Find the window that ends at the start of this one, for answers that use both.
+
+        Args:
+            window: a window, of a kind whose series continues from window to window.
+
+        Returns:
+            None if it is not completely published, has another spec, or cannot be shown because of an incident.
+        """
+        start, end = window.window
+        for lengths in (1, 2):  # the one before is rarely longer, such as a month; an incident hides no other window
+            try:
+                for one in self.windows(window.sketch, start - lengths * (end - start), start):
+                    if one.window[1] == start:
+                        same = one.parts[0].spec.fingerprint == window.parts[0].spec.fingerprint
+                        return one if one.whole and same else None
+            except (DataLossError, FormatError):
+                return None
+        return None
+
     def close(self) -> None:
         """Close the source."""
         self._source.close()

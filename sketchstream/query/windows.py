@@ -167,16 +167,8 @@ class PublishedWindows:
         return window.result(partitioned=self.config.input.partitioned_by != "none")
 
     def before(self, window: SealedWindow) -> SealedWindow | None:
-        """Find the window that ends at the start of this one, for answers that use both.
-
-        None if it is not completely published, or has another spec.
-        """
-        start, end = window.window
-        for one in self.every(window.sketch, start - 2 * (end - start), start):
-            if one.window[1] == start:
-                same = one.parts[0].spec.fingerprint == window.parts[0].spec.fingerprint
-                return one if one.whole and same else None
-        return None
+        """Find the window that ends at the start of this one, for answers that use both; see `SealedReader.before`."""
+        return self.reader.before(window)
 
     def answer(
         self, window: SealedWindow, reconstruct: Callable[[Published], Profile] = profiles.reconstruct

@@ -14,7 +14,7 @@ from typing import Final
 
 from sketchstream.errors import StoreError
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Of the tables. Databases of another format are filled again."""
 
 TABLES: Final = """
@@ -55,8 +55,21 @@ CREATE TABLE IF NOT EXISTS windows (
     PRIMARY KEY (sketch, start, stop)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS windows_new ON windows (sketch, start, stop) WHERE state = 'new';
 CREATE INDEX IF NOT EXISTS windows_missing ON windows (sketch, stop) WHERE state = 'missing';
-CREATE INDEX IF NOT EXISTS windows_counts ON windows (sketch, state, todo);
 CREATE INDEX IF NOT EXISTS windows_todo ON windows (stop) WHERE todo > 0;
+CREATE TABLE IF NOT EXISTS tally (
+    sketch INTEGER NOT NULL, state TEXT NOT NULL, waiting INTEGER NOT NULL, windows INTEGER NOT NULL,
+    PRIMARY KEY (sketch, state, waiting)) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS windows_come AFTER INSERT ON windows BEGIN
+    INSERT INTO tally VALUES (new.sketch, new.state, new.todo > 0, 1) ON CONFLICT DO UPDATE SET windows = windows + 1;
+END;
+CREATE TRIGGER IF NOT EXISTS windows_go AFTER DELETE ON windows BEGIN
+    UPDATE tally SET windows = windows - 1 WHERE sketch = old.sketch AND state = old.state AND waiting = (old.todo > 0);
+END;
+CREATE TRIGGER IF NOT EXISTS windows_change AFTER UPDATE OF state, todo ON windows
+    WHEN old.state != new.state OR (old.todo > 0) != (new.todo > 0) BEGIN
+    UPDATE tally SET windows = windows - 1 WHERE sketch = old.sketch AND state = old.state AND waiting = (old.todo > 0);
+    INSERT INTO tally VALUES (new.sketch, new.state, new.todo > 0, 1) ON CONFLICT DO UPDATE SET windows = windows + 1;
+END;
 CREATE TABLE IF NOT EXISTS answers (
     id INTEGER PRIMARY KEY, input BLOB NOT NULL UNIQUE, sketch INTEGER NOT NULL, stop INTEGER NOT NULL,
     special INTEGER NOT NULL, bytes INTEGER NOT NULL, numbers BLOB NOT NULL, csv BLOB NOT NULL);

@@ -78,6 +78,8 @@ class Follower:
             if self._stop.is_set():
                 return
         self._hear_surroundings()
+        while self._store.retain():  # before windows are put together: it may change what they join
+            pass
         changed = 0
         while found := self._store.refresh():
             changed += found
@@ -85,8 +87,6 @@ class Follower:
                 self._pool.wake()
             if self._stop.is_set():
                 return
-        while self._store.retain():
-            pass
         if changed:
             log.info("event=followed windows=%d bodies=%d", changed, self.stored)
         self.behind = 0

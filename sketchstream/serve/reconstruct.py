@@ -76,13 +76,13 @@ class StoredSurroundings:
 
 
 def published_in(connection: sqlite3.Connection, config: Any) -> PublishedWindows:
-    """The stored publications, in the form that the command line reads.
+    """The stored publications, without those of incidents, in the form that the command line reads.
 
     Args:
         connection: of the database.
         config: of the deployment.
     """
-    source = StoreSource(connection)
+    source = StoreSource(connection, incidents=False)
     ledgers, longest = Ledgers(connection), longest_windows(config)
     return PublishedWindows(
         config,

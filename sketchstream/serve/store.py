@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from sketchstream import kinds
 from sketchstream.errors import DataLossError, FormatError, StoreError
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
 from sketchstream.serve.database import FORMAT, open_database
@@ -121,10 +122,12 @@ class StoreSource:
 
     Args:
         connection: of the database.
+        incidents: whether what was published of windows with an incident is read too.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, incidents: bool = True) -> None:
         self._connection = connection
+        self._incidents = incidents
 
     def sketches(self) -> Sequence[str]:
         """Names of the sketches with stored publications."""
@@ -144,8 +147,9 @@ class StoreSource:
         found = self._connection.execute(
             "SELECT i.revision, i.start, i.stop, i.partition, i.seal_id, i.body, i.first, i.last FROM instalments i"
             " JOIN sketches s ON s.id = i.sketch WHERE s.name = ? AND i.start >= ? AND i.start < ? AND i.stop <= ?"
+            " AND (? OR NOT EXISTS (SELECT 1 FROM incidents n WHERE n.sketch = i.sketch AND n.start = i.start))"
             " ORDER BY i.start, i.stop, i.partition, i.first",
-            (sketch, -LATEST if since is None else since, *([LATEST if until is None else until] * 2)),
+            (sketch, -LATEST if since is None else since, *([LATEST if until is None else until] * 2), self._incidents),
         )
         for revision, start, stop, partition, seal_id, body, first, last in found:
             yield SealedEntry(sketch, revision, (start, stop), partition, seal_id, body, (first, last))
@@ -164,10 +168,16 @@ class StoreSource:
             for partition, through in gone:
                 yield Deleted(name, partition, through)
             found = execute(
-                "SELECT start, stop, revision, partition, seal_id, body FROM bodies"
+                "SELECT start, stop, revision, partition, seal_id, body FROM bodies i"
                 " WHERE sketch = ? AND start >= ? AND start < ? AND stop <= ?"
+                " AND (? OR NOT EXISTS (SELECT 1 FROM incidents n WHERE n.sketch = i.sketch AND n.start = i.start))"
                 " ORDER BY start, stop, revision, partition, digest",
-                (*row, -LATEST if since is None else since, *([LATEST if until is None else until] * 2)),
+                (
+                    *row,
+                    -LATEST if since is None else since,
+                    *([LATEST if until is None else until] * 2),
+                    self._incidents,
+                ),
             )
             for start, stop, revision, partition, seal_id, body in found:
                 yield SealedEntry(name, revision, (start, stop), partition, seal_id, body)
@@ -208,6 +218,8 @@ class Store:
         self.changes = 0
         """Grows when what is published here changes."""
         self._reader = SealedReader(StoreSource(self._write), config.quality_rule)
+        self._shown = SealedReader(StoreSource(self._write, incidents=False), config.quality_rule)
+        self._continuing = {plan.name for plan in config.sketches if kinds.of(plan.spec).continues}
         self._version = version("sketchstream")
         self._longest_windows = longest_windows(config)
         self._prepare(feed)
@@ -323,6 +335,7 @@ class Store:
             " ON CONFLICT DO UPDATE SET state = excluded.state, todo = 0, version = version + 1",
             (sketch, start, stop, NEW),
         )
+        self._doubt_next(execute, sketch, stop)
         touched = {(sketch, start, stop, entry.revision)}
         touched |= self._note_noises(execute, sketch, start, digest, header, entry.key)
         (same,) = execute(
@@ -386,6 +399,15 @@ class Store:
                 (GUARANTEE, sketch, span[0] - self._longest(name), span[1], span[0], SETTLED),
             )
 
+    def _doubt_next(self, execute: Any, sketch: int, stop: int) -> None:
+        """Have the window that begins at `stop` put together anew, if its answer may depend on the one before it."""
+        if self._names[sketch] in self._continuing:
+            execute(
+                "UPDATE windows SET state = ?, todo = 0, version = version + 1"
+                " WHERE sketch = ? AND start = ? AND state IN (?, ?)",
+                (NEW, sketch, stop, MISSING, SETTLED),
+            )
+
     def _longest(self, name: str) -> int:
         """At least the length of any window of a sketch, ms."""
         return self._longest_windows.get(name, LATEST)
@@ -436,6 +458,8 @@ class Store:
             " AND stop IN (SELECT stop FROM windows WHERE sketch = ? AND start = ?)",
             (sketch, sketch, start),
         )
+        for (stop,) in execute("SELECT stop FROM windows WHERE sketch = ? AND start = ?", (sketch, start)).fetchall():
+            self._doubt_next(execute, sketch, stop)
 
     def _take_frontier(self, execute: Any, frontier: Frontier) -> None:
         sketch = self._sketch(execute, frontier.sketch)
@@ -453,11 +477,13 @@ class Store:
         ):
             _anew(execute, sketch)  # they speak of all windows of a sketch
         else:
-            execute(
+            passed = execute(
                 "UPDATE windows SET state = ?, todo = 0, version = version + 1"
-                " WHERE sketch = ? AND state = ? AND stop <= ?",
+                " WHERE sketch = ? AND state = ? AND stop <= ? RETURNING stop",
                 (NEW, sketch, MISSING, frontier.published_through),
             )
+            for (stop,) in passed.fetchall():
+                self._doubt_next(execute, sketch, stop)
 
     def _horizon(self, execute: Any, sketch: int) -> int:
         """Windows that end before this are not kept."""
@@ -502,6 +528,7 @@ class Store:
             return
         for start, stop in wanted:  # of a void revision, or dropped
             execute("DELETE FROM windows WHERE sketch = ? AND start = ? AND stop = ?", (sketch, start, stop))
+            self._doubt_next(execute, sketch, stop)
 
     def _put(self, execute: Any, sketch: int, window: SealedWindow) -> None:
         """The row of a window that was put together."""
@@ -551,16 +578,19 @@ class Store:
 
     def _input(self, execute: Any, sketch: int, window: SealedWindow) -> bytes:
         """Digest of the inputs of a window's usual answer, except for the guarantee."""
-        rows = execute(
-            "SELECT partition, digest FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?"
-            " ORDER BY partition, digest",
-            (sketch, *window.window, window.revision),
-        )
         digest = hashlib.blake2b(digest_size=16, person=b"sketch-input")
         keyed = self.config.input.partitioned_by != "none"
         digest.update(f"{self._version} {window.whole} {window.repartitioned} {keyed}".encode())
-        for partition, body in rows:
-            digest.update(partition.to_bytes(4, "big") + body)
+        former = self._shown.before(window) if window.parts[0].kind.continues else None
+        for one in (window,) if former is None else (window, former):
+            rows = execute(
+                "SELECT partition, digest FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?"
+                " ORDER BY partition, digest",
+                (sketch, *one.window, one.revision),
+            )
+            digest.update(one.window[0].to_bytes(8, "big", signed=True))
+            for partition, body in rows:
+                digest.update(partition.to_bytes(4, "big") + body)
         return digest.digest()
 
     def put_answer(self, stored: StoredWindow, question: str, computed: Computed, *, special: bool = False) -> bool:
@@ -677,6 +707,7 @@ class Store:
                         self._forget_noises(execute, body)
                     for table in ("bodies", "costs", "windows", "points"):
                         execute(f"DELETE FROM {table} WHERE sketch = ? AND start = ? AND stop = ?", place)  # noqa: S608
+                    self._doubt_next(execute, sketch, stop)
                 for table in ("answers", "instalments"):
                     execute(f"DELETE FROM {table} WHERE sketch = ? AND stop < ?", (sketch, horizon))  # noqa: S608
                 execute("DELETE FROM incidents WHERE sketch = ? AND start < ?", (sketch, horizon))
@@ -813,19 +844,17 @@ class Store:
 
     def counts(self) -> dict[str, dict[str, int]]:
         """By sketch: numbers of windows, of those that are settled, and of those with something left to compute."""
-        # a covering index: the rows themselves hold texts
         rows = self.connection().execute(
-            "SELECT sketch, count(*), sum(state = 'settled'), sum(todo > 0), sum(state = 'incident') FROM windows"
-            " INDEXED BY windows_counts GROUP BY sketch"
+            "SELECT sketch, sum(windows), sum((state = ?) * windows), sum(waiting * windows),"
+            " sum((state = ?) * windows) FROM tally GROUP BY sketch HAVING sum(windows) > 0",
+            (SETTLED, INCIDENT),
         )
         names = ("windows", "settled", "pending", "incidents")
         return {self._names[row[0]]: dict(zip(names, row[1:], strict=True)) for row in rows.fetchall()}
 
     def pending(self) -> int:
         """Windows with something left to compute."""
-        (found,) = (
-            self.connection().execute("SELECT count(*) FROM windows INDEXED BY windows_todo WHERE todo > 0").fetchone()
-        )
+        (found,) = self.connection().execute("SELECT total(windows) FROM tally WHERE waiting").fetchone()
         return int(found)
 
     def close(self) -> None:
