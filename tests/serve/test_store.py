@@ -272,3 +272,43 @@ def test_windows_that_come_while_it_runs_are_answered(tmp_path):
         assert len(service.store.windows("minutes")) > before
         given = {"from": iso(EPOCH + 3 * HOUR), "to": iso(EPOCH + 3 * HOUR + MINUTE)}
         assert client.get("/v1/sketches/minutes/profile", params=given).json()["complete"] is True
+
+
+def test_numbers_of_windows_are_those_of_the_windows(tmp_path):
+    def counted(store):
+        rows = store.connection().execute(
+            "SELECT s.name, count(*), sum(state = 'settled'), sum(todo > 0), sum(state = 'incident')"
+            " FROM windows w JOIN sketches s ON s.id = w.sketch GROUP BY s.name"
+        )
+        names = ("windows", "settled", "pending", "incidents")
+        return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+
+    driver = publish(tmp_path / "sealed", minutes=6, partitions=2)
+    twin = publish(tmp_path / "other", minutes=6, partitions=2)
+    frontiers = list(driver.publisher.frontiers().values())
+    seen = []
+    with serving(tmp_path, processes=0, retention_ms=2 * HOUR - 3 * MINUTE) as (service, _):
+        store = service.store
+        late = SealedEntry("minutes", 0, (EPOCH + 9 * HOUR, EPOCH + 9 * HOUR + MINUTE), 0, bytes(16), b"not a sketch")
+        for batch in (
+            Batch(driver.publisher.log[:3]),
+            Batch(driver.publisher.log, frontiers),
+            Batch(twin.publisher.log[-2:]),
+            Batch(deleted=[Deleted("minutes", 1, EPOCH + 3 * HOUR)]),
+            Batch([late]),
+        ):
+            store.take(batch)
+            seen.append(counted(store))
+            assert store.counts() == seen[-1]
+            while store.refresh():
+                pass
+            seen.append(counted(store))
+            assert store.counts() == seen[-1]
+            assert store.pending() == sum(one["pending"] for one in seen[-1].values())
+            while store.retain():
+                pass
+            seen.append(counted(store))
+            assert store.counts() == seen[-1]
+    assert len({str(one) for one in seen}) > 4
+    assert all(any(one["minutes"][name] for one in seen) for name in ("settled", "pending", "incidents"))
+    assert seen[-1]["minutes"]["windows"] == 1, "everything else is too old"
