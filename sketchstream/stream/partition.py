@@ -169,11 +169,13 @@ class PartitionState:
         computation that is not run to its end leaves a state that must be dropped.
 
         Raises:
-            ValueError: the chunk starts at another position; nothing was applied, the source must seek.
+            ValueError: the chunk starts at another position, and the source must seek; or its records cannot be those
+                between its positions. Nothing was applied.
         """
         if chunk.partition != self.partition or chunk.from_position != self.position:
             msg = f"partition {self.partition} is at {self.position}; this chunk starts at {chunk.from_position}"
             raise ValueError(msg)
+        self._require_between(chunk)
         from sketchstream.stream import kernels
 
         self._answers.clear()
@@ -206,6 +208,21 @@ class PartitionState:
         self.counts.passed(self.position)
         self._changed = True
         return outcome
+
+    def _require_between(self, chunk: Chunk) -> None:
+        """Refuse a chunk with records outside of its positions, or with more records than these can have.
+
+        Offsets ascend, so a record that came twice, or that belongs to an earlier chunk, is found by three comparisons.
+        """
+        offsets, positions = chunk.offsets, chunk.next_position - chunk.from_position
+        if not offsets.size:
+            return
+        if offsets[0] < chunk.from_position or offsets[-1] >= chunk.next_position or offsets.size > positions:
+            msg = (
+                f"partition {self.partition}: a chunk from {chunk.from_position} to {chunk.next_position} has "
+                f"{offsets.size} records from {offsets[0]} to {offsets[-1]}"
+            )
+            raise ValueError(msg)
 
     def _count(self, track: Track, whole: Admitted, outcome: Outcome) -> Steps[None]:
         """Count the records of a chunk in the windows of one sketch."""

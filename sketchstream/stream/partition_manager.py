@@ -254,6 +254,7 @@ class PartitionManager:
                 self.fail(one, error)
                 return
             self._metrics.observe("capture_seconds", self._clock.monotonic() - began)
+            say(logging.DEBUG, "captured", partition=one.partition, position=snapshot.position)
             size = snapshot.blob_bytes
             one.captured()
             self._paid_until = max(began, self._paid_until) + size / self._settings.snapshot_bytes_per_s

@@ -260,6 +260,14 @@ class Worker:
             self._manager.fail(one, error)
             return
         one.failures.clear()
+        say(
+            logging.DEBUG,
+            "applied",
+            partition=one.partition,
+            position=chunk.from_position,
+            next=chunk.next_position,
+            records=outcome.records,
+        )
         if one.full:
             self._manager.throttle(one)
 

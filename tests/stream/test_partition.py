@@ -419,6 +419,28 @@ def test_packed_records_spread_over_windows() -> None:
     assert exact(sealed["minutes", EPOCH + MINUTE], 1) == 2
 
 
+@pytest.mark.parametrize(
+    "offsets",
+    [[10, 11, 12, 13, 14], [10, 11, 12, 10, 11, 12, 13], [12, 13, 14, 15], [9, 10, 11, 12], [10, 10, 11, 12, 13]],
+)
+def test_a_chunk_with_records_of_other_positions_changes_nothing(offsets: list[int]) -> None:
+    s = stream(3, 20)
+    state = PartitionState.fresh(rules(), 0, 0, 1)
+    state.apply(s.chunk(0, 10))
+    windows = [window for track in state.tracks.values() for window in track.windows.values()]
+    before = [window.sketch._open_state("test").copy() for window in windows]
+    sound = s.chunk(10, 14)
+    chosen = np.array(offsets)
+    batch = Batch(None, Items.of(s.items[chosen]), None, s.valid[chosen], s.times[chosen], s.null[chosen])
+    with pytest.raises(ValueError, match="from 10 to 14 has"):
+        state.apply(replace(sound, offsets=chosen, timestamps=s.stamps[chosen], decoded=batch))
+    assert state.position == 10
+    for window, counters in zip(windows, before, strict=True):
+        assert (window.sketch._open_state("test") == counters).all()
+    state.apply(sound)
+    assert state.position == 14
+
+
 def test_refused_records_are_named_by_reason() -> None:
     n = 5
     times = np.array([EPOCH, NO_TIME, EPOCH + 9 * HOUR, EPOCH, EPOCH], np.int64)
@@ -584,7 +606,7 @@ def test_a_removed_sketch_finishes_its_windows() -> None:
     state = PartitionState.restore(
         both, 0, Restored(4, later.manifest, {**snapshot.blobs, **middle.blobs, **later.blobs}), 1
     )  # and it is put back
-    state.apply(replace(s.chunk(3, 4), from_position=4, next_position=5))
+    state.apply(replace(s.chunk(3, 4), from_position=4, next_position=5, offsets=np.array([4])))
     assert state.tracks["hours"].windows == {}, "the second hour began without it"
     assert state.changed()
     state.capture()

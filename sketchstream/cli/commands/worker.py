@@ -34,7 +34,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
     type=click.Choice(LEVELS),
     default="info",
     show_default=True,
-    help="What standard error shows; debug adds the Kafka client's own warnings.",
+    help="What standard error shows; debug adds the positions of all chunks, and the Kafka client's own warnings.",
 )
 def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str) -> None:
     r"""Consume events, keep one noisy sketch for each sketch, window and partition, seal and publish them.

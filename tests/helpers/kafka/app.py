@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from helpers.kafka.applied import complaints
 from helpers.kafka.worker_nest import Forked, Nest
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
@@ -330,37 +331,50 @@ class App:
 
     def check_exact(self, windows: Iterable[int] | None = None) -> None:
         """At epsilon 30: every window's cumulative histogram over all partitions is that of what was sent."""
-        published: dict[int, list[Release]] = defaultdict(list)
+        published: dict[int, dict[int, Release]] = defaultdict(dict)
         for entry in self.check_publications():
             part = read(entry.body)
             assert isinstance(part, Release)
-            published[entry.window[0]].append(part)
+            published[entry.window[0]][entry.partition] = part
         for start in sorted(self.truth if windows is None else windows):
-            counts = np.array(list(self.truth[start].values()) or [0])
             parts = published[start]
             assert parts, f"window {start} was not published"
-            edges = parts[0].edges
-            expected = [(counts >= edge).sum() if edge > 0 else None for edge in edges.tolist()]
-            got = np.sum([part.values for part in parts], axis=0)
-            for edge, want, have in zip(edges.tolist(), expected, got.tolist(), strict=True):
-                assert want is None or want == have, (
-                    f"window {start}: items seen at least {edge} times: {have}, not {want}; {self.logged(start, got)}"
+            wrong = _wrong_edges(list(parts.values()), self.truth[start])
+            if wrong:
+                edge, want, have = wrong[0]
+                msg = (
+                    f"window {start}: items seen at least {edge} times: {have}, not {want}; "
+                    f"{self.diagnosis(start, parts)}"
                 )
+                raise AssertionError(msg)
 
-    def logged(self, start: int, got: np.ndarray) -> str:
-        """How the log of the input differs from what was sent, and all edges of the window: whose mistake it was."""
-        log, found = Log(self.connection, self.topic), Counter[object]()
+    def diagnosis(self, start: int, parts: Mapping[int, Release]) -> str:
+        """Whose mistake a wrong window is: whether the log has what was sent, and each record was applied once.
+
+        Args:
+            start: of the window.
+            parts: what was published of it, by partition.
+        """
+        log, found = Log(self.connection, self.topic), defaultdict[int, Counter[object]](Counter)
         for record in log.advance():
             event = json.loads(record.value)
             if event["u"] is not None and event["ts"] - event["ts"] % MINUTE == start:
-                found[event["u"]] += 1
+                found[record.partition][event["u"]] += 1
         log.close()
-        sent = self.truth[start]
-        more, less = found - sent, sent - found
-        return (
-            f"sent {sum(sent.values())}, in the log {sum(found.values())}: {dict(more)} more, {dict(less)} fewer; "
-            f"published {got.tolist()[:40]}"
-        )
+        logged, sent = sum(found.values(), Counter[object]()), self.truth[start]
+        lines = [
+            f"sent {sum(sent.values())}, in the log {sum(logged.values())}: {dict(logged - sent)} more, "
+            f"{dict(sent - logged)} fewer"
+        ]
+        for partition, part in sorted(parts.items()):
+            wrong = ", ".join(
+                f"{edge}: {have - want:+d}" for edge, want, have in _wrong_edges([part], found[partition])
+            )
+            if wrong:
+                lines.append(f"partition {partition} differs from its log at {wrong}")
+        texts = [worker.log.read_text(errors="replace") for worker in self.workers]
+        applied = complaints(texts) if any("event=applied" in text for text in texts) else ["chunks were not logged"]
+        return "\n".join([*lines, *(applied or ["every record was applied once"])])
 
     def residuals(self, size: int, windows: Iterable[int]) -> np.ndarray:
         """With published states of a closed domain of ids: state minus truth, of every slot of every partition."""
@@ -396,6 +410,17 @@ class App:
                 manifests[record.partition].append(record.key[11:])
         log.close()
         return {p: sum(name == pointers[p].snapshot_id for name in set(manifests[p])) for p in pointers}
+
+
+def _wrong_edges(parts: Sequence[Release], truth: Mapping[object, int]) -> list[tuple[int, int, int]]:
+    """Where the cumulative histogram of all parts is not that of these counts: edge, expected, found."""
+    counts = np.array(list(truth.values()) or [0])
+    got = np.sum([part.values for part in parts], axis=0)
+    expected = [
+        (edge, int((counts >= edge).sum()), have)
+        for edge, have in zip(parts[0].edges.tolist(), got.tolist(), strict=True)
+    ]
+    return [(edge, want, have) for edge, want, have in expected if edge > 0 and want != have]
 
 
 def wait_forgotten(connection: Connection, timeout_s: float = 60) -> None:

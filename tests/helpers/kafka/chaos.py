@@ -78,6 +78,10 @@ class Run:
 
     # --------------------------------------------------------------------------------------------- parts
 
+    def _start(self) -> None:
+        """One more worker, whose log says which positions it applied."""
+        self.app.start(options=["--log-level", "debug"])
+
     def _send(self) -> None:
         """Events in time order, paced; each second of the clock is `speed` seconds of the stream."""
         try:
@@ -129,7 +133,7 @@ class Run:
             return
         if step.what == "join":
             if len([w for w in self.app.workers if w.alive]) < 3:
-                self.app.start()
+                self._start()
             return
         if not workers:
             return
@@ -143,7 +147,7 @@ class Run:
             worker.kill()
         else:
             worker.terminate()
-        self.app.start()
+        self._start()
 
     def _later(self, seconds: float, what: object, *args: object) -> None:
         timer = threading.Timer(seconds, what, args)  # type: ignore[arg-type]
@@ -156,8 +160,8 @@ class Run:
     def run(self, patience_s: float = 180) -> None:
         """Load, faults, healing, and waiting until everything sent is published."""
         steps = plan(self.seed, self.seconds, brokers=self.cluster is not None)
-        self.app.start()
-        self.app.start()
+        self._start()
+        self._start()
         threads = [threading.Thread(target=self._send, daemon=True), threading.Thread(target=self._watch, daemon=True)]
         for thread in threads:
             thread.start()
@@ -176,7 +180,7 @@ class Run:
             if self.failure is not None:
                 raise self.failure
             while len([w for w in self.app.workers if w.alive]) < 2:
-                self.app.start()
+                self._start()
             self.app.wait_published(self.windows, patience_s)
         except BaseException:
             self.done.append("FAILED")
