@@ -45,6 +45,15 @@ class ClosedWindow:
 
         return closed_series(self.parts, self.positions)
 
+    @property
+    def products(self) -> int:
+        """Number of products of coefficients and words that the answers need."""
+        from sketchstream.kinds.convolution.answers import level
+
+        spec = self.parts[0][0].spec
+        widths = [1 if level(spec, place) else len(one) for place, one in enumerate(spec.filters)]
+        return sum(min(self.positions, width) * self.positions for width in widths)
+
 
 def closed_windows(
     source: SealedSource, sketch: str, since: int | None = None, until: int | None = None

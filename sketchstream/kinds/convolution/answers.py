@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -286,9 +287,28 @@ def closed_values(spec: ConvolutionSpec, state: npt.NDArray[np.int64], first: in
     if spec.size > spec.length and width > 1:
         tail = min(width - 1, spec.size - spec.length)
         padded[width - 1 - tail : width - 1] = state[spec.size - tail :]
+    if level(spec, place):
+        sums = _running_sums(padded[first : width - 1 + stop] * coefficients[0], width)
+        return np.array([one / spec.grid for one in sums], np.float64)
     backwards = coefficients[::-1]
     out = [math.fsum((padded[k : k + width] * backwards).tolist()) / spec.grid for k in range(first, stop)]
     return np.array(out, np.float64)
+
+
+def level(spec: ConvolutionSpec, place: int) -> bool:
+    """Whether all coefficients of a filter are equal, as those of sums and averages are."""
+    coefficients = spec.filters[place].coefficients
+    return bool(np.all(coefficients == coefficients[0]))
+
+
+def _running_sums(values: Floats, width: int) -> list[float]:
+    """Correctly rounded sums of each `width` consecutive floats, by exact prefix sums."""
+    mantissas, exponents = np.frexp(values)
+    whole = (mantissas * 2.0**53).astype(np.int64)
+    least = int(np.min(exponents[whole != 0], initial=53)) - 53  # not above 0; all are multiples of 2^least
+    shifted = [one << max(0, by) for one, by in zip(whole.tolist(), (exponents - 53 - least).tolist(), strict=True)]
+    total, one = [0, *accumulate(shifted)], 1 << -least
+    return [(after - before) / one for before, after in zip(total, total[width:], strict=False)]
 
 
 def _asked(spec: ConvolutionSpec, one: Filter) -> tuple[npt.NDArray[np.int64], tuple[dict[str, int | str], ...] | None]:

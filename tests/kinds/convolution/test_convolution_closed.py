@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +241,29 @@ def test_closed_positions_on_the_command_line(run: Run, tmp_path: Path) -> None:
     ledger = run("ledger", "-c", tmp_path / "s.toml", "--format", "json")
     assert ledger.code == 0, ledger.err
     assert str(START + 60 * MINUTE) in ledger.out
+
+
+@pytest.mark.parametrize(
+    "kernel", ["sum", "window:7", "average:7", "average:31", "window:1", "difference", "decay:0.9"]
+)
+@pytest.mark.parametrize("noise", ["gaussian", "counts"])
+def test_closed_values_are_correctly_rounded_sums_of_products(kernel: str, noise: Any) -> None:
+    given: dict[str, Any] = {"layout": "time"} if noise == "gaussian" else {}
+    spec = ConvolutionSpec(
+        kernel, 40, noise=noise, publish="closed", intrusion=False, epsilon=1, delta="1e-6", step_ms=1000, **given
+    )
+    coefficients = spec.filters[0].coefficients.tolist()
+    random = np.random.default_rng(3)
+    for scale in (5, 1 << 40, 1 << 62):
+        state = random.integers(-scale, scale, spec.size)
+        state[::5] = 0
+        before = state[spec.length :].tolist()  # the transform wraps around: padding stands before the first position
+        words = [float(one) for one in [0] * 40 + before + state[: spec.length].tolist()]
+        at = 40 + len(before)
+        expected = [
+            math.fsum(one * words[at + k - lag] for lag, one in enumerate(coefficients)) / spec.grid for k in range(40)
+        ]
+        assert closed_values(spec, state, 0, 40).tolist() == expected
+        assert closed_values(spec, state, 11, 13).tolist() == expected[11:13]
+        assert closed_values(spec, state, 9, 9).tolist() == []
+    assert closed_values(spec, np.zeros(spec.size, np.int64), 0, 40).tolist() == [0.0] * 40
