@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.audit.observed import Outcome, created, sealed, state_of
-from sketchstream.audit.sketches import judge
+from sketchstream.audit.observed import Outcome, counters_of, created, sealed, state_of
+from sketchstream.audit.sketches import UNLIKELY, judge, resolution
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
@@ -42,6 +43,7 @@ def specs() -> dict[str, ConvolutionSpec]:
     """Specs with every noise and layout, both units, and a table."""
     gaussian: dict[str, Any] = {"epsilon": "1", "delta": "1e-6", "epsilon_publish": "3/4", "noise": "gaussian"}
     pure: dict[str, Any] = {"epsilon": "1", "epsilon_publish": "3/4"}
+    counted: dict[str, Any] = {"counted_share": "1/4", "epsilon_records": "1/5", "max_weight": 3}
     table = {"late": (0, 1), "day": tuple(range(31)), "hour": tuple(range(24))}
     return {
         "gaussian, fourier": ConvolutionSpec("window:24", 744, **gaussian),
@@ -52,6 +54,9 @@ def specs() -> dict[str, ConvolutionSpec]:
         "laplace, fourier": ConvolutionSpec("window:24", 744, **gaussian | {"noise": "laplace"}),
         "pure, fourier": ConvolutionSpec("window:24", 744, noise="laplace_pure", **pure),
         "counts": ConvolutionSpec("window:24", 744, noise="counts", max_weight=2, **pure),
+        "gaussian, counted": ConvolutionSpec("window:24", 744, **gaussian | counted),
+        "laplace, counted": ConvolutionSpec("window:24", 744, **gaussian | counted | {"noise": "laplace"}),
+        "counts, counted": ConvolutionSpec("window:24", 744, noise="counts", **pure | counted),
     }
 
 
@@ -66,6 +71,8 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
         for verb, check in (("create", _create), ("release", _release), ("seal", _seal)):
             yield f"{verb}, {name}", lambda spec=spec, check=check: check(spec, states)  # type: ignore[misc]
         yield f"neighbours, {name}", lambda spec=spec: _neighbours(spec)  # type: ignore[misc]
+        if spec.counted:
+            yield f"counters, {name}", lambda spec=spec: _counters(spec, 20 * states)  # type: ignore[misc]
 
 
 # Expected values, from the fields of a spec.
@@ -94,8 +101,22 @@ def _concentrated(epsilon: float, delta: float) -> float:
 
 
 def _claimed(spec: ConvolutionSpec, epsilon: float, delta: float) -> float:
-    """mu, or the norm, of noise in the optimal proportion."""
-    return (_strength if spec.noise == "gaussian" else _concentrated)(epsilon, delta)
+    """The loss of a unit: mu, sqrt(2 rho) or epsilon.
+
+    Of the variance of a Gaussian counter beside the words, one is left for the integers: noise is sized for less loss.
+    """
+    if spec.noise in ("laplace_pure", "counts"):
+        return epsilon
+    if spec.noise == "laplace":
+        return _concentrated(epsilon, delta)
+    mu = _strength(epsilon, delta)
+    return mu / math.sqrt(1 + mu**2 * float(spec.counted_share))
+
+
+def _words(spec: ConvolutionSpec) -> float:
+    """The part of the loss that the words have; the counter of the events counted has the rest."""
+    left = 1 - float(spec.counted_share)
+    return math.sqrt(left) if spec.noise == "gaussian" else left
 
 
 def _magnitudes(spec: ConvolutionSpec) -> Floats:
@@ -118,10 +139,11 @@ def _scales2(spec: ConvolutionSpec, epsilon: float, delta: float) -> Floats:
         every = magnitude ** (2 / 3)
         worst = (np.abs(np.cos(phase)) + np.abs(np.sin(phase))) @ every[1 : (size + 1) // 2] * math.sqrt(2 / size)
         worst = worst + (every[0] + (every[size // 2] if size % 2 == 0 else 0.0)) / math.sqrt(size)
-        return (weight * float(worst.max()) * spec.bound / epsilon) ** 2
+        return (weight * float(worst.max()) * spec.bound / (epsilon * _words(spec))) ** 2
     held = np.ones(size, np.bool_) if spec.layout == "time" else magnitude > 0
     share = (1 - FLOOR) * magnitude / magnitude.sum() + FLOOR / int(held.sum())
-    out: Floats = np.where(held, spec.bound**2 / (size * _claimed(spec, epsilon, delta) ** 2 * share), np.inf)
+    claim = _claimed(spec, epsilon, delta) * _words(spec)
+    out: Floats = np.where(held, spec.bound**2 / (size * claim**2 * share), np.inf)
     return out
 
 
@@ -166,7 +188,8 @@ def _judge_standard(values: Floats, *, gaussian: bool) -> Outcome:
 def _judged(spec: ConvolutionSpec, drawn: list[Ints], epsilon: str, delta: str) -> Outcome:
     """Judge layers of noise against their law."""
     if spec.noise == "counts":
-        return judge(np.concatenate(drawn), laws.DiscreteLaplace(exact_epsilon(epsilon) / spec.bound))
+        share = 1 - spec.counted_share
+        return judge(np.concatenate(drawn), laws.DiscreteLaplace(exact_epsilon(epsilon) * share / spec.bound))
     scale = np.sqrt(_scales2(spec, _number(epsilon), float(delta)))
     values = np.concatenate([_standard(spec, one, scale) for one in drawn])
     return _judge_standard(values, gaussian=spec.noise == "gaussian")
@@ -217,23 +240,90 @@ def _neighbours(spec: ConvolutionSpec) -> Outcome:
             sketch.update(items)
         with_unit.update([position for position, _ in unit], [weight for _, weight in unit])
         without.update([spec.length, 0], [1, spec.bound + 1], invalid="noop")  # no events
-        worst = max(worst, _loss(spec, state_of(with_unit) - state_of(without)))
-    squared = spec.noise in ("gaussian", "laplace")
-    claim = _claimed(spec, float(spec.epsilon), float(spec.delta)) ** 2 if squared else float(spec.epsilon)
+        events = counters_of(with_unit).get("counted", 0) - counters_of(without).get("counted", 0)
+        worst = max(worst, _loss(spec, state_of(with_unit) - state_of(without), events))
+    power_of = 2 if spec.noise in ("gaussian", "laplace") else 1
+    claim = _claimed(spec, float(spec.epsilon), float(spec.delta)) ** power_of
     measure = {"gaussian": "mu^2", "laplace": "2 rho"}.get(spec.noise, "epsilon")
     most = claim * (1 + (LOSS_SLACK if spec.noise == "counts" else SLACK))
     power = f"{measure} above the claim by {most / claim - 1:.2g} of it, of one of these units"
     return worst <= most, f"{measure} {claim:.6g}", f"{worst:.6g}, of {len(units)} units", power
 
 
-def _loss(spec: ConvolutionSpec, moved: Ints) -> float:
-    """Privacy loss of two states with this difference, under the noise of the promise."""
+def _loss(spec: ConvolutionSpec, moved: Ints, events: int) -> float:
+    """Privacy loss of two sketches that differ so, under the noise of the promise: mu^2, 2 rho or epsilon.
+
+    Args:
+        spec: of the sketches.
+        moved: difference of the words.
+        events: difference of the counters of the events counted.
+    """
+    claim, share = _claimed(spec, float(spec.epsilon), float(spec.delta)), float(spec.counted_share)
     if spec.noise == "counts":
-        return float(np.abs(moved).sum()) * float(spec.epsilon) / spec.bound
+        return float(np.abs(moved).sum()) * claim * (1 - share) / spec.bound + abs(events) * claim * share
     scale = np.sqrt(_scales2(spec, float(spec.epsilon), float(spec.delta)))
     distances = _standard(spec, moved, scale)
     if spec.layout == "time" and spec.transform_length % 2 == 0:  # the coordinate that `_standard` omits
         signs = np.where(np.arange(spec.transform_length) % 2, -1.0, 1.0)
         last = float(moved @ signs) / math.sqrt(spec.transform_length) / spec.grid_scale
         distances = np.append(distances, last / scale[spec.transform_length // 2])
-    return float(np.abs(distances).sum() if spec.noise == "laplace_pure" else (distances**2).sum())
+    if spec.noise == "gaussian":
+        return float((distances**2).sum()) + events**2 * share * claim**2
+    if spec.noise == "laplace_pure":
+        return float(np.abs(distances).sum()) + abs(events) * claim * share
+    return (math.sqrt(float((distances**2).sum())) + abs(events) * claim * share) ** 2
+
+
+def _counters(spec: ConvolutionSpec, number: int) -> Outcome:
+    """Check the counters besides the words: their noise by creation, release and seal, and what an event adds.
+
+    They do not depend on the positions, of which the sketches here have few.
+    """
+    small = _shorter(spec)
+    drawn: dict[str, list[int]] = {"created": [], "released": [], "sealed": [], "admitted": []}
+    asked = LOOK if spec.delta else LOOK[:1]
+    wrong = 0
+    for at in range(number):
+        sketch = _sketch(small)
+        before = counters_of(sketch)
+        events = at % 5
+        sketch.update([0, *range(events), -1], [spec.bound + 1, *range(-1, events - 1), 1], invalid="noop")
+        sketch.admit(events + 3)
+        held = counters_of(sketch)
+        wrong += held != {"counted": before["counted"] + events, "admitted": before["admitted"] + events + 3}
+        looked = {one.name: one.value for one in sketch.release(*asked).counters}
+        final = {one.name: one.value for one in sketch.seal().counters}
+        wrong += set(looked) != {"counted"} or final["admitted"] != held["admitted"]
+        drawn["created"].append(before["counted"])
+        drawn["admitted"].append(before["admitted"])
+        drawn["released"].append(looked["counted"] - held["counted"])
+        drawn["sealed"].append(final["counted"] - held["counted"])
+    claim = "one for each event counted and each record admitted"
+    if wrong:
+        return False, claim, f"WRONG in {wrong} of {number} sketches", "one event in any sketch"
+    own = {
+        "created": _counter_law(spec, str(spec.epsilon), float(spec.delta)),
+        "released": _counter_law(spec, LOOK[0], float(LOOK[1])),
+        "sealed": _counter_law(spec, str(spec.epsilon_publish), float(spec.delta_publish)),
+        "admitted": laws.DiscreteLaplace(spec.epsilon_records),
+    }
+    tests = [(test, verb) for verb, law in own.items() for test in laws.battery(np.array(drawn[verb]), law)]
+    worst, verb = min(tests, key=lambda one: one[0].p_value)
+    found = f"p = {worst.p_value:.2g} ({verb}, {worst.name}), n = {number} of each noise"
+    power = f"epsilon or sigma wrong by {max(resolution(law, number) for law in own.values()):.0%}"
+    return worst.p_value > UNLIKELY, f"{claim}; p above {UNLIKELY:g}", found, power
+
+
+def _counter_law(spec: ConvolutionSpec, epsilon: str, delta: float) -> laws.Law:
+    """The law of one layer in the counter of the events counted, which one event moves by one."""
+    claim, share = _claimed(spec, _number(epsilon), delta), float(spec.counted_share)
+    if spec.noise == "gaussian":
+        return laws.DiscreteGaussian(Fraction(1 / (share * claim**2)))
+    return laws.DiscreteLaplace(Fraction(share * claim))
+
+
+def _shorter(spec: ConvolutionSpec) -> ConvolutionSpec:
+    """A spec of few positions with the same noise, promise and counters."""
+    data = spec.to_dict()
+    same = ("epsilon", "delta", "epsilon_publish", "delta_publish", "noise", "counted_share", "epsilon_records")
+    return ConvolutionSpec("sum", 4, max_weight=spec.max_weight, **{name: data[name] for name in same})

@@ -31,6 +31,12 @@ def state_of(sketch: Any) -> Ints:
     return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
 
 
+def counters_of(sketch: Any) -> dict[str, int]:
+    """The counters besides the slots in an open sketch's bytes, noise included, by name."""
+    held = wire.unpack(sketch.to_bytes())[0].get("counters", ())
+    return {one["name"]: int.from_bytes(one["value"], "little", signed=True) for one in held}
+
+
 def created(make: Make, rounds: int) -> Ints:
     """(rounds, slots) the counters of new sketches."""
     return np.stack([state_of(make()) for _ in range(rounds)])

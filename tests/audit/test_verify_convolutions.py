@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,38 @@ def noise_on_counts_that_forgets_the_largest_weight(patch: Patch) -> None:
     patch.setattr(kind, "add_noise", add)
 
 
+def words_that_keep_the_share_of_their_counter(patch: Patch) -> None:
+    patch.setattr(ConvolutionSpec, "words_loss", lambda self, layer: layer.loss)
+
+
+def a_counter_that_counts_weights(patch: Patch) -> None:
+    """An event then moves it by as much as its weight, which its noise does not cover."""
+    honest: Any = update.Updater.apply
+
+    def apply(self: Any, state: Any, positions: Any, weights: Any = None, *, counters: Any, **given: Any) -> None:
+        before = state.copy()
+        honest(self, state, positions, weights, counters=counters, **given)
+        if self.spec.noise == "counts" and len(counters):
+            counters += abs(int((state - before)[: self.spec.length].sum())) - 1
+
+    patch.setattr(update.Updater, "apply", apply)
+
+
+def counters_with_too_little_noise(name: str) -> Callable[[Patch], None]:
+    def mutant(patch: Patch) -> None:
+        honest: Any = ConvolutionKind.components
+
+        def components(self: Any, spec: Any) -> Any:
+            found = honest(self, spec)
+            weak = {"counted": {"share": Fraction(1)}, "admitted": {"own": 3 * spec.epsilon_records}}[name]
+            return tuple(replace(one, **weak) if one.name == name else one for one in found)
+
+        patch.setattr(ConvolutionKind, "components", components)
+
+    mutant.__name__ = f"a counter of the {name} with too little noise"
+    return mutant
+
+
 MUTANTS: dict[Callable[[Patch], None], str] = {
     noise_of_the_wrong_scale: "convolution: create, gaussian, fourier",
     noise_of_the_wrong_shape: "convolution: create, gaussian, fourier",
@@ -90,6 +123,10 @@ MUTANTS: dict[Callable[[Patch], None], str] = {
     a_bound_that_is_not_checked: "convolution: neighbours, gaussian, time",
     a_seal_without_fresh_noise: "convolution: seal, gaussian, item",
     noise_on_counts_that_forgets_the_largest_weight: "convolution: create, counts",
+    words_that_keep_the_share_of_their_counter: "convolution: create, gaussian, counted",
+    a_counter_that_counts_weights: "convolution: neighbours, counts, counted",
+    counters_with_too_little_noise("counted"): "convolution: counters, gaussian, counted",
+    counters_with_too_little_noise("admitted"): "convolution: counters, laplace, counted",
 }
 """Each broken build and the check that must refuse it."""
 
