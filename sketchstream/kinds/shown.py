@@ -101,6 +101,19 @@ def chained(answers: Sequence[Answer]) -> list[Picture]:
     return [] if chain is None else chain(answers)
 
 
+def so_far(answer: Answer) -> tuple[str, list[Picture]]:
+    """Answers of a window that is still open, for kinds whose positions are published when they close.
+
+    Args:
+        answer: at the positions that have closed.
+
+    Returns:
+        A sentence on the last position, and the pictures.
+    """
+    tell: Callable[[Answer], tuple[str, list[Picture]]] = of(answer).so_far  # type: ignore[attr-defined]
+    return tell(answer)
+
+
 def card(answer: Answer, note: str = "") -> str:
     """An answer in the output of a notebook's cell: its headline, its first tables, beside their charts.
 

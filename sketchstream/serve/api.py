@@ -12,6 +12,7 @@ import asyncio
 import csv
 import gzip
 import io
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -226,6 +227,30 @@ class Api:
                 return there
         return WindowAnswer(stored, computed)
 
+    async def estimates(self, request: Request) -> Response:
+        """The estimates of all windows in a range, one after the other."""
+        given = _parameters(request, "from", "to", "format")
+        name, form = self._name(request), _format(given)
+        self._require_kind(name, "estimate")
+        found = self._service.estimates(name, *_range(given))
+        answers: list[WindowAnswer] = []
+        size, until = 0, time.monotonic() + WAIT_S
+        for one in found:
+            answers.append(await self._answered(one, Question()))
+            size += len(answers[-1].csv())
+            if size > TOGETHER_BYTES:
+                msg = f"the answers of that range are more than {TOGETHER_BYTES >> 20} MiB: narrow it with from and to"
+                raise ConfigError(msg)
+            if time.monotonic() > until and len(answers) < len(found):
+                msg = f"{len(answers)} of {len(found)} windows of that range have been computed: ask again"
+                raise DeadlineError(msg)
+
+        def respond() -> Response:
+            data = {"sketch": name, "windows": [one.to_dict() for one in answers] if form == "json" else []}
+            return _respond(request, data, lambda: [row for one in answers for row in _rows_of(one)], form)
+
+        return await run_in_threadpool(respond)
+
     async def closed(self, request: Request) -> Response:
         """Answers at positions that were published when they closed, of windows that are not sealed yet."""
         given = _parameters(request, "from", "to", "format")
@@ -307,6 +332,8 @@ class Api:
         return self._service.require(request.path_params["name"], request.state.allowed)
 
 
+TOGETHER_BYTES: Final = 64 << 20
+"""Most bytes of CSV of the windows of one response."""
 _PRIVATE: Final = ("item", "row", "other", "nearest", "drift", "feature", "weight")
 """Parameters that name items or rows: they come in forms only."""
 _MANY: Final = (*_PRIVATE, "sum")
@@ -326,6 +353,7 @@ def routes(service: Service) -> list[BaseRoute]:
         Route(f"{one}/windows", api.windows),
         Route(f"{one}/profile", api.profile),
         Route(f"{one}/estimate", api.estimate, methods=["GET", "POST"]),
+        Route(f"{one}/estimates", api.estimates),
         Route(f"{one}/closed", api.closed),
         Route(f"{one}/series", api.series),
         Route(f"{one}/difference", api.difference),
@@ -505,6 +533,13 @@ def _respond(
 def _closed_rows(answer: EstimateAnswer) -> list[Row]:
     """The rows of a window of which positions have closed, each with the start of the window."""
     return [{"window_start": answer.facts["window_start"], **row} for row in answer.rows()]
+
+
+def _rows_of(answer: WindowAnswer) -> list[Row]:
+    """The rows of a window's CSV, each with the start of the window, as the command line prints several windows."""
+    fields = answer.stored.fields
+    front = {name: str(fields[name]) for name in ("window_start", "complete")}
+    return [front | row for row in csv.DictReader(io.StringIO(answer.csv().decode(), newline=""))]
 
 
 def _encode(answer: WindowAnswer, form: str) -> bytes:

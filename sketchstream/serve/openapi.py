@@ -85,6 +85,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         closed=False,
     ),
     "Estimate": _object({**FACTS, "guarantee": {"type": "object"}}, closed=False),
+    "Estimates": _object({"sketch": TEXT, "windows": _list(_ref("Estimate"))}),
     "Closed": _object({"sketch": TEXT, "windows": _list(_object({**FACTS, "closed": WHOLE}, closed=False))}),
     "Series": _object(
         {
@@ -180,6 +181,11 @@ def _point(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in (EXAMPLE_POINT | fields).items() if name != "sketch"}
 
 
+EXAMPLE_ESTIMATE: Final[dict[str, Any]] = {
+    **EXAMPLE_FACTS,
+    "answers": [{"what": "N14228", "value": 12.0, "low": 8.5, "high": 15.5}],
+    "guarantee": {"unit": "event"},
+}
 EXAMPLES: Final[dict[str, Any]] = {
     "Sketch": EXAMPLE_SKETCH,
     "Sketches": {"sketches": [EXAMPLE_SKETCH]},
@@ -206,11 +212,8 @@ EXAMPLES: Final[dict[str, Any]] = {
         "at_least": {"1": {"value": 500.0, "low": 460.0, "high": 540.0}},
         "guarantee": {"unit": "item"},
     },
-    "Estimate": {
-        **EXAMPLE_FACTS,
-        "answers": [{"what": "N14228", "value": 12.0, "low": 8.5, "high": 15.5}],
-        "guarantee": {"unit": "event"},
-    },
+    "Estimate": EXAMPLE_ESTIMATE,
+    "Estimates": {"sketch": "aircraft", "windows": [EXAMPLE_ESTIMATE]},
     "Closed": {
         "sketch": "departures",
         "windows": [
@@ -429,6 +432,14 @@ def document() -> dict[str, Any]:
                 },
                 "responses": _responses(_answer("Estimate", table=True)),
             },
+        },
+        f"{one}/estimates": {
+            "get": _get(
+                "The estimates of all windows in a range: what `sketchstream estimate -c --all` prints.",
+                "Estimates",
+                *span,
+                table=True,
+            )
         },
         f"{one}/closed": {
             "get": _get("Series at positions published before their window is sealed.", "Closed", *span, table=True)

@@ -54,6 +54,8 @@ AT_ONCE: Final = 16
 """Answers of a group that one call of `series` has computed."""
 MOST_PRODUCTS: Final = 1 << 26
 """Most products of coefficients and words that one request for closed positions may ask for: some seconds."""
+TOGETHER: Final = 400
+"""Most windows whose estimates one request may ask for."""
 SERIES_LIMIT: Final = 10_000
 """Most windows of one series."""
 COMPARED: Final = 100
@@ -421,10 +423,7 @@ class Service:
             DataLossError: an incident.
         """
         windows = published_in(self.store.connection(), self.config)
-        work = 0
-        for one in closed_windows(windows.source, name, since, until):
-            filters = one.parts[0][0].spec.filters
-            work += sum(min(one.positions, len(each)) * one.positions for each in filters)
+        work = sum(one.products for one in closed_windows(windows.source, name, since, until))
         if work > MOST_PRODUCTS:
             msg = (
                 "so many positions are too many for one request: choose one window with from and to, or ask "
@@ -433,7 +432,33 @@ class Service:
             raise ConfigError(msg)
         return windows.closed(name, since, until) if work else []
 
+    def closed_version(self, name: str) -> tuple[Any, ...]:
+        """A value that changes if and only if what `closed` answers from changes."""
+        source = self.store.source()
+        found = [(one.window, one.partition, one.positions, one.seal_id) for one in source.closed(name)]
+        said = [(one.revision, one.partition, one.partitions, one.closed_through) for one in source.frontiers(name)]
+        return name, tuple(found), tuple(sorted(said))
+
     # ------------------------------------------------------------------ several windows
+
+    def estimates(self, name: str, since: int | None, until: int | None) -> list[StoredWindow]:
+        """Windows in a range of time whose estimates are wanted together, ascending.
+
+        Raises:
+            ConfigError: more windows than one request may ask for.
+            DataLossError: one of them is an incident.
+            NotFoundError: there is none.
+        """
+        found = self.store.windows(name, since, until, limit=TOGETHER + 1)
+        if len(found) > TOGETHER:
+            msg = f"the range holds more than {TOGETHER} windows: narrow it with from and to"
+            raise ConfigError(msg)
+        for one in found:
+            if one.state == INCIDENT:
+                raise DataLossError(one.status)
+        if not found:
+            self.one(name, since, until)
+        return found
 
     def series(
         self,

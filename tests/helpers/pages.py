@@ -19,11 +19,12 @@ from typing import Any
 import httpx
 import orjson
 
-from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
-from helpers.serving import HOUR, MINUTE, TEXT, publish, serving
+from helpers.configurations import CLOSED_MINUTES, EVENTS_FILE, SEALED_DIRECTORY
+from helpers.serving import HOUR, MINUTE, TEXT, publish, serving, write
 from helpers.streams import EPOCH
 from sketchstream.cli import main
 from sketchstream.serve.service import Service
+from sketchstream.testing.driver import Driver
 
 MIXED = (
     TEXT
@@ -97,6 +98,8 @@ KINDS = ("reach", "counts", "tables", "series", "rows")
 """Their names."""
 DAY = 1_356_998_400_000
 """When the events of `every_kind` begin, ms."""
+CLOSED_START = 1_704_067_200_000
+"""2024-01-01T00:00Z, when the minutes of `send_minutes` begin, ms."""
 Site = tuple[Path, Service, httpx.Client]
 
 
@@ -154,6 +157,27 @@ def demo(folder: Path) -> Iterator[Site]:
     with serving(made, (made / "sketchstream.toml").read_text()) as (service, client):
         settle(service)
         yield made, service, client
+
+
+def send_minutes(driver: Driver, minutes: range) -> None:
+    """An event of each of two partitions in each minute, counted; positions close on the way."""
+    for minute in minutes:
+        for partition in (0, 1):
+            at = CLOSED_START + minute * MINUTE
+            driver.send({"ts": at}, timestamp=at, partition=partition)
+        driver.run()
+        driver.snapshot()
+
+
+@contextlib.contextmanager
+def closed_minutes(folder: Path) -> Iterator[Site]:
+    """A series by minutes: one hour is sealed, the next one still open, with positions that have closed."""
+    driver = Driver(CLOSED_MINUTES, partitions=2, now="2024-01-01T03:00:00Z")
+    send_minutes(driver, range(100))
+    write(driver, folder / "sealed")
+    with serving(folder, CLOSED_MINUTES) as (service, client):
+        settle(service)
+        yield folder, service, client
 
 
 def settle(service: Service) -> None:

@@ -47,6 +47,12 @@ def kinds(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def closed(tmp_path_factory):
+    with pages.closed_minutes(tmp_path_factory.mktemp("closed")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
     with pages.mixed(tmp_path_factory.mktemp("mixed")) as found:
         yield found
@@ -103,6 +109,16 @@ def test_every_state_fits_and_can_be_read(browser, mixed, width, scheme):
         visit.open("/sketches/nothing")
         assert visit.violations() == []
         assert visit.strangers() == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
+def test_a_window_that_is_still_open_fits_and_can_be_read(browser, closed, width, scheme):
+    with browsers.visit(browser, base(closed), width, scheme) as visit:
+        look(visit, "/sketches/minutes", scheme == "dark")
+        heading = visit.page.get_by_role("heading", name="Still open: 2024-01-01 01:00 to 02:00")
+        assert heading.is_visible()
+        assert visit.page.get_by_text("34 of 60 positions have closed").is_visible()
+        assert visit.complaints == []
 
 
 HOUR = "from=2013-01-01T02:00:00Z&to=2013-01-01T03:00:00Z"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import shutil
 import sqlite3
+from html import unescape
 
 from helpers.configurations import CLOSED_MINUTES
+from helpers.pages import CLOSED_START as START
+from helpers.pages import Parsed, send_minutes, settle
 from helpers.serving import MINUTE, serving, write
 from sketchstream.privacy.deployment import Deployment
 from sketchstream.published import Instalment, read
 from sketchstream.query.closed import closed_windows
+from sketchstream.serve import service as serve_module
 from sketchstream.serve.feed import Batch
 from sketchstream.serve.ledgers import Ledgers
 from sketchstream.stream.interfaces import SealedEntry
@@ -17,18 +24,12 @@ from sketchstream.stream.windows import iso
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.sealed import DirectorySealed
 
-START = 1_704_067_200_000
-"""2024-01-01T00:00Z."""
 CLOSED = "/v1/sketches/minutes/closed"
-
-
-def feed(driver, minutes):
-    for minute in minutes:
-        for partition in (0, 1):
-            at = START + minute * MINUTE
-            driver.send({"ts": at}, timestamp=at, partition=partition)
-        driver.run()
-        driver.snapshot()
+OFFLINE = (
+    '[input]\nfile = "events.jsonl"\ntime = "ts"\nlateness = "5m"\n[output]\ndirectory = "sealed"\n'
+    + CLOSED_MINUTES[CLOSED_MINUTES.index("[[sketch]]") :]
+)
+"""The same series, for commands without a broker."""
 
 
 def stored(path):
@@ -55,7 +56,7 @@ def accounted(service, folder, parts):
 
 def test_closed_positions_are_answered_until_their_window_is_sealed(tmp_path):
     driver = Driver(CLOSED_MINUTES, partitions=2, now="2024-01-01T03:00:00Z")
-    feed(driver, range(40))
+    send_minutes(driver, range(40))
     write(driver, tmp_path / "sealed")
     with serving(tmp_path, CLOSED_MINUTES) as (service, client):
         (window,) = client.get(CLOSED).json()["windows"]
@@ -71,7 +72,7 @@ def test_closed_positions_are_answered_until_their_window_is_sealed(tmp_path):
         assert before[0] >= 2
         service.follower.step()
         assert stored(tmp_path / "serve.sqlite") == before, "nothing is stored twice"
-        feed(driver, range(40, 100))
+        send_minutes(driver, range(40, 100))
         shutil.rmtree(tmp_path / "sealed")
         write(driver, tmp_path / "sealed")
         service.follower.step()
@@ -85,6 +86,84 @@ def test_closed_positions_are_answered_until_their_window_is_sealed(tmp_path):
     with serving(tmp_path, CLOSED_MINUTES) as (service, client):
         assert len(client.get(CLOSED).json()["windows"]) == 1
         assert stored(tmp_path / "serve.sqlite")[1] == 1
+
+
+def lines(text):
+    """Commands of a page by their titles."""
+    found = re.findall(r'<pre tabindex="0" aria-label="([^"]+)"><code>(.*?)</code></pre>', text, re.DOTALL)
+    return {name: unescape(unescape(line)) for name, line in found}
+
+
+def test_the_page_shows_the_series_so_far_and_that_its_window_is_open(tmp_path, run, monkeypatch):
+    driver = Driver(CLOSED_MINUTES, partitions=2, now="2024-01-01T03:00:00Z")
+    send_minutes(driver, range(40))
+    write(driver, tmp_path / "sealed")
+    monkeypatch.chdir(tmp_path)
+    with serving(tmp_path, CLOSED_MINUTES) as (service, client):
+        (window,) = client.get(CLOSED).json()["windows"]
+        found = client.get("/sketches/minutes")
+        view = Parsed(found.text)
+        assert "Still open: 2024-01-01 00:00 to 01:00" in view.said
+        assert "This window is still open: 34 of 60 positions have closed." in view.said
+        assert "window:10 so far, in a window that is still open" in view.said
+        assert "At 2024-01-01 00:33, the last position that has closed" in view.said
+        assert "9 values stand on a part of the filter only." in view.said
+        shown = [
+            end
+            for one in window["answers"]
+            for value, ends in zip(one["values"], one["intervals"], strict=True)
+            for end in (value, *ends)
+        ]
+        assert view.values == shown
+        assert len(view.ids) == len(set(view.ids))
+        asked = [link for link in view.links if "/open/" in link]
+        assert len(asked) == 2 * 2
+        for link in asked:
+            picture = client.get(link)
+            assert picture.status_code == 200
+            assert picture.headers["content-type"].startswith("image/")
+        assert b"still open" in client.get(asked[0]).content
+        assert client.get(asked[0].replace("filter-0", "filter-9")).status_code == 404
+        assert client.get("/sketches/minutes/open/filter-0.png").status_code == 404
+        tables = [link for link in view.links if link.startswith(CLOSED) and "csv" in link]
+        assert client.get(tables[0]).text.count("\n") == 1 + 2 * 34
+        told = lines(found.text)
+        (tmp_path / "sketchstream.toml").write_text(OFFLINE)
+        command = run(*shlex.split(told["On the command line, the open window"])[1:])
+        assert json.loads(command.out) == window
+        address = shlex.split(told["With curl, the open window"])[1]
+        assert client.get(address).json()["windows"] == [window]
+
+        send_minutes(driver, range(40, 50))
+        shutil.rmtree(tmp_path / "sealed")
+        write(driver, tmp_path / "sealed")
+        service.follower.step()
+        assert "44 of 60 positions have closed" in client.get("/sketches/minutes").text, "nothing stale is shown"
+        send_minutes(driver, range(50, 67))
+        shutil.rmtree(tmp_path / "sealed")
+        write(driver, tmp_path / "sealed")
+        service.follower.step()
+        settle(service)
+        text = client.get("/sketches/minutes").text
+        assert "00:00 to 01:00" in text
+        assert "Still open: 2024-01-01 01:00 to 02:00" in text
+        assert "Still open: 2024-01-01 00:00" not in text, "it has been sealed"
+
+
+def test_too_many_products_are_said_on_the_page(tmp_path, monkeypatch):
+    driver = Driver(CLOSED_MINUTES.replace('"sum"]', '"decay:0.9"]'), partitions=1, now="2024-01-01T03:00:00Z")
+    for minute in range(40):
+        driver.send({"ts": START + minute * MINUTE}, timestamp=START + minute * MINUTE)
+    driver.run()
+    driver.snapshot()
+    write(driver, tmp_path / "sealed")
+    monkeypatch.setattr(serve_module, "MOST_PRODUCTS", 30 * 34)
+    with serving(tmp_path, CLOSED_MINUTES.replace('"sum"]', '"decay:0.9"]')) as (_, client):
+        text = client.get("/sketches/minutes").text
+        assert "so many positions are too many for one request" in text
+        assert client.get(CLOSED).status_code == 400
+        monkeypatch.setattr(serve_module, "MOST_PRODUCTS", 35 * 34)
+        assert "34 of 60 positions have closed" in client.get("/sketches/minutes").text
 
 
 def test_two_publications_of_one_position_are_an_incident(tmp_path):
@@ -104,3 +183,6 @@ def test_two_publications_of_one_position_are_an_incident(tmp_path):
         found = client.get(CLOSED)
         assert found.status_code == 409
         assert "published twice" in found.json()["detail"]
+        text = client.get("/sketches/minutes").text
+        assert "published twice" in text
+        assert "positions have closed" not in text

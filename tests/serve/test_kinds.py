@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
@@ -23,6 +24,8 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import shown
 from sketchstream.query.differences import difference
+from sketchstream.serve import api as serve_api
+from sketchstream.serve import service as serve_service
 from sketchstream.serve.page.pictures import by_group
 from sketchstream.stream.windows import iso
 
@@ -258,6 +261,51 @@ def test_series_that_run_on_are_one_picture(site) -> None:
     text = client.get("/sketches/series").text
     assert "sum, the last 3 windows shown" in text
     assert set(values) <= set(view.values)
+
+
+@pytest.mark.parametrize("sketch", ["counts", "tables", "series", "rows"])
+def test_estimates_of_several_windows_are_those_of_the_command_line(site, run: Run, monkeypatch, sketch) -> None:
+    folder, _, client = site
+    monkeypatch.chdir(folder)
+    where = {"from": given(0)["from"], "to": given(2)["to"]}
+    path = f"/v1/sketches/{sketch}/estimates"
+    command = ("estimate", "-c", "sketchstream.toml", "--sketch", sketch, "--all")
+    found = client.get(path, params=where)
+    assert found.status_code == 200
+    assert found.json()["windows"] == [answer(client, sketch, hour) for hour in range(3)]
+    table = client.get(path, params=where | {"format": "csv"}).text
+    assert table == run(*command, "--format", "csv").out
+    half = client.get(path, params={"from": given(1)["from"], "format": "csv"}).text.splitlines()
+    assert half == [line for at, line in enumerate(table.splitlines()) if not at or given(0)["from"] not in line[:20]]
+    assert client.get(path, params={"from": given(2)["to"]}).status_code == 404
+
+
+def test_the_picture_of_a_series_that_runs_on_has_its_numbers_as_csv(site) -> None:
+    _, _, client = site
+    links = [one for one in page(client, "/sketches/series").links if "/estimates?" in one]
+    assert len(set(links)) == 1
+    table = pd.read_csv(io.StringIO(client.get(links[0]).text))
+    expected = [
+        value for hour in range(3) for one in answer(client, "series", hour)["answers"] for value in one["values"]
+    ]
+    assert np.array_equal(table["value"], expected)
+    assert np.all((table["lower"] < table["value"]) & (table["value"] < table["upper"]))
+    assert len(set(table["window_start"])) == 3
+    refused = client.get("/v1/sketches/reach/estimates")
+    assert refused.status_code == 400
+
+
+def test_estimates_of_too_many_windows_are_refused(site, monkeypatch) -> None:
+    _, _, client = site
+    monkeypatch.setattr(serve_service, "TOGETHER", 2)
+    found = client.get("/v1/sketches/series/estimates")
+    assert found.status_code == 400
+    assert "more than 2 windows" in found.json()["detail"]
+    monkeypatch.undo()
+    monkeypatch.setattr(serve_api, "TOGETHER_BYTES", 1000)
+    found = client.get("/v1/sketches/series/estimates")
+    assert found.status_code == 400
+    assert "narrow it" in found.json()["detail"]
     for form, kind in (("svg", "image/svg+xml"), ("png", "image/png")):
         found = client.get(f"/sketches/series/over-time/chain-1.{form}")
         assert found.headers["Content-Type"].startswith(kind)

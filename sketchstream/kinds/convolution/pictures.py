@@ -62,8 +62,13 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     return f"{one['filter']} {where}", {"value": one["values"][place], "low": low, "high": high}
 
 
-def pictures(answer: Mapping[str, Any]) -> list[Picture]:
-    """Each filter's answers."""
+def pictures(answer: Mapping[str, Any], remark: str = "") -> list[Picture]:
+    """Each filter's answers.
+
+    Args:
+        answer: of one window.
+        remark: after the titles.
+    """
     out = []
     for at, one in enumerate(answer["answers"]):
         names = [_cell(one, place) for place in range(len(one["values"]))]
@@ -71,7 +76,8 @@ def pictures(answer: Mapping[str, Any]) -> list[Picture]:
         what = "cell" if one.get("labels") is not None else "position" if one.get("times") is None else "time, UTC"
         numbers_there = (one["values"], low, high)
         ordered = one.get("labels") is None
-        found = listed(f"filter-{at}", str(one["filter"]), names, numbers_there, (what, "value"), ordered=ordered)
+        title = f"{one['filter']}{remark}"
+        found = listed(f"filter-{at}", title, names, numbers_there, (what, "value"), ordered=ordered)
         partial = int(np.count_nonzero(one["partial"]))
         note = f"{partial} value{'s' * (partial != 1)} stand{'s' * (partial == 1)} on a part of the filter only."
         out.append(found.noted(note if partial else ""))
@@ -95,6 +101,22 @@ def chained(answers: Sequence[Mapping[str, Any]]) -> list[Picture]:
         title = f"{first['filter']}, the last {len(parts)} windows shown"
         out.append(listed(f"chain-{at}", title, names, (values, low, high), ("time, UTC", "value"), ordered=True))
     return out
+
+
+def so_far(answer: Mapping[str, Any]) -> tuple[str, list[Picture]]:
+    """The answers at positions that have closed, in a sentence on the last one and in pictures.
+
+    Args:
+        answer: of one window that is still open, with one position at least.
+    """
+    told = []
+    for one in answer["answers"]:
+        low, high = one["intervals"][-1]
+        part = " on a part of the filter" if one["partial"][-1] else ""
+        told.append(f"{one['filter']} is {charts.shown(one['values'][-1])} ({charts.between(low, high)}){part}")
+    where = _cell(answer["answers"][0], -1)
+    sentence = f"At {where}, the last position that has closed, with 95% intervals: {'; '.join(told)}."
+    return sentence, pictures(answer, " so far, in a window that is still open")
 
 
 def tables(answer: Mapping[str, Any]) -> list[Table]:

@@ -34,6 +34,7 @@ def routes(service: Service, access: Access) -> list[BaseRoute]:
         Route(f"{one}/window", views.window),
         Route(f"{one}/window/{{picture}}.{{form}}", views.window_picture),
         Route(f"{one}/over-time/{{picture}}.{{form}}", views.series_picture),
+        Route(f"{one}/open/{{picture}}.{{form}}", views.open_picture),
         Route(f"{one}/compare", views.compare),
         Route(f"{one}/compare/{{picture}}.{{form}}", views.compare_picture),
         Route("/ledger", views.ledger),

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 from sketchstream.errors import ConfigError
 from sketchstream.query import words
 from sketchstream.serve.service import read_time
+from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
@@ -134,6 +135,31 @@ def window_lines(file: str, name: str, answer: str, where: Mapping[str, str], or
         ("With curl", f"curl '{origin}{api(name, answer, where)}'"),
         ("On the command line", _command(answer, file, name, where) + " --format json"),
         ("In Python", python),
+    ]
+
+
+def estimates_link(name: str, first: Span, last: Span) -> tuple[str, str]:
+    """The download of the answers of consecutive windows, one after the other."""
+    return "CSV", api(name, "estimates", {"from": iso(first[0]), "to": iso(last[1]), "format": "csv"})
+
+
+def open_links(name: str, where: Mapping[str, str]) -> Links:
+    """Downloads of the positions of a window that have closed."""
+    return [
+        ("CSV", api(name, "closed", {**where, "format": "csv"})),
+        ("JSON", api(name, "closed", where)),
+        ("Arrow", api(name, "closed", {**where, "format": "arrow"})),
+    ]
+
+
+def open_lines(file: str, name: str, where: Mapping[str, str], origin: str) -> Links:
+    """Commands for the same positions elsewhere. For arguments see `series_lines`."""
+    return [
+        ("With curl, the open window", f"curl '{origin}{api(name, 'closed', where)}'"),
+        (
+            "On the command line, the open window",
+            _command("estimate", file, name, where) + " --closed --format json",
+        ),
     ]
 
 

@@ -66,6 +66,8 @@ COMPARED: Final = ("distinct", "exactly.1", "at_least.2", "at_least.10", "total"
 """Numbers of a profile that are compared with those of the window before; of other kinds, the first ones."""
 NUMBERS: Final = 40
 """Most numbers of two windows that are compared."""
+OPEN: Final = 2
+"""Newest windows that are still open whose closed positions are shown."""
 CHAINED: Final = 2000
 """Most positions of series that run on from window to window in one chart."""
 FORMS: Final = ("svg", "png")
@@ -191,6 +193,7 @@ class Views:
             "until": given.get("to", ""),
             "series": None,
             "chain": (),
+            "still_open": self._still_open(request, name, plan),
             "compare": "",
             "metrics": (),
             "groups": (),
@@ -324,6 +327,21 @@ class Views:
             if one.name == request.path_params["picture"] and one.chart is not None:
                 return _file(one, form)
         msg = "there is no number in this range yet"
+        raise NotFoundError(msg)
+
+    @guarded
+    def open_picture(self, request: Request) -> Response:
+        """A chart of positions that have closed, in a window that is still open, alone."""
+        form = _form(request)
+        name, given = self._name(request), request.query_params
+        plan = self._plan(name)
+        for start, _, answer in () if plan is None else self._open_windows(name, plan):
+            if start != given.get("from"):
+                continue
+            for one in answer[1]:
+                if one.name == request.path_params["picture"] and one.chart is not None:
+                    return _file(one, form)
+        msg = "no position of this window has closed, or it has been sealed since"
         raise NotFoundError(msg)
 
     @guarded
@@ -675,7 +693,7 @@ class Views:
         if not kinds.named(self._kind(name)).continues:
             return []
         answers: list[dict[str, Any]] = []
-        etags: list[str | None] = []
+        held: list[StoredWindow] = []
         positions = 0
         for one in reversed(stored):
             answer, _ = self._answer(one, group, ask=False)
@@ -686,10 +704,62 @@ class Views:
             if positions > CHAINED and answers:
                 break
             answers.insert(0, data)
-            etags.append(self._service.etag(one, Question(group=group), "chain"))
+            held.insert(0, one)
+        etags = [self._service.etag(one, Question(group=group), "chain") for one in held]
         key = None if None in etags else ("chain", *etags)
         found: list[Picture] = self._drawn.get(key, lambda: shown.chained(answers))
-        return found
+        gaps = any(held[0].window[0] < one.window[0] and one not in held for one in stored) if held else True
+        if gaps:
+            return found
+        table = links.estimates_link(name, held[0].window, held[-1].window)
+        return [replace(one, downloads=[table]) for one in found]
+
+    def _open_windows(self, name: str, plan: SketchPlan) -> list[tuple[str, dict[str, Any], tuple[str, list[Picture]]]]:
+        """The newest windows that are still open, ascending: the start, the answers at closed positions, the shown.
+
+        Raises:
+            ConfigError: there are too many positions for one look.
+            DataLossError: an incident.
+        """
+        if kinds.of(plan.spec).closes(plan.spec) is None:
+            return []
+
+        def read() -> list[tuple[str, dict[str, Any], tuple[str, list[Picture]]]]:
+            found = [one.to_dict() for one in self._service.closed(name)[-OPEN:]]
+            return [(str(data["window_start"]), data, shown.so_far(data)) for data in found]
+
+        windows: list[Any] = self._drawn.get(("open", *self._service.closed_version(name)), read)
+        return windows
+
+    def _still_open(self, request: Request, name: str, plan: SketchPlan | None) -> list[dict[str, Any]]:
+        """Windows that are not sealed, with what has been published of them, as values of the template."""
+        if plan is None:
+            return []
+        try:
+            found = self._open_windows(name, plan)
+        except (ConfigError, DataLossError, EstimateError) as error:
+            return [{"id": "open", "label": "the newest window", "failure": str(error), "status": ""}]
+        out = []
+        for start, data, (sentence, drawn) in found:
+            window = read_time(start, "from") or 0, read_time(data["window_end"], "to") or 0
+            where = {"from": iso(window[0]), "to": iso(window[1])}
+            address, mark = f"{links.sketch_address(name)}/open", f"open-{window[0]}"
+            spec: Any = plan.spec
+            out.append(
+                {
+                    "id": mark,
+                    "label": words.window_label(*window, plan.calendar.timezone),
+                    "failure": "",
+                    "headline": sentence,
+                    "status": wording.still_open(data["closed"], spec.positions_of(window)),
+                    "pictures": [
+                        replace(_at(one, f"{address}/{one.name}", where), name=f"{mark}-{one.name}") for one in drawn
+                    ],
+                    "links": links.open_links(name, where),
+                    "lines": links.open_lines(self._service.config.path.name, name, where, _origin(request)),
+                }
+            )
+        return out
 
     def _changes(
         self, first: WindowAnswer, second: WindowAnswer, most: int, wanted: Sequence[str] = ()
@@ -751,7 +821,7 @@ def _at(picture: Picture, address: str, where: Mapping[str, str]) -> Picture:
     if picture.chart is None:
         return picture
     forms = [(form.upper(), f"{address}.{form}?{links.query(where)}") for form in FORMS]
-    return replace(picture, downloads=forms)
+    return replace(picture, downloads=[*forms, *picture.downloads])
 
 
 def _file(picture: Picture, form: str) -> Response:

@@ -102,6 +102,17 @@ def status(described: Mapping[str, Any]) -> str:
     return f"{out} Quality: {reason}." if reason else out
 
 
+def still_open(closed: int, positions: int) -> str:
+    """Sentences on a window of which positions have closed."""
+    if closed == positions:
+        return f"All {positions:,} positions have closed; their answers are final. The window is about to be sealed."
+    part = f"{closed:,} of {positions:,} positions {'has' if closed == 1 else 'have'} closed"
+    return (
+        f"This window is still open: {part}. What is published of them is final; the other positions follow as they "
+        "close, and what was lost on the way shows when the window is sealed."
+    )
+
+
 def intervals(data: Mapping[str, Any]) -> str:
     """Sentence on the meaning of intervals."""
     covers = data.get("covers")
