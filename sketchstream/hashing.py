@@ -65,8 +65,19 @@ class Key:
 
     def item_key(self, kind: Kind) -> tuple[np.uint64, np.uint64]:
         """The two words of the SipHash key for items of one type."""
-        sub = hashlib.blake2b(key=self._secret, digest_size=16, person=b"sketch-" + kind.encode()).digest()
+        return self._words(b"sketch-" + kind.encode())
+
+    def _words(self, person: bytes) -> tuple[np.uint64, np.uint64]:
+        """The two words of a key derived for one purpose."""
+        sub = hashlib.blake2b(key=self._secret, digest_size=16, person=person).digest()
         return np.uint64(int.from_bytes(sub[:8], "little")), np.uint64(int.from_bytes(sub[8:], "little"))
+
+    def ranking_key(self, kind: Kind) -> tuple[np.uint64, np.uint64]:
+        """The two words of the SipHash key by which groups are ranked for items of one type.
+
+        Independent of `item_key`: where an item is counted says nothing about its slot.
+        """
+        return self._words(b"sk-groups-" + kind.encode())
 
     def tag_key(self) -> bytes:
         """The 32-byte key of the tag that proves who wrote a sketch's bytes."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.profile.group_list import GroupLimit
     from sketchstream.kinds.profile.planner import Plan
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.privacy.guarantee import Context, Guarantee
@@ -37,6 +38,7 @@ class Deployment:
     group_items: float | None
     max_groups: int | None
     group_of_item: bool
+    group_limit: GroupLimit
     window: str | None
     every: str | None
     timezone: str
@@ -59,13 +61,18 @@ class Deployment:
         from sketchstream.kinds.profile.planner import resized
 
         if self.groups is None:
-            if self.other_group or self.group_items or self.max_groups is not None or self.group_of_item:
-                msg = "--other-group, --group-items, --max-groups and --group-of-item belong to --groups: give it too"
+            limited = self.max_groups is not None or self.group_of_item or self.group_limit != "promised"
+            if self.other_group or self.group_items or limited:
+                msg = (
+                    "--other-group, --group-items, --max-groups, --group-of-item and --group-limit belong to --groups: "
+                    "give it too"
+                )
                 raise ConfigError(msg)
             return spec
         number, names = _listed(self.groups)
         require_few(number + self.other_group, spec.domain.size or 0, spec.dtype.itemsize)
-        groups = Groups(names or range(1, number + 1), self.other_group, self.max_groups, self.group_of_item)
+        limits = (self.max_groups, self.group_of_item, self.group_limit)
+        groups = Groups(names or range(1, number + 1), self.other_group, *limits)
         return resized(spec, groups=groups)
 
     def items(self, items: float | None, groups: int) -> float:
@@ -297,8 +304,10 @@ _OPTIONS = (
     click.option("--other-group", is_flag=True, help="With --groups: all other values are a group too."),
     click.option("--group-items", type=click.FloatRange(min=1),
                  help="With --groups, in place of --items: distinct items in one group.  [default: an even split]"),
-    click.option("--max-groups", type=int, help="With --unit item: promised most groups of one item in a window."),
+    click.option("--max-groups", type=int, help="With --unit item: most groups of a window in which one item counts."),
     click.option("--group-of-item", is_flag=True, help="With --unit item: promised that an item has one group."),
+    click.option("--group-limit", type=click.Choice(("promised", "ranked")), default="promised", show_default=True,
+                 help="Who keeps to --max-groups: the source, or a keyed ranking of the groups for each item."),
     click.option("--window", help="Width of a window: 1h, 1d, 7d, 1mo, ..."),
     click.option("--every", help="With --window: one begins each so often, such as 1d; they overlap."),
     click.option("--timezone", default="UTC", show_default=True, help="With --window: where days begin."),

@@ -34,7 +34,9 @@ STAND_IN: Final[Mapping[str, Any]] = {
     "sketch": [{"name": "stand-in", "window": "1d", "epsilon": "1", "domain": {"slots": 1024}}],
 }
 """Right values in place of those that are missing or wrong, while the rest is read."""
-GROUP_KEYS: Final = frozenset({"group_by", "groups", "other_group", "max_groups", "group_of_item", "where"})
+GROUP_KEYS: Final = frozenset(
+    {"group_by", "groups", "other_group", "max_groups", "group_of_item", "group_limit", "where"}
+)
 INSTEAD_OF_GROUPS: Final = (
     "In other kinds the group is part of what is counted: a column of kind 'workload' or 'convolution', the item of "
     "kind 'gaussian', the row of kind 'projection' (docs/streams.md, Groups in other kinds)"

@@ -16,6 +16,7 @@ from sketchstream.kernels.addition import (
 )
 from sketchstream.kernels.door import kernel
 from sketchstream.kernels.packing import check_spans, read_packed
+from sketchstream.kernels.ranking import first_groups
 from sketchstream.kernels.routing import (
     HASHED,
     IDS,
@@ -55,6 +56,7 @@ __all__ = [
     "count_before",
     "fill_table",
     "find_texts",
+    "first_groups",
     "hash_ints",
     "hash_spans",
     "kernel",

@@ -425,6 +425,11 @@ def _promised_groups(groups: Groups) -> str:
     if groups.of_item:
         return "; its group follows from the item, as its source promises: it pays for one group"
     number, replaced = groups.of_one_item, groups.of_one_replaced
+    if groups.ranked:
+        return (
+            f"; it counts in at most {number:,} of them, those that a keyed hash of it ranks first, whatever its "
+            f"records say, and pays for {number:,}, against other payloads of the same item too"
+        )
     text = f"; it pays for {number:,} of them" if number > 1 else "; it pays for one group"
     if groups.max_groups is not None:
         text += ", which its source promises to be the most that it has events in (max_groups)"
@@ -445,6 +450,11 @@ def assumed_of_groups(spec: ProfileSpec) -> tuple[str, ...]:
         lines.append(
             "the group of an item never changes, as its source promises: nothing checks that, and an item that breaks "
             "it pays for each group that it was in"
+        )
+    elif groups.ranked:
+        lines.append(
+            "the answers, not the losses, assume that whoever sends items does not know the key: with it he could send "
+            "items that all count in one group"
         )
     elif groups.max_groups is not None:
         lines.append(

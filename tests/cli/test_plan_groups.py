@@ -5,6 +5,7 @@ theory say of the configuration, and what one group of a sketch then shows.
 from __future__ import annotations
 
 import json
+import math
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +18,7 @@ from helpers.commands import Run
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.kinds import planned
+from sketchstream.kinds.profile.planner import plan
 from sketchstream.privacy.guarantee import Guarantee
 
 ONE = ("--epsilon", "1", "--epsilon-publish", "1/2", "--open", "--slots", "8192", "--levels", "2")
@@ -50,6 +52,7 @@ def configured(lines: str) -> Config:
         ("item", (), ""),
         ("item", ("--max-groups", "2"), "max_groups = 2"),
         ("item", ("--group-of-item",), "group_of_item = true"),
+        ("item", ("--max-groups", "2", "--group-limit", "ranked"), 'max_groups = 2\ngroup_limit = "ranked"'),
     ],
 )
 @pytest.mark.parametrize("hop", [True, False])
@@ -103,6 +106,33 @@ def test_errors_are_those_of_one_group_alone(run: Run) -> None:
         assert (split["groups"], named["groups"]) == (4, 2)
     text = run("plan", *ONE, "--items", "12000", "--groups", "4").out
     assert "3,000 items expected in one of 4 groups" in text
+
+
+@pytest.mark.parametrize("domain", [("--open", "--slots", "8192", "--levels", "2"), ("--size", "5000")])
+def test_errors_of_ranked_groups_have_those_of_the_sample(run: Run, domain: tuple[str, ...]) -> None:
+    """Errors of as many items as count, divided by their share, and that of the sample, as squares."""
+    asked_for = ("--epsilon", "2", *domain, "--unit", "item", "--mean", "2", "--max-total", "40")
+    limited = asked(
+        run, *asked_for, "--group-items", "3000", "--groups", "6", "--max-groups", "2", "--group-limit", "ranked"
+    )
+    few = asked(run, *asked_for, "--items", "1000")
+    for name, each in (("distinct", 3000.0), ("at_least.2", 1500.0)):
+        found = limited["numbers"][name]
+        assert found["value"] == pytest.approx(each)
+        noise = 3 * few["numbers"][name]["sd"]
+        assert found["sd"] == pytest.approx(math.hypot(noise, math.sqrt(2 * each)), rel=0.02)
+    total = limited["numbers"]["total"]
+    noise = 3 * few["numbers"]["total"]["sd"]
+    assert total["sd"] == pytest.approx(math.hypot(noise, math.sqrt(2 * 40 * 6000)), rel=1e-6)
+    assert limited["numbers"]["one_hit_ratio"]["value"] == few["numbers"]["one_hit_ratio"]["value"]
+    assert any("an item counts in 2 of 6 groups, chosen by the key" in note for note in limited["notes"])
+    assert limited["losses"][0]["item"] == "4"
+    domain_of = ss.OpenDomain(8192, 2) if "--open" in domain else ss.ClosedDomain(size=5000)
+    groups = ss.Groups(range(6), max_groups=2, limit="ranked")
+    planned_ = plan(ss.ProfileSpec("8", "item", domain_of, groups=groups), items=3000, runs=60, method="inverse")
+    simulated = planned_["distinct"].simulated
+    assert simulated is not None
+    assert 0.7 < simulated / planned_["distinct"].sd < 1.4
 
 
 def test_interval_of_a_group_is_as_wide_as_planned(run: Run, key: Path) -> None:

@@ -1,4 +1,4 @@
-"""Write the golden files of sketches with groups and filters for the newest format version; run once a version.
+"""Write the golden files of sketches with groups and filters for the newest format version, those that are not there.
 
 In: a folder. Out: one file for each kind of object, and what must be read from it. Touches: that folder.
 """
@@ -50,17 +50,26 @@ def objects() -> dict[str, object]:
     out["state"] = filled(of_item, ["a", "c"], [1, 2]).seal()
     out["stack"] = ss.stack([filled(events, ["spring"], ["x"]).seal() for _ in range(2)])
     out["group"] = filled(events, ["7"], ["x"]).seal().group("7")
+    ranked = ss.ProfileSpec(
+        "4", "item", ss.ClosedDomain(size=30), modulus=8, groups=ss.Groups(names, max_groups=2, limit="ranked")
+    )
+    everywhere = ([name for name in names for _ in range(20)], list(range(20)) * 3)
+    out["ranked"] = filled(ranked, *everywhere).seal()
+    out["sample"] = filled(ranked, *everywhere).seal().group("b")
     return out
 
 
 def main() -> None:
-    """Refuse to overwrite: a golden file never changes."""
+    """Overwrite nothing: a golden file never changes."""
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
-    expected = {}
+    listed = folder / "groups.json"
+    expected = json.loads(listed.read_text()) if listed.exists() else {}
     for name, one in objects().items():
         data = one.to_bytes()
         path = folder / f"groups-{name}.bin"
+        if path.exists():
+            continue
         with path.open("xb") as file:
             file.write(data)
         expected[name] = {"bytes": len(data), "blake2b": hashlib.blake2b(data, digest_size=16).hexdigest()}
@@ -69,7 +78,7 @@ def main() -> None:
             expected[name]["loss"] = one.guarantee().to_dict()["published"]
             answered = one.group(one.groups[0]) if one.groups else one
             expected[name]["distinct"] = answered.profile(method="inverse").distinct.value
-    (folder / "groups.json").write_text(json.dumps(expected, indent=1) + "\n")
+    listed.write_text(json.dumps(expected, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -70,6 +70,26 @@ CASES = {
         outside=("f", LIST[0]),
         group="a",
     ),
+    "profile, items in ranked groups": Case(
+        ss.ProfileSpec(
+            "1",
+            "item",
+            ss.OpenDomain(512, 2),
+            modulus=16,
+            groups=Groups(list("abcde"), False, 2, limit="ranked"),
+            **STATE,
+        ),
+        ss.ProfileSpec(
+            "1",
+            "item",
+            ss.OpenDomain(512, 2),
+            modulus=16,
+            groups=Groups(list("abcde"), False, 2, limit="promised"),
+            **STATE,
+        ),
+        items=[("abcde"[i % 5], one) for i, one in enumerate(LIST)],
+        group="e",
+    ),
     "gaussian": Case(
         ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(items=LIST)),
         ss.GaussianSpec("1", "1e-7", domain=ss.ClosedDomain(items=LIST)),

@@ -11,6 +11,7 @@ import pytest
 import sketchstream as ss
 from helpers.paths import GOLDEN
 from sketchstream import wire
+from sketchstream.kinds.profile.group_list import GroupSample
 
 VERSIONS = ("v1", "v2")
 NEWEST = "v3"
@@ -118,6 +119,10 @@ def test_files_with_groups_and_filters_are_read_and_written_alike(name: str) -> 
     assert published.guarantee().to_dict()["published"] == expected["loss"]
     answered = published.group(published.groups[0]) if published.groups else published
     assert answered.profile(method="inverse").distinct.value == expected["distinct"]
-    promises = {"promised": (2, False), "state": (None, True)}
+    promises = {"promised": (2, False), "state": (None, True), "ranked": (2, False)}
     if name in promises:
         assert (published.spec.groups.max_groups, published.spec.groups.of_item) == promises[name]
+        assert published.spec.groups.ranked == (name == "ranked")
+    if name == "sample":
+        assert published.spec.sample == GroupSample(1, 3, 2)
+        assert published.key_id == KEY.id

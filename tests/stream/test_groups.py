@@ -57,7 +57,7 @@ LISTED = 'groups = ["spring", "summer", 7]\n'
 
 
 def spec(epsilon: str = "30", names: list[str] = NAMES, other: bool = False, **more: Any) -> ProfileSpec:
-    promised = {name: more.pop(name) for name in ("max_groups", "of_item") if name in more}
+    promised = {name: more.pop(name) for name in ("max_groups", "of_item", "limit") if name in more}
     fields: dict[str, Any] = {"domain": OpenDomain(2048, 1), **more}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -150,12 +150,20 @@ def test_every_group_counts_its_own_records(
                 assert abs(answer.profile.total.value - counts.total()) <= 40, "four draws of epsilon 30/40"
 
 
+RANKED = 'unit = "item"\nmodulus = 32\nmax_groups = 1\ngroup_limit = "ranked"\n'
+
+
 @pytest.mark.parametrize("imaged", [False, True])
-def test_what_exists_does_not_depend_on_which_groups_had_records(imaged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ranked", [False, True])
+def test_what_exists_does_not_depend_on_which_groups_had_records(
+    ranked: bool, imaged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two worlds that differ in one record's payload: the same windows, names, numbers and sizes of bytes.
 
-    Snapshots are copies of the states, or are read from them piece by piece while they are written.
+    Snapshots are copies of the states, or are read from them piece by piece while they are written. With a ranking two
+    of the three listed groups are none in which the item counts.
     """
+    block = BLOCK.replace("max_count = 40\n", RANKED) if ranked else BLOCK
     monkeypatch.setattr(image, "LEAST_BYTES", 1 if imaged else 1 << 30)
     sizes: list[int] = []
     read_pieces = image.StateImage.pieces
@@ -168,7 +176,7 @@ def test_what_exists_does_not_depend_on_which_groups_had_records(imaged: bool, m
     monkeypatch.setattr(image.StateImage, "pieces", watched)
 
     def world(payload: dict[str, Any]) -> tuple[Any, ...]:
-        driver = Driver(KEYED_TOPIC + BLOCK + LISTED, partitions=1, now="2024-01-01T03:00:00Z", key=KEY)
+        driver = Driver(KEYED_TOPIC + block + LISTED, partitions=1, now="2024-01-01T03:00:00Z", key=KEY)
         driver.send({"user": "u1", "ts": "2024-01-01T00:00:01Z", **payload})
         driver.run()
         driver.snapshot()
@@ -196,6 +204,7 @@ def test_what_exists_does_not_depend_on_which_groups_had_records(imaged: bool, m
         for payload in (
             {"ad": {"campaign": "spring"}},
             {"ad": {"campaign": "summer"}},
+            {"ad": {"campaign": 7}},
             {"ad": {"campaign": "unheard of"}},
             {"ad": {"campaign": None}},
             {},
@@ -548,16 +557,17 @@ def test_merging_needs_the_same_groups() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("unit", ["event", "item"])
+@pytest.mark.parametrize("unit", ["event", "item", "ranked"])
 def test_an_interrupted_batch_leaves_no_event(unit: str, after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before or after the compiled call for a chunk, state, totals and numbers of events are as they were."""
-    more = {"modulus": 16} if unit == "item" else {"counted": True, "max_weight": 3}
-    sketch = ss.Sketch.create(spec(unit=unit, **more), KEY)
+    more = {"counted": True, "max_weight": 3} if unit == "event" else {"modulus": 16}
+    more |= {"max_groups": 2, "limit": "ranked"} if unit == "ranked" else {}
+    sketch = ss.Sketch.create(spec(unit="event" if unit == "event" else "item", **more), KEY)
     rng = np.random.default_rng(3)
     n = 3 * groups_module._STEP
     rows = [["spring", "summer", "7", "none"][code] for code in rng.integers(0, 4, n)]
     pairs = ss.Pairs(rows, [f"u{item}" for item in rng.integers(0, 500, n)])
-    weights = None if unit == "item" else rng.integers(-4, 5, n)
+    weights = None if unit != "event" else rng.integers(-4, 5, n)
     before, counted = sketch._open_state("test").copy(), sketch._content.counters.to_list()
     calls, add = [], kernels.add_to_groups
 

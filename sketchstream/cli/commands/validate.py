@@ -204,6 +204,9 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     number = len(kinds.of(spec).groups(spec))
     if number:
         facts["groups"] = number
+        if spec.unit == "item":
+            facts["groups_of_one_item"] = spec.group_losses
+            facts["group_limit"] = spec.groups.limit
     if retention_ms is not None:
         facts["readers_of_the_topic"] = readers_of_the_topic(around)
     if config.input.partitioned_by == "none" and partitions is not None and spec.kind == "profile":

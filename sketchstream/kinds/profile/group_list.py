@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ OTHER = "other"
 """Name of the group for values that are not in the list, if there is one."""
 MOST_GROUPS = 10_000
 Codes = npt.NDArray[np.int32]
+GroupLimit = Literal["promised", "ranked"]
+"""Who keeps an item within `max_groups` groups: its source, or the sketch, by a keyed ranking."""
 
 
 def require_few(number: int, slots: int, itemsize: int) -> None:
@@ -54,9 +57,11 @@ class Groups:
     Args:
         names: names of the groups, as text; an integer stands for its decimal digits.
         other: whether values outside the list form a group of their own, named "other"; otherwise they are no-ops.
-        max_groups: unit "item": a promise of the source that one item has events in at most this many groups of one
-            window. None: in any number of groups.
+        max_groups: unit "item": the most groups of one window in which one item counts. None: any number of groups.
         of_item: unit "item": a promise of the source that the group is a function of the item.
+        limit: what keeps an item within `max_groups`: "promised", its source does; "ranked", the sketch does. Each item
+            then counts only in the `max_groups` groups that the key ranks first for it, and what is counted in a group
+            is a sample of its items, from which answers are scaled up.
 
     Raises:
         SpecError: no group, one twice, too many, or promises that contradict each other.
@@ -66,9 +71,15 @@ class Groups:
     other: bool = False
     max_groups: int | None = None
     of_item: bool = False
+    limit: GroupLimit = "promised"
 
     def __init__(
-        self, names: Sequence[str | int], other: bool = False, max_groups: int | None = None, of_item: bool = False
+        self,
+        names: Sequence[str | int],
+        other: bool = False,
+        max_groups: int | None = None,
+        of_item: bool = False,
+        limit: GroupLimit = "promised",
     ) -> None:
         if isinstance(names, str) or not all(isinstance(one, str) or type(one) is int for one in names):
             msg = "groups must be a list of texts or whole numbers"
@@ -95,6 +106,29 @@ class Groups:
         most = None if max_groups is None else whole(max_groups, "max_groups", 1, len(listed) + bool(other))
         object.__setattr__(self, "max_groups", most)
         object.__setattr__(self, "of_item", bool(of_item))
+        object.__setattr__(self, "limit", limit)
+        self._check_limit()
+
+    def _check_limit(self) -> None:
+        """Refuse a limit that has nothing to limit.
+
+        Raises:
+            SpecError: an unknown limit, or a ranking of no groups or of all.
+        """
+        if self.limit not in ("promised", "ranked"):
+            msg = f"group_limit must be 'promised' or 'ranked', found {self.limit!r:.40}"
+            raise SpecError(msg)
+        if self.limit == "promised":
+            return
+        if self.max_groups is None:
+            msg = "group_limit = 'ranked' needs max_groups: the number of groups in which an item counts"
+            raise SpecError(msg)
+        if self.max_groups == len(self):
+            msg = (
+                f"group_limit = 'ranked' with max_groups = {self.max_groups} limits nothing, as there are {len(self)} "
+                "groups; lower max_groups, or leave both out"
+            )
+            raise SpecError(msg)
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -112,7 +146,22 @@ class Groups:
     @property
     def of_one_replaced(self) -> int:
         """Largest number of groups that an item can be in before and after its payloads are replaced, together."""
+        if self.ranked:  # the groups follow from the item and the key, whatever its payloads are
+            return self.of_one_item
         return 1 if self.of_item else min(len(self), 2 * self.of_one_item)
+
+    @property
+    def ranked(self) -> bool:
+        """Whether a keyed ranking decides in which groups an item counts."""
+        return self.limit == "ranked"
+
+    def sample(self, position: int) -> GroupSample | None:
+        """The items of one group that count in it; None: all of them.
+
+        Args:
+            position: of the group.
+        """
+        return GroupSample(position, len(self), self.of_one_item) if self.ranked else None
 
     @cached_property
     def _choices(self) -> Choices:
@@ -143,4 +192,40 @@ class Groups:
             out["max_groups"] = self.max_groups
         if self.of_item:
             out["of_item"] = True
+        if self.ranked:
+            out["limit"] = self.limit
         return out
+
+
+@dataclass(frozen=True)
+class GroupSample:
+    """Which items of one group count in it: those for which the key ranks it among their first groups.
+
+    Two sketches have the same sample if they share the key and these three numbers.
+
+    Args:
+        position: of the group, from 0.
+        groups: how many groups are ranked.
+        most: groups in which one item counts.
+
+    Raises:
+        SpecError: a number is outside its range.
+    """
+
+    position: int
+    groups: int
+    most: int
+
+    def __post_init__(self) -> None:
+        whole(self.groups, "sample.groups", 2, MOST_GROUPS + 1)
+        whole(self.position, "sample.position", 0, self.groups - 1)
+        whole(self.most, "sample.most", 1, self.groups - 1)
+
+    @property
+    def share(self) -> Fraction:
+        """Probability that an item of the group counts: its inclusion probability."""
+        return Fraction(self.most, self.groups)
+
+    def to_dict(self) -> dict[str, int]:
+        """Plain data, canonical."""
+        return {"position": self.position, "groups": self.groups, "most": self.most}

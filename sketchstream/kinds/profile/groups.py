@@ -22,6 +22,7 @@ from sketchstream.errors import DomainError, EstimateError, ItemError, WeightErr
 from sketchstream.image import NOTHING, StateImage
 from sketchstream.items import Items, Pairs, Weights, as_weights
 from sketchstream.kinds.profile.group_list import Codes, Groups
+from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.history import Entry, History, LayerEntry, View
 
@@ -63,10 +64,12 @@ class GroupIndex:
     Args:
         inner: of the domain.
         groups: how many there are.
+        ranking: decides in which groups an item counts; None: in all.
     """
 
     inner: Index
     groups: int
+    ranking: Ranking | None = None
 
     @property
     def slots(self) -> int:
@@ -144,6 +147,7 @@ def _run(
     route = index.inner._routes[batch.items.kind]
     size, n = np.uint64(index.inner.slots), index.groups
     room = np.empty(min(len(batch), _STEP), np.uint64)
+    hashes = room if index.ranking is None else np.empty_like(room)
     spare = np.empty(min(len(numbers), _STEP), numbers.dtype)
     none = np.zeros(0, np.int64)
     totals, counts = (counters[:n], counters[n : 2 * n]) if counters.size else (none, none)
@@ -158,12 +162,16 @@ def _run(
                 found = room[: len(part)]
                 here = slice(position + first, position + first + len(part))
                 locate(part, route, found)
+                codes = batch.codes[here]
+                if index.ranking is not None:
+                    codes = index.ranking.first(batch.items.kind, part, codes, hashes[: len(part)])
                 begins = np.uint64(state.size if image is None else image.read_slots)
                 later = NOTHING if image is None else image.room(len(part))
                 held = (begins, later.slots, later.weights, later.filled)
-                kernels.add_to_groups(state, found, batch.codes[here], size, numbers[here], spare, *rule, *held)
+                kernels.add_to_groups(state, found, codes, size, numbers[here], spare, *rule, *held)
     finally:
         room[:] = 0
+        hashes[:] = 0
         spare[:] = 0
 
 
@@ -224,10 +232,16 @@ def position(spec: ProfileSpec, name: str) -> int:
     return spec.groups.all.index(name)
 
 
-def alone(spec: ProfileSpec) -> ProfileSpec:
-    """The spec of one group's sketch."""
+def alone(spec: ProfileSpec, group: int = 0) -> ProfileSpec:
+    """The spec of one group's sketch.
+
+    Args:
+        spec: with groups.
+        group: position of the group.
+    """
     fields = {key: value for key, value in spec.to_dict().items() if key not in ("groups", "kind", "domain")}
-    return ProfileSpec(domain=spec.domain, **{"total_share": 0, "counted": False, **fields})
+    sample = None if spec.groups is None else spec.groups.sample(group)
+    return ProfileSpec(domain=spec.domain, **{"total_share": 0, "counted": False, **fields, "sample": sample})
 
 
 def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
@@ -248,7 +262,7 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
     counters = tuple(replace(one, name=names[one.name]) for one in part.counters if one.name in names)
     ledger: Any = part.ledger
     changed: dict[str, Any] = {
-        "spec": alone(spec),
+        "spec": alone(spec, at),
         "layers": tuple(replace(one, lineage=_derived(one.lineage, at)) for one in part.layers),
         "seal_id": _derived(part.seal_id, at),
         "ledger": replace(ledger, history=_history(ledger.history, times, at), budget=None),

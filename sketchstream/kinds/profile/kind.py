@@ -17,12 +17,13 @@ import numpy.typing as npt
 
 from sketchstream.components import TOTAL, Component, find, summed
 from sketchstream.domains import Index
-from sketchstream.errors import EstimateError, FormatError, ItemError
+from sketchstream.errors import EstimateError, FormatError, ItemError, SpecError
 from sketchstream.items import Items, Pairs
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
 from sketchstream.kinds.profile import estimate, mechanism
 from sketchstream.kinds.profile.estimate import About
 from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add, add_deferred, batch_of, one_group
+from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.guarantee import Context, Guarantee
 from sketchstream.privacy.history import LayerEntry
@@ -81,6 +82,11 @@ class ProfileKind(Kind[ProfileSpec]):
             rows.append(("modulus", str(spec.modulus)))
         if spec.groups is not None:
             rows.append(("groups", f"{spec.group_count:,}, {slots // spec.group_count:,} slots each"))
+            if spec.groups.ranked:
+                rows.append(("groups in which an item counts", f"{spec.group_losses:,}, chosen by the key"))
+        if spec.sample is not None:
+            one = spec.sample
+            rows.append(("items that count", f"{one.most:,} of {one.groups:,}, chosen by the key; answers are scaled"))
         rows += [(f"only where {name} is", ", ".join(values)) for name, values in spec.where]
         return rows
 
@@ -158,8 +164,14 @@ class ProfileKind(Kind[ProfileSpec]):
 
     def index(self, spec: ProfileSpec, key: Key | None, keep: Mask | None) -> Index | GroupIndex:
         """The slots of items, in each group."""
+        if spec.sample is not None:
+            msg = "sample belongs to what was published of one group: create the sketch with all its groups"
+            raise SpecError(msg)
         inner = Index.build(spec.domain, key if spec.needs_key else None, keep)
-        return inner if spec.groups is None else GroupIndex(inner, spec.group_count)
+        if spec.groups is None:
+            return inner
+        ranking = Ranking.of(spec.groups, key) if spec.groups.ranked else None
+        return GroupIndex(inner, spec.group_count, ranking)
 
     def slots(self, spec: ProfileSpec) -> int:
         """Those of the domain, for each group."""
@@ -353,6 +365,8 @@ def about(published: Published) -> About:
         cost=max(costs, default=None),
         total=None if total is None else (total.value, tuple(draw.parameter for draw in total.noise)),
         signed=any(part.spec.counted for part in parts),
+        sample=parts[0].spec.sample,
+        max_total=parts[0].spec.max_total,
     )
 
 

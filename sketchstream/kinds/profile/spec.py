@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.profile.group_list import Groups
+from sketchstream.kinds.profile.group_list import Groups, GroupSample
 from sketchstream.spec import (
     MIN_EPSILON,
     NO_PRIVACY,
@@ -88,6 +88,8 @@ class ProfileSpec:
             share of records that were counted is judged; 0 (default) keeps no such number.
         groups: one histogram, total and number of events for each of these; an event names its group. `epsilon` and
             `epsilon_publish` are those of each group: an event pays them once, an item in each group that it may be in.
+        sample: of what was published of one group of a sketch whose groups are ranked: the items that count in it, from
+            which answers are scaled up. Set by `group`; no sketch can be created with it.
         where: field of a record -> the values with which it counts, for workers; part of what the sketch means.
 
     Raises:
@@ -114,6 +116,7 @@ class ProfileSpec:
     max_total: int | None
     epsilon_records: Fraction
     groups: Groups | None
+    sample: GroupSample | None
     where: tuple[tuple[str, tuple[str, ...]], ...]
 
     kind = "profile"
@@ -136,6 +139,7 @@ class ProfileSpec:
         max_total: int | None = None,
         epsilon_records: Epsilon = 0,
         groups: Groups | None = None,
+        sample: GroupSample | None = None,
         where: Mapping[str, Sequence[str | int]] | None = None,
     ) -> None:
         def put(name: str, value: object) -> None:
@@ -196,13 +200,13 @@ class ProfileSpec:
             raise SpecError(msg)
         put("intrusion", intrusion)
         put("max_total", None if max_total is None else whole(max_total, "max_total", 1, (1 << 30) - 1))
-        self._put_groups(groups, where or {})
+        self._put_groups(groups, sample, where or {})
         self._put_counters(total_share, counted, epsilon_records)
         if max(self.epsilon, self.epsilon_publish) > NO_PRIVACY:
             text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
             warnings.warn(text, NoPrivacyWarning, stacklevel=2)
 
-    def _put_groups(self, groups: object, where: Mapping[str, Sequence[str | int]]) -> None:
+    def _put_groups(self, groups: object, sample: object, where: Mapping[str, Sequence[str | int]]) -> None:
         """Check and set which records count, and in which group."""
         if groups is not None and not isinstance(groups, Groups):  # for callers without a type checker
             msg = f"groups must be Groups([...]), found {type(groups).__name__}"
@@ -210,7 +214,11 @@ class ProfileSpec:
         if groups is not None and self.unit == "event" and (groups.max_groups is not None or groups.of_item):
             msg = "max_groups and group_of_item belong to unit = 'item'; an event has one group"
             raise SpecError(msg)
+        if sample is not None and (self.unit == "event" or groups is not None or not isinstance(sample, GroupSample)):
+            msg = "sample belongs to what was published of one group with unit = 'item', and is a GroupSample"
+            raise SpecError(msg)
         object.__setattr__(self, "groups", groups)
+        object.__setattr__(self, "sample", sample)
         filters = []
         for name, values in sorted(where.items()):
             if isinstance(values, str) or not all(isinstance(one, str) or type(one) is int for one in values):
@@ -294,8 +302,10 @@ class ProfileSpec:
 
     @property
     def needs_key(self) -> bool:
-        """Whether a hash key decides where an item goes."""
-        return isinstance(self.domain, OpenDomain) or self.domain.listed or self.domain.sample_rate is not None
+        """Whether a hash key decides where an item goes, or in which groups it counts."""
+        if isinstance(self.domain, OpenDomain) or self.domain.listed or self.domain.sample_rate is not None:
+            return True
+        return self.sample is not None or (self.groups is not None and self.groups.ranked)
 
     @property
     def no_privacy(self) -> bool:
@@ -348,6 +358,8 @@ class ProfileSpec:
             out["epsilon_records"] = str(self.epsilon_records)
         if self.groups is not None:
             out["groups"] = self.groups.to_dict()
+        if self.sample is not None:
+            out["sample"] = self.sample.to_dict()
         if self.where:
             out["where"] = {name: list(values) for name, values in self.where}
         return out
@@ -387,8 +399,13 @@ class ProfileSpec:
             else:
                 msg = f"domain must be 'open' or 'closed', found {shape!r:.40}"
                 raise SpecError(msg)
-            groups = fields.pop("groups", None)
-            return cls(domain=made, groups=None if groups is None else Groups(**groups), **fields)
+            groups, sample = fields.pop("groups", None), fields.pop("sample", None)
+            return cls(
+                domain=made,
+                groups=None if groups is None else Groups(**groups),
+                sample=None if sample is None else GroupSample(**sample),
+                **fields,
+            )
         except TypeError:
             msg = "spec has fields that this version does not know"
             raise SpecError(msg) from None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from sketchstream.kinds.profile.group_list import Groups, require_few
+from sketchstream.kinds.profile.group_list import GroupLimit, Groups, require_few
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.tables import Around, DomainTable, Number, SketchTable, Value
 from sketchstream.spec import ClosedDomain, OpenDomain
@@ -36,6 +36,7 @@ class ProfileTable(SketchTable):
     other_group: bool = False
     max_groups: int | None = None
     group_of_item: bool = False
+    group_limit: GroupLimit = "promised"
     where: dict[str, Value | tuple[Value, ...]] | None = None
 
     def lists(self) -> Mapping[str, Path]:
@@ -59,8 +60,10 @@ class ProfileTable(SketchTable):
             missing = "group_by" if self.group_by is None else "groups"
             given = "groups" if self.group_by is None else "group_by"
             yield f"{given} needs {missing}: the field of the group, and the declared list of groups (or its file)"
-        if self.group_by is None and (self.other_group or self.max_groups is not None or self.group_of_item):
-            yield "other_group, max_groups and group_of_item belong to group_by"
+        if self.group_by is None and (
+            self.other_group or self.max_groups is not None or self.group_of_item or self.group_limit != "promised"
+        ):
+            yield "other_group, max_groups, group_of_item and group_limit belong to group_by"
         if self.where is not None and not self.where:
             yield "where must name at least one field, found an empty table"
         if around.partitioned_by == "none" and self.unit == "event" and self.publish != "state":
@@ -97,7 +100,7 @@ class ProfileTable(SketchTable):
         if domain is not None:
             each = 2 if self.unit == "item" else self.bits // 8
             require_few(len(self.groups) + self.other_group, domain.size or 0, each)
-        return Groups(self.groups, self.other_group, self.max_groups, self.group_of_item)
+        return Groups(self.groups, self.other_group, self.max_groups, self.group_of_item, self.group_limit)
 
     def _counted(self, around: Around) -> bool | None:
         """Whether events are counted apart from their weights: by default if records carry weights."""

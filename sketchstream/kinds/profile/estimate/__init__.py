@@ -16,9 +16,11 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate.observed import Observed
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.profile.estimate.fit import Fit
     from sketchstream.kinds.profile.estimate.intervals.bands import Ends
     from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
     from sketchstream.kinds.profile.estimate.result import Facts, Profile
+    from sketchstream.kinds.profile.group_list import GroupSample
 
 METHODS = ("likelihood", "monotone", "inverse", "circulant")
 MAX_RESOLVED = 10_000_000
@@ -56,7 +58,7 @@ def reconstruct(
     """
     parts = list(observed)
     _check(parts, method, max_count, norm)
-    from sketchstream.kinds.profile.estimate.fit import Fit, mixed
+    from sketchstream.kinds.profile.estimate.fit import mixed
     from sketchstream.kinds.profile.estimate.intervals import bounds
     from sketchstream.kinds.profile.estimate.result import Profile
 
@@ -65,12 +67,13 @@ def reconstruct(
     if method == "circulant":
         chosen = 2.0 if norm is None else float(norm)
         settings = {"norm": "inf" if chosen == math.inf else int(chosen), "beta": beta}
-    facts = _facts(parts, method, settings, about or About())
+    about = about or About()
+    facts = _facts(parts, method, settings, about)
     if parts[0].open_domain:
         from sketchstream.kinds.profile.estimate.open_domain import reconstruction
 
         fit, population, known = reconstruction.reconstruct(parts, method, max_count)
-        return Profile(fit, population, _with_total(known, about), facts, guarantee)
+        return Profile(*_whole(fit, population, _with_total(known, about), about, facts), facts, guarantee)
     # import only the chosen method: importing the likelihood takes a tenth of a second
     if method == "likelihood":
         from sketchstream.kinds.profile.estimate.likelihood import estimator
@@ -93,7 +96,8 @@ def reconstruct(
 
         fit = mixed([one(part) for part in parts], [part.slots[0] for part in parts])
     known = bounds.closed(parts, max_count)
-    return Profile(fit, sum(part.slots[0] for part in parts), _with_total(known, about), facts, guarantee)
+    slots = float(sum(part.slots[0] for part in parts))
+    return Profile(*_whole(fit, slots, _with_total(known, about), about, facts), facts, guarantee)
 
 
 @dataclass(frozen=True)
@@ -105,17 +109,40 @@ class About:
         cost: cost of the publication; None: that of the slots.
         total: noisy sum of the weights, and parameters of the discrete Laplace draws in it; None: not counted.
         signed: whether events may be deletions, so that a total may be negative.
+        sample: which items counted, if not all did; answers are those of all of them.
+        max_total: bound on the total of one item; None: unknown.
     """
 
     epsilon: Fraction | None = None
     cost: Fraction | None = None
     total: tuple[int, tuple[Fraction, ...]] | None = None
     signed: bool = False
+    sample: GroupSample | None = None
+    max_total: int | None = None
 
 
-def _with_total(known: Uncertainty, about: About | None) -> Uncertainty:
+def _whole(
+    fit: Fit, population: float, known: Uncertainty, about: About, facts: Facts
+) -> tuple[Fit, float, Uncertainty]:
+    """Fit, number of items and intervals of all items, where only a sample of them counted."""
+    if about.sample is None:
+        return fit, population, known
+    from sketchstream.kinds.profile.estimate.intervals.sampled import Sample, scaled_up
+
+    one = about.sample
+    said = (
+        f"which items count in the group: an item counts in {one.most:,} of {one.groups:,} groups, chosen by the key, "
+        "and answers are scaled up from those that do"
+    )
+    largest = None if about.total is None else about.max_total
+    counted = 0.0 if about.total is None else float(about.total[0])
+    sample = Sample(float(one.share), said, largest, counted)
+    return scaled_up(fit, population, known, sample, closed=not facts.open_domain, signed=facts.method == "inverse")
+
+
+def _with_total(known: Uncertainty, about: About) -> Uncertainty:
     """Replace the intervals of total and mean by those that a noisy total gives."""
-    if about is None or about.total is None:
+    if about.total is None:
         return known
     from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum, RatioEnds, TotalEnds
 
@@ -166,6 +193,7 @@ def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], a
     costs = [part.cost for part in parts if part.cost is not None]
     epsilon = about.epsilon or max(epsilon * part.max_weight for part in parts for _, epsilon in part.layers)
     cost = about.cost or (max(costs) if costs else None)
+    share = Fraction(1) if about.sample is None else about.sample.share
     return Facts(
         method=method,
         unit=parts[0].unit,
@@ -174,8 +202,9 @@ def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], a
         layers=tuple(layers),
         epsilon=str(epsilon),
         cost=None if cost is None else str(cost),
-        total=None if about.total is None else float(about.total[0]),
+        total=None if about.total is None else float(about.total[0] / share),
         signed=about.signed,
+        share=None if about.sample is None else str(share),
         open_domain=parts[0].open_domain,
         settings=dict(settings),
     )

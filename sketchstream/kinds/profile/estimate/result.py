@@ -85,6 +85,7 @@ class Facts:
         total: the noisy sum of weights, if the sketch has one: total and mean are computed from it, not from the law
             of counts.
         signed: whether events may be deletions.
+        share: probability with which an item counted, as text, if answers are scaled up from a sample; None: 1.
     """
 
     method: str
@@ -98,6 +99,7 @@ class Facts:
     settings: Mapping[str, object] = field(default_factory=dict)
     total: float | None = None
     signed: bool = False
+    share: str | None = None
 
 
 class Profile:

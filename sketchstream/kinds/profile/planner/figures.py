@@ -52,7 +52,7 @@ def total_noise(spec: ProfileSpec, parts: int, merges: int) -> tuple[Fraction, .
 
 
 def counted_deviation(
-    name: str, draws: Sequence[Fraction], truths: Mapping[str, float], distinct: float
+    name: str, draws: Sequence[Fraction], truths: Mapping[str, float], distinct: float, spec: ProfileSpec
 ) -> float | None:
     """Standard deviation of the total and of the mean if there is a noisy total; None for other numbers.
 
@@ -61,13 +61,24 @@ def counted_deviation(
         draws: parameters of the draws in the total.
         truths: numbers of the assumed stream.
         distinct: standard deviation of the number of distinct items.
+        spec: of the sketch; if only a sample of its items counts, the sample's error is added, as in intervals.
     """
     if not draws or name not in ("total", "mean"):
         return None
-    deviation = math.sqrt(NoiseSum(tuple(draws)).variance)
+    p, items, total = share(spec), truths["distinct"], truths["total"]
+    spread = (1.0 - p) / p
+    squares = spread * (spec.max_total or 0) * total  # at most; 0 without a sample
+    deviation = math.sqrt(NoiseSum(tuple(draws)).variance) / p
     if name == "total":
-        return deviation
-    return truths["mean"] * math.hypot(deviation / truths["total"], distinct / truths["distinct"])
+        return math.sqrt(deviation**2 + squares)
+    noise = math.sqrt(max(distinct**2 - spread * items, 0.0))
+    sampling = math.sqrt(max(squares - spread * total**2 / items, 0.0)) / total
+    return truths["mean"] * math.hypot(deviation / total, noise / items, sampling)
+
+
+def share(spec: ProfileSpec) -> float:
+    """Share of the items that count: below 1 for a group of a sketch whose groups are ranked."""
+    return 1.0 if spec.sample is None else float(spec.sample.share)
 
 
 def names(spec: ProfileSpec, shares: Floats) -> list[str]:

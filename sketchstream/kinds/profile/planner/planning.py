@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from sketchstream.errors import EstimateError, SpecError
+from sketchstream.kinds.profile.estimate import About
 from sketchstream.kinds.profile.groups import alone
 from sketchstream.kinds.profile.planner import figures
 from sketchstream.kinds.profile.planner.expectation import count_law, expected
@@ -70,8 +71,8 @@ def plan(
     shares = count_law(law, mean, exponent)
     _check(spec, items, parts, merges, windows, runs)
     one = spec if spec.groups is None else alone(spec)
-    published = expected(one, items, shares, parts, merges)
-    profile = figures.read(published, one.max_count, "inverse")
+    published = expected(one, items * figures.share(one), shares, parts, merges)
+    profile = figures.read(published, one.max_count, "inverse", About(sample=one.sample))
     _refuse_crowded(profile, items)
     names = figures.names(one, shares)
     truths = figures.truths(names, items, shares)
@@ -79,7 +80,7 @@ def plan(
     draws, distinct = figures.total_noise(one, parts, merges), figures.deviation(profile, "distinct")
     numbers = {}
     for name in names:
-        counted = figures.counted_deviation(name, draws, truths, distinct)
+        counted = figures.counted_deviation(name, draws, truths, distinct, one)
         deviation = figures.deviation(profile, name) if counted is None else counted
         numbers[name] = Expected(truths[name], deviation, simulated.get(name), figures.central(one, name))
     loss, looked = figures.losses(spec)
@@ -217,6 +218,11 @@ def _notes(
     out = []
     unit = spec.unit
     loss, looked = losses
+    if spec.groups is not None and spec.groups.ranked:
+        out.append(
+            f"an item counts in {spec.group_losses:,} of {spec.group_count:,} groups, chosen by the key: numbers are "
+            "scaled up from those that count, and their errors have the sample's in them"
+        )
     seized = "without bound" if looked == math.inf else f"at most {looked}"
     out.append(
         f"an {unit} loses at most {loss} to readers of what is published (epsilon_publish), and {seized} in all to "

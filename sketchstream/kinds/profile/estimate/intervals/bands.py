@@ -89,6 +89,28 @@ class Band:
         return Band(whole - self.high, whole - self.low, self.variance)
 
 
+@dataclass(frozen=True)
+class Moved:
+    """Numbers times a factor, the first of them shifted.
+
+    Args:
+        inner: the numbers.
+        factor: positive.
+        first: added to the first number.
+    """
+
+    inner: Ends
+    factor: float
+    first: float
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of the intervals."""
+        low, high = (end * self.factor for end in self.inner.ends(z))
+        low[0] += self.first
+        high[0] += self.first
+        return low, high
+
+
 def blend(bands: list[Band], weights: list[float]) -> Band:
     """Weighted sum of independent bands."""
     return Band(

@@ -25,7 +25,7 @@ from sketchstream.kinds.profile.estimate.intervals.bands import (
     settled,
     trusted,
 )
-from sketchstream.kinds.profile.estimate.intervals.falling import Falling, ratios, together
+from sketchstream.kinds.profile.estimate.intervals.falling import Falling, Tails, ratios, together
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.line import Line, expected, linear
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed
@@ -44,10 +44,10 @@ class Uncertainty:
         covers: one sentence that says what the intervals cover.
     """
 
-    fractions: Band
-    counts: Band
-    tails: Falling
-    above: Band
+    fractions: Ends
+    counts: Ends
+    tails: Tails
+    above: Ends
     scalars: Mapping[str, Ends]
     covers: str
 

@@ -11,7 +11,8 @@ noise of counters makes errors of neighbours negatively correlated, so such mean
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -55,6 +56,22 @@ def ratios(alone: Floats, windows: Mapping[int, Floats]) -> dict[int, Floats]:
     return out
 
 
+class Tails(Protocol):
+    """K+ numbers for k = 0, 1, .. with intervals of any level."""
+
+    def ends_and_ways(self, z: float) -> tuple[Floats, Floats, Floats]:
+        """Ends of the intervals, and half the width of each single number's interval."""
+        ...
+
+    def at(self, k: int) -> Band:
+        """The band of one number."""
+        ...
+
+    def moved(self, by: float) -> Tails:
+        """With more items of a closed domain that are known to be absent."""
+        ...
+
+
 @dataclass(frozen=True)
 class Falling:
     """K+ numbers for k = 0, 1, .. with ends that never rise from k = 1 on.
@@ -78,6 +95,12 @@ class Falling:
     def at(self, k: int) -> Band:
         """The band of one number."""
         return self.band.at(k)
+
+    def moved(self, by: float) -> Falling:
+        """With more items of a closed domain that are known to be absent."""
+        step = np.zeros(self.band.low.size)
+        step[0] = by
+        return replace(self, band=Band(self.band.low + step, self.band.high + step, self.band.variance))
 
     def ends_and_ways(self, z: float) -> tuple[Floats, Floats, Floats]:
         """Ends of the intervals, and half the width of each single number's interval."""

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate.fit import Fit
-from sketchstream.kinds.profile.estimate.intervals.bands import Band
+from sketchstream.kinds.profile.estimate.intervals.bands import Moved
 from sketchstream.kinds.profile.estimate.result import Profile
 
 
@@ -48,18 +46,11 @@ def with_zeros(profile: Profile, zeros: int) -> Profile:
         after,
         replace(
             known,
-            fractions=_moved(known.fractions.scaled(scale), zeros / after),
-            counts=_moved(known.counts, zeros),
-            tails=replace(known.tails, band=_moved(known.tails.band, zeros)),
-            above=known.above.scaled(scale),
+            fractions=Moved(known.fractions, scale, zeros / after),
+            counts=Moved(known.counts, 1.0, zeros),
+            tails=known.tails.moved(zeros),
+            above=Moved(known.above, scale, 0.0),
         ),
         replace(profile.facts, d=round(after)),
         profile.guarantee,
     )
-
-
-def _moved(band: Band, by: float) -> Band:
-    """Shift the first entry of a band: that of count 0, or of all items."""
-    step = np.zeros(band.low.size)
-    step[0] = by
-    return Band(band.low + step, band.high + step, band.variance)
