@@ -244,12 +244,12 @@ def decode(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0) 
         place: number of the filter.
     """
     eigenvalues = spec.spectrum.eigenvalues[place]
-    scaled = state / spec.grid_scale
     if spec.layout == "time":
+        scaled = state / spec.grid_scale
         if len(scaled) < spec.group.size:
             scaled = np.concatenate([scaled, np.zeros(spec.group.size - len(scaled))])
         return spec.group.convolve(scaled, eigenvalues)
-    return spec.group.synthesize(spec.coordinates.transform(scaled) * eigenvalues)
+    return spec.coordinates.convolve(state, spec.grid_scale, eigenvalues)
 
 
 def standard_errors(spec: ConvolutionSpec, place: int, layers: Sequence[Layer]) -> Floats:

@@ -141,6 +141,36 @@ class Coordinates:
             out[self.group.conjugate[self.pairs]] = np.conj(half)
         return out
 
+    def convolve(self, state: Ints, scale: float, eigenvalues: Complexes) -> Floats:
+        """(M,) float64, the convolution of the function whose (size,) real coordinates are state / scale.
+
+        A single factor is synthesized from its first half, which is built in place: large transforms spend more time
+        on memory than on arithmetic.
+
+        Args:
+            state: (size,) int64.
+            scale: lattice units of one unit of a coordinate.
+            eigenvalues: (M,) complex, of the kernel.
+        """
+        if len(self.group.shape) > 1:
+            return self.group.synthesize(self.transform(state / scale) * eigenvalues)
+        from scipy import fft
+
+        half = np.zeros(self.group.size // 2 + 1, np.complex128)
+        s, p = len(self.singles), len(self.pairs)
+        half[self.singles] = state[:s] / scale
+        if p and self.pairs[-1] - self.pairs[0] == p - 1:
+            first = int(self.pairs[0])
+            held = half[first : first + p]
+            np.divide(state[s : s + p], scale, out=held.real)
+            np.divide(state[s + p :], -scale, out=held.imag)
+            held *= math.sqrt(0.5)
+        else:
+            half[self.pairs] = (state[s : s + p] - 1j * state[s + p :]) / scale * math.sqrt(0.5)
+        half *= eigenvalues[: len(half)]
+        out: Floats = fft.irfft(half, self.group.size, norm="ortho", overwrite_x=True)
+        return out
+
     def from_transform(self, transform: Complexes) -> Floats:
         """(size,) float64, the real coordinates of an (M,) unitary transform."""
         pairs = transform[self.pairs] * math.sqrt(2)
