@@ -226,13 +226,11 @@ class Around:
     def losses(self) -> list[tuple[str, int, Loss | None, Loss]]:
         """What, in how many windows, most that an event and an item lose there; None: an event is not in them."""
         from sketchstream.kinds import planned
-        from sketchstream.kinds.profile.groups import alone
         from sketchstream.privacy.guarantee import Beside, copies_of_item, duration, windows_a_day, windows_of
 
         spec, around = self.plan.spec, self.context
-        # an event is in one group, an item in all that it may be in
-        event = Beside.of("", planned(spec if spec.groups is None else alone(spec)), around.window_ms).event
-        item = Beside.of("", planned(spec), around.window_ms).item * copies_of_item(around)
+        one = Beside.of("", planned(spec), around.window_ms, groups=spec.group_losses)
+        event, item = one.event, one.item * copies_of_item(around)
         out: list[tuple[str, int, Loss | None, Loss]] = [("in one window", 1, event, item)]
         if self.steps > 1:
             held = self.steps

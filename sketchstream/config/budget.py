@@ -67,12 +67,14 @@ class Planned:
         calendar: calendar of its windows, or of the steps of hopping windows.
         ledger: first ledger of each window.
         steps: number of steps of a window, see `SketchPlan`.
+        groups: groups whose losses the ledger adds for an item; an event is in one of them.
     """
 
     name: str
     calendar: Calendar
     ledger: AnyLedger
     steps: int = 1
+    groups: int = 1
 
     @property
     def of_items(self) -> bool:
@@ -95,14 +97,14 @@ def item_losses(sketches: Iterable[Planned], period: Calendar) -> Losses:
 
 def event_losses(sketches: Iterable[Planned]) -> Losses:
     """Largest loss of an event to all sketches: it is in one window of each, in several if windows overlap."""
-    return sum((Losses.of_sketch(_of_event(one.ledger)).times(one.steps) for one in sketches), Losses())
+    return sum((Losses.of_sketch(_of_event(one)).times(one.steps) for one in sketches), Losses())
 
 
-def _of_event(ledger: AnyLedger) -> Loss | GaussianLoss:
+def _of_event(sketch: Planned) -> Loss | GaussianLoss:
     """Largest loss of one event to a sketch."""
-    if isinstance(ledger, GaussianLedger):
-        return ledger.loss()
-    return max((gap.loss for gap in ledger.loss_by_gap()), default=Fraction(0))
+    if isinstance(sketch.ledger, GaussianLedger):
+        return sketch.ledger.loss()
+    return max((gap.loss for gap in sketch.ledger.loss_by_gap()), default=Fraction(0)) / sketch.groups
 
 
 def require(budget: Budget, sketches: Iterable[Planned]) -> str:
@@ -133,7 +135,7 @@ def require(budget: Budget, sketches: Iterable[Planned]) -> str:
         number = most_windows(one.calendar, budget.period, one.steps) if unit == "item" else one.steps
         if unit == "event" or one.of_items:
             times = f"{number} times " if number > 1 else ""
-            each = one.ledger.loss() if unit == "item" else _of_event(one.ledger)
+            each = one.ledger.loss() if unit == "item" else _of_event(one)
             shares.append(f"{one.name} {times}{show(Losses.of_sketch(each).epsilon(budget.delta))}")
     msg = (
         f"an {unit} could lose {show(loss)} in one period ({', '.join(shares)}), above privacy.budget = "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from sketchstream.kinds import planned
+from sketchstream.kinds import of, planned
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -73,4 +73,5 @@ def _beside(plan: SketchPlan, a_day: int) -> Beside:
     """Another series of windows of the configuration, for a guarantee."""
     from sketchstream.privacy.guarantee import Beside
 
-    return Beside.of(plan.name, planned(plan.spec), plan.shortest_ms, a_day, plan.steps)
+    ledger, groups = planned(plan.spec), of(plan.spec).groups_of_item(plan.spec)
+    return Beside.of(plan.name, ledger, plan.shortest_ms, a_day, plan.steps, groups=groups)

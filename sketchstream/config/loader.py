@@ -26,7 +26,7 @@ from sketchstream.config.plans import SKETCH_NAME, plan_sketch
 from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.hashing import Key
-from sketchstream.kinds import planned
+from sketchstream.kinds import of, planned
 from sketchstream.quality import DEFAULT, Rule, Tolerance
 from sketchstream.spec import exact_delta, exact_epsilon
 from sketchstream.stream.plans import SketchPlan
@@ -335,7 +335,10 @@ class Config:
 
     def _planned(self) -> list[Planned]:
         """The sketches' properties for budgets."""
-        return [Planned(plan.name, plan.calendar, planned(plan.spec), plan.steps) for plan in self.sketches]
+        return [
+            Planned(plan.name, plan.calendar, planned(plan.spec), plan.steps, of(plan.spec).groups_of_item(plan.spec))
+            for plan in self.sketches
+        ]
 
 
 def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:

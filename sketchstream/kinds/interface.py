@@ -372,6 +372,11 @@ class Kind(ABC, Generic[S]):
         del spec
         return 1
 
+    def groups_of_item(self, spec: S) -> int:
+        """Groups whose losses the ledger adds for an item: 1 for unit "event", and for kinds without groups."""
+        del spec
+        return 1
+
     @abstractmethod
     def guarantee(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
         """What is protected, and how much (a `Statement`)."""

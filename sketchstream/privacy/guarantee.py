@@ -75,11 +75,29 @@ class Beside:
     overlap: int = 1
 
     @classmethod
-    def of(cls, name: str, ledger: Any, window_ms: int | None, a_day: int | None = None, overlap: int = 1) -> Beside:
-        """The losses in the ledger of one window; noise that is not pure has no pure bound."""
+    def of(
+        cls,
+        name: str,
+        ledger: Any,
+        window_ms: int | None,
+        a_day: int | None = None,
+        overlap: int = 1,
+        *,
+        groups: int = 1,
+    ) -> Beside:
+        """The losses in the ledger of one window; noise that is not pure has no pure bound.
+
+        Args:
+            name: of the sketch.
+            ledger: of one window.
+            window_ms: length of its windows.
+            a_day: most of its windows in one day.
+            overlap: windows that hold one instant.
+            groups: groups whose losses the ledger adds for an item; an event is in one of them.
+        """
         if not isinstance(ledger, Ledger):
             return cls(name, math.inf, math.inf, window_ms, a_day, overlap)
-        event = max((gap.loss for gap in ledger.loss_by_gap()), default=Fraction(0))
+        event = max((gap.loss for gap in ledger.loss_by_gap()), default=Fraction(0)) / groups
         item = ledger.loss() if ledger.unit == "item" else math.inf
         return cls(name, _times(event, overlap), item, window_ms, a_day, overlap)
 

@@ -29,9 +29,10 @@ from sketchstream.kinds import planned
 from sketchstream.kinds.profile import groups as groups_module
 from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.groups import Grouped
+from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.deployment import Deployment
-from sketchstream.privacy.guarantee import Guarantee
+from sketchstream.privacy.guarantee import Beside, Guarantee
 from sketchstream.published import Release, SealedState, read, stack
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
@@ -422,7 +423,7 @@ def test_other_payloads_of_an_item_in_several_groups_against_exact_enumeration(m
 
 def made_parameter(made: ProfileSpec) -> Fraction:
     """Parameter of the noise that a sketch of this spec really draws."""
-    sketch = Sketch.create(made)
+    sketch = Sketch.create(made, KEY)
     return sketch.layers[0].parameter
 
 
@@ -438,6 +439,42 @@ def test_budgets_and_guarantees_of_a_configuration_know_groups() -> None:
     assert said.published == 6
     assert "an item has events in at most 2 groups of one window, as its source promises" in str(said)
     assert plan.fields == {"group": "ad.campaign"}
+
+
+@pytest.mark.parametrize("promise", [{}, {"max_groups": 2}, {"max_groups": 2, "limit": "ranked"}, {"of_item": True}])
+def test_an_event_of_a_sketch_that_protects_items_pays_for_its_group_alone(promise: dict[str, Any]) -> None:
+    """By the states that each payload makes without noise: an event moves one group, whatever an item pays for."""
+    made = spec("3", unit="item", modulus=8, domain=ClosedDomain(size=2), publish="state", intrusion=False, **promise)
+    moved = []
+    for group, item in itertools.product(range(3), range(2)):
+        state = np.zeros(KIND.slots(made), made.dtype)
+        batch = Grouped(np.array([group], np.int32), Items.of([item]))
+        index: Any = KIND.index(made, KEY, None)
+        groups_module.add(made, index, state, batch, None, np.zeros(0, np.int64), "noop")
+        moved.append(int((state.reshape(3, -1) != 0).any(axis=1).sum()))
+    exact = max(moved) * made_parameter(made)
+    assert exact == 3
+    groups = KIND.groups_of_item(made)
+    found = Beside.of("reach", planned(made), 3_600_000, groups=groups)
+    assert (found.event, found.item) == (exact, groups * exact)
+    # beside a sketch of events, in a budget and in that sketch's statement: 7 + 3 in each of two overlapping windows
+    said = "".join(
+        f"{name} = {json.dumps(value)}\n"
+        for name, value in {
+            "max_groups": promise.get("max_groups"),
+            "group_limit": promise.get("limit"),
+            "group_of_item": promise.get("of_item"),
+        }.items()
+        if value is not None
+    )
+    hop = 'window = "2h"\nevery = "1h"'
+    item = BLOCK.replace('"30"', '"3"').replace("max_count = 40\n", 'unit = "item"\n').replace('window = "1h"', hop)
+    event = '[[sketch]]\nname = "all"\nwindow = "1h"\nepsilon = "20"\ndomain = { slots = 64, levels = 1 }\n'
+    head = KEYED_TOPIC + '[privacy]\nbudget = { epsilon = "26", per = "1h" }\n'
+    config = Config.parse(head + event + item + LISTED + said, "/etc/c.toml", {})
+    assert config.check_budget() == "an event loses at most 26 of 26 per 1h"
+    first = config.sketches[0]
+    assert Guarantee.of(first.spec, planned(first.spec), context(config, first)).total == 26
 
 
 # Bad input.

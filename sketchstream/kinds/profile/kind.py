@@ -155,6 +155,10 @@ class ProfileKind(Kind[ProfileSpec]):
         """Costs are those of an event of full weight."""
         return spec.max_weight
 
+    def groups_of_item(self, spec: ProfileSpec) -> int:
+        """Those in which it may count."""
+        return spec.group_losses
+
     def guarantee(self, spec: ProfileSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """In pure epsilons."""
         assert isinstance(ledger, Ledger)
