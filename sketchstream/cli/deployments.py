@@ -119,8 +119,8 @@ class Deployment:
                 raise ConfigError(msg)
             return None
         late = table["lateness"].default if self.lateness is None else duration_ms(self.lateness, "--lateness")
-        calendar, steps = hopping(self.window, self.every, self.timezone)
-        return Windows(calendar, steps, late + table["quorum_time"].default)
+        hops = hopping(self.window, self.every, self.timezone)
+        return Windows(*hops, late + table["quorum_time"].default)
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,13 @@ class Windows:
     Args:
         calendar: of them, or of the steps of hopping windows.
         steps: of a window.
+        stride: steps between two windows.
         behind_ms: see `SketchPlan.open_windows`.
     """
 
     calendar: Calendar
     steps: int
+    stride: int
     behind_ms: int
 
 
@@ -183,12 +185,13 @@ class Around:
 
         if self.given is None:
             return None
-        return SketchPlan("sketch", self.plan.spec, self.given.calendar, self.given.steps)
+        given = self.given
+        return SketchPlan("sketch", self.plan.spec, given.calendar, given.steps, stride=given.stride)
 
     @property
-    def steps(self) -> int:
+    def overlap(self) -> int:
         """Windows that hold one instant."""
-        return 1 if self.given is None else self.given.steps
+        return 1 if self.windows is None else self.windows.overlap
 
     @cached_property
     def memory(self) -> Memory:
@@ -197,7 +200,7 @@ class Around:
         from sketchstream.stream.windows import hopping
 
         if self.windows is None or self.given is None:
-            alone = SketchPlan("sketch", self.plan.spec, *hopping("1d"))
+            alone = SketchPlan("sketch", self.plan.spec, hopping("1d")[0])
             return Memory(alone.window_bytes(self.partitions, checked=self._checked), 1, 0)
         return self.windows.memory(self.given.behind_ms, self.partitions, checked=self._checked)
 
@@ -232,14 +235,15 @@ class Around:
         one = Beside.of("", planned(spec), around.window_ms, groups=spec.group_losses)
         event, item = one.event, one.item * copies_of_item(around)
         out: list[tuple[str, int, Loss | None, Loss]] = [("in one window", 1, event, item)]
-        if self.steps > 1:
-            held = self.steps
+        if self.overlap > 1:
+            held = self.overlap
             out.append(("in all windows that hold it", held, event * held, item * held))
         if self.windows is not None:
             assert around.window_ms is not None
-            day, whole = windows_a_day(around), windows_of(around.window_ms, around.window_ms, self.steps)
+            day = windows_a_day(around)
+            whole = windows_of(around.window_ms, around.window_ms, self.overlap, around.every_ms)
             out.append(("in a day", day, None, item * day))
-            if self.steps > 1:
+            if self.overlap > 1:
                 out.append((f"in {duration(around.window_ms)}", whole, None, item * whole))
         return out
 
@@ -252,7 +256,7 @@ class Around:
             "groups": None if spec.groups is None else len(spec.groups),
             "groups_of_one_item": None if spec.groups is None else spec.groups.of_one_item,
             "window": None if self.windows is None else self.windows.window,
-            "windows_that_hold_an_event": self.steps,
+            "windows_that_hold_an_event": self.overlap,
             "memory": {
                 "partitions": self.partitions,
                 "window": memory.window,

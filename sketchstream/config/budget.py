@@ -64,16 +64,16 @@ class Planned:
 
     Args:
         name: name of the sketch.
-        calendar: calendar of its windows, or of the steps of hopping windows.
+        calendar: its windows begin where those of this calendar do.
         ledger: first ledger of each window.
-        steps: number of steps of a window, see `SketchPlan`.
+        overlap: most windows that hold one instant.
         groups: groups whose losses the ledger adds for an item; an event is in one of them.
     """
 
     name: str
     calendar: Calendar
     ledger: AnyLedger
-    steps: int = 1
+    overlap: int = 1
     groups: int = 1
 
     @property
@@ -88,7 +88,7 @@ def item_losses(sketches: Iterable[Planned], period: Calendar) -> Losses:
     They are refused on topics that are not keyed by item, so an item has losses in one partition of each window.
     """
     losses = (
-        Losses.of_sketch(one.ledger.loss()).times(most_windows(one.calendar, period, one.steps))
+        Losses.of_sketch(one.ledger.loss()).times(most_windows(one.calendar, period, one.overlap))
         for one in sketches
         if one.of_items
     )
@@ -97,7 +97,7 @@ def item_losses(sketches: Iterable[Planned], period: Calendar) -> Losses:
 
 def event_losses(sketches: Iterable[Planned]) -> Losses:
     """Largest loss of an event to all sketches: it is in one window of each, in several if windows overlap."""
-    return sum((Losses.of_sketch(_of_event(one)).times(one.steps) for one in sketches), Losses())
+    return sum((Losses.of_sketch(_of_event(one)).times(one.overlap) for one in sketches), Losses())
 
 
 def _of_event(sketch: Planned) -> Loss | GaussianLoss:
@@ -132,7 +132,7 @@ def require(budget: Budget, sketches: Iterable[Planned]) -> str:
         raise ConfigError(msg)
     shares = []
     for one in planned:
-        number = most_windows(one.calendar, budget.period, one.steps) if unit == "item" else one.steps
+        number = most_windows(one.calendar, budget.period, one.overlap) if unit == "item" else one.overlap
         if unit == "event" or one.of_items:
             times = f"{number} times " if number > 1 else ""
             each = one.ledger.loss() if unit == "item" else _of_event(one)
@@ -144,17 +144,18 @@ def require(budget: Budget, sketches: Iterable[Planned]) -> str:
     raise ConfigError(msg)
 
 
-def most_windows(window: Calendar, period: Calendar, steps: int = 1) -> int:
+def most_windows(window: Calendar, period: Calendar, overlap: int = 1) -> int:
     """Upper bound on windows that overlap one period; exact in UTC if windows divide the period.
 
     In a zone with clock changes every day is counted as its longest one, and every month as 31 days.
 
     Args:
-        window: calendar of the windows, or of the steps of hopping windows.
+        window: windows begin where those of this calendar do.
         period: calendar of the periods.
-        steps: steps of a window: those that end in the period's first step began up to `steps` - 1 steps before.
+        overlap: most windows that hold one instant: all but one of those that hold the period's first may have begun
+            before the calendar's window that holds it.
     """
-    return _most_steps(window, period) + steps - 1
+    return _most_steps(window, period) + overlap - 1
 
 
 def _most_steps(window: Calendar, period: Calendar) -> int:

@@ -200,11 +200,11 @@ def check_limit(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
         yield str(error)
         return
     specs: dict[str, Any] = {plan.name: plan.spec for plan in plans}
-    steps = {plan.name: plan.steps for plan in plans}
-    worst = {name: steps[name] * max(one.epsilon, getattr(one, "epsilon_publish", 0)) for name, one in specs.items()}
+    overlap = {plan.name: plan.overlap for plan in plans}
+    worst = {name: overlap[name] * max(one.epsilon, getattr(one, "epsilon_publish", 0)) for name, one in specs.items()}
     for name, epsilon in worst.items():
         if epsilon > limit:
-            lies_in = "" if steps[name] == 1 else f" (an event lies in {steps[name]} overlapping windows)"
+            lies_in = "" if overlap[name] == 1 else f" (an event lies in {overlap[name]} overlapping windows)"
             yield f'sketch "{name}": epsilon {epsilon}{lies_in} is above privacy.max_epsilon = {limit}'
     total = sum(worst.values(), Fraction(0))
     if total > limit and all(epsilon <= limit for epsilon in worst.values()):

@@ -58,7 +58,8 @@ def of_windows(plan: SketchPlan, **known: Any) -> Context:
     from sketchstream.privacy.guarantee import Context
 
     number = a_day(plan, plan.calendar.timezone)
-    return Context(window_ms=plan.shortest_ms, a_day=number, overlap=plan.steps, **known)
+    every_ms = plan.starts.shortest_ms
+    return Context(window_ms=plan.shortest_ms, a_day=number, overlap=plan.overlap, every_ms=every_ms, **known)
 
 
 def a_day(plan: SketchPlan, timezone: str) -> int:
@@ -66,7 +67,7 @@ def a_day(plan: SketchPlan, timezone: str) -> int:
     from sketchstream.config.budget import most_windows
     from sketchstream.stream.windows import Calendar, Width
 
-    return most_windows(plan.calendar, Calendar(Width(1, "day"), timezone), plan.steps)
+    return most_windows(plan.starts, Calendar(Width(1, "day"), timezone), plan.overlap)
 
 
 def _beside(plan: SketchPlan, a_day: int) -> Beside:
@@ -74,4 +75,5 @@ def _beside(plan: SketchPlan, a_day: int) -> Beside:
     from sketchstream.privacy.guarantee import Beside
 
     ledger, groups = planned(plan.spec), of(plan.spec).groups_of_item(plan.spec)
-    return Beside.of(plan.name, ledger, plan.shortest_ms, a_day, plan.steps, groups=groups)
+    every_ms = plan.starts.shortest_ms
+    return Beside.of(plan.name, ledger, plan.shortest_ms, a_day, plan.overlap, every_ms=every_ms, groups=groups)

@@ -207,6 +207,7 @@ class Config:
         digest = hashlib.blake2b(digest_size=16, person=b"sketch-config")
         for plan in sorted(self.sketches, key=lambda plan: plan.name):
             windows = str(plan.calendar) if plan.steps == 1 else f"{plan.steps} steps of {plan.calendar}"
+            windows += f", one every {plan.stride}" if plan.stride > 1 else ""
             digest.update(f"{plan.name}\0{windows}\0".encode() + plan.spec.fingerprint)
         return digest.digest()
 
@@ -282,7 +283,7 @@ class Config:
 
     def snapshot_cost(self, partitions: int) -> str:
         """Line on the bytes that snapshots of that many partitions write, while windows of one instant are busy."""
-        window = sum(plan.steps * plan.window_bytes(partitions, checked=self.checked) for plan in self.sketches)
+        window = sum(plan.overlap * plan.window_bytes(partitions, checked=self.checked) for plan in self.sketches)
         return spell_snapshots(window, partitions, self.store.snapshot_every, self.store.snapshot_rate)
 
     def check_memory(self, partitions: int, of: int | None = None, *, here: bool = False) -> str:
@@ -336,7 +337,7 @@ class Config:
     def _planned(self) -> list[Planned]:
         """The sketches' properties for budgets."""
         return [
-            Planned(plan.name, plan.calendar, planned(plan.spec), plan.steps, of(plan.spec).groups_of_item(plan.spec))
+            Planned(plan.name, plan.starts, planned(plan.spec), plan.overlap, of(plan.spec).groups_of_item(plan.spec))
             for plan in self.sketches
         ]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sketchstream.config.schema import FileTable
     from sketchstream.kinds.tables import Around, DomainTable, SketchTable
 
-_Series = tuple[str, Calendar, int]
+_Series = tuple[str, Calendar, int, int]
 SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
 
@@ -63,11 +63,12 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
         return [], mistakes
     for one in caught:
         warnings.warn(f'sketch "{block.name}": {one.message}', one.category, stacklevel=6)
-    return [SketchPlan(name, spec, calendar, steps, dict(block.fields())) for name, calendar, steps in series], []
+    fields = dict(block.fields())
+    return [SketchPlan(name, spec, calendar, steps, fields, stride) for name, calendar, steps, stride in series], []
 
 
 def _series(block: SketchTable) -> list[_Series]:
-    """The series of windows of a block: its name, or `name.1d` for each of several lengths; calendars; steps.
+    """The series of windows of a block: its name, or `name.1d` for each of several lengths; calendar, steps, stride.
 
     Raises:
         ConfigError: the windows are invalid.
@@ -94,7 +95,7 @@ def _series(block: SketchTable) -> list[_Series]:
             msg = f"windows names one length twice: {lengths[width]!r} and {text!r}"
             raise ConfigError(msg)
         lengths[width] = text.strip()
-    return [(f"{block.name}.{text}", Calendar(width, zone), 1) for width, text in lengths.items()]
+    return [(f"{block.name}.{text}", Calendar(width, zone), 1, 1) for width, text in lengths.items()]
 
 
 def _around(table: FileTable, folder: Path) -> Around:

@@ -65,6 +65,7 @@ class Beside:
         window_ms: length of its windows; None for one sketch without windows.
         a_day: most of its windows in one day, as in `Context`.
         overlap: windows that hold one instant, as in `Context`.
+        every_ms: from the beginning of a window to that of the next, as in `Context`.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Beside:
     window_ms: int | None
     a_day: int | None = None
     overlap: int = 1
+    every_ms: int | None = None
 
     @classmethod
     def of(
@@ -83,6 +85,7 @@ class Beside:
         a_day: int | None = None,
         overlap: int = 1,
         *,
+        every_ms: int | None = None,
         groups: int = 1,
     ) -> Beside:
         """The losses in the ledger of one window; noise that is not pure has no pure bound.
@@ -93,13 +96,14 @@ class Beside:
             window_ms: length of its windows.
             a_day: most of its windows in one day.
             overlap: windows that hold one instant.
+            every_ms: from the beginning of a window to that of the next.
             groups: groups whose losses the ledger adds for an item; an event is in one of them.
         """
         if not isinstance(ledger, Ledger):
-            return cls(name, math.inf, math.inf, window_ms, a_day, overlap)
+            return cls(name, math.inf, math.inf, window_ms, a_day, overlap, every_ms)
         event = max((gap.loss for gap in ledger.loss_by_gap()), default=Fraction(0)) / groups
         item = ledger.loss() if ledger.unit == "item" else math.inf
-        return cls(name, _times(event, overlap), item, window_ms, a_day, overlap)
+        return cls(name, _times(event, overlap), item, window_ms, a_day, overlap, every_ms)
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,7 @@ class Context:
         a_day: most of the sketch's windows in one day of its time zone, the longest one where clocks change; None:
             a day has 24 hours.
         overlap: windows of the sketch that hold one instant: more than 1 where windows hop.
+        every_ms: from the beginning of a window to that of the next, at least; None: `window_ms` / `overlap`.
     """
 
     window_ms: int | None = None
@@ -135,6 +140,7 @@ class Context:
     beside: tuple[Beside, ...] = ()
     a_day: int | None = None
     overlap: int = 1
+    every_ms: int | None = None
 
 
 def plain(loss: Loss) -> str:
@@ -293,20 +299,24 @@ def _times(loss: Loss, number: int) -> Loss:
     return loss if number == 1 else loss * number
 
 
-def windows_of(window_ms: int | None, span_ms: float, overlap: int = 1) -> int:
+def windows_of(window_ms: int | None, span_ms: float, overlap: int = 1, every_ms: int | None = None) -> int:
     """Number of windows that can touch a span that begins where a window begins.
 
     Args:
         window_ms: their length.
         span_ms: length of the span.
-        overlap: a window begins at each so many parts of its length: those that end in the span's first part count.
+        overlap: windows that hold one instant: all but one of those that hold the span's first count as well.
+        every_ms: from the beginning of a window to that of the next; None: `window_ms` / `overlap`.
     """
-    return 1 if window_ms is None else max(1, math.ceil(span_ms * overlap / window_ms)) + overlap - 1
+    if window_ms is None:
+        return 1
+    begun = span_ms * overlap / window_ms if every_ms is None else span_ms / every_ms
+    return max(1, math.ceil(begun)) + overlap - 1
 
 
 def windows_a_day(one: Context | Beside) -> int:
     """Most windows of a sketch in one day."""
-    return windows_of(one.window_ms, DAY_MS, one.overlap) if one.a_day is None else one.a_day
+    return windows_of(one.window_ms, DAY_MS, one.overlap, one.every_ms) if one.a_day is None else one.a_day
 
 
 def windows_said(around: Context) -> list[str]:
@@ -374,9 +384,9 @@ def _kept(unit: str, published: Loss, around: Context, copies: int) -> Loss:
     if around.published_ms is None and windowed:
         return math.inf
     span = around.published_ms or 0
-    total: Loss = _times(published, windows_of(around.window_ms, span, around.overlap) * copies)
+    total: Loss = _times(published, windows_of(around.window_ms, span, around.overlap, around.every_ms) * copies)
     for one in around.beside:
-        total = total + _times(one.item, windows_of(one.window_ms, span, one.overlap) * copies)
+        total = total + _times(one.item, windows_of(one.window_ms, span, one.overlap, one.every_ms) * copies)
     return total
 
 

@@ -293,7 +293,7 @@ class PublishedWindows:
         Each costs as much as its most expensive record; for an event, those of overlapping windows add up. States that
         were published under the same key add up, as separate sketches.
         """
-        overlaps = {plan.name: plan.steps for plan in self.config.sketches}
+        plans = {plan.name: plan for plan in self.config.sketches}
 
         groups: dict[tuple[str, int, int], list[Record]] = {}
         places: Counter[object] = Counter()
@@ -310,7 +310,8 @@ class PublishedWindows:
                 most_of_event(records),
                 max(one.item() for one in records),
                 min((one.window[1] - one.window[0] for one in records if one.window is not None), default=None),
-                overlap=overlaps.get(name, 1),
+                overlap=plans[name].overlap if name in plans else 1,
+                every_ms=plans[name].starts.shortest_ms if name in plans else None,
             )
             for (name, _, _), records in sorted(groups.items())
         )

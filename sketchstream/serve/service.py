@@ -185,7 +185,7 @@ class Service:
         """By sketch of the configuration, its guarantee in one sentence."""
         return {
             plan.name: kinds.of(plan.spec).guarantee(plan.spec, kinds.planned(plan.spec)).summary
-            + overlapping(plan.spec.unit, plan.steps)
+            + overlapping(plan.spec.unit, plan.overlap)
             for plan in self.config.sketches
         }
 

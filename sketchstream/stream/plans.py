@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 from sketchstream import kinds
 from sketchstream.image import DEFERRED_PART, is_large
@@ -48,9 +49,10 @@ class SketchPlan:
         name: under which its windows are published.
         spec: of the sketch of each window.
         calendar: of its windows, or of the steps of hopping windows.
-        steps: number of consecutive steps in a window. One begins at each step, so every time is in so many windows.
+        steps: number of consecutive steps in a window.
         fields: role -> field of the records, for the roles that its kind needs beside item, weight and time. Not part
             of the spec: how the records of a deployment spell a role is configuration.
+        stride: steps from the beginning of one window to that of the next: 1 unless that time does not divide a window.
     """
 
     name: str
@@ -58,12 +60,28 @@ class SketchPlan:
     calendar: Calendar = field(compare=False)
     steps: int = field(default=1, compare=False)
     fields: Mapping[str, str] = field(default_factory=dict, compare=False)
+    stride: int = field(default=1, compare=False)
 
     @property
     def window(self) -> str:
         """Its windows in the form of the configuration: "1d", or "7d every 1d"."""
-        every = self.calendar.width
-        return str(every) if self.steps == 1 else f"{Width(every.count * self.steps, every.unit)} every {every}"
+        step = self.calendar.width
+        if self.steps == 1:
+            return str(step)
+        return f"{Width(step.count * self.steps, step.unit)} every {self.starts.width}"
+
+    @cached_property
+    def starts(self) -> Calendar:
+        """Windows begin where those of this calendar do: that of the windows, or of `every`."""
+        if self.stride == 1:
+            return self.calendar
+        step = self.calendar.width
+        return Calendar(Width(step.count * self.stride, step.unit), self.calendar.timezone)
+
+    @property
+    def overlap(self) -> int:
+        """Most windows that hold one instant: the window over `every`, rounded up."""
+        return -(-self.steps // self.stride)
 
     @property
     def shortest_ms(self) -> int:
@@ -76,7 +94,8 @@ class SketchPlan:
         for _ in range(self.steps - 1):
             starts.append(self.calendar.before(starts[-1]))
             ends.append(self.calendar.end(ends[-1]))
-        return list(zip(reversed(starts), ends, strict=True))
+        windows = zip(reversed(starts), ends, strict=True)
+        return [(start, end) for start, end in windows if self.stride == 1 or self.starts.window(start)[0] == start]
 
     def last_end(self, time_ms: int) -> int:
         """End of the last window that holds this time."""
@@ -104,7 +123,7 @@ class SketchPlan:
             behind_ms: how far the oldest open window may end before the newest event: lateness and quorum_time. A
                 partition of few records keeps more, up to one for each record that its watermark lags behind.
         """
-        return -(-behind_ms // self.calendar.shortest_ms) + 1 + self.steps
+        return -(-behind_ms // self.starts.shortest_ms) + 1 + self.overlap
 
     def window_bytes(self, of: int, *, checked: bool) -> int:
         """Counters of one open window in one partition.

@@ -11,6 +11,7 @@ days whose number since Monday, 5 January 1970, is a multiple of the width, so w
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
@@ -31,7 +32,7 @@ NO_TIME = int(np.iinfo(np.int64).min)
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
-MOST_STEPS = 400
+MOST_WINDOWS = 400
 """Most windows that may hold one record."""
 FIRST_YEAR, LAST_YEAR = 1900, 2200
 EARLIEST_MS = int(datetime(FIRST_YEAR, 1, 1, tzinfo=UTC).timestamp()) * 1000
@@ -94,23 +95,29 @@ class Width:
             raise ConfigError(msg)
         return cls(count, unit)
 
-    def steps(self, every: Width) -> int:
-        """How many steps of `every` a window of this length has; 1 if both are equal.
+    def steps(self, every: Width) -> tuple[Width, int, int]:
+        """The longest step of which both this length and `every` are whole numbers, and these two numbers.
 
         Raises:
-            ConfigError: it does not have a whole number of them, or too many.
+            ConfigError: there is no such step, windows would not touch, or too many would hold one record.
         """
         minutes = {"minute": 1, "day": 1440}
         whole, step = (self.count, every.count)
         if self.unit != every.unit:
             whole, step = (self.count * minutes.get(self.unit, 0), every.count * minutes.get(every.unit, 0))
-        if not step or not whole or whole % step:
-            msg = f"every must divide the window (7 days by 1 day, a year by months), found {self} and {every}"
+        if not step or not whole:
+            msg = f"a window and every are both of months, or both of days and shorter times, found {self} and {every}"
             raise ConfigError(msg)
-        if whole // step > MOST_STEPS:
-            msg = f"a window has at most {MOST_STEPS} steps, each record is counted in as many; found {whole // step}"
+        if step > whole:
+            msg = f"every must not be longer than the window, or records fall between windows; found {self} and {every}"
             raise ConfigError(msg)
-        return whole // step
+        if -(-whole // step) > MOST_WINDOWS:
+            msg = f"a record is counted in at most {MOST_WINDOWS} windows, found {-(-whole // step)} that hold it"
+            raise ConfigError(msg)
+        common = math.gcd(whole, step)
+        if common == step:
+            return every, whole // step, 1
+        return Width(common, self.unit if self.unit == every.unit else "minute"), whole // common, step // common
 
     @property
     def shortest_ms(self) -> int:
@@ -295,12 +302,13 @@ class Calendar:
         return self._fixed is not None
 
 
-def hopping(window: str, every: str | None = None, timezone: str = "UTC") -> tuple[Calendar, int]:
-    """The calendar of windows, or of the steps of hopping ones, and how many steps a window has.
+def hopping(window: str, every: str | None = None, timezone: str = "UTC") -> tuple[Calendar, int, int]:
+    """The calendar of windows, or of the steps of hopping ones; the steps of a window, and those between two of them.
 
     Args:
         window: their length, such as "7d".
-        every: from the beginning of one to that of the next; None: they do not overlap.
+        every: from the beginning of one to that of the next; None: they do not overlap. If it does not divide the
+            window, the steps are of the longest time that divides both.
         timezone: IANA name.
 
     Raises:
@@ -308,9 +316,20 @@ def hopping(window: str, every: str | None = None, timezone: str = "UTC") -> tup
     """
     width = Width.parse(window)
     if every is None:
-        return Calendar(width, timezone), 1
-    step = Width.parse(every)
-    return Calendar(step, timezone), width.steps(step)
+        return Calendar(width, timezone), 1, 1
+    between = Width.parse(every)
+    step, steps, stride = width.steps(between)
+    calendar = Calendar(step, timezone)
+    if stride > 1 and step.unit == "minute" and not calendar.fixed:
+        days = np.diff(Calendar(Width(1, "day"), timezone).edges(FIRST_KNOWN, LAST_KNOWN))
+        if (days != DAY_MS).any():
+            msg = (
+                f"windows of {width} cannot begin every {between} in {timezone}: on a day on which its clocks change "
+                "they begin closer together, and more of them would hold a record than it is charged for; take an "
+                'every that divides the window, or timezone = "UTC"'
+            )
+            raise ConfigError(msg)
+    return calendar, steps, stride
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

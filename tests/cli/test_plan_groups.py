@@ -87,6 +87,16 @@ def test_losses_of_an_event_and_an_item_are_those_of_the_theory(run: Run) -> Non
         (7, None, str(7 * 2 * half)),
         (13, None, str(13 * 2 * half)),
     ]
+    uneven = asked(
+        run, *ITEM, "--items", "9000", "--groups", "9", "--max-groups", "2", "--window", "7d", "--every", "2d"
+    )
+    assert [(one["windows"], one["event"], one["item"]) for one in uneven["losses"]] == [
+        (1, str(half), "1"),
+        (4, "2", "4"),  # seven days every two: three or four hold an instant
+        (4, None, "4"),
+        (7, None, "7"),
+    ]
+    assert uneven["window"] == "7d every 2d"
     of_events = asked(run, *ONE, "--items", "9000", "--groups", "9", *HOPPING)["losses"]
     assert [(one["event"], one["item"]) for one in of_events][:2] == [("1/2", "unlimited"), ("7/2", "unlimited")]
     tumbling = asked(run, *ITEM, "--items", "9000", "--groups", "9", "--window", "1h")["losses"]

@@ -16,7 +16,7 @@ import pytest
 from helpers.configurations import KEYED_TOPIC
 from helpers.streams import EPOCH, HOUR, MINUTE, Stream, at_least, exact, published, rules, spec, stream
 from helpers.watermark_reference import Reference
-from sketchstream.config.budget import event_losses, item_losses, most_windows
+from sketchstream.config.budget import Planned, event_losses, item_losses, most_windows
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, MergeError
@@ -29,6 +29,7 @@ from sketchstream.published import Release
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.spec import ClosedDomain
+from sketchstream.stream import windows
 from sketchstream.stream.interfaces import Restored
 from sketchstream.stream.kernels import ADMITTED
 from sketchstream.stream.partition import PartitionState
@@ -57,15 +58,19 @@ domain = { slots = 1024, levels = 4 }
 """
 
 
-def hopping(made: ProfileSpec | None = None, *, every: str = "1m", steps: int = STEPS, zone: str = "UTC") -> SketchPlan:
-    return SketchPlan("hops", made or spec(), Calendar(Width.parse(every), zone), steps)
+def hopping(
+    made: ProfileSpec | None = None, *, every: str = "1m", steps: int = STEPS, zone: str = "UTC", stride: int = 1
+) -> SketchPlan:
+    return SketchPlan("hops", made or spec(), Calendar(Width.parse(every), zone), steps, stride=stride)
 
 
 def parse(lines: str, head: str = HEAD, block: str = BLOCK) -> Config:
     return Config.parse(head + block + lines, "/etc/c.toml", {})
 
 
-def counted(s: Stream, size: int = 16, quorum: Quorum = MAXIMUM) -> tuple[dict[int, Counter[int]], int]:
+def counted(
+    s: Stream, size: int = 16, quorum: Quorum = MAXIMUM, *, steps: int = STEPS, stride: int = 1
+) -> tuple[dict[int, Counter[int]], int]:
     """Counts by window start, and how many records are late for a window: record by record, window by window."""
     counts: dict[int, Counter[int]] = {}
     mark, n_late = Reference(quorum, MINUTE), 0
@@ -75,9 +80,11 @@ def counted(s: Stream, size: int = 16, quorum: Quorum = MAXIMUM) -> tuple[dict[i
         if verdict != ADMITTED:
             continue
         late = False
-        for hop in range(STEPS):
+        for hop in range(steps):
             start = (t // MINUTE - hop) * MINUTE
-            if start + STEPS * MINUTE + MINUTE <= before:
+            if start % (stride * MINUTE):
+                continue
+            if start + steps * MINUTE + MINUTE <= before:
                 late = True
                 continue
             window = counts.setdefault(start, Counter())
@@ -90,9 +97,12 @@ def counted(s: Stream, size: int = 16, quorum: Quorum = MAXIMUM) -> tuple[dict[i
 @pytest.mark.parametrize(
     ("seed", "cuts", "restore"), [(1, [2000], False), (2, [1, 7, 333, 334, 1200, 2000], False), (3, [700, 2000], True)]
 )
-def test_every_record_is_in_all_windows_that_hold_its_time(seed: int, cuts: list[int], restore: bool) -> None:
+@pytest.mark.parametrize(("steps", "stride"), [(STEPS, 1), (5, 2), (3, 2)])
+def test_every_record_is_in_all_windows_that_hold_its_time(
+    seed: int, cuts: list[int], restore: bool, steps: int, stride: int
+) -> None:
     s = stream(seed, 2000)
-    common = rules(hopping())
+    common = rules(hopping(steps=steps, stride=stride))
     state = PartitionState.fresh(common, 0, 0, 1)
     found: dict[tuple[str, int], Any] = {}
     n_late = 0
@@ -110,10 +120,10 @@ def test_every_record_is_in_all_windows_that_hold_its_time(seed: int, cuts: list
     state.seal(everything=True)
     state.capture()
     found |= published(state)
-    expected, late = counted(s)
+    expected, late = counted(s, steps=steps, stride=stride)
     assert {start for _, start in found} == expected.keys()
     for (_, start), one in found.items():
-        assert one.origin.window == (start, start + STEPS * MINUTE)
+        assert one.origin.window == (start, start + steps * MINUTE)
         for k in (1, 2, 5):
             assert exact(one, k) == at_least(expected[start], k)
     assert n_late == late, "a record that is late for several windows is one late record"
@@ -136,20 +146,69 @@ def test_so_many_windows_are_open_as_overlap_and_as_were_planned() -> None:
     ("width", "every"), [("7d", "1d"), ("1d", "1h"), ("28d", "1w"), ("1y", "1mo"), ("1d", "6h"), ("30m", "10m")]
 )
 def test_each_time_lies_in_as_many_windows_as_overlap(width: str, every: str, zone: str) -> None:
-    step = Width.parse(every)
-    steps = Width.parse(width).steps(step)
-    plan = SketchPlan("hops", spec(), Calendar(step, zone), steps)
+    calendar, steps, stride = windows.hopping(width, every, zone)
+    plan = SketchPlan("hops", spec(), calendar, steps)
+    assert stride == 1
+    assert (calendar.width, plan.overlap, plan.starts) == (Width.parse(every), steps, calendar)
     rng = np.random.default_rng(5)
     for t in rng.integers(EPOCH - 200 * DAY_MS, EPOCH + 400 * DAY_MS, 40).tolist():
         start = plan.calendar.window(t)[0]
-        windows = plan.holding(start)
-        assert len(set(windows)) == steps
-        assert windows == sorted(windows)
-        assert all(begin <= t < end and plan.makes((begin, end)) for begin, end in windows)
-        assert windows[0][1] == plan.calendar.end(start), "the first of them ends with the step"
-        assert plan.last_end(t) == windows[-1][1]
-        assert not plan.makes((windows[0][0], windows[0][1] + 1))
-        assert not plan.makes((windows[0][0] + 1, windows[0][1]))
+        found = plan.holding(start)
+        assert len(set(found)) == steps
+        assert found == sorted(found)
+        assert all(begin <= t < end and plan.makes((begin, end)) for begin, end in found)
+        assert found[0][1] == plan.calendar.end(start), "the first of them ends with the step"
+        assert plan.last_end(t) == found[-1][1]
+        assert not plan.makes((found[0][0], found[0][1] + 1))
+        assert not plan.makes((found[0][0] + 1, found[0][1]))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Pacific/Apia"])
+@pytest.mark.parametrize(
+    ("width", "every", "step", "most"),
+    [
+        ("7d", "2d", "1d", 4),
+        ("10d", "4d", "2d", 3),
+        ("12h", "8h", "4h", 2),
+        ("90m", "1h", "30m", 2),
+        ("3h", "2h", "1h", 2),
+        ("3mo", "2mo", "1mo", 2),
+        ("1w", "5d", "1d", 2),
+    ],
+)
+def test_windows_that_every_does_not_divide_begin_where_it_says(
+    width: str, every: str, step: str, most: int, zone: str
+) -> None:
+    """Against windows that are listed one by one: where windows of that length would begin, each as long as it is."""
+    if width[-1] in "hm" and zone != "UTC":
+        zone = "Asia/Kolkata"  # clocks do not change there, and days begin at half past an hour
+    calendar, steps, stride = windows.hopping(width, every, zone)
+    plan = SketchPlan("hops", spec(), calendar, steps, stride=stride)
+    assert (str(calendar.width), plan.overlap) == (str(Width.parse(step)), most)
+    assert plan.window == f"{Width.parse(width)} every {Width.parse(every)}"
+    starts = Calendar(Width.parse(every), zone)
+    rng = np.random.default_rng(6)
+    times = rng.integers(EPOCH - 200 * DAY_MS, EPOCH + 400 * DAY_MS, 30).tolist()
+    # 31 March 2024, an hour less; 30 December 2011, a day less
+    change = 1_325_239_200_000 if zone == "Pacific/Apia" else 1_711_846_800_000
+    held = set()
+    for t in [*times, *(change + k * 8 * HOUR for k in range(-30, 31))]:
+        expected = []
+        start = starts.window(t)[0]
+        for _ in range(most):
+            end = start
+            for _ in range(steps):
+                end = calendar.end(end)
+            if start <= t < end:
+                expected.append((start, end))
+            start = starts.before(start)
+        found = plan.holding(calendar.window(t)[0])
+        assert found == sorted(expected)
+        assert all(plan.makes(window) for window in found)
+        assert plan.last_end(t) == found[-1][1]
+        held.add(len(found))
+    assert max(held) == most
+    assert min(held) >= most - 1
 
 
 def test_the_engine_sends_a_plan_of_one_step_the_way_of_tumbling_windows() -> None:
@@ -208,16 +267,18 @@ def changed(before: SketchPlan, after: SketchPlan, at: int, until: int) -> list[
         (hopping(), hopping(steps=1, every="6m")),
         (hopping(), hopping(steps=3)),
         (hopping(steps=3, every="2m"), hopping(steps=2, every="3m")),
+        (hopping(steps=5, stride=2), hopping(steps=3, stride=2)),
+        (hopping(), hopping(steps=5, stride=3)),
     ],
 )
 def test_windows_of_a_changed_plan_hold_all_records_of_their_time(before: SketchPlan, after: SketchPlan) -> None:
     """Open windows finish as they are; those of the new plan begin behind them, and no event is in more of them."""
-    windows = changed(before, after, 13, 60)
-    for begin, end, number in windows:
+    found = changed(before, after, 13, 60)
+    for begin, end, number in found:
         assert number == min(end, 60) - max(begin, 0), (begin, end)
-    held = [sum(begin <= t < end for begin, end, _ in windows) for t in range(60)]
-    assert max(held) <= max(before.steps, after.steps)
-    assert held[40:] == [after.steps] * 20
+    held = [sum(begin <= t < end for begin, end, _ in found) for t in range(60)]
+    assert max(held) <= max(before.overlap, after.overlap)
+    assert held[40:] == [len(after.holding(EPOCH + t * MINUTE)) for t in range(40, 60)]
 
 
 # Configuration.
@@ -258,10 +319,10 @@ def test_a_block_of_hopping_windows_is_one_series() -> None:
         ('windows = ["1d", "1x"]', "found '1x'"),
         ('windows = ["1d"]\nevery = "1h"', "every belongs to one window"),
         ('window = "1d"\nevery = "7h"', "does not divide a day"),
-        ('window = "7d"\nevery = "2d"', "every must divide the window .*found 7d and 2d"),
-        ('window = "1mo"\nevery = "1d"', "every must divide the window .*found 1mo and 1d"),
-        ('window = "1d"\nevery = "1w"', "every must divide the window"),
-        ('window = "28d"\nevery = "1h"', "at most 400 steps.* found 672"),
+        ('window = "1mo"\nevery = "1d"', "both of months, or both of days and shorter times, found 1mo and 1d"),
+        ('window = "1d"\nevery = "1w"', "every must not be longer than the window.* found 1d and 7d"),
+        ('window = "28d"\nevery = "1h"', "at most 400 windows, found 672"),
+        ('window = "3h"\nevery = "2h"\ntimezone = "Europe/Berlin"', "3h cannot begin every 2h in Europe/Berlin"),
         ('window = "7d"\nevery = 1', "every must be a text"),
     ],
 )
@@ -298,14 +359,26 @@ def test_a_planned_event_pays_once_for_each_window_that_holds_it() -> None:
     assert Guarantee.of(daily.spec, planned(daily.spec), context(beside, daily)).total == F(8, 7)
 
 
-@pytest.mark.parametrize(("width", "every"), [("7d", "1d"), ("1d", "6h"), ("6h", "1h"), ("14d", "7d"), ("12h", "12h")])
+@pytest.mark.parametrize(
+    ("width", "every"),
+    [
+        ("7d", "1d"),
+        ("1d", "6h"),
+        ("6h", "1h"),
+        ("14d", "7d"),
+        ("12h", "12h"),
+        ("7d", "2d"),
+        ("12h", "8h"),
+        ("90m", "1h"),
+    ],
+)
 @pytest.mark.parametrize("days", [1, 2, 7, 30])
 def test_an_item_pays_in_every_window_that_its_span_touches(width: str, every: str, days: int) -> None:
     """Against windows that are listed one by one, for spans that begin at any hour of two weeks."""
-    step = Width.parse(every)
-    steps = Width.parse(width).steps(step)
-    calendar = Calendar(step)
-    length, hop = steps * calendar.shortest_ms, calendar.shortest_ms
+    step, steps, stride = windows.hopping(width, every)
+    plan = SketchPlan("hops", spec(), step, steps, stride=stride)
+    calendar = plan.starts
+    length, hop = plan.shortest_ms, calendar.shortest_ms
     first = calendar.window(EPOCH)[0]
 
     def touched(begin: int, end: int) -> int:
@@ -313,20 +386,25 @@ def test_an_item_pays_in_every_window_that_its_span_touches(width: str, every: s
         return sum(start < end and begin < start + length for start in starts)
 
     aligned = max(touched(first + k * hop, first + k * hop + days * DAY_MS) for k in range(15))
-    assert windows_of(length, days * DAY_MS, steps) == aligned
+    assert windows_of(length, days * DAY_MS, plan.overlap, hop) == aligned
+    if stride == 1:
+        assert windows_of(length, days * DAY_MS, plan.overlap) == aligned
     period = Calendar(Width(days, "day"))
     begin, end = period.window(EPOCH)
     periods = max(touched(begin + k * (end - begin), end + k * (end - begin)) for k in range(60 // days))
-    assert 0 <= most_windows(calendar, period, steps) - periods <= (days == 30), "30 days cut weeks elsewhere each time"
+    # 30 days cut weeks elsewhere each time, and a window that every does not divide may end where the period begins
+    assert 0 <= most_windows(calendar, period, plan.overlap) - periods <= (days == 30) + (stride > 1)
 
 
 @pytest.mark.parametrize("unit", ["event", "item"])
-def test_the_ledger_finds_what_each_event_and_item_lost(unit: str) -> None:
+@pytest.mark.parametrize(("steps", "stride"), [(STEPS, 1), (5, 2)])
+def test_the_ledger_finds_what_each_event_and_item_lost(unit: str, steps: int, stride: int) -> None:
     """The published windows, added up instant by instant."""
     made = ProfileSpec(
         "1/2", unit=unit, domain=ClosedDomain(size=4), **({"modulus": 8} if unit == "item" else {"max_count": 7})
     )
-    state = PartitionState.fresh(rules(hopping(made)), 0, 0, 1)
+    plan = hopping(made, steps=steps, stride=stride)
+    state = PartitionState.fresh(rules(plan), 0, 0, 1)
     state.apply(minutes(0, 20).chunk(0, 20))
     state.seal(everything=True)
     state.capture()
@@ -334,17 +412,15 @@ def test_the_ledger_finds_what_each_event_and_item_lost(unit: str) -> None:
     found = Deployment.of(parts)
     instants = [EPOCH + t * MINUTE for t in range(-4, 26)]
     held = [sum(part.origin.window[0] <= t < part.origin.window[1] for part in parts) for t in instants]
-    assert max(held) == STEPS
-    assert found.total().event == STEPS * F(1, 2)
-    assert found.total().event_zcdp == STEPS * F(1, 8)
+    r = plan.overlap
+    assert max(held) == r == -(-steps // stride)
+    assert found.total().event == r * F(1, 2)
+    assert found.total().event_zcdp == r * F(1, 8)
     if unit == "item":
-        assert found.total().item == len(parts) * F(1, 2) == (20 + STEPS - 1) * F(1, 2)
-        plans = [SketchPlan("hops", made, Calendar(Width.parse("1m")), STEPS)]
-        from sketchstream.config.budget import Planned
-
-        whole = [Planned(plan.name, plan.calendar, planned(plan.spec), plan.steps) for plan in plans]
+        assert found.total().item == len(parts) * F(1, 2) == (20 // stride + r - 1) * F(1, 2)
+        whole = [Planned(plan.name, plan.starts, planned(made), r)]
         assert item_losses(whole, Calendar(Width(20, "minute"))).pure == found.total().item
-        around = Context(window_ms=STEPS * MINUTE, published_ms=20 * MINUTE, overlap=STEPS)
+        around = Context(window_ms=steps * MINUTE, published_ms=20 * MINUTE, overlap=r, every_ms=stride * MINUTE)
         assert Guarantee.of(made, planned(made), around).kept == found.total().item
 
 

@@ -168,9 +168,9 @@ def command(
         f"{found.items:,.0f} items expected{whose}\n"
     )
     print_table(found)
-    size, partitions, settings = around.steps * around.memory.window, around.partitions, StoreTable()
+    size, partitions, settings = around.overlap * around.memory.window, around.partitions, StoreTable()
     cost = units.spell_snapshots(size, partitions, settings.snapshot_every, settings.snapshot_rate)
-    busy = "the busy window" if around.steps == 1 else f"the {around.steps} busy windows"
+    busy = "the busy window" if around.overlap == 1 else f"the {around.overlap} busy windows"
     click.echo(f"\nIn a worker, {partitions} partition{'s' * (partitions > 1)}: snapshots of {busy} write {cost}.")
     if deployment.given:
         _print_around(around)

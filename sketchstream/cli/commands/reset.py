@@ -71,7 +71,7 @@ def command(
     limited = config.privacy.max_epsilon is not None or config.budget is not None
     if limited and (start not in ("end", "committed") or not config.from_kafka):
         with open_published(config) as published:
-            ledgers = [planned(plan.spec) for plan in config.sketches for _ in range(plan.steps)]
+            ledgers = [planned(plan.spec) for plan in config.sketches for _ in range(plan.overlap)]
             published.deployment().require_room(ledgers, config.items_in_a_period())
     if config.from_kafka:
         _topic(config, start, partitions, dry_run, form)
