@@ -37,8 +37,6 @@ OTHER: Final = 4
 DECIMAL: Final = 5
 """What was found in a record: no such field, a null, a string, a number without and with a fraction or an exponent; all
 else is OTHER."""
-MOST_COLUMNS: Final = 32
-"""Fields that sketches may need beside item, weight and time."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,10 +11,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.columns import MOST_COLUMNS
 from sketchstream.config.addresses import address, is_loopback
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.spec import exact_epsilon
+from sketchstream.stream.interfaces import MOST_COLUMNS
 from sketchstream.stream.windows import DAY_MS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
 
 
 # ---------------------------------------------------------------------------------------------------- records
+
+MOST_COLUMNS: Final = 32
+"""Fields that sketches may need beside item, weight and time."""
 
 
 class Decoded(Protocol):

@@ -15,6 +15,7 @@ import click
 import pytest
 
 import sketchstream
+import sketchstream as ss
 from helpers.commands import Run
 from helpers.paths import ROOT
 from sketchstream import errors
@@ -89,6 +90,20 @@ def test_help_and_errors_load_nothing_heavy() -> None:
         "print([m for m in ('numpy', 'numba', 'scipy', 'rich', 'kafka', 'pydantic', 'msgpack') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_profile_by_inversion_loads_no_compiler(tmp_path: Path) -> None:
+    spec = ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=100), max_count=20)
+    release = ss.Sketch.create(spec).seal()
+    assert isinstance(release, ss.Release)
+    (tmp_path / "one.sealed").write_bytes(release.to_bytes())
+    script = (
+        "import sys; from sketchstream.cli import main; main(['profile', sys.argv[1], '--method', 'inverse'])\n"
+        "print([m for m in ('numba', 'scipy.optimize', 'kafka', 'pydantic') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "one.sealed")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "[]"
 
 

@@ -24,10 +24,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import DECIMAL, INTEGER, MISSING, MOST_COLUMNS, NULL, OTHER, STRING, Column, ItemType
+from sketchstream.columns import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, Column, ItemType
 from sketchstream.errors import ConfigError
 from sketchstream.items import Items
 from sketchstream.kernels import check_payloads, check_utf8
+from sketchstream.stream.interfaces import MOST_COLUMNS
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode import json, kernels
 from sketchstream_connectors.decode.pools import columns as rows

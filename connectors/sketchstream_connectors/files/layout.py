@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import MOST_COLUMNS, ItemType
+from sketchstream.columns import ItemType
 from sketchstream.errors import ConfigError, DataLossError, StoreError
-from sketchstream.stream.interfaces import Decoded, RawRecord
+from sketchstream.stream.interfaces import MOST_COLUMNS, Decoded, RawRecord
 from sketchstream_connectors.decode.fields import RECORD_TIME, Decoder
 
 Ints = npt.NDArray[np.int64]

@@ -6,6 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
 
 from sketchstream.kinds.profile.estimate import laws, reconstruct
 from sketchstream.kinds.profile.estimate.intervals.bands import Band, decreasing, normal_quantile
@@ -25,6 +28,18 @@ COUNTS = {
     "spikes": RNG.choice([1, 2, 10, 25, 300], 3000),
     "none": np.zeros(0, np.int64),
 }
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(1e-3, 1e3)), min_size=1, max_size=60),
+    st.booleans(),
+)
+def test_non_increasing_fits_are_those_of_scipy(pairs, weighted):
+    y, weights = np.array(pairs).T
+    chosen = weights if weighted else None
+    found = decreasing(y, chosen)
+    assert (np.diff(found) <= 0).all()
+    np.testing.assert_allclose(found, isotonic_regression(y, weights=chosen, increasing=False).x, rtol=1e-9, atol=1e-6)
 
 
 def domain(counts, zeros=3000):

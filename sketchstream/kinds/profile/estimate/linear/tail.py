@@ -9,11 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from sketchstream.kernels import kernel
 from sketchstream.kinds.profile.estimate.intervals.bands import SHOWS, Hidden, decreasing
 from sketchstream.kinds.profile.estimate.observed import Floats, Ints
 
@@ -231,6 +229,9 @@ class Tail:
         If s slots have a count of at least k, every threshold below k shows s or more. So the mean of the last of
         them rules out each k at which it is too small (inversion of a test for every k).
         """
+        # imported late: programs that only read an answer start without numba
+        from sketchstream.kinds.profile.estimate.linear.thresholds import last_possible
+
         seen, sd = self.above * self.d, math.sqrt(float(self.noise[-1])) * self.d
         sums = np.concatenate([[0.0], np.cumsum(seen)])
         end = np.searchsorted(self.edge, self.edge - self.blur, side="right")
@@ -238,7 +239,7 @@ class Tail:
         events, farthest = 0.0, start
         for s in range(1, MOST):
             width = max(math.ceil(((SHOWS + POWER) * sd / s) ** 2), 4)
-            last = _last_possible(sums, end, width, s, SHOWS * sd, at)
+            last = last_possible(sums, end, width, s, SHOWS * sd, at)
             if last < at:
                 break
             largest = float(self.edge[min(last + 1, self.edge.size - 1)])
@@ -250,17 +251,6 @@ class Tail:
 def _steepest(before: Floats, share: float, way: Floats) -> float:
     """Steepest fall from shares to a later one over these ways, all on log scales; `FLATTEST` at least."""
     return max(float((np.log(np.maximum(before, share) / share) / way).max(initial=0.0)), FLATTEST)
-
-
-@kernel
-def _last_possible(sums: Floats, end: Ints, width: Any, s: Any, margin: Any, at: Any) -> Any:
-    """Last edge from `at` up at which the mean of the `width` thresholds before its end allows s slots."""
-    for i in range(end.size - 1, at - 1, -1):
-        first = max(end[i] - width, 0)
-        used = max(end[i] - first, 1)
-        if end[i] == 0 or (sums[end[i]] - sums[first]) / used >= s - margin / math.sqrt(used):
-            return i
-    return -1
 
 
 def _integral(power: float, reach: float) -> float:
