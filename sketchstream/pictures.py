@@ -138,9 +138,9 @@ def table(
     """
     rows = []
     for name, one, low, high in zip(names[:LISTED], *numbers, strict=False):
-        rows.append(
-            (name, report.exact(one), interval({"value": one, "low": low, "high": high}) if low < high else "-")
-        )
+        exactly = low == one == high
+        between = interval({"value": one, "low": low, "high": high}) if low <= high and not exactly else "-"
+        rows.append((name, report.exact(one), between))
     note = ""
     if len(names) > LISTED:
         note = f"The table has the first {LISTED:,} of {len(names):,} rows; downloads have all."
