@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Counter, find, summed
 from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum, fieller
+from sketchstream.kinds.profile.estimate.result import Estimate
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.result import Estimate
     from sketchstream.published import Release, SealedState
 
 Verdict = Literal["good", "warning", "incomplete", "too few", "unknown"]
@@ -112,16 +112,12 @@ def threshold(admitted: Counter, counted: Counter, alarm: float) -> float:
 
 
 def _records(admitted: Counter) -> Estimate:
-    from sketchstream.kinds.profile.estimate.result import Estimate
-
     low, high = NoiseSum.of(admitted.noise).ends(0.95)
     return Estimate(max(admitted.value, 0.0), max(admitted.value + low, 0.0), max(admitted.value + high, 0.0))
 
 
 def _share(counted: Counter, admitted: Counter) -> Estimate:
     """Counted over admitted, within 0 and 1, by Fieller's interval."""
-    from sketchstream.kinds.profile.estimate.result import Estimate
-
     noise, other = (NoiseSum.of(one.noise).variance for one in (counted, admitted))
     low, high = fieller(float(counted.value), noise, float(admitted.value), other, Z95)
     value = counted.value / admitted.value if admitted.value > 0 else 0.0

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sketchstream.config.loader import Config
 from sketchstream.errors import SketchstreamError
 from sketchstream.query.history import Time, Windows, history
 from sketchstream.query.sealed import SealedReader, Span
@@ -21,7 +22,6 @@ from sketchstream_connectors.files.feed import DirectoryFeed
 from sketchstream_connectors.files.sealed import DirectorySealed
 
 if TYPE_CHECKING:
-    from sketchstream.config.loader import Config
     from sketchstream.query.windows import Surroundings
     from sketchstream.serve.feed import Feed
 
@@ -128,7 +128,5 @@ def windows(
         ConfigError: the configuration, the sketch's name or a time cannot be used.
         StoreError, BrokerError: publications cannot be read.
     """
-    from sketchstream.config.loader import Config
-
     with open_published(Config.load(Path(config))) as published:
         return history(published, sketch, since, until, group)

@@ -16,10 +16,10 @@ import numpy as np
 
 from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.kinds import shown
+from sketchstream.kinds.profile.estimate.result import Estimate
 from sketchstream.query.slots import kept_by
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.result import Estimate
     from sketchstream.published import Published
     from sketchstream.stream.plans import SketchPlan
 
@@ -340,8 +340,6 @@ def _cell(value: object) -> object:
 
 def _estimate(one: Mapping[str, float | None]) -> Estimate:
     """A number with its interval; NaN if there is none."""
-    from sketchstream.kinds.profile.estimate.result import Estimate  # slow to load
-
     value, low, high = (np.nan if one[end] is None else float(one[end] or 0.0) for end in ("value", "low", "high"))
     return Estimate(value, low, high)
 

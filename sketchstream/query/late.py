@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sketchstream.components import DISCRETE_LAPLACE, Noise
 from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
+from sketchstream.kinds.profile.estimate.result import Estimate
 from sketchstream.stream.interfaces import Frontier
-
-if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.result import Estimate
 
 ALARM = 1e-3
 """Probability that late records are reported although there are none."""
@@ -63,8 +61,6 @@ def late_records(sketch: str, frontiers: Iterable[Frontier], epsilon: Fraction) 
     Returns:
         None if no frontier has the number.
     """
-    from sketchstream.kinds.profile.estimate.result import Estimate
-
     own = [one for one in frontiers if one.sketch == sketch]
     newest = max((one.revision for one in own), default=0)
     said = [one for one in own if one.revision == newest and one.late is not None]

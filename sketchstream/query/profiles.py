@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sketchstream.kinds.profile.estimate import laws
+from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
@@ -21,8 +22,6 @@ def reconstruct(published: Published) -> Profile:
 
 def with_known_zeros(profile: Profile, zeros: int) -> Profile:
     """Add to a profile the items without a published slot, whose count is therefore 0."""
-    from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
-
     return with_zeros(profile, zeros) if zeros else profile
 
 

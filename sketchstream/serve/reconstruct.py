@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import msgpack
 
+from sketchstream.config.loader import Config
 from sketchstream.errors import DataLossError, SketchstreamError
 from sketchstream.query.estimates import as_json
 from sketchstream.query.sealed import SealedReader, Span
@@ -133,8 +134,6 @@ def read_computed(frame: Mapping[str, Any]) -> Computed:
 
 def main() -> None:
     """Answer until standard input ends."""
-    from sketchstream.config.loader import Config
-
     warnings.simplefilter("ignore")
     pipe_in, pipe_out = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints does not end up between frames
