@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import DataLossError, FormatError
-from sketchstream.published import Instalment
+from sketchstream.published import Instalment, Published
 from sketchstream.stream.windows import NO_TIME
 
 if TYPE_CHECKING:
@@ -39,11 +39,16 @@ class ClosedWindow:
     positions: int
     parts: tuple[tuple[Instalment, ...], ...] = field(repr=False)
 
-    def estimate(self) -> Series:
-        """All filters' answers at the closed positions: bit for bit those of the final state."""
+    def estimate(self, before: Published | None = None) -> Series:
+        """All filters' answers at the closed positions: bit for bit those of the final state.
+
+        Args:
+            before: publication of the window before, of an equal spec: the first answers of filters that reach back
+                into it are completed with it, and hold the noise of both; default: they are partial.
+        """
         from sketchstream.kinds.convolution.series import closed_series
 
-        return closed_series(self.parts, self.positions)
+        return closed_series(self.parts, self.positions, before)
 
     @property
     def products(self) -> int:

@@ -263,12 +263,22 @@ class SealedReader:
         Returns:
             None if it is not completely published, has another spec, or cannot be shown because of an incident.
         """
-        start, end = window.window
+        return self.former(window.sketch, window.window, window.parts[0].spec.fingerprint)
+
+    def former(self, sketch: str, window: Span, fingerprint: bytes) -> SealedWindow | None:
+        """See `before`, for a window that is not sealed itself.
+
+        Args:
+            sketch: name of the sketch.
+            window: [start, end), ms since 1970.
+            fingerprint: of the window's spec.
+        """
+        start, end = window
         for lengths in (1, 2):  # the one before is rarely longer, such as a month; an incident hides no other window
             try:
-                for one in self.windows(window.sketch, start - lengths * (end - start), start):
+                for one in self.windows(sketch, start - lengths * (end - start), start):
                     if one.window[1] == start:
-                        same = one.parts[0].spec.fingerprint == window.parts[0].spec.fingerprint
+                        same = one.parts[0].spec.fingerprint == fingerprint
                         return one if one.whole and same else None
             except (DataLossError, FormatError):
                 return None

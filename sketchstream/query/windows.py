@@ -220,6 +220,8 @@ class PublishedWindows:
     def closed(self, name: str, since: int | None = None, until: int | None = None) -> list[EstimateAnswer]:
         """Compute estimates at positions that have closed in all partitions, for windows sealed or not, ascending.
 
+        The first answers of a window are completed with the window before where that is sealed.
+
         Args:
             name: of the sketch.
             since: start of the range of windows, ms since 1970; None: from the first.
@@ -242,8 +244,12 @@ class PublishedWindows:
                     "complete": one.positions == first.spec.positions_of(one.window),
                     "revision": one.revision,
                 }
+                former = self.reader.former(name, one.window, first.spec.fingerprint)
+                if former is not None:
+                    facts["joined"] = iso(former.window[0])
+                answers = one.estimate(None if former is None else self.result(former))
                 said = kinds.of(first.spec).guarantee(first.spec, first.ledger).to_dict()
-                found.append(EstimateAnswer(one.estimate(), facts, said))
+                found.append(EstimateAnswer(answers, facts, said))
         if not found:
             msg = f"no position of sketch {name} has been published before its window was sealed"
             raise StoreError(msg)

@@ -437,7 +437,12 @@ class Service:
         source = self.store.source()
         found = [(one.window, one.partition, one.positions, one.seal_id) for one in source.closed(name)]
         said = [(one.revision, one.partition, one.partitions, one.closed_through) for one in source.frontiers(name)]
-        return name, tuple(found), tuple(sorted(said))
+        former = [
+            (one.window, one.input)
+            for start, end in dict.fromkeys(window for window, *_ in found)
+            for one in self.store.windows(name, start - 2 * (end - start), start)
+        ]
+        return name, tuple(found), tuple(sorted(said)), tuple(former)
 
     # ------------------------------------------------------------------ several windows
 

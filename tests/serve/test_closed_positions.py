@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import shutil
 import sqlite3
 from html import unescape
+
+import numpy as np
+import pytest
 
 from helpers.configurations import CLOSED_MINUTES
 from helpers.pages import CLOSED_START as START
@@ -86,6 +90,39 @@ def test_closed_positions_are_answered_until_their_window_is_sealed(tmp_path):
     with serving(tmp_path, CLOSED_MINUTES) as (service, client):
         assert len(client.get(CLOSED).json()["windows"]) == 1
         assert stored(tmp_path / "serve.sqlite")[1] == 1
+
+
+@pytest.mark.parametrize(("noise", "wider"), [("gaussian", math.sqrt(2)), ("counts", 1.0)])
+def test_first_positions_are_completed_with_the_window_before(tmp_path, noise, wider):
+    text = CLOSED_MINUTES + f'noise = "{noise}"\n'
+    driver = Driver(text, partitions=2, now="2024-01-01T03:00:00Z")
+    send_minutes(driver, range(100))
+    write(driver, tmp_path / "sealed")
+    with serving(tmp_path, text) as (service, client):
+        settle(service)
+        (early,) = client.get(CLOSED).json()["windows"]
+        assert (early["window_start"], early["joined"]) == (iso(START + 60 * MINUTE), iso(START))
+        tens, total = early["answers"]
+        values, stderr = np.array(tens["values"]), np.array(tens["stderr"])
+        assert np.abs((values - 20) / stderr).max() < 6, "two events a minute, also across the hour"
+        assert np.allclose(stderr[:9], wider * stderr[9])
+        assert not any(tens["partial"] + total["partial"])
+        assert np.abs((np.array(total["values"]) - 2 * np.arange(1, 35)) / total["stderr"]).max() < 6
+        page = client.get("/sketches/minutes").text
+        assert "stand on a part of the filter" not in page
+        assert "34 of 60 positions have closed" in page
+
+        send_minutes(driver, range(100, 130))
+        shutil.rmtree(tmp_path / "sealed")
+        write(driver, tmp_path / "sealed")
+        service.follower.step()
+        settle(service)
+        span = {"from": iso(START + 60 * MINUTE), "to": iso(START + 120 * MINUTE)}
+        final = client.get("/v1/sketches/minutes/estimate", params=span).json()
+        for one, late in zip(early["answers"], final["answers"], strict=True):
+            assert np.allclose(one["values"], late["values"][:34], rtol=0, atol=1e-6)
+            assert one["stderr"] == late["stderr"][:34]
+            assert np.allclose(one["intervals"], late["intervals"][:34], rtol=0, atol=1e-6)
 
 
 def lines(text):

@@ -161,12 +161,7 @@ def estimate(
     start = None if window is None else window[0]
     found = answers(spec, layers, state, length=spec.positions_of(window), start_ms=start)
     if before is not None:
-        former, tail, earlier = _held(before)
-        consecutive = window is None or earlier is None or earlier[1] == window[0]
-        if before.spec.fingerprint != spec.fingerprint or not consecutive:
-            msg = "before must be the window that ends where this one begins, of an equal spec"
-            raise EstimateError(msg)
-        found = tuple(joined(one, tail, former, spec.positions_of(earlier)) for one in found)
+        found = _completed(found, spec, window, before)
     made = Series(spec, found, level, published.guarantee().to_dict())
     if name is not None:
         made = Series(spec, (made[name],), level, made.guarantee)
@@ -175,12 +170,16 @@ def estimate(
     return made
 
 
-def closed_series(parts: Sequence[Sequence[Instalment]], positions: int) -> Series:
+def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before: Published | None = None) -> Series:
     """Answers at positions that have closed, from the instalments of each partition.
 
     Args:
         parts: for each partition its instalments, ascending, without gaps.
         positions: number of positions to answer; every part has at least as many.
+        before: see `estimate`.
+
+    Raises:
+        EstimateError: `before` is not the window before.
     """
     first = parts[0][0]
     spec: ConvolutionSpec = first.spec
@@ -195,7 +194,25 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int) -> Seri
     start = None if first.origin.window is None else first.origin.window[0]
     found = answers(spec, layers, state, length=positions, start_ms=start)
     made = tuple(replace(one, values=closed_values(spec, state, 0, positions, one.place)) for one in found)
+    if before is not None:
+        made = _completed(made, spec, first.origin.window, before)
     return Series(spec, made)
+
+
+def _completed(
+    found: tuple[Answers, ...], spec: ConvolutionSpec, window: tuple[int, int] | None, before: Published
+) -> tuple[Answers, ...]:
+    """Answers of a window completed with the window before.
+
+    Raises:
+        EstimateError: that is another window, or one of another spec.
+    """
+    former, tail, earlier = _held(before)
+    consecutive = window is None or earlier is None or earlier[1] == window[0]
+    if before.spec.fingerprint != spec.fingerprint or not consecutive:
+        msg = "before must be the window that ends where this one begins, of an equal spec"
+        raise EstimateError(msg)
+    return tuple(joined(one, tail, former, spec.positions_of(earlier)) for one in found)
 
 
 def _held(published: Published) -> tuple[list[Layer], npt.NDArray[np.int64], tuple[int, int] | None]:
