@@ -9,8 +9,8 @@ guarantee's, a loss is the ledger's times a number of windows that `guarantee` c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.group_list import GroupLimit
+    from sketchstream.kinds.profile.group_list import GroupLimit, Groups
     from sketchstream.kinds.profile.planner import Plan
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.privacy.guarantee import Context, Guarantee
@@ -39,10 +39,10 @@ class Deployment:
     max_groups: int | None
     group_of_item: bool
     group_limit: GroupLimit
-    window: str | None
-    every: str | None
-    timezone: str
-    lateness: str | None
+    window: str | None = None
+    every: str | None = None
+    timezone: str = "UTC"
+    lateness: str | None = None
 
     @property
     def given(self) -> bool:
@@ -56,9 +56,24 @@ class Deployment:
             ConfigError: options that do not fit together; a list that cannot be read.
             SpecError: groups that cannot be, more than there may be among them.
         """
+        from sketchstream.kinds.profile.planner import resized
+
+        groups = self.declared(spec.domain.size or 0, spec.dtype.itemsize)
+        return spec if groups is None else resized(spec, groups=groups)
+
+    def declared(self, slots: int, itemsize: int) -> Groups | None:
+        """The groups; None without any.
+
+        Args:
+            slots: of each.
+            itemsize: of a counter, bytes.
+
+        Raises:
+            ConfigError: options that do not fit together; a list that cannot be read.
+            SpecError: groups that cannot be, more than there may be among them.
+        """
         from sketchstream.errors import ConfigError
         from sketchstream.kinds.profile.group_list import Groups, require_few
-        from sketchstream.kinds.profile.planner import resized
 
         if self.groups is None:
             limited = self.max_groups is not None or self.group_of_item or self.group_limit != "promised"
@@ -68,12 +83,18 @@ class Deployment:
                     "give it too"
                 )
                 raise ConfigError(msg)
-            return spec
+            return None
         number, names = _listed(self.groups)
-        require_few(number + self.other_group, spec.domain.size or 0, spec.dtype.itemsize)
+        require_few(number + self.other_group, slots, itemsize)
         limits = (self.max_groups, self.group_of_item, self.group_limit)
-        groups = Groups(names or range(1, number + 1), self.other_group, *limits)
-        return resized(spec, groups=groups)
+        return Groups(names or range(1, number + 1), self.other_group, *limits)
+
+    @property
+    def file_of_groups(self) -> str | None:
+        """Name of a file with the list of groups: the one given, or one to be written if only their number is known."""
+        if self.groups is None or self.groups.isdecimal():
+            return None if self.groups is None else "groups.txt"
+        return None if "," in self.groups and not Path(self.groups).exists() else self.groups
 
     def items(self, items: float | None, groups: int) -> float:
         """Distinct items expected in one group, or in the sketch without groups.
@@ -301,7 +322,7 @@ class Around:
         ]
 
 
-_OPTIONS = (
+_GROUPS = (
     click.option("--groups", help="Their number, names between commas, or a file with one a line: a sketch for each."),
     click.option("--other-group", is_flag=True, help="With --groups: all other values are a group too."),
     click.option("--group-items", type=click.FloatRange(min=1),
@@ -310,6 +331,8 @@ _OPTIONS = (
     click.option("--group-of-item", is_flag=True, help="With --unit item: promised that an item has one group."),
     click.option("--group-limit", type=click.Choice(("promised", "ranked")), default="promised", show_default=True,
                  help="Who keeps to --max-groups: the source, or a keyed ranking of the groups for each item."),
+)  # fmt: skip
+_WINDOWS = (
     click.option("--window", help="Width of a window: 1h, 1d, 7d, 1mo, ..."),
     click.option("--every", help="With --window: one begins each so often, such as 1d; they overlap."),
     click.option("--timezone", default="UTC", show_default=True, help="With --window: where days begin."),
@@ -319,7 +342,16 @@ _OPTIONS = (
 
 def deployed(function: Callable[..., Any]) -> Callable[..., Any]:
     """All these options on a command, which gets them as one argument, `deployment`."""
-    names = [field.name for field in fields(Deployment)]
+    return _with(function, (*_GROUPS, *_WINDOWS), [field.name for field in fields(Deployment)])
+
+
+def grouped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of groups on a command, which gets them as one argument, `deployment`."""
+    return _with(function, _GROUPS, [field.name for field in fields(Deployment) if field.default is MISSING])
+
+
+def _with(function: Callable[..., Any], some: Sequence[Any], names: Collection[str]) -> Callable[..., Any]:
+    """Options on a command, which gets those of these names as one argument, `deployment`."""
 
     @wraps(function)
     def call(**given: Any) -> Any:
@@ -327,6 +359,6 @@ def deployed(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(deployment=Deployment(**{name: given[name] for name in names}), **own)
 
     command: Callable[..., Any] = call
-    for option in reversed(_OPTIONS):
+    for option in reversed(some):
         command = option(command)
     return command

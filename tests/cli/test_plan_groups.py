@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import tomllib
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -204,7 +205,7 @@ def test_groups_of_a_file_and_a_target(run: Run, tmp_path: Path) -> None:
         (("--items", "9", "--groups", "2", "--unit", "item", "--max-groups", "3"), "max_groups"),
         (("--items", "9", "--groups", "2", "--unit", "item", "--max-groups", "2", "--group-of-item"), "exclude each"),
         (("--items", "9", "--every", "1d"), "belong to --window: give it too"),
-        (("--items", "3000", "--window", "7d", "--every", "2d"), "every must divide the window"),
+        (("--items", "3000", "--window", "7d", "--every", "8d"), "every must not be longer than the window"),
         (("--items", "3000", "--window", "7s"), "a window is"),
         (("--items", "3000", "--window", "7d", "--lateness", "soon"), "--lateness must be a number with a unit"),
         (("--items", "3000", "--window", "7d", "--timezone", "Mars"), "unknown time zone 'Mars'"),
@@ -214,3 +215,60 @@ def test_what_cannot_be_is_refused_in_one_line(run: Run, options: tuple[str, ...
     result = run("plan", *ONE, *options)
     assert (result.code, result.out) == (2, "")
     assert re.search(words, result.complaint), result.complaint
+
+
+INPUT = TOPIC[TOPIC.index("[input]") :].replace('topic = "events"\nformat = "json"', 'file = "events.jsonl"')
+INPUT = INPUT[: INPUT.index("partitioned_by")] + '[key]\nfile = "key"\n'
+
+
+@pytest.mark.parametrize(
+    ("options", "losses", "declared"),
+    [
+        (("--groups", "a,b", "--other-group"), 3, {"groups": ["a", "b"], "other_group": True}),
+        (("--groups", "9", "--max-groups", "2"), 2, {"groups": "groups.txt", "max_groups": 2}),
+        (
+            ("--groups", "campaigns.txt", "--max-groups", "3", "--group-limit", "ranked", "--group-by", "ad.campaign"),
+            3,
+            {"groups": "campaigns.txt", "max_groups": 3, "group_limit": "ranked", "group_by": "ad.campaign"},
+        ),
+        (("--groups", "a,b", "--group-of-item"), 1, {"groups": ["a", "b"], "group_of_item": True}),
+        (("--groups", "a,b", "--unit", "event"), 1, {"groups": ["a", "b"]}),
+    ],
+)
+def test_size_finds_groups_that_all_reach_the_error_within_one_loss(
+    run: Run, key: Path, tmp_path: Path, options: tuple[str, ...], losses: int, declared: dict[str, Any]
+) -> None:
+    """The epsilons are those of all groups in which an item counts; the block is a configuration of that loss."""
+    assert key.exists()
+    names = "".join(f"c{i}\n" for i in range(9))
+    for file in ("groups.txt", "campaigns.txt"):
+        (tmp_path / file).write_text(names)
+    result = run("size", "--group-items", "300000", "--error", "0.1", "--number", "distinct", *options)
+    assert (result.code, result.err) == (0, "")
+    block = result.out[: result.out.index("\n\n")]
+    table = tomllib.loads(block)["sketch"][0]
+    assert {name: table[name] for name in declared} == declared
+    assert (Fraction(table["epsilon"]), Fraction(table["epsilon_publish"])) == (
+        Fraction(4, losses),
+        Fraction(1, losses),
+    )
+    config = Config.parse(INPUT + block, tmp_path / "c.toml", {})
+    made = config.sketches[0].spec
+    assert planned(made).loss() == 1
+    assert "is at most 1 against readers" in result.out
+    found = json.loads(
+        run(
+            "size", "--group-items", "300000", "--error", "0.1", "--number", "distinct", *options, "--format", "json"
+        ).out
+    )
+    assert found["plan"]["numbers"]["distinct"]["relative"] <= 0.1
+    assert found["memory"] == config.sketches[0].window_bytes(1, checked=True)
+
+
+def test_size_with_a_ranking_answers_where_all_groups_are_too_dear(run: Run) -> None:
+    asked_for = ("--items", "1e6", "--groups", "20", "--error", "0.2")
+    assert "the best is" in run("size", *asked_for).complaint
+    result = run("size", *asked_for, "--max-groups", "2", "--group-limit", "ranked")
+    assert result.code == 0
+    assert "for 50,000 items in one of 20 groups" in result.out
+    assert "belong to --groups" in run("size", "--items", "9", "--group-limit", "ranked").complaint

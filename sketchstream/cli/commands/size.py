@@ -14,6 +14,7 @@ import click
 
 from sketchstream.cli import options, show
 from sketchstream.cli.commands import plan as planning
+from sketchstream.cli.deployments import Deployment, grouped
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.planner import Machine, Sizing
@@ -45,6 +46,8 @@ NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions of the topic.")
 @click.option("--window", default="1d", show_default=True, help="Width of a window: 1h, 1d, 1mo, ...")
 @click.option("--name", default="people", show_default=True, help="Name of the sketch.")
+@click.option("--group-by", default="group", show_default=True, help="With --groups: their field of the records.")
+@grouped
 @options.result_format()
 def command(
     items: float | None,
@@ -57,6 +60,8 @@ def command(
     largest: int | None,
     window: str,
     name: str,
+    group_by: str,
+    deployment: Deployment,
     form: show.Format,
     **expectation: Any,
 ) -> None:
@@ -66,10 +71,14 @@ def command(
     everybody who reads the results; epsilon bounds what they lose to somebody who seizes the memory or the disk of the
     machine that counts. Nothing is drawn and no data are read.
 
+    With --groups every group reaches the error, and the epsilons are those of all groups in which an item counts
+    together. --items are split evenly over the groups, unless --group-items says how many one group has.
+
     \b
     Examples:
       sketchstream size
       sketchstream size --items 1e6 --number distinct --number at_least.5 --error 0.011
+      sketchstream size --items 1e6 --groups campaigns.txt --max-groups 2 --group-limit ranked --error 0.2
     """
     from sketchstream.errors import ConfigError
     from sketchstream.kinds import planned
@@ -81,8 +90,13 @@ def command(
     if NAME.fullmatch(name) is None:
         msg = f"--name must be small letters, digits and _.- and begin with a letter or a digit, found {name!r:.40}"
         raise ConfigError(msg)
+    groups = deployment.declared(1024, 2)
+    if deployment.group_items is None:
+        question = "How many distinct items (people, say) do you expect in a window"
+        items = _asked(items, question, None, float, "--items")
     found = planner.size(
-        items=_asked(items, "How many distinct items (people, say) do you expect in a window", None, float, "--items"),
+        items=deployment.items(items, 1 if groups is None else len(groups)),
+        groups=groups,
         unit=_asked(
             unit, "What must be protected: all that an item does, or each event", "item", _choice("item", "event")
         ),
@@ -100,18 +114,19 @@ def command(
         **expectation,
     )
     guarantee = Guarantee.of(found.spec, planned(found.spec), Context(window_ms=Calendar(width).shortest_ms))
+    block = found.block(name, window, group_by, deployment.file_of_groups)
     if form == "json":
-        click.echo(show.as_json(_facts(found, guarantee, name, window)))
+        click.echo(show.as_json(_facts(found, guarantee, block)))
     elif form == "csv":
         click.echo(planning.as_csv(found.plan))
     else:
-        _print(found, guarantee, name, window)
+        _print(found, guarantee, block)
 
 
-def _facts(found: Sizing, guarantee: Guarantee, name: str, window: str) -> dict[str, Any]:
+def _facts(found: Sizing, guarantee: Guarantee, block: str) -> dict[str, Any]:
     """Plain data."""
     return {
-        "configuration": found.block(name, window),
+        "configuration": block,
         "spec": found.spec.to_dict(),
         "memory": found.memory,
         "numbers": list(found.numbers),
@@ -121,16 +136,17 @@ def _facts(found: Sizing, guarantee: Guarantee, name: str, window: str) -> dict[
     }
 
 
-def _print(found: Sizing, guarantee: Guarantee, name: str, window: str) -> None:
+def _print(found: Sizing, guarantee: Guarantee, block: str) -> None:
     """Print the block without comments, then its meaning."""
-    click.echo(found.block(name, window))
+    click.echo(block)
     click.echo()
     click.echo(f"{guarantee.summary}\n")
     for sentence in guarantee.protects[:1] + guarantee.seen[2:]:
         click.echo(f"  {sentence}")
+    whose = "a window" if found.spec.groups is None else f"in one of {found.spec.group_count:,} groups"
     worst = found.plan.worst(found.numbers).relative
     click.echo(
-        f"\n{', '.join(found.numbers)}: error at most {worst:.2%} for {found.plan.items:,.0f} items a window; "
+        f"\n{', '.join(found.numbers)}: error at most {worst:.2%} for {found.plan.items:,.0f} items {whose}; "
         f"{found.memory:,} bytes for each open window"
         + (f" in each of {found.plan.parts} partitions\n" if found.plan.parts > 1 else "\n")
     )

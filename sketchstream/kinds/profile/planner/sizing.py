@@ -6,12 +6,14 @@ smallest sufficient sketch, its block of the configuration, its plan. Touches: n
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal
 
 from sketchstream.errors import EstimateError, SpecError
+from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.planner.forecast import Plan
 from sketchstream.kinds.profile.planner.planning import plan, required, resized
 from sketchstream.kinds.profile.spec import MODULUS, ProfileSpec
@@ -52,31 +54,54 @@ class Sizing:
     @property
     def memory(self) -> int:
         """Bytes of counters in each open window and partition."""
-        return self.spec.domain.size * self.spec.dtype.itemsize
+        return self.spec.domain.size * self.spec.group_count * self.spec.dtype.itemsize
 
-    def block(self, name: str, window: str) -> str:
+    def block(self, name: str, window: str, group_by: str = "group", listed: str | None = None) -> str:
         """The sketch's block of a configuration file.
 
         Args:
             name: name of the sketch.
             window: width of its windows, such as "1d".
+            group_by: field of the records that holds the group, if there are groups.
+            listed: file of the list of groups; None: the block has their names.
         """
         spec = self.spec
+        each = "" if spec.groups is None else " of each group"
         lines = [
             ("name", f'"{name}"', ""),
             ("window", f'"{window}"', ""),
             ("unit", f'"{spec.unit}"', _UNITS[spec.unit]),
-            ("epsilon", f'"{spec.epsilon}"', "the state: against somebody who seizes the machine"),
-            ("epsilon_publish", f'"{spec.epsilon_publish}"', "what is published: against its readers"),
+            ("epsilon", f'"{spec.epsilon}"', f"the state{each}: against somebody who seizes the machine"),
+            ("epsilon_publish", f'"{spec.epsilon_publish}"', f"what is published{each}: against its readers"),
         ]
         if spec.modulus is not None:
             lines.append(("modulus", str(spec.modulus), f"counts up to {spec.max_count}"))
         else:
             lines.append(("max_count", str(spec.max_count), "largest count that is resolved"))
         lines.append(("domain", f"{{ slots = {spec.domain.size}, levels = {spec.levels} }}", ""))
+        lines += _group_lines(spec, group_by, listed)
         text = [(f"{key} = {value}", why) for key, value, why in lines]
         wide = max(len(line) for line, why in text if why)
         return "\n".join(["[[sketch]]", *(f"{line:<{wide}}  # {why}" if why else line for line, why in text)])
+
+
+def _group_lines(spec: ProfileSpec, group_by: str, listed: str | None) -> list[tuple[str, str, str]]:
+    """Keys, values and meanings of the lines of a block that declare groups."""
+    groups = spec.groups
+    if groups is None:
+        return []
+    names = json.dumps(list(groups.names) if listed is None else listed, ensure_ascii=False)
+    lines = [("group_by", json.dumps(group_by, ensure_ascii=False), "field of the records")]
+    lines.append(("groups", names, "" if listed is None else f"a file, one a line: {len(groups.names):,} groups"))
+    if groups.other:
+        lines.append(("other_group", "true", "all other values"))
+    if groups.max_groups is not None:
+        lines.append(("max_groups", str(groups.max_groups), f"in which one {spec.unit} counts"))
+    if groups.ranked:
+        lines.append(("group_limit", '"ranked"', "the key chooses them; answers are scaled up"))
+    if groups.of_item:
+        lines.append(("group_of_item", "true", "promised"))
+    return lines
 
 
 def _roomy(found: Plan, *, items: float, **expectation: Any) -> Plan:
@@ -109,12 +134,13 @@ def size(
     epsilon: Epsilon | None = None,
     largest: int | None = None,
     parts: int = 1,
+    groups: Groups | None = None,
     **expectation: Any,
 ) -> Sizing:
     """Find the smallest sketch of an open domain that reaches a relative error in all numbers.
 
     Args:
-        items: distinct items expected in a window (over all parts).
+        items: distinct items expected in a window (over all parts); with groups: in one group.
         numbers: names of the numbers wanted: "distinct", "at_least.5", "mean", ...
         target: relative error wanted, one standard deviation.
         unit: unit of privacy.
@@ -123,6 +149,8 @@ def size(
         epsilon: epsilon of the state; by default `machine` decides it.
         largest: largest count to resolve; default: twice the largest k of the numbers, 31 at least (unit "item").
         parts: number of partitions.
+        groups: each is to have answers of that error. An item loses the epsilons in all groups in which it may count
+            together, so each group has its part of them.
         expectation: mean, law and exponent, see `plan`.
 
     Raises:
@@ -139,14 +167,16 @@ def size(
     asked = [int(name[9:]) for name in numbers if name.startswith("at_least.") and name[9:].isdecimal()]
     resolved = largest or RESOLVED * max(asked, default=0)
     fields: dict[str, Any] = {"max_count": max(resolved, MODULUS - 1) if unit == "item" else largest or 300}
+    shared = 1 if groups is None or unit == "event" else groups.of_one_item
     found: Plan | None = None
     refusal: SpecError | None = None
     for levels in LEVELS:
         spec = ProfileSpec(
-            state if epsilon is None else epsilon,
+            (state if epsilon is None else exact_epsilon(epsilon)) / shared,
             unit,
             OpenDomain(1024, levels),
-            epsilon_publish=published,
+            epsilon_publish=published / shared,
+            groups=groups,
             **fields,
         )
         try:
