@@ -37,7 +37,7 @@ def page(answer: EstimateAnswer, source: str) -> str:
     told = [(name, str(data[name])) for name in SETTINGS if data.get(name) is not None]
     facts = [("source", source), ("kind of sketch", str(data.get("kind", "-"))), *show.flatten(answer.facts), *told]
     sections = [
-        *(_section(one) for one in shown.of(data).pictures(data)),
+        *(_section(one) for one in [*shown.of(data).pictures(data), *_further(answer)]),
         report.Section("What is guaranteed", lists=words.statement(answer.guarantee)),
         report.Section("Where it comes from", tables=[report.Table("Facts", ("what", "value"), facts)]),
     ]
@@ -92,6 +92,13 @@ def _section(one: Picture) -> report.Section:
     charts = [] if one.chart is None else [one.chart]
     folded, shown_at_once = ([one.table], []) if one.folded and charts else ([], [one.table])
     return report.Section(one.title, (one.note,) if one.note else (), charts=charts, tables=shown_at_once, long=folded)
+
+
+def _further(answer: EstimateAnswer) -> list[Picture]:
+    """The pictures of what a kind shows beside its usual answer."""
+    ask = getattr(answer.answers, "further", None)
+    found: dict[str, Any] | None = None if ask is None else ask()
+    return [] if found is None else shown.of(found).pictures(found)
 
 
 def _data(answer: EstimateAnswer) -> dict[str, Any]:

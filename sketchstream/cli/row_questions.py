@@ -36,6 +36,7 @@ class RowQuestions:
         with_vector: rows: inner products with a public vector.
         feature: features whose entries of the vector are not 0.
         weight: these entries, as texts of numbers; none: all are 1.
+        among: number of rows, of which all pairs are wanted.
         drift: rows that are compared over windows.
         later: published files of later windows.
         rows_file: the rows of a listed domain, one a line.
@@ -51,6 +52,7 @@ class RowQuestions:
     with_vector: tuple[str, ...]
     feature: tuple[str, ...]
     weight: tuple[str, ...]
+    among: int | None
     drift: tuple[str, ...]
     later: tuple[Path, ...]
     rows_file: Path | None
@@ -74,6 +76,7 @@ class RowQuestions:
             self.with_vector,
             vector_of(self.feature, self.weight, "--"),
             self.drift,
+            among=self.among,
         )
 
     def require_plausible(self, selected: bool, windows: bool) -> None:
@@ -90,8 +93,8 @@ class RowQuestions:
 
         if len(self.question.asked) + selected > 1:
             msg = (
-                "ask one question at a time: --distance, --inner, --nearest, --sq-norm, --with-vector, --drift, or "
-                "--item, --top and --sum"
+                "ask one question at a time: --distance, --inner, --nearest, --sq-norm, --with-vector, --among, "
+                "--drift, or --item, --top and --sum"
             )
         elif self.count is not None and not self.nearest:
             msg = "--count belongs to --nearest"
@@ -191,6 +194,8 @@ _OPTIONS = (
                  help="With --with-vector: a feature whose entry is not 0; one alone asks for its total in the row."),
     click.option("--weight", multiple=True, metavar="NUMBER",
                  help="With --feature: the entry for each of them, in order.  [default: 1 for all]"),
+    click.option("--among", type=click.IntRange(2, 100), metavar="NUMBER",
+                 help="Kind projection: squared distances of all pairs of the first so many rows."),
     click.option("--drift", multiple=True, metavar="ROW",
                  help="Kind projection: squared distance of a row from itself in the next window."),
     click.option("--later", type=options.FILE, multiple=True,

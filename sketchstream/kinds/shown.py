@@ -114,15 +114,29 @@ def so_far(answer: Answer) -> tuple[str, list[Picture]]:
     return tell(answer)
 
 
-def card(answer: Answer, note: str = "") -> str:
+def further(answer: Answer) -> dict[str, Any]:
+    """The question beside the usual one whose answer is shown too, for kinds that have one.
+
+    Args:
+        answer: the usual answer.
+
+    Returns:
+        Options of `estimate`; empty without such a question.
+    """
+    ask: Callable[[Answer], dict[str, Any]] | None = getattr(of(answer), "further", None)
+    return {} if ask is None else ask(answer)
+
+
+def card(answer: Answer, note: str = "", beside: Answer | None = None) -> str:
     """An answer in the output of a notebook's cell: its headline, its first tables, beside their charts.
 
     Args:
         answer: of any kind.
         note: below everything.
+        beside: answer to the question of `further`; None: there is none.
     """
     shown = of(answer)
-    found = shown.pictures(answer)[:CARD_PICTURES]
+    found = [*shown.pictures(answer), *([] if beside is None else of(beside).pictures(beside))][:CARD_PICTURES]
     return report.card(
         shown.headline(answer) or "Estimate",
         tables=[shortened(one.table) for one in found],

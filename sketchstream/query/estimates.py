@@ -156,6 +156,7 @@ class RowQuestion:
         vector: features and numbers of that vector; all others are 0.
         drift: rows that are compared over windows: squared distances from each window to the next.
         until: drift: end of the last window, ms.
+        among: number of rows: squared distances of all pairs of the first so many.
     """
 
     distance: tuple[tuple[str, str], ...] = ()
@@ -167,6 +168,7 @@ class RowQuestion:
     vector: tuple[tuple[str, float], ...] = ()
     drift: tuple[str, ...] = ()
     until: int | None = None
+    among: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self.asked)
@@ -174,8 +176,13 @@ class RowQuestion:
     @property
     def asked(self) -> tuple[str, ...]:
         """Names of the questions that are asked; at most one has an answer at a time."""
-        names = ("distance", "inner", "nearest", "sq_norm", "with_vector", "drift")
+        names = ("distance", "inner", "nearest", "sq_norm", "with_vector", "drift", "among")
         return tuple(name for name in names if getattr(self, name))
+
+    @property
+    def named(self) -> bool:
+        """Whether rows or features are named: all questions do, except for one about the first rows."""
+        return bool(self.asked) and self.asked != ("among",)
 
     def options(self, names: Mapping[str, Any], later: Sequence[Any] = ()) -> dict[str, Any]:
         """The question as arguments of `estimate`.
@@ -189,6 +196,8 @@ class RowQuestion:
             if pairs := getattr(self, question):
                 firsts, seconds = (rows_named([pair[at] for pair in pairs], users) for at in (0, 1))
                 return {question: list(zip(firsts, seconds, strict=True))}
+        if self.among:
+            return {"among": self.among}
         if self.nearest:
             return {"nearest": rows_named(self.nearest, users), "count": self.count}
         if self.sq_norm:

@@ -28,6 +28,7 @@ from starlette.routing import BaseRoute, Route
 
 from sketchstream import kinds
 from sketchstream.errors import ConfigError, DeadlineError, MissingExtraError
+from sketchstream.kinds.projection.questions import MOST_AMONG
 from sketchstream.query.estimates import EstimateAnswer, RowQuestion, vector_of
 from sketchstream.serve.metrics import CONTENT_TYPE, exposition
 from sketchstream.serve.openapi import document
@@ -133,7 +134,7 @@ class Api:
                 raise ConfigError(msg)
             given, many = form
         else:
-            given = _parameters(request, "from", "to", "method", "top", "format", *_MANY)
+            given = _parameters(request, "from", "to", "method", "top", "among", "format", *_MANY)
             private = [name for name in _PRIVATE if name in given]
             if private:
                 msg = f"send {private[0]} in a POST form, with from and to, where no log on the way has it"
@@ -414,7 +415,7 @@ async def _form(request: Request) -> tuple[dict[str, str], dict[str, tuple[str, 
     except ValueError:
         msg = "the form cannot be read: names and values must be percent-encoded UTF-8, at most 10,000 of them"
         raise ConfigError(msg) from None
-    given = _checked(pairs, ("from", "to", "method", "top", "count", "quantity", "format", *_MANY))
+    given = _checked(pairs, ("from", "to", "method", "top", "among", "count", "quantity", "format", *_MANY))
     return given, {wanted: tuple(value for name, value in pairs if name == wanted) for wanted in _MANY}
 
 
@@ -432,8 +433,9 @@ def _about_rows(given: Mapping[str, str], many: Mapping[str, tuple[str, ...]]) -
     nearest, drift = many.get("nearest", ()), many.get("drift", ())
     count = _whole(given, "count", 0, 1, 10_000) if "count" in given else None
     quantity = _choice(given, "quantity", QUANTITIES)
-    if sum(map(bool, (rows, nearest, drift))) > 1:
-        msg = "ask one question about rows at a time: row, nearest or drift"
+    among = _whole(given, "among", 0, 2, MOST_AMONG) if "among" in given else None
+    if sum(map(bool, (rows, nearest, drift, among))) > 1:
+        msg = "ask one question about rows at a time: row, nearest, among or drift"
     elif count is not None and not nearest:
         msg = "count belongs to nearest: leave it out"
     elif not rows and (others or features or weights or "quantity" in given):
@@ -455,6 +457,7 @@ def _about_rows(given: Mapping[str, str], many: Mapping[str, tuple[str, ...]]) -
             with_vector=rows if features else (),
             vector=vector_of(features, weights),
             drift=drift,
+            among=among,
         )
     raise ConfigError(msg)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
+from sketchstream.kinds.projection.questions import MOST_AMONG
 from sketchstream.serve.problems import PROBLEM
 from sketchstream.serve.questions import METHODS, NORMS
 from sketchstream.serve.service import LIMIT, VERSION
@@ -323,6 +324,7 @@ NAME: Final = {
     "schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_.-]{0,99}$", "example": "aircraft"},
 }
 TOP: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 100_000}
+AMONG: Final[Schema] = {"type": "integer", "minimum": 2, "maximum": MOST_AMONG}
 METHOD: Final[Schema] = {"type": "string", "pattern": "^[a-z][a-z_-]{0,20}$", "example": "auto"}
 
 
@@ -365,6 +367,7 @@ FORM: Final[Schema] = _object(
         "to": TIME,
         "method": METHOD,
         "top": TOP,
+        "among": AMONG,
         "count": {"type": "integer", "minimum": 1, "maximum": 10_000},
         "quantity": {"enum": ["distance", "inner", "sq_norm", "with_vector"]},
         "format": {"enum": ["json", "csv", "arrow"]},
@@ -420,6 +423,7 @@ def document() -> dict[str, Any]:
                 *span,
                 _query("method", METHOD, "Estimator, of those that the kind has."),
                 _query("top", TOP, "The largest counts."),
+                _query("among", AMONG, "Squared distances of all pairs of the first so many rows, of projections."),
                 _query("sum", _list({"type": "string", "pattern": "^[0-9]*:[0-9]*$"}), "LOW:HIGH.", many=True),
                 table=True,
             ),

@@ -80,7 +80,7 @@ class Question:
     @property
     def names_items(self) -> bool:
         """Whether the question contains items or rows: then neither it nor its answer is stored or logged."""
-        return bool(self.items or self.rows)
+        return bool(self.items or self.rows.named)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -146,7 +146,7 @@ def _estimate(windows: PublishedWindows, window: SealedWindow, question: Questio
     names: dict[str, Any] = {}
     if question.rows:
         names = known_names(windows.config.plan(window.sketch), published)
-        require_rows(published, "row, other, nearest and drift")
+        require_rows(published, "row, other, nearest, among and drift")
         names |= _about_rows(windows, window, question.rows, names)
     whole = windows.estimates(window, question.method or "auto", names)
     answers = whole.answers

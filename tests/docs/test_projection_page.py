@@ -30,12 +30,13 @@ def test_the_page_runs_from_the_question_to_the_answer(run: Run, tmp_path: Path)
                 done = run(*arguments)
                 assert done.code == 0, (line, done.err)
                 said.append(done.out)
-    planned, _, near, pairs, drift, products, norms, vectors, _ = said
+    planned, _, near, pairs, among, drift, products, norms, vectors, _ = said
     assert "With k = " in planned
     found = [line.split() for line in near.splitlines() if line.split()[:1] == ["3"]]
     assert {int(line[2]) for line in found} <= {*range(10)} - {3}
     alike, apart = json.loads(pairs)["rows"]
     assert alike["high"] < apart["low"]
+    assert len(among.splitlines()) == 1 + 20 * 19 // 2
     assert len([line for line in drift.splitlines() if line.split()[:1] in (["3"], ["4"])]) == 2
     for answer in (products, norms, vectors):
         assert [line.split()[0] for line in answer.splitlines() if line.split()[:1] in (["3"], ["14"])]

@@ -116,8 +116,43 @@ def test_the_page_the_api_and_the_command_line_have_the_same_numbers(site, run: 
             for end in found
         }
         others = numbers(answer(client, sketch, hour, "autumn"))
+        if sketch == "rows":
+            others |= numbers(distances(client, hour))
         assert set(one.values) <= known | told | others
         assert numbers(answers[hour]) & set(one.values)
+
+
+def distances(client: Any, hour: int) -> dict[str, Any]:
+    """Squared distances between all rows."""
+    found = client.get("/v1/sketches/rows/estimate", params=given(hour) | {"among": "5"})
+    assert found.status_code == 200, found.text
+    return found.json()  # type: ignore[no-any-return]
+
+
+def test_distances_between_rows_are_a_heat_map(site, run: Run) -> None:
+    folder, _, client = site
+    view = page(client, "/sketches/rows/window", **given(2))
+    found = distances(client, 2)
+    assert len(found["rows"]) == 10
+    asked = ("-c", folder / "sketchstream.toml", "--sketch", "rows", "--from", given(2)["from"], "--to", given(2)["to"])
+    printed = run("estimate", *asked, "--among", "5", "--format", "json")
+    assert json.loads(printed.out) == found
+    assert "Squared distances between rows" in view.said
+    pairs = [one[end] for one in found["rows"] for end in ("value", "low", "high")]
+    start = view.values.index(pairs[0])
+    assert view.values[start : start + len(pairs)] == pairs
+    (table,) = [link for link in view.links if "among=5" in link]
+    text = client.get(table).text.splitlines()
+    assert text[0] == "user,other,value,stderr,low,high"
+    assert len(text) == 11
+    drawn = unescape(client.get("/sketches/rows/window", params=given(2)).text)
+    for one in found["rows"]:
+        told = said(*(one[end] for end in ("value", "low", "high")))
+        assert f"{one['user']}, {one['other']}: {told}" in drawn
+        assert f"{one['other']}, {one['user']}: {told}" in drawn
+    html = folder / "rows.html"
+    assert run("estimate", *asked, "--html", html).code == 0
+    assert "Squared distances between rows" in html.read_text()
 
 
 def _difference(sketch: str, first: Any, second: Any, metric: str) -> set[float]:

@@ -139,6 +139,22 @@ def test_every_question_about_rows_is_that_of_the_window(site: tuple[Service, ht
     assert (row["user"], row["neighbour"], row["rank"]) == (SHOPS[0], "twin", 1)
 
 
+def test_distances_among_the_first_rows_are_those_of_their_pairs(site: tuple[Service, httpx.Client]) -> None:
+    _, client = site
+    first = [(SHOPS[0], "twin"), (SHOPS[0], "south"), ("twin", "south")]
+    wanted = asked(client, **FIRST, row=[one for one, _ in first], other=[one for _, one in first])
+    found = client.get(PATH, params={**FIRST, "among": "3"})
+    assert found.json() == wanted
+    tag = found.headers["etag"]  # no row is named, so the answer is kept
+    assert client.get(PATH, params={**FIRST, "among": "3"}, headers={"If-None-Match": tag}).status_code == 304
+    assert len(client.get(PATH, params={**FIRST, "among": "100"}).json()["rows"]) == 6
+    for wrong in ({"among": "1"}, {"among": "101"}, {"among": "3", "top": "2"}):
+        assert client.get(PATH, params={**FIRST, **wrong}).status_code == 400
+    both = client.post(PATH, data={**FIRST, "among": "3", "nearest": "twin"})
+    assert both.status_code == 400
+    assert "one question about rows at a time" in both.json()["detail"]
+
+
 def test_drift_goes_over_all_windows_of_the_range(site: tuple[Service, httpx.Client]) -> None:
     _, client = site
     answer = asked(client, **ALL, drift=["twin", "west"])

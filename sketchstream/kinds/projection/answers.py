@@ -156,7 +156,19 @@ class Projection:
         """For notebooks: the squared norms."""
         from sketchstream.kinds import shown
 
-        return shown.card(self.to_dict(), "Squared norms; distances, nearest rows and drift are asked for by name.")
+        note = "Squared norms and distances; nearest rows, products and drift are asked for by name."
+        return shown.card(self.to_dict(), note, self.further())
+
+    def further(self) -> dict[str, Any] | None:
+        """The answer that pages and reports show beside the usual one: distances between the first rows.
+
+        Returns:
+            Plain data; None if there is one row only.
+        """
+        from sketchstream.kinds import shown
+        from sketchstream.kinds.projection.questions import asked
+
+        return None if self.spec.users.size < 2 else asked(self, shown.further(self.to_dict())).to_dict()
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """All distances as a heat map, rows that look alike side by side. See `heatmap.drawn`.

@@ -73,7 +73,7 @@ def heat_map(projection: Projection, pixels: int = PIXELS) -> HeatMap:
     pairs = np.outer(sizes, sizes)
     pairs[np.diag_indices_from(pairs)] = np.maximum(sizes * (sizes - 1), 1)  # a row does not form a pair with itself
     values = np.sqrt(np.maximum(sums / pairs, 0.0))
-    order = _alike(values)
+    order = alike(values)
     error = float(np.sqrt(projection.law.squared_norm(0.0, 2 * projection.tau)))
     return HeatMap(values[np.ix_(order, order)], order, run, error)
 
@@ -134,8 +134,12 @@ def _blocks(projection: Projection) -> Iterator[tuple[int, Floats]]:
     return Distances(projection).blocks(max(1, HELD // projection.spec.users.size))
 
 
-def _alike(values: Floats) -> Ints:
-    """An order in which rows at small distances are neighbours: leaves of a tree of average linkage."""
+def alike(values: Floats) -> Ints:
+    """An order in which rows at small distances are neighbours: leaves of a tree of average linkage.
+
+    Args:
+        values: (n, n) distances.
+    """
     if len(values) < 3:
         return np.arange(len(values))
     from scipy.cluster.hierarchy import leaves_list, linkage

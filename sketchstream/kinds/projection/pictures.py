@@ -2,22 +2,30 @@
 
 In: answers as plain data. Out: see `sketchstream.kinds.shown`. Touches: nothing.
 
-Numbers: "norm.P", the squared norm of the row at place P of the list of rows, from 0.
+Numbers: "norm.P", the squared norm of the row at place P of the list of rows, from 0. Distances between all pairs of
+some rows are a heat map.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any, Final
 
+import numpy as np
+
 from sketchstream import charts
-from sketchstream.pictures import Number, Picture, item_name, listed
+from sketchstream.pictures import LISTED, SHORT, Number, Picture, drawn, ends, interval, item_name, listed
+from sketchstream.pictures import value as cell
 from sketchstream.report import Table
 
 WHOSE: Final = ("user", "other", "neighbour", "before", "after")
 """Columns that say whose number it is."""
 OFFERED: Final = 300
 """Most rows that a page offers to follow."""
+PAIRED: Final = 40
+"""Most rows whose distances a page shows."""
+Row = Mapping[str, Any]
 
 
 def headline(answer: Mapping[str, Any]) -> str:
@@ -49,9 +57,17 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     return _title(row), {end: row[end] for end in ("value", "low", "high")}
 
 
+def further(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The distances between the first rows, beside their norms."""
+    rows = [] if "question" in answer else answer["rows"]
+    return {"among": min(len(rows), PAIRED)} if len(rows) > 1 else {}
+
+
 def pictures(answer: Mapping[str, Any]) -> list[Picture]:
     """Squared norms, or the answers to the question that was asked."""
     rows = answer["rows"]
+    if answer.get("question") == "distance" and (names := _all_pairs(rows)):
+        return [_distances(rows, names)]
     value, low, high = ([row[end] for row in rows] for end in ("value", "low", "high"))
     if "question" in answer:
         quantity = str(answer["quantity"])
@@ -59,6 +75,41 @@ def pictures(answer: Mapping[str, Any]) -> list[Picture]:
     else:
         title, columns = "Squared norms of the users' rows", ("user", "squared norm")
     return [listed("norms", title, [_name(row) for row in rows], (value, low, high), columns)]
+
+
+def _all_pairs(rows: Sequence[Row]) -> list[str]:
+    """Names of the rows of which these are all pairs, in their order; empty if they are not, or only one pair."""
+    names = list(dict.fromkeys(item_name(one) for row in rows for one in (row["user"], row["other"])))
+    found = [(item_name(row["user"]), item_name(row["other"])) for row in rows]
+    return names if len(rows) > 1 and found == list(combinations(names, 2)) else []
+
+
+def _distances(rows: Sequence[Row], names: Sequence[str]) -> Picture:
+    """Squared distances of all pairs as a heat map, rows that look alike side by side.
+
+    Args:
+        rows: a row for each pair.
+        names: of n rows.
+    """
+    from sketchstream.kinds.projection.heatmap import alike
+
+    upper = np.triu_indices(len(names), 1)
+    squares = []
+    for found in ends(rows):
+        square = np.full((len(names), len(names)), np.nan)
+        square[upper] = found
+        square.T[upper] = found
+        squares.append(square)
+    order = alike(np.sqrt(np.nan_to_num(np.maximum(squares[0], 0.0))))
+    labels = [names[place] for place in order]
+    grid = charts.Grid(labels, labels, *(square[np.ix_(order, order)] for square in squares))
+    least, most = (charts.shown(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
+    title = "Squared distances between rows"
+    caption = f"The stronger the color, the farther apart: {least} to {most}. Rows that look alike are side by side."
+    chart = drawn(lambda: charts.heat_chart(grid, title, ("row", "row"), caption))
+    cells = [(item_name(one["user"]), item_name(one["other"]), cell(one), interval(one)) for one in rows[:LISTED]]
+    table = Table(title, ("row", "other row", "squared distance", "95% interval"), cells)
+    return Picture("distances", title, chart, table, folded=len(cells) > SHORT)
 
 
 def tables(answer: Mapping[str, Any]) -> list[Table]:

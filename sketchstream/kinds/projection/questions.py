@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +28,8 @@ QUANTITIES: Final = {
     "with_vector": "inner product with a vector",
 }
 """Questions, and what their values are."""
+MOST_AMONG: Final = 100
+"""Most users whose pairs are listed: 4,950 distances. A file or a picture of all distances has more."""
 BESIDE: Final = {"count": "nearest", "later": "drift", "windows": "drift", "vector": "with_vector"}
 """Options that belong to one question."""
 
@@ -77,7 +79,8 @@ def asked(
     Args:
         projection: published projection.
         options: one question: `distance` or `inner`, pairs of users; `nearest`, users, with `count`; `sq_norm`, users;
-            `with_vector`, users, with `vector`, pairs of a feature and a number, or a mapping; `drift`, users, with
+            `with_vector`, users, with `vector`, pairs of a feature and a number, or a mapping; `among`, a number: all
+            pairs of the first so many users, answered as `distance`; `drift`, users, with
             `later`, published objects of later windows, and perhaps `windows`, names of all of them. And `level`.
         read: makes a projection of a published object, for `later`.
 
@@ -87,15 +90,16 @@ def asked(
         MergeError: a later window has another matrix.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    unknown = given.keys() - QUANTITIES.keys() - BESIDE.keys() - {"level"}
-    questions = given.keys() & QUANTITIES.keys()
+    unknown = given.keys() - QUANTITIES.keys() - BESIDE.keys() - {"among", "level"}
+    questions = given.keys() & {*QUANTITIES, "among"}
     alone = any(name in given and question not in given for name, question in BESIDE.items())
     without = ("drift" in given and "later" not in given) or ("with_vector" in given and "vector" not in given)
     if unknown or len(questions) > 1 or alone or without:
         msg = (
-            "estimate of kind 'projection' takes one question: distance= or inner= (pairs of users), nearest= (users) "
-            "with count=, sq_norm= (users), with_vector= (users) with vector= (features and numbers), or drift= "
-            "(users) with later= (published objects); and level, key, users, features; found "
+            "estimate of kind 'projection' takes one question: distance= or inner= (pairs of users), among= (how many "
+            "of the first users), nearest= (users) with count=, sq_norm= (users), with_vector= (users) with vector= "
+            "(features and numbers), or drift= (users) with later= (published objects); and level, key, users, "
+            "features; found "
             f"{', '.join(sorted(map(str, given)))}"
         )
         raise EstimateError(msg)
@@ -103,6 +107,8 @@ def asked(
     for question in ("distance", "inner"):
         if question in given:
             return between(projection, question, given[question], level)
+    if "among" in given:
+        return between(projection, "distance", first_pairs(projection, given["among"]), level)
     if "nearest" in given:
         return neighbours(projection, given["nearest"], given.get("count", 10), level)
     if "sq_norm" in given:
@@ -134,6 +140,17 @@ def between(projection: Projection, question: str, pairs: Iterable[tuple[Item, I
     found = ask([pair[0] for pair in listed], [pair[1] for pair in listed], level).rows()
     rows = ({"user": u, "other": v, **row} for (u, v), row in zip(listed, found, strict=True))
     return Answer(question, level, tuple(rows))
+
+
+def first_pairs(projection: Projection, count: int) -> list[tuple[Item, Item]]:
+    """All pairs of the first users, in the order of the domain.
+
+    Args:
+        projection: published projection.
+        count: number of users; all, if there are fewer.
+    """
+    users = range(min(whole(count, "among", 2, MOST_AMONG), projection.spec.users.size))
+    return list(combinations([projection.user_name(place) for place in users], 2))
 
 
 def of_rows(question: str, users: Any, found: Estimates) -> Answer:

@@ -31,6 +31,7 @@ from sketchstream.kinds import shown
 from sketchstream.pictures import Picture, interval, value
 from sketchstream.privacy.sketch_history import show
 from sketchstream.query import words
+from sketchstream.query.estimates import RowQuestion
 from sketchstream.serve.page import calendar, comparison, links, pictures, rendering, series, wording
 from sketchstream.serve.questions import Question
 from sketchstream.serve.service import (
@@ -282,6 +283,13 @@ class Views:
                     values["notices"] += [f"{wait} They are not in the comparison of groups yet."]
             where = {"from": iso(stored.window[0]), "to": iso(stored.window[1])} | ({"group": group} if group else {})
             pictured = [_at(one, f"{address}/{one.name}", where) for one in self._pictures(stored, data, group)]
+            asked, question = shown.further(data), _further(data)
+            if asked and len(pictured) > 1:
+                table = links.api(name, answers, where | asked | {"format": "csv"})
+                pictured[-1] = replace(pictured[-1], downloads=[*pictured[-1].downloads, ("CSV", table)])
+            if question is not None and self._asked(stored, question, ask=True) == (None, None):
+                values["refresh"] = REFRESH_S
+                values["notices"] += ["Distances between rows are being computed; they are not here yet."]
             known = answers == "estimate" or data["distinct"]["low"] is not None
             values |= {
                 "headline": shown.of(data).headline(data),
@@ -539,10 +547,20 @@ class Views:
         self, stored: StoredWindow, group: str | None = None, *, ask: bool = True
     ) -> tuple[WindowAnswer | None, str | None]:
         """The usual answer of a window, or of one of its groups, or why there is none; neither while it is computed."""
-        question = Question(group=group)
+        wanted = ask and self._service.answer_state(stored) == "on_request"
+        return self._asked(stored, Question(group=group), ask=wanted)
+
+    def _asked(self, stored: StoredWindow, question: Question, *, ask: bool) -> tuple[WindowAnswer | None, str | None]:
+        """The answer to a question, or why there is none; neither while it is computed.
+
+        Args:
+            stored: the window.
+            question: to it.
+            ask: whether to have it computed, if it is not yet.
+        """
         try:
             found = self._service.ready(stored, question)
-            if found is None and ask and self._service.answer_state(stored) == "on_request":
+            if found is None and ask:
                 self._service.ask(stored, question)
         except BusyError:  # it is requested again with the next view of the page
             return None, None
@@ -555,7 +573,14 @@ class Views:
         etag = self._service.etag(stored, Question(group=group), "page")
         name = None if etag is None else (etag, tuple(data.get("groups") or ()))
         found: list[Picture] = self._drawn.get(name, lambda: pictures.pictures(data))
-        return found
+        question = _further(data)
+        answer = None if question is None else self._asked(stored, question, ask=False)[0]
+        if answer is None or question is None:
+            return found
+        beside: list[Picture] = self._drawn.get(
+            self._service.etag(stored, question, "page"), lambda: pictures.pictures(answer.to_dict())
+        )
+        return [*found, *beside]
 
     def _latest(self, name: str, plan: SketchPlan | None) -> dict[str, str] | None:
         """The newest window whose numbers are there, in a line."""
@@ -814,6 +839,12 @@ _LEDGER: Final = (
     ("one window", "most that the unit loses to one window (epsilon)"),
     ("all windows", "most that it loses to all of them: an event lies in one window, an item may lie in each"),
 )
+
+
+def _further(data: Mapping[str, Any]) -> Question | None:
+    """The question whose answer stands beside the usual one of a window; None without one."""
+    found = shown.further(data)
+    return Question(rows=RowQuestion(**found)) if found else None
 
 
 def _at(picture: Picture, address: str, where: Mapping[str, str]) -> Picture:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import DomainError, EstimateError, MergeError, SpecError
+from sketchstream.kinds import shown
 from sketchstream.kinds.projection import (
     Distances,
     Matrix,
@@ -404,3 +406,23 @@ def test_forecasts_are_what_answers_report() -> None:
     assert found.tau == pytest.approx(will.tau, rel=1e-6)
     assert np.sqrt(np.mean(found.distance(every, every + 1).stderr ** 2)) == pytest.approx(will.distance, rel=0.1)
     assert np.sqrt(np.mean(found.feature(every, every % 100).stderr ** 2)) == pytest.approx(will.feature, rel=0.1)
+
+
+def test_distances_of_all_pairs_are_a_heat_map_and_others_are_bars() -> None:
+    """Two pairs of like rows stand side by side, whatever their order in the list."""
+    near = {("a", "c"), ("b", "d")}
+    pairs = list(combinations("abcd", 2))
+    rows = [
+        {"user": u, "other": v, "value": 1.0 if (u, v) in near else 90.0, "stderr": 1.0, "low": 0.5, "high": 99.0}
+        for u, v in pairs
+    ]
+    answer = {"kind": "projection", "question": "distance", "quantity": "squared distance", "level": 0.95}
+    (whole,) = shown.of(answer).pictures(answer | {"rows": rows})
+    (part,) = shown.of(answer).pictures(answer | {"rows": rows[:-1]})
+    assert (whole.name, part.name) == ("distances", "norms")
+    assert whole.chart is not None
+    assert len(whole.chart.points) == 2 * len(pairs), "each pair twice, and no row with itself"
+    first = {round(point.x, 3): point.text.split(": ")[0] for point in whole.chart.points if point.text[0] == "a"}
+    order = [text.split(", ")[1] for _, text in sorted(first.items())]
+    assert order in (["c", "b", "d"], ["c", "d", "b"], ["b", "d", "c"], ["d", "b", "c"])
+    assert [row[:2] for row in whole.table.rows] == pairs
