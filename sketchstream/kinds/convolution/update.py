@@ -82,7 +82,7 @@ class Updater:
         # Depends only on the size of the batch, never on its content.
         if len(items) * (SPARSE if spec.layout == "time" else 1) > spec.length:
             given = np.zeros(spec.length, np.int64)
-            self._count(given, items, weights, threads, invalid, moved)
+            self._count(given, items, weights, threads, invalid, moved if len(counters) else NO_COUNTERS)
             places = None
         else:
             places, given = self._checked(items, weights, invalid, moved)
