@@ -22,7 +22,7 @@ from sketchstream.columns import STRING, Column
 from sketchstream.hashing import Key
 from sketchstream.image import DEFERRED_PART
 from sketchstream.items import Items
-from sketchstream.kinds.profile.group_list import Groups
+from sketchstream.kinds.profile.group_list import GroupLimit, Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 from sketchstream.stream.interfaces import Chunk, Restored, Snapshot
@@ -69,10 +69,11 @@ def _texts(form: bytes, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return buffer, np.arange(len(numbers) + 1, dtype=np.int64) * 16
 
 
-def rules(slots: int, groups: int, lateness_ms: int) -> Rules:
-    """One hourly sketch, with or without groups."""
+def rules(slots: int, groups: int, lateness_ms: int, limit: GroupLimit | None = None) -> Rules:
+    """One hourly sketch, with or without groups; with a limit it protects items in ten of them."""
     names = [f"campaign-{number:07}" for number in range(groups)]
-    spec = ProfileSpec("1", domain=OpenDomain(slots, 8), groups=Groups(names) if groups else None)
+    listed = None if not groups else Groups(names) if limit is None else Groups(names, max_groups=10, limit=limit)
+    spec = ProfileSpec("1", "event" if limit is None else "item", OpenDomain(slots, 8), groups=listed)
     fields = {"group": "campaign"} if groups else {}
     plan = SketchPlan("hourly", spec, Calendar(Width.parse("1h")), 1, fields)
     return Rules((plan,), KEY, lateness_ms=lateness_ms)
@@ -187,20 +188,28 @@ def _commit(snapshot: Snapshot, folder: Path | None) -> None:
 def rate(groups: int, slots: int, rounds: int, n: int) -> None:
     """Records a second of processor time through a partition's state, with groups and without, in turn."""
     batch = Batch(n, 1, 2, groups)
-    one = PartitionState.fresh(rules(slots, 0, HOUR_MS), 0, 0, 1)
-    many = PartitionState.fresh(rules(slots, groups, HOUR_MS), 0, 0, 1)
-    wide = PartitionState.fresh(rules(slots * groups, 0, HOUR_MS), 0, 0, 1)
-    took: dict[str, list[float]] = {"one": [], "groups": [], "wide": []}
+    states = {
+        "one": PartitionState.fresh(rules(slots, 0, HOUR_MS), 0, 0, 1),
+        "groups": PartitionState.fresh(rules(slots, groups, HOUR_MS), 0, 0, 1),
+        "wide": PartitionState.fresh(rules(slots * groups, 0, HOUR_MS), 0, 0, 1),
+        "promised": PartitionState.fresh(rules(slots, groups, HOUR_MS, "promised"), 0, 0, 1),
+        "ranked": PartitionState.fresh(rules(slots, groups, HOUR_MS, "ranked"), 0, 0, 1),
+    }
+    took: dict[str, list[float]] = {name: [] for name in states}
     for number in range(rounds):
-        for name, state in (("one", one), ("groups", many), ("wide", wide)):
+        for name, state in states.items():
             began = time.process_time()
             state.apply(chunk(batch, number * n))
             if number:
                 took[name].append(time.process_time() - began)
-    alone, grouped, large = (n / statistics.median(took[name]) for name in ("one", "groups", "wide"))
+    alone, grouped, large, promised, ranked = (n / statistics.median(found) for found in took.values())
     print(
         f"rate: {grouped / 1e6:.1f} M records/s in {groups} groups of {slots} slots, {alone / 1e6:.1f} in one sketch "
         f"of as many: {grouped / alone:.2f}x; {large / 1e6:.1f} in one sketch of all slots: {grouped / large:.2f}x"
+    )
+    print(
+        f"rate: {ranked / 1e6:.1f} M records/s of items that a ranking limits to 10 groups, {promised / 1e6:.1f} where "
+        f"the source promises it: {ranked / promised:.2f}x"
     )
 
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import random
 import re
-import subprocess
-import sys
 import sysconfig
 import time
 import zipfile
@@ -21,11 +20,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from helpers.kafka.app import MINUTE, App
+from helpers.commands import Run
+from helpers.kafka.app import MINUTE, MISSED_SOON, App
 from sketchstream.cli.flights import data_folder
+from sketchstream.hashing import Key
 from sketchstream.image import is_large
+from sketchstream.items import Items
+from sketchstream.kinds.profile.group_list import Groups
+from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.stream.windows import DAY_MS, Calendar, Width
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
@@ -35,6 +40,7 @@ CARRIERS = ["AA", "B6", "DL", "EV", "MQ", "UA", "US", "WN", "9E", "ZZ"]
 GROUPS = f'group_by = "carrier"\ngroups = {json.dumps(CARRIERS)}\nother_group = true\n'
 FILTER = 'where = { origin = ["EWR", "JFK"] }\n'
 WEEK = Calendar(Width.parse("1w"))
+KEY = Key(bytes(range(16)))
 
 
 @dataclass(frozen=True)
@@ -102,12 +108,15 @@ def send(app: App, records: Iterable[tuple[str | None, dict[str, Any]]], total: 
     assert producer.flush(60) == 0
 
 
-def answers(app: App, sketch: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """What `sketchstream profile --all --by group --format json` prints, by window and group."""
-    command = [sys.executable, "-m", "sketchstream.cli", "profile", "-c", str(app.config_file), "--sketch", sketch]
-    done = subprocess.run([*command, "--all", "--by", "group", "--format", "json"], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+def answers(run: Run, app: App, sketch: str, method: str = "inverse") -> dict[tuple[str, str], dict[str, Any]]:
+    """What `sketchstream profile --all --by group --format json` prints, by window and group.
+
+    Intervals are those of linear estimates, whatever the method; the default one takes ten times as long.
+    """
+    command = ("profile", "-c", str(app.config_file), "--sketch", sketch, "--method", method)
+    done = run(*command, "--all", "--by", "group", "--format", "json")
+    assert done.code == 0, done.err
+    found = [json.loads(line) for line in done.out.splitlines()]
     return {(one["window_start"], one["group"]): one for one in found}
 
 
@@ -134,7 +143,7 @@ def start_ms(text: str) -> int:
 
 @pytest.mark.timeout(400)
 def test_reach_by_carrier_is_exact_at_epsilon_30_and_covered_at_epsilon_1(
-    kafka: str, tmp_path: Path, flights: list[Flight]
+    kafka: str, tmp_path: Path, flights: list[Flight], run: Run
 ) -> None:
     names = sorted({one.tailnum for one in flights if one.tailnum is not None})
     (tmp_path / "aircraft.txt").write_text("".join(f"{name}\n" for name in names))
@@ -145,7 +154,8 @@ def test_reach_by_carrier_is_exact_at_epsilon_30_and_covered_at_epsilon_1(
         f'\n[[sketch]]\nname = "airports"\nwindow = "2w"\nevery = "1w"\n{listed}'
         'group_by = "origin"\ngroups = ["EWR", "JFK", "LGA"]\n'
     )
-    app = App(kafka, tmp_path / "app", sketch=listed + GROUPS + FILTER + blocks, window="1w", input=INPUT, key=True)
+    sketches = listed + GROUPS + FILTER + blocks
+    app = App(kafka, tmp_path / "app", sketch=sketches, window="1w", input=INPUT, key=True, kafka=MISSED_SOON)
     try:
         rows = (
             (one.tailnum, {"ts": one.ts, "tailnum": one.tailnum, "carrier": one.carrier, "origin": one.origin})
@@ -153,7 +163,8 @@ def test_reach_by_carrier_is_exact_at_epsilon_30_and_covered_at_epsilon_1(
         )
         send(app, rows, len(flights))
         app.wait_published(WEEK.window(flights[-1].ts)[1] + 7 * DAY_MS, sketches=["seen", "open", "airports"])
-        exact, noisy, hopping = (answers(app, name) for name in ("seen", "open", "airports"))
+        exact, hopping = (answers(run, app, name) for name in ("seen", "airports"))
+        noisy = answers(run, app, "open", "likelihood")
     finally:
         app.close()
     everywhere = ("EWR", "JFK", "LGA")
@@ -226,9 +237,12 @@ def names(packages: list[str], step: int) -> list[tuple[str, str]]:
     ],
 )
 def test_names_by_package_are_exact_at_epsilon_30_and_covered_at_epsilon_1(
-    kafka: str, tmp_path: Path, packages: list[str], step: int, weeks: int, slots: int, least: float
+    kafka: str, tmp_path: Path, run: Run, packages: list[str], step: int, weeks: int, slots: int, least: float
 ) -> None:
-    """A name is in several packages, so that unit "item" pays for each; one state is large enough to be imaged."""
+    """A name is in several packages, so that unit "item" pays for each, or for the one in which it counts.
+
+    One state is large enough to be imaged.
+    """
     assert is_large((len(packages) + 1) * slots, 4)
     found = names(packages, step)
     random.Random(5).shuffle(found)  # every window has all packages
@@ -246,15 +260,49 @@ def test_names_by_package_are_exact_at_epsilon_30_and_covered_at_epsilon_1(
     blocks = (
         f'\n[[sketch]]\nname = "large"\nwindow = "1w"\nepsilon = "1"\n{domain}\nmax_count = 60\n{groups}'
         f'\n[[sketch]]\nname = "items"\nwindow = "1w"\nepsilon = "2"\n{domain}\nunit = "item"\nmodulus = 64\n{groups}'
+        f'\n[[sketch]]\nname = "ranked"\nwindow = "1w"\nunit = "item"\nmodulus = 61\n{listed}'.replace(
+            "max_count = 60\n", ""
+        )
+        + f'{groups}max_groups = 1\ngroup_limit = "ranked"\n'
     )
     given = 'item = "name"\ntime = "ts"\nidle = "off"'
-    app = App(kafka, tmp_path / "app", sketch=listed + groups + blocks, window="1w", input=given, key=True)
+    sketches = listed + groups + blocks
+    app = App(kafka, tmp_path / "app", sketch=sketches, window="1w", input=given, key=True, kafka=MISSED_SOON)
+    (app.folder / "key").unlink()
+    KEY.save(app.folder / "key")
     try:
         rows = ({"ts": ts, "name": name, "package": package} for (package, name), ts in zip(found, times, strict=True))
         send(app, ((str(row["name"]), row) for row in rows), len(found))
-        app.wait_published(WEEK.window(times[-1])[1], 300, sketches=["seen", "large", "items"])
-        exact, large, items = (answers(app, name) for name in ("seen", "large", "items"))
+        app.wait_published(WEEK.window(times[-1])[1], 300, sketches=["seen", "large", "items", "ranked"])
+        exact, large, items, ranked = (answers(run, app, name) for name in ("seen", "large", "items", "ranked"))
     finally:
         app.close()
     require_exact(exact, truth)
     require_covered([large, items], truth, least)
+    require_sampled(ranked, truth, [*packages, "other"])
+
+
+def require_sampled(
+    found: dict[tuple[str, str], dict[str, Any]], wanted: dict[tuple[int, str], Counter[str]], groups: list[str]
+) -> None:
+    """A name counts in the one group that the key ranks first for it, and answers are scaled up from those names."""
+    everybody = sorted({name for counts in wanted.values() for name in counts})
+    ranking = Ranking.of(Groups(groups, max_groups=1, limit="ranked"), KEY)
+    inside: dict[str, set[str]] = {group: set() for group in groups}
+    for first, piece in Items.of(everybody).pieces():
+        for at, group in enumerate(groups):
+            codes = np.full(len(piece), at, np.int32)
+            kept = ranking.first("str", piece, codes, np.empty(len(piece), np.uint64)) >= 0
+            inside[group] |= {everybody[first + place] for place in np.flatnonzero(kept)}
+    assert sorted(itertools.chain(*inside.values())) == everybody, "each in one group"
+    assert {(start_ms(start), group) for start, group in found} == wanted.keys()
+    held = []
+    for (start, group), answer in found.items():
+        counts = wanted[start_ms(start), group]
+        sample = [n for name, n in counts.items() if name in inside[group]]
+        assert answer["sample_share"] == f"1/{len(groups)}"
+        for k in (1, 2, 5):
+            one, truth = answer["at_least"][str(k)], sum(n >= k for n in counts.values())
+            assert one["value"] / len(groups) == pytest.approx(sum(n >= k for n in sample), abs=1e-2), (start, group)
+            held.append(one["low"] <= truth <= one["high"])
+    assert sum(held) >= 0.8 * len(held), "the key is fixed, and there is no noise"
