@@ -7,6 +7,7 @@ Source: Datar & Muthukrishnan 2002 (domain sampling).
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -30,6 +31,8 @@ MIN_EPSILON = Fraction(1, 10**6)
 MAX_EPSILON = Fraction(50)
 NO_PRIVACY = Fraction(10)
 """Above this epsilon, results say NO PRIVACY; above `MAX_EPSILON`, a specification is rejected."""
+_WRITTEN = re.compile(r"[0-9]{1,400}(/[1-9][0-9]{0,400})?", re.ASCII)
+"""Rationals that are not negative, as `str` writes them."""
 LONGEST_NUMBER = 1000
 """Largest number of digits in the exact form of an epsilon."""
 
@@ -88,8 +91,11 @@ def read_rational(text: str) -> Fraction:
     """Read the rational in a text that `str` wrote; cached, as sketches repeat a few of them.
 
     Raises:
-        ValueError, ZeroDivisionError: the text is not a rational.
+        ValueError: the text is not a rational that `str` wrote, such as "1" or "1/2".
     """
+    if _WRITTEN.fullmatch(text) is None:  # "1e999999999" would take all memory
+        msg = f"expected a rational such as 1 or 1/2, found {text!r:.40}"
+        raise ValueError(msg)
     return Fraction(text)
 
 

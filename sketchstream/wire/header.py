@@ -33,9 +33,6 @@ _REMEMBERED, _REMEMBERED_BYTES = 256, 1 << 14
 _RATIONAL = re.compile(r"[0-9]{1,400}(/[1-9][0-9]{0,400})?", re.ASCII)
 """Checked before `Fraction` sees it: that would also read "1e999999999", and never come back."""
 
-_EXPONENT = re.compile(r"[^a-zA-Z]*[eE][-+]?[\d_]{4,}\s*")
-"""Numbers such as "1e999999999" inside a spec or a ledger, for the same reason."""
-
 Check = Callable[[Any], bool]
 
 
@@ -74,11 +71,15 @@ def _map_of(fields: Mapping[str, Check], required: frozenset[str] = frozenset())
 
 
 def _tree(value: Any, depth: int = 0) -> bool:
-    """Plain data without floats, such as a spec."""
+    """Plain data without floats, such as a spec.
+
+    Its texts may be names, also such as "7e2024", so they are not judged as numbers here. Whoever reads one as a number
+    refuses absurd exponents: `exact_rational` and `read_rational` of `sketchstream.spec`, and the ledgers.
+    """
     if depth > _DEEPEST:
         return False
     if isinstance(value, str):
-        return len(value) <= _LONGEST_TEXT and _EXPONENT.fullmatch(value) is None
+        return len(value) <= _LONGEST_TEXT
     if isinstance(value, dict):
         return len(value) <= 256 and all(map(_text, value)) and _trees(value.values(), depth + 1)
     if isinstance(value, list):

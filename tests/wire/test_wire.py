@@ -311,10 +311,6 @@ BAD_FIELDS = [
     ("spec", {"x": 1 << 70}),
     ("spec", {"x": object()}),
     ("spec", {"x": {"y": {1, 2}}}),
-    ("spec", {"epsilon": "1e999999999"}),
-    ("spec", {"domain": {"sample_rate": " -1.5E-99999 "}}),
-    ("spec", {"epsilon": "1e\u0669\u0669\u0669\u0669\u0669"}),
-    ("ledger", {"gaps": ["1e999999999"]}),
 ]
 
 
