@@ -166,6 +166,12 @@ OURS: Final = (
 """Settings that the client does not know: we fetch tokens and read secrets for it."""
 KNOWN: Final[Mapping[str, tuple[str, ...]]] = {**_TEXTS, **_INTS, **_FLAGS, **dict.fromkeys(OURS, _EVERY)}
 """Every setting, and the clients that have it."""
+FETCH_BYTES: Final = 50 * 2**20
+"""Default of `fetch.max.bytes`: one response of one broker."""
+PARTITION_FETCH_BYTES: Final = 4 * 2**20
+"""Default of `max.partition.fetch.bytes`: a partition's share of a response."""
+READ_AHEAD_BYTES: Final = 64 * 2**20
+"""Most records, decompressed and located, that are ready before they are decoded."""
 _SERVER = re.compile(r"(?:[A-Za-z_]+://)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})")
 
 
@@ -198,6 +204,22 @@ def read(options: Mapping[str, Any]) -> tuple[dict[str, Option], list[str]]:
             continue
         settings[name if client is None else f"{client}.{name}"] = _typed(name, value)
     return settings, mistakes
+
+
+def input_bytes(options: Mapping[str, Any], partitions: int) -> int:
+    """Memory of the input beside open windows: two responses of one broker, and what is read ahead of them.
+
+    Args:
+        options: settings as they are given.
+        partitions: that one broker leads and one worker reads.
+    """
+    settings, _ = read(options)
+
+    def size(name: str, default: int) -> int:
+        return int(settings.get(f"consumer.{name}", settings.get(name, default)))
+
+    share = size("max.partition.fetch.bytes", PARTITION_FETCH_BYTES)
+    return 2 * min(partitions * share, size("fetch.max.bytes", FETCH_BYTES)) + READ_AHEAD_BYTES
 
 
 def contradictions(settings: Mapping[str, Option]) -> Iterator[str]:

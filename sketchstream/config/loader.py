@@ -248,6 +248,10 @@ class Config:
         found = [plan.memory(behind, of or partitions, checked=self.checked) for plan in self.sketches]
         return sum(one.of(partitions) for one in found)
 
+    def input_bytes(self, partitions: int) -> int:
+        """Memory of reading that many partitions of a topic from one broker; 0 for a file."""
+        return kafka_settings.input_bytes(self.kafka, partitions) if self.from_kafka else 0
+
     @property
     def checked(self) -> bool:
         """Whether an item's partition can be recomputed."""
@@ -277,9 +281,9 @@ class Config:
             raise ConfigError(msg)
 
     def fits_memory(self, partitions: int, of: int) -> bool:
-        """Whether open windows of so many of the input's partitions stay below `worker.memory_limit`."""
+        """Whether open windows and the input of so many of its partitions stay below `worker.memory_limit`."""
         limit = self.worker.memory_limit
-        return limit is None or self.memory_bytes(partitions, of) <= limit
+        return limit is None or self.memory_bytes(partitions, of) + self.input_bytes(partitions) <= limit
 
     def snapshot_cost(self, partitions: int) -> str:
         """Line on the bytes that snapshots of that many partitions write, while windows of one instant are busy."""
@@ -287,22 +291,25 @@ class Config:
         return spell_snapshots(window, partitions, self.store.snapshot_every, self.store.snapshot_rate)
 
     def check_memory(self, partitions: int, of: int | None = None, *, here: bool = False) -> str:
-        """Line on the memory of open windows; ConfigError if it is above `worker.memory_limit`.
+        """Line on the memory of open windows and of the input; ConfigError if it is above `worker.memory_limit`.
 
         Args:
             partitions: number of one worker's partitions.
             of: number of the input's partitions; default: the worker has all of them.
             here: whether they will be open on this machine: without a limit, its own memory is the limit.
         """
-        needed, limit = self.memory_bytes(partitions, of), self.worker.memory_limit
+        windows, read, limit = self.memory_bytes(partitions, of), self.input_bytes(partitions), self.worker.memory_limit
         name = "worker.memory_limit"
         if limit is None and here:
             name, limit = "this machine's memory", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        text = f"open windows of {partitions} partitions need up to {spell_bytes(needed)}"
-        if limit is not None and needed > limit:
+        text = f"open windows of {partitions} partitions need up to {spell_bytes(windows)}"
+        if read:
+            text += f", reading them up to {spell_bytes(read)}"
+        if limit is not None and windows + read > limit:
             msg = (
                 f"{text}, more than {name} = {spell_bytes(limit)}: use fewer slots or groups, a shorter "
                 "input.lateness, longer windows, or fewer of them that overlap"
+                + (", or a smaller fetch.max.bytes" if read else "")
             )
             raise ConfigError(msg)
         return text

@@ -110,7 +110,9 @@ class PartitionManager:
         held = [other for other in others if other.state is not None or other.job is not None]
         if fits is None or fits(len(held) + 1, of):
             return True
-        reason = f"the windows of {len(held) + 1} partitions do not fit into worker.memory_limit: start more workers"
+        reason = (
+            f"windows and input of {len(held) + 1} partitions do not fit into worker.memory_limit: start more workers"
+        )
         if one.reason != reason:
             say(logging.ERROR, "no_memory", partition=one.partition, reason=reason)
         one.wait(self._clock.monotonic() + 1.0, reason)

@@ -251,12 +251,15 @@ def test_lists_of_items(tmp_path: Path) -> None:
 
 
 def test_memory_is_estimated_and_limited() -> None:
-    config = parse(TOPIC.replace("[key]", '[worker]\nmemory_limit = "100KiB"\n[key]'))
+    # 64 MiB are read ahead of two responses of up to 1 KiB
+    small = TOPIC.replace("[kafka]", '[kafka]\n"fetch.max.bytes" = 1024')
+    assert small != TOPIC
+    config = parse(small.replace("[key]", f'[worker]\nmemory_limit = "{(64 << 10) + 2 + 100}KiB"\n[key]'))
     # 1,024 slots of 4 bytes, 3 windows open at once, and one partition's copy
     assert config.memory_bytes(4) == 1024 * 4 * 3 * 5
     minutes = parse(TOPIC.replace('window = "1h"', 'window = "1m"'))  # 10 min of lateness and 2.5 of quorum_time
     assert minutes.memory_bytes(4) == 1024 * 4 * 15 * 5
-    assert "60.0 KiB" in config.check_memory(4)
+    assert "60.0 KiB, reading them up to 64.0 MiB" in config.check_memory(4)
     with pytest.raises(ConfigError, match="memory_limit"):
         config.check_memory(16)
     assert [config.fits_memory(n, 16) for n in (1, 7, 8)] == [True, True, False]
@@ -264,6 +267,15 @@ def test_memory_is_estimated_and_limited() -> None:
     assert ids != TOPIC
     closed = parse(ids.replace('item = "user_id"', 'item = "user_id"\nitem_type = "int"'))
     assert closed.memory_bytes(1, of=4) == 1024 * 4 * 3 * 2, "a partition has slots for its own items only"
+
+
+def test_memory_of_the_input_is_two_responses_and_what_is_read_ahead() -> None:
+    ahead = 64 << 20
+    assert parse(TOPIC).input_bytes(3) == 2 * 3 * (4 << 20) + ahead
+    assert parse(TOPIC).input_bytes(100) == 2 * (50 << 20) + ahead, "one response is bounded too"
+    for name in ("max.partition.fetch.bytes", "consumer.max.partition.fetch.bytes"):
+        less = parse(TOPIC.replace("[kafka]", f'[kafka]\n"{name}" = 1000'))
+        assert less.input_bytes(3) == 6000 + ahead
 
 
 def test_durations_and_sizes() -> None:

@@ -39,7 +39,8 @@ CONSUMER_DEFAULTS: Mapping[str, Option] = {
     "heartbeat_interval_ms": 3_000,
     "metadata_max_age_ms": 30_000,
     "fetch_max_wait_ms": 250,
-    "max_partition_fetch_bytes": 4 * 2**20,
+    "fetch_max_bytes": kafka_settings.FETCH_BYTES,
+    "max_partition_fetch_bytes": kafka_settings.PARTITION_FETCH_BYTES,
 }
 PRODUCER_DEFAULTS: Mapping[str, Option] = {
     **RECONNECT,

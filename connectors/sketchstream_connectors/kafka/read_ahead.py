@@ -24,13 +24,14 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from sketchstream.config.kafka_settings import READ_AHEAD_BYTES
 from sketchstream_connectors.decode.records import Records
 from sketchstream_connectors.kafka.record_batch import CODEC_MASK, read_batches
 from sketchstream_connectors.kafka.record_kernels import HEAD_BYTES
 
 _HEAD = struct.Struct(">8xi9xh34xi")
 """Of a batch: length, attributes, number of records."""
-AHEAD_BYTES = 1 << 26
+AHEAD_BYTES = READ_AHEAD_BYTES
 """Of records that are ready and not taken yet."""
 THREAD = "sketchstream-read-ahead"
 """Name of the thread."""
