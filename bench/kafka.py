@@ -22,7 +22,9 @@ decoding and updating alone, without the table of records; these two in one thre
 decompressing has a processor of its own, the slower of the two is the limit, and half their sum that of two processors.
 
 Scaling: one and two processes, each with its share of the partitions, start together; all records over the time of the
-slowest. The peer is the same with raw readers: what the broker and the processors leave to two.
+slowest. The peer is the same with raw readers: what the broker and the processors leave to two. A process of ours keeps
+more than one processor busy, so on few of them two cannot be twice as fast: the processors that are busy say how far
+there was anything left.
 """
 
 from __future__ import annotations
@@ -174,19 +176,20 @@ class Cost:
         self.records = records
         self.wall = self.cpu = self.broker = float("nan")
         self._from = 0
-        self._begun = self._now()
+        self._begun = self.now()
 
     def seen(self, records: int) -> bool:
         """So many have come; whether more are to come."""
         if records < self.records:
             if self._from == 0 and records >= self.records // 3:
-                self._from, self._begun = records, self._now()
+                self._from, self._begun = records, self.now()
             return True
-        self.wall, self.cpu, self.broker = (self._now() - self._begun) / (records - self._from)
+        self.wall, self.cpu, self.broker = (self.now() - self._begun) / (records - self._from)
         return False
 
     @staticmethod
-    def _now() -> np.ndarray:
+    def now() -> np.ndarray:
+        """Seconds by the wall clock, of this process's processors, and of the broker's."""
         broker = float("nan")
         if broker_pid is not None:
             fields = Path(f"/proc/{broker_pid}/stat").read_text().rpartition(")")[2].split()
@@ -492,11 +495,11 @@ def member(bootstrap: str, topic: str, shape: str, role: str, index: int, member
         print("set", flush=True)
         sys.stdin.readline()
         if reader is None:
-            seconds = update_all(consumer, records // members, decoder).wall * (records // members)
+            cost = update_all(consumer, records // members, decoder)
         else:
-            seconds = reader.read(records // members).wall * (records // members)
+            cost = reader.read(records // members)
             reader.close()
-        print(seconds, flush=True)
+        print(cost.wall * (records // members), cost.cpu / cost.wall, flush=True)
 
 
 class Group:
@@ -524,13 +527,16 @@ class Group:
     def _hear(self) -> list[str]:
         return [child.stdout.readline() for child in self.children if child.stdout is not None]
 
-    def read(self) -> float:
-        """Seconds until the slowest has read its share."""
+    def read(self) -> tuple[float, float]:
+        """Seconds until the slowest has read its share; processors that they and the broker kept busy."""
         self._say("on your marks")
         assert self._hear() == ["set\n"] * len(self.children)
         with alone(*(child.pid for child in self.children)):
+            before = Cost.now()
             self._say("go")
-            return max(float(line) for line in self._hear())
+            seconds, busy = zip(*(map(float, line.split()) for line in self._hear()), strict=True)
+            wall, _, broker = Cost.now() - before
+            return max(seconds), sum(busy) + (broker / wall if broker == broker else 0.0)
 
     def close(self) -> None:
         """End the processes."""
@@ -544,6 +550,7 @@ def scaling(bootstrap: str, topic: str, shape: str, records: int, rounds: int) -
     cases = [(role, members) for role in ("ours", "raw") for members in (1, 2)]
     groups: dict[tuple[str, int], Group] = {}
     rates = {case: np.zeros(rounds) for case in cases}
+    busy = {case: np.zeros(rounds) for case in cases}
     try:
         for role, members in cases:
             groups[role, members] = Group(bootstrap, topic, shape, role, members, records)
@@ -551,7 +558,8 @@ def scaling(bootstrap: str, topic: str, shape: str, records: int, rounds: int) -
             group.read()
         for turn in range(rounds):
             for case in cases if turn % 2 else cases[::-1]:
-                rates[case][turn] = records / groups[case].read() / 1e6
+                seconds, busy[case][turn] = groups[case].read()
+                rates[case][turn] = records / seconds / 1e6
     finally:
         for group in groups.values():
             group.close()
@@ -559,6 +567,8 @@ def scaling(bootstrap: str, topic: str, shape: str, records: int, rounds: int) -
     for role, gain in gains.items():
         one, two = (float(np.median(rates[role, members])) for members in (1, 2))
         print(f"{shape:8s} scaling {role:5s} {one:7.3f} M records/s by one process, {two:7.3f} by two   {spread(gain)}")
+        one, two = (float(np.median(busy[role, members])) for members in (1, 2))
+        print(f"{shape:8s} scaling {role:5s} {one:7.2f} processors busy, the broker's too, {two:7.2f} with two")
     print(f"{shape:8s} scaling of ours = {spread(gains['ours'] / gains['raw'])} that of raw readers   (target 0.75)")
 
 
