@@ -72,7 +72,7 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
             yield f"{verb}, {name}", lambda spec=spec, check=check: check(spec, states)  # type: ignore[misc]
         yield f"neighbours, {name}", lambda spec=spec: _neighbours(spec)  # type: ignore[misc]
         if spec.counted:
-            yield f"counters, {name}", lambda spec=spec: _counters(spec, 20 * states)  # type: ignore[misc]
+            yield f"counters, {name}", lambda spec=spec: _counters(spec, max(400, 10 * states))  # type: ignore[misc]
 
 
 # Expected values, from the fields of a spec.
