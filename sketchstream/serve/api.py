@@ -111,7 +111,9 @@ class Api:
         since, until = _range(given)
         limit = _whole(given, "limit", 100, 1, LIMIT)
         newest = _choice(given, "order", ("desc", "asc")) == "desc"
-        found = self._service.windows(name, since, until, limit=limit, newest=newest, cursor=given.get("cursor"))
+        found = await run_in_threadpool(
+            self._service.windows, name, since, until, limit=limit, newest=newest, cursor=given.get("cursor")
+        )
         return _respond(request, found, lambda: [_flat(row) for row in found["windows"]], _format(given))
 
     # ------------------------------------------------------------------ answers

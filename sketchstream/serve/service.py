@@ -48,6 +48,8 @@ LIMIT: Final = 1000
 """Most windows of one response."""
 LATELY_S: Final = 0.5
 """How old counts of windows and settled frontiers may be that lists show."""
+CLOSED: Final = 16
+"""Answers at closed positions that are kept in memory."""
 READ: Final = 50_000
 """Numbers of answers that are kept in memory for series."""
 AT_ONCE: Final = 16
@@ -117,6 +119,7 @@ class Service:
         self._counting = threading.Lock()
         self._deployments: dict[frozenset[str] | None, tuple[int, Deployment]] = {}
         self._read: OrderedDict[tuple[bytes | None, str, str], tuple[str, Point | None, list[str]]] = OrderedDict()
+        self._closed: OrderedDict[tuple[Any, ...], list[EstimateAnswer]] = OrderedDict()
         self._reading = threading.Lock()
 
     @property
@@ -422,6 +425,11 @@ class Service:
             ConfigError: too many positions for one request.
             DataLossError: an incident.
         """
+        key = (*self.closed_version(name), since, until)
+        with self._reading:
+            if key in self._closed:
+                self._closed.move_to_end(key)
+                return self._closed[key]
         windows = published_in(self.store.connection(), self.config)
         work = sum(one.products for one in closed_windows(windows.source, name, since, until))
         if work > MOST_PRODUCTS:
@@ -430,7 +438,12 @@ class Service:
                 "`sketchstream estimate -c FILE --closed`"
             )
             raise ConfigError(msg)
-        return windows.closed(name, since, until) if work else []
+        found = windows.closed(name, since, until) if work else []
+        with self._reading:
+            self._closed[key] = found
+            while len(self._closed) > CLOSED:
+                self._closed.popitem(last=False)
+        return found
 
     def closed_version(self, name: str) -> tuple[Any, ...]:
         """A value that changes if and only if what `closed` answers from changes."""

@@ -40,6 +40,8 @@ log = logging.getLogger("sketchstream.serve")
 
 REFRESH: Final = 512
 """Windows that are put together in one transaction."""
+DROPPED: Final = 64
+"""Windows that are dropped in one transaction: less than a tenth of a second, in which nothing else is stored."""
 SPECIAL_BYTES: Final = 256 * 2**20
 """Most bytes of special answers."""
 LATEST: Final = 2**62
@@ -689,31 +691,33 @@ class Store:
         """Drop windows older than the retention; returns their number."""
         if self._retention_ms is None:
             return 0
-        dropped = 0
-        with self._transaction() as execute:
-            for sketch in list(self._names):
-                horizon = self._horizon(execute, sketch)
-                rows = execute(
-                    "SELECT DISTINCT start, stop FROM windows WHERE sketch = ? AND start < ? AND stop < ?"
-                    " ORDER BY start LIMIT ?",
-                    (sketch, horizon, horizon, REFRESH),
-                ).fetchall()
-                for start, stop in rows:
-                    place = (sketch, start, stop)
-                    bodies = execute(
-                        "SELECT body FROM bodies WHERE sketch = ? AND start = ? AND stop = ?", place
-                    ).fetchall()
-                    for (body,) in bodies:
-                        self._forget_noises(execute, body)
-                    for table in ("bodies", "costs", "windows", "points"):
-                        execute(f"DELETE FROM {table} WHERE sketch = ? AND start = ? AND stop = ?", place)  # noqa: S608
-                    self._doubt_next(execute, sketch, stop)
-                for table in ("answers", "instalments"):
-                    execute(f"DELETE FROM {table} WHERE sketch = ? AND stop < ?", (sketch, horizon))  # noqa: S608
-                execute("DELETE FROM incidents WHERE sketch = ? AND start < ?", (sketch, horizon))
-                dropped += len(rows)
+        dropped = sum(self._drop(sketch) for sketch in list(self._names))
         self.changes += dropped > 0
         return dropped
+
+    def _drop(self, sketch: int) -> int:
+        """Drop some windows of one sketch that are older than the retention, in one transaction."""
+        with self._transaction() as execute:
+            horizon = self._horizon(execute, sketch)
+            rows = execute(
+                "SELECT DISTINCT start, stop FROM windows WHERE sketch = ? AND start < ? AND stop < ?"
+                " ORDER BY start LIMIT ?",
+                (sketch, horizon, horizon, DROPPED),
+            ).fetchall()
+            for start, stop in rows:
+                place = (sketch, start, stop)
+                bodies = execute(
+                    "SELECT body FROM bodies WHERE sketch = ? AND start = ? AND stop = ?", place
+                ).fetchall()
+                for (body,) in bodies:
+                    self._forget_noises(execute, body)
+                for table in ("bodies", "costs", "windows", "points"):
+                    execute(f"DELETE FROM {table} WHERE sketch = ? AND start = ? AND stop = ?", place)  # noqa: S608
+                self._doubt_next(execute, sketch, stop)
+            for table in ("answers", "instalments"):
+                execute(f"DELETE FROM {table} WHERE sketch = ? AND stop < ?", (sketch, horizon))  # noqa: S608
+            execute("DELETE FROM incidents WHERE sketch = ? AND start < ?", (sketch, horizon))
+        return len(rows)
 
     def _forget_noises(self, execute: Any, body: bytes) -> None:
         try:

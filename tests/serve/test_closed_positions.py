@@ -58,7 +58,7 @@ def accounted(service, folder, parts):
     assert {one.place for one in near} == {one.place for one in wanted.records if one.window[0] == START}
 
 
-def test_closed_positions_are_answered_until_their_window_is_sealed(tmp_path):
+def test_closed_positions_are_answered_until_their_window_is_sealed(tmp_path, monkeypatch):
     driver = Driver(CLOSED_MINUTES, partitions=2, now="2024-01-01T03:00:00Z")
     send_minutes(driver, range(40))
     write(driver, tmp_path / "sealed")
@@ -71,6 +71,10 @@ def test_closed_positions_are_answered_until_their_window_is_sealed(tmp_path):
         assert len(table) == 1 + 2 * 34
         assert table[1].startswith(f"{iso(START)},window:10,0,")
         assert client.get(CLOSED, params={"from": iso(START + 1)}).json() == {"sketch": "minutes", "windows": []}
+        with monkeypatch.context() as patched:
+            patched.setattr("sketchstream.serve.service.closed_windows", None)
+            again = client.get(CLOSED)
+        assert again.json()["windows"] == [window], "computed once, while nothing more is published"
         accounted(service, tmp_path / "sealed", parts=2)
         before = stored(tmp_path / "serve.sqlite")
         assert before[0] >= 2
