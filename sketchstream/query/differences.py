@@ -14,6 +14,7 @@ from typing import Any, Final
 from sketchstream import kinds
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import shown
+from sketchstream.kinds.profile.group_list import difference_factor
 from sketchstream.query.windows import to_ms
 
 End = float | None
@@ -89,6 +90,8 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
         )
         raise EstimateError(msg)
     value, low, high = subtract(a, b)
+    factor = _of_samples(first, second)
+    low, high = (None if end is None or value is None else value + factor * (end - value) for end in (low, high))
     if shares_noise(spec, first, second, metric):
         return Difference(title, value, None, None, a, b, independent=False)
     return Difference(title, value, low, high, a, b, independent=True)
@@ -110,6 +113,17 @@ def shares_noise(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any],
         return False
     start, stop = (to_ms(later[end], end) or 0 for end in ("window_start", "window_end"))
     return spec is None or kinds.of(spec).reaches_back(spec, metric, (start, stop))
+
+
+def _of_samples(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
+    """How much wider the interval is because both answers are scaled up from samples that depend on each other.
+
+    Samples of one group in two windows have the same items: there independence is assumed, and too wide.
+    """
+    if first.get("group") == second.get("group"):
+        return 1.0
+    samples = [one["sample"]["groups"] for one in (first, second) if one.get("sample")]
+    return difference_factor(min(samples)) if len(samples) == 2 else 1.0
 
 
 def subtract(first: Point, second: Point) -> Point:

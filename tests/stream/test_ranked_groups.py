@@ -134,7 +134,7 @@ def test_an_item_counts_in_its_groups_alone_over_windows_partitions_and_kills(ki
             for k in (1, 2, 4):
                 estimate = answer.profile.interval(f"at_least.{k}")
                 assert abs(estimate.value * 2 / 5 - sum(n >= k for n in counts.values())) < 0.5
-            assert answer.profile.facts.share == "2/5"
+            assert answer.profile.facts.sample == {"share": "2/5", "groups": 5}
             users = {r["user"] for r in sent if _hour(r) == hour and _group(r) == one.group}
             reach = answer.profile.distinct
             held.append(reach.low <= len(users) <= reach.high)
@@ -290,7 +290,7 @@ def test_stacked_partitions_answer_for_all_items_of_the_group() -> None:
         part.update(Pairs(["winter"] * 30 + ["spring"] * 10, some + some[:10]))
     whole = stack([read(part.seal().to_bytes()) for part in parts])  # type: ignore[misc]
     found = whole.group("winter").profile()
-    assert found.facts.share == "1/2"
+    assert found.facts.sample == {"share": "1/2", "groups": 4}
     assert found.distinct.value == pytest.approx(2 * sum(3 in first(one, 4, 2) for one in items), abs=1)
     assert found.distinct.low <= 60 <= found.distinct.high
     assert isinstance(whole.group("winter").parts[0], Release)

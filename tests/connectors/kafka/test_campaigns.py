@@ -300,7 +300,7 @@ def require_sampled(
     for (start, group), answer in found.items():
         counts = wanted[start_ms(start), group]
         sample = [n for name, n in counts.items() if name in inside[group]]
-        assert answer["sample_share"] == f"1/{len(groups)}"
+        assert answer["sample"] == {"share": f"1/{len(groups)}", "groups": len(groups)}
         for k in (1, 2, 5):
             one, truth = answer["at_least"][str(k)], sum(n >= k for n in counts.values())
             assert one["value"] / len(groups) == pytest.approx(sum(n >= k for n in sample), abs=1e-2), (start, group)

@@ -204,7 +204,7 @@ def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], a
         cost=None if cost is None else str(cost),
         total=None if about.total is None else float(about.total[0] / share),
         signed=about.signed,
-        share=None if about.sample is None else str(share),
+        sample=None if about.sample is None else {"share": str(share), "groups": about.sample.groups},
         open_domain=parts[0].open_domain,
         settings=dict(settings),
     )

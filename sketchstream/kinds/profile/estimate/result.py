@@ -85,7 +85,8 @@ class Facts:
         total: the noisy sum of weights, if the sketch has one: total and mean are computed from it, not from the law
             of counts.
         signed: whether events may be deletions.
-        share: probability with which an item counted, as text, if answers are scaled up from a sample; None: 1.
+        sample: of answers that are scaled up from a sample of the items: `share` that counts, as text, and number of
+            `groups` that are ranked.
     """
 
     method: str
@@ -99,7 +100,7 @@ class Facts:
     settings: Mapping[str, object] = field(default_factory=dict)
     total: float | None = None
     signed: bool = False
-    share: str | None = None
+    sample: Mapping[str, Any] | None = None
 
 
 class Profile:

@@ -72,8 +72,8 @@ def to_dict(profile: Profile) -> dict[str, Any]:
     out["at_least"] = {str(k): profile.at_least(k).to_dict() for k in reach_steps(profile.max_count)}
     out["exactly"] = {str(k): profile.exactly(k).to_dict() for k in range(1, min(profile.max_count, EXACT) + 1)}
     out.update(facts.settings)
-    if facts.share is not None:
-        out["sample_share"] = facts.share
+    if facts.sample is not None:
+        out["sample"] = dict(facts.sample)
     out["covers"] = profile.covers
     if profile.guarantee is not None:
         out["guarantee"] = profile.guarantee

@@ -15,16 +15,19 @@ import pytest
 from sketchstream.hashing import Key
 from sketchstream.items import Items
 from sketchstream.kinds.profile.estimate import About, reconstruct, simulate
+from sketchstream.kinds.profile.estimate.intervals.bands import Band
 from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 from sketchstream.kinds.profile.estimate.intervals.sampled import SampledNumbers, SampledRatios, Widened
 from sketchstream.kinds.profile.estimate.result import Profile
 from sketchstream.kinds.profile.group_list import Groups, GroupSample
 from sketchstream.kinds.profile.ranking import Ranking
+from sketchstream.query.differences import difference, subtract
 
 MODULUS = 16
 ITEMS = 600
 SLOTS = 900
 SAMPLE = GroupSample(3, 7, 2)
+EPOCH = "2024-01-01T00:00:00Z"
 GROUPS = Groups([f"g{i}" for i in range(7)], max_groups=2, limit="ranked")
 
 
@@ -194,8 +197,8 @@ def test_missing_ends_stay_missing_and_errors_add_as_squares() -> None:
 def test_all_numbers_agree_with_each_other(method: str) -> None:
     rng = np.random.default_rng(5)
     profile = answer(rng, population(rng), "30", "closed", method, About(sample=SAMPLE))
-    assert profile.facts.share == "2/7"
-    assert profile.to_dict()["sample_share"] == "2/7"
+    assert profile.facts.sample == {"share": "2/7", "groups": 7}
+    assert profile.to_dict()["sample"] == {"share": "2/7", "groups": 7}
     assert "an item counts in 2 of 7 groups" in profile.covers
     assert profile.fractions.sum() + profile.above.value == pytest.approx(1.0)
     assert profile.counts.sum() + SLOTS * profile.above.value == pytest.approx(SLOTS)
@@ -257,3 +260,34 @@ def test_samples_that_cannot_be_are_refused(field: str, value: Any) -> None:
     given: dict[str, Any] = {"position": 3, "groups": 7, "most": 2, field: value}
     with pytest.raises(ValueError, match=rf"sample\.{field}"):
         GroupSample(**given)
+
+
+@pytest.mark.parametrize(("groups", "most"), [(2, 1), (8, 4), (20, 2)])
+def test_a_difference_of_two_groups_with_the_same_items_is_covered(groups: int, most: int) -> None:
+    """Their samples are negatively correlated; taken as independent the intervals of two groups are too short."""
+    listed = Groups([f"g{i}" for i in range(groups)], max_groups=most, limit="ranked")
+    items, runs, held, independent = 400, 400, 0, 0
+    (_, piece), *_ = Items.of(np.arange(items)).pieces()
+    for run in range(runs):
+        ranking = Ranking.of(listed, Key(np.random.default_rng([9, run]).bytes(16)))
+        answers: list[dict[str, Any]] = []
+        for position in (0, groups // 2):
+            codes = np.full(items, position, np.int32)
+            seen = float((ranking.first("int", piece, codes, np.empty(items, np.uint64)) >= 0).sum())
+            band = Band(np.array([seen]), np.array([seen]), np.zeros(1))
+            low, high = SampledNumbers(band, most / groups, 1.0).ends(1.959964)
+            one = {"value": seen * groups / most, "low": float(low[0]), "high": float(high[0])}
+            share = {"share": str(Fraction(most, groups)), "groups": groups}
+            answers.append({"group": position, "sample": share, "distinct": one, "window_start": EPOCH})
+        found = difference(None, *answers, "distinct")
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= 0 <= found.high
+        _, least, largest = subtract(found.first, found.second)
+        assert least is not None
+        assert largest is not None
+        independent += least <= 0 <= largest
+    assert held >= (0.95 - 4 * math.sqrt(0.95 * 0.05 / runs)) * runs
+    if groups == 2:
+        assert independent < 0.9 * runs
+    assert independent <= held
