@@ -5,10 +5,10 @@ In: a folder. Out: one file for each kind of object, and what must be read from 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from pathlib import Path
+
+from writing import write
 
 import sketchstream as ss
 
@@ -59,26 +59,21 @@ def objects() -> dict[str, object]:
     return out
 
 
+def contents(one: ss.Sketch | ss.Published) -> dict[str, object]:
+    """What must be read from an object."""
+    if isinstance(one, ss.Sketch):
+        return {}
+    answered = one.group(one.groups[0]) if one.groups else one
+    return {
+        "groups": list(one.groups),
+        "loss": one.guarantee().to_dict()["published"],
+        "distinct": answered.profile(method="inverse").distinct.value,
+    }
+
+
 def main() -> None:
     """Overwrite nothing: a golden file never changes."""
-    folder = Path(sys.argv[1])
-    folder.mkdir(exist_ok=True)
-    listed = folder / "groups.json"
-    expected = json.loads(listed.read_text()) if listed.exists() else {}
-    for name, one in objects().items():
-        data = one.to_bytes()
-        path = folder / f"groups-{name}.bin"
-        if path.exists():
-            continue
-        with path.open("xb") as file:
-            file.write(data)
-        expected[name] = {"bytes": len(data), "blake2b": hashlib.blake2b(data, digest_size=16).hexdigest()}
-        if not isinstance(one, ss.Sketch):
-            expected[name]["groups"] = list(one.groups)
-            expected[name]["loss"] = one.guarantee().to_dict()["published"]
-            answered = one.group(one.groups[0]) if one.groups else one
-            expected[name]["distinct"] = answered.profile(method="inverse").distinct.value
-    listed.write_text(json.dumps(expected, indent=1) + "\n")
+    write(Path(sys.argv[1]), "groups", "groups.json", objects(), contents)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ folder.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from pathlib import Path
+
+from writing import write
 
 import sketchstream as ss
 
@@ -43,23 +43,22 @@ def objects() -> dict[str, ss.Sketch | ss.Published]:
     return out
 
 
+def contents(one: ss.Sketch | ss.Published) -> dict[str, object]:
+    """What must be read from an object."""
+    if isinstance(one, ss.Sketch):
+        return {}
+    rows = one.estimate()
+    names = USERS if one.spec.users.listed else [*range(4)]
+    return {
+        "values": rows.values.tolist(),
+        "distances": rows.distance(names[:3], names[1:]).to_dict(),
+        "loss": one.guarantee().to_dict()["published"],
+    }
+
+
 def main() -> None:
-    """Refuse to overwrite: a golden file never changes."""
-    folder = Path(sys.argv[1])
-    expected = {}
-    for name, one in objects().items():
-        data = one.to_bytes()
-        with (folder / f"projection-{name}.bin").open("xb") as file:
-            file.write(data)
-        expected[name] = {"blake2b": hashlib.blake2b(data, digest_size=16).hexdigest()}
-        if not isinstance(one, ss.Sketch):
-            rows, names = one.estimate(), USERS if name == "release" else [*range(4)]
-            expected[name] |= {
-                "values": rows.values.tolist(),
-                "distances": rows.distance(names[:3], names[1:]).to_dict(),
-                "loss": one.guarantee().to_dict()["published"],
-            }
-    (folder / "projections.json").write_text(json.dumps(expected, indent=1) + "\n")
+    """Overwrite nothing: a golden file never changes."""
+    write(Path(sys.argv[1]), "projection", "projections.json", objects(), contents)
 
 
 if __name__ == "__main__":

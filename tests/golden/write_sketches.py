@@ -5,10 +5,10 @@ In: a folder. Out: one file for each kind of object, and what must be read from 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from pathlib import Path
+
+from writing import write
 
 import sketchstream as ss
 
@@ -57,21 +57,20 @@ def objects() -> dict[str, object]:
     return out
 
 
+def contents(one: ss.Sketch | ss.Published) -> dict[str, object]:
+    """What must be read from an object."""
+    if isinstance(one, ss.Sketch):
+        return {}
+    return {
+        "counters": {counter.name: counter.value for counter in one.counters},
+        "loss": one.guarantee().to_dict()["published"],
+        "sum": one.estimate().sum().value,
+    }
+
+
 def main() -> None:
-    """Refuse to overwrite: a golden file never changes."""
-    folder = Path(sys.argv[1])
-    folder.mkdir(exist_ok=True)
-    expected = {}
-    for name, one in objects().items():
-        data = one.to_bytes()
-        path = folder / f"sketch-{name}.bin"
-        with path.open("xb") as file:
-            file.write(data)
-        expected[name] = {"bytes": len(data), "blake2b": hashlib.blake2b(data, digest_size=16).hexdigest()}
-        if not isinstance(one, ss.Sketch):
-            expected[name]["counters"] = {counter.name: counter.value for counter in one.counters}
-            expected[name] |= {"loss": one.guarantee().to_dict()["published"], "sum": one.estimate().sum().value}
-    (folder / "sketches.json").write_text(json.dumps(expected, indent=1) + "\n")
+    """Overwrite nothing: a golden file never changes."""
+    write(Path(sys.argv[1]), "sketch", "sketches.json", objects(), contents)
 
 
 if __name__ == "__main__":

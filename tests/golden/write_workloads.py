@@ -6,12 +6,11 @@ folder.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
+from writing import write
 
 import sketchstream as ss
 from sketchstream.kinds.workload import Column
@@ -37,19 +36,16 @@ def objects() -> dict[str, object]:
     return out
 
 
+def contents(one: ss.Sketch | ss.Published) -> dict[str, object]:
+    """What must be read from an object."""
+    if isinstance(one, ss.Sketch):
+        return {}
+    return {"values": one.estimate().values.tolist(), "loss": one.guarantee().to_dict()["published"]}
+
+
 def main() -> None:
-    """Refuse to overwrite: a golden file never changes."""
-    folder = Path(sys.argv[1])
-    expected = {}
-    for name, one in objects().items():
-        data = one.to_bytes()  # type: ignore[attr-defined]
-        with (folder / f"workload-{name}.bin").open("xb") as file:
-            file.write(data)
-        expected[name] = {"blake2b": hashlib.blake2b(data, digest_size=16).hexdigest()}
-        if not isinstance(one, ss.Sketch):
-            expected[name] |= {"values": one.estimate().values.tolist()}  # type: ignore[attr-defined]
-            expected[name] |= {"loss": one.guarantee().to_dict()["published"]}  # type: ignore[attr-defined]
-    (folder / "workloads.json").write_text(json.dumps(expected, indent=1) + "\n")
+    """Overwrite nothing: a golden file never changes."""
+    write(Path(sys.argv[1]), "workload", "workloads.json", objects(), contents)
 
 
 if __name__ == "__main__":
