@@ -37,10 +37,19 @@ def locate(piece: Ints | Spans, route: Any, out: npt.NDArray[np.uint64]) -> None
     """Find the slots of one piece: NOWHERE outside the domain, UNSAMPLED inside it but not sampled."""
     from sketchstream import kernels
 
-    if isinstance(piece, Ints):
-        kernels.locate_ints(piece.values, route, out)
-    else:
-        kernels.locate_spans(piece.buffer, piece.starts, piece.ends, route, out)
+    ints = isinstance(piece, Ints)
+    arguments = (*piece.arrays, route, out)
+    locate_all = kernels.locate_ints if ints else kernels.locate_spans
+    if route.way in kernels.plain.ROUTES and kernels.spared(locate_all, partial(_work, piece), None, arguments):
+        locate_all = kernels.plain.locate_ints if ints else kernels.plain.locate_spans
+    locate_all(*arguments)
+
+
+def _work(piece: Ints | Spans) -> int:
+    """Size of a piece for the choice between kernels and their twins."""
+    from sketchstream.kernels import plain
+
+    return plain.work_of(len(piece), piece.longest())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -157,10 +166,27 @@ class Batch:
 
         weights = self.weights[position : position + len(piece)]
         counted = self.done[owner or 0] if sign > 0 else np.zeros(1, np.int64)
-        last = (weights, self.route, self.max_weight, self.modulus, sign, self._mode, counted, owner, self.counters)
-        if isinstance(piece, Ints):
-            return bool(kernels.update_ints(self.state, piece.values, *last))
-        return bool(kernels.update_spans(self.state, piece.buffer, piece.starts, piece.ends, *last))
+        rule = (self.max_weight, self.modulus, sign, self._mode, counted)
+        update = kernels.update_ints if isinstance(piece, Ints) else kernels.update_spans
+        arguments = (self.state, *piece.arrays, weights, self.route, *rule, owner, self.counters)
+        plain = owner is None and self.route.way in kernels.plain.ROUTES
+        if plain and kernels.spared(update, partial(_work, piece), (self.state.dtype, weights.dtype), arguments):
+            return self._add_plain(piece, weights, rule)
+        return bool(update(*arguments))
+
+    def _add_plain(self, piece: Ints | Spans, weights: Weights, rule: tuple[int, int, int, int, I64]) -> bool:
+        """`_add` without compiled loops."""
+        from sketchstream import kernels
+
+        slots = np.empty(len(piece), np.uint64)
+        try:
+            if isinstance(piece, Ints):
+                kernels.plain.locate_ints(piece.values, self.route, slots)
+            else:
+                kernels.plain.locate_spans(*piece.arrays, self.route, slots)
+            return kernels.plain.add(self.state, slots, weights, *rule, self.counters)
+        finally:
+            slots[:] = 0
 
     def _refuse(self, piece: Ints | Spans, position: int) -> NoReturn:
         """Find the first invalid event after the processed ones, and raise an error that names its position."""

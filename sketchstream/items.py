@@ -52,6 +52,15 @@ class Ints:
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def arrays(self) -> tuple[I64]:
+        """What kernels take."""
+        return (self.values,)
+
+    def longest(self) -> int:
+        """Bytes of the longest item."""
+        return self.values.itemsize
+
     def take(self, chosen: npt.NDArray[Any]) -> Ints:
         """Select items by a mask or an array of positions."""
         return Ints(self.values[chosen])
@@ -71,6 +80,15 @@ class Spans:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[np.uint8], Offsets, Offsets]:
+        """What kernels take."""
+        return self.buffer, self.starts, self.ends
+
+    def longest(self) -> int:
+        """Bytes of the longest item."""
+        return int((self.ends - self.starts).max()) if len(self.starts) else 0
 
     def take(self, chosen: npt.NDArray[Any]) -> Spans:
         """Select items by a mask or an array of positions; the buffer is shared."""
@@ -406,8 +424,6 @@ def _plain(item: object, kind: Kind, position: int) -> int | str | bytes:
 
 def _packed_chunks(objects: ObjectArray, kind: Kind, position: int) -> Iterator[tuple[int, Ints | Spans]]:
     """Pack CHUNK objects at a time; msgpack's tags check the types on the way, in one pass over the objects."""
-    from sketchstream import kernels
-
     packer = msgpack.Packer(autoreset=False)
     scratch = np.empty(1 << 17, np.uint8)
     starts = np.empty(CHUNK, np.int64)
@@ -420,11 +436,11 @@ def _packed_chunks(objects: ObjectArray, kind: Kind, position: int) -> Iterator[
             n = len(chunk)
             size = _pack(packer, chunk)
             scratch = _filled(scratch, packer, size)
-            if size == 0 or n != kernels.read_packed(scratch[:size], _CODES[kind], starts[:n], ends[:n], starts[:n]):
+            if size == 0 or n != _read(scratch[:size], kind, starts[:n], ends[:n]):
                 chunk = [_plain(item, kind, position + first + i) for i, item in enumerate(chunk)]
                 size = _pack(packer, chunk)
                 scratch = _filled(scratch, packer, size)
-                if n != kernels.read_packed(scratch[:size], _CODES[kind], starts[:n], ends[:n], starts[:n]):
+                if n != _read(scratch[:size], kind, starts[:n], ends[:n]):
                     msg = f"cannot read the {n} items of type {kind} from position {position + first} on"
                     raise ItemError(msg)
             if kind == "int":
@@ -437,6 +453,15 @@ def _packed_chunks(objects: ObjectArray, kind: Kind, position: int) -> Iterator[
         scratch[:] = 0
         packer.reset()
         packer.pack(bytes(len(scratch)))
+
+
+def _read(packed: npt.NDArray[np.uint8], kind: Kind, starts: I64, ends: I64) -> int:
+    """Positions of packed strings, or packed ints (in `starts`); returns how many items are of that kind."""
+    from sketchstream import kernels
+
+    arguments = (packed, _CODES[kind], starts, ends, starts)
+    twin = kernels.spared(kernels.read_packed, lambda: len(starts), None, arguments)
+    return int((kernels.plain.read_packed if twin else kernels.read_packed)(*arguments))
 
 
 def _pack(packer: Any, chunk: Any) -> int:

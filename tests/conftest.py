@@ -43,6 +43,16 @@ def limits_of_this_process_stay() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kernels_are_compiled() -> Iterator[None]:
+    """Let no twin of a kernel run unless a test asks for it: which one runs must not depend on the cache on disk."""
+    from sketchstream.kernels import door
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(door, "SPARED", 0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
     """`bootstrap.servers` of the cluster that the environment names, or of one node of ours; no test stops it."""

@@ -3,6 +3,7 @@
 In: plain arrays and numbers, checked by the callers. Out: arrays filled in place. Touches: nothing else.
 """
 
+from sketchstream.kernels import plain
 from sketchstream.kernels.addition import (
     BLOCK,
     ERROR,
@@ -14,7 +15,7 @@ from sketchstream.kernels.addition import (
     update_located,
     update_spans,
 )
-from sketchstream.kernels.door import kernel
+from sketchstream.kernels.door import compile_first, kernel, spared
 from sketchstream.kernels.packing import check_spans, read_packed
 from sketchstream.kernels.ranking import first_groups
 from sketchstream.kernels.routing import (
@@ -53,6 +54,7 @@ __all__ = [
     "check_payloads",
     "check_spans",
     "check_utf8",
+    "compile_first",
     "count_before",
     "fill_table",
     "find_texts",
@@ -63,9 +65,11 @@ __all__ = [
     "list_texts",
     "locate_ints",
     "locate_spans",
+    "plain",
     "read_integers",
     "read_packed",
     "release_counts",
+    "spared",
     "update_ints",
     "update_located",
     "update_spans",

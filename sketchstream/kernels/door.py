@@ -1,4 +1,4 @@
-"""Compilation of kernels.
+"""Compilation of kernels, and the choice between a kernel that is not compiled yet and its twin in numpy.
 
 In: a flat function. Out: the same function, compiled when it is first called. Touches: numba's cache on disk.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +43,14 @@ class _Notice(event.Listener):
 
 event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
 
+SPARED = 1 << 18
+"""Elements that the numpy twin of a kernel may process in one process before the kernel is compiled.
+
+An element takes .2 us (the hash of a short string, and its addition); compiling takes seconds.
+"""
+_left: dict[tuple[Any, ...], int] = {}
+"""Elements that twins may still process, by kernel and types; 0: the kernel is compiled, or will be now."""
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -61,6 +69,48 @@ def kernel(function: Function) -> Function:
         _take_turns(stored)
     out: Function = compiled
     return out
+
+
+def spared(function: Any, work: Callable[[], int], types: Hashable, arguments: Sequence[Any]) -> bool:
+    """Whether the numpy twin of a kernel should run: compiling would take far longer than the work.
+
+    It is false for a kernel that is compiled already, by this process or an earlier one, and once its twin has
+    processed `SPARED` elements. Both give the same results.
+
+    Args:
+        function: the kernel.
+        work: says how many elements this call has; called only if it matters.
+        types: what distinguishes the variants of this kernel, such as the types of its arrays.
+        arguments: those of the call.
+    """
+    known = (function, types)
+    left = _left.get(known, SPARED)
+    if left == 0:
+        return False
+    if (known not in _left or function.overloads) and _is_compiled(function, arguments):
+        left = 0
+    else:
+        left = max(left - work(), 0)
+    _left[known] = left
+    return left > 0
+
+
+def compile_first() -> None:
+    """Let no twin run in this process: a worker compiles before it starts, not in the middle of a stream."""
+    global SPARED
+    SPARED = 0
+    _left.clear()
+
+
+def _is_compiled(function: Any, arguments: Sequence[Any]) -> bool:
+    """Whether the variant of a kernel for these arguments is in memory or in the cache on disk."""
+    signature = tuple(map(function.typeof_pyval, arguments))
+    if signature in function.overloads:
+        return True
+    stored = getattr(function._cache, "_cache_file", None)
+    if stored is None:
+        return False
+    return function._cache._index_key(signature, function.targetctx.codegen()) in stored._load_index()
 
 
 @functools.cache

@@ -34,6 +34,8 @@ NARROW_DIGITS = 29
 """Most digits for which 1 + G, but for its rare high part, fits 32 bits."""
 COMPILED_FROM = 1 << 16
 """Smallest array for which loading the compiled loops pays."""
+TWIN = 4
+"""Samples that numpy draws in the time of an element of `kernels.spared`."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +150,13 @@ def numpy_block(words: Words, ready: Plan, noise: Signed) -> bool:
 
 def compiled_block(words: Words, ready: Plan, noise: Signed) -> bool:
     """The compiled twin of `numpy_block`, for words of 32 bits."""
+    from sketchstream.kernels import spared
     from sketchstream.noise.kernels import laplace_block
 
-    return laplace_block(words, ready.words, noise)
+    arguments = (words, ready.words, noise)
+    if spared(laplace_block, lambda: len(noise) // TWIN, None, arguments):
+        return numpy_block(words, ready, noise)
+    return laplace_block(*arguments)
 
 
 def undecided(words: Words, ready: Plan) -> npt.NDArray[np.intp]:

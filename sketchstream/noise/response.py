@@ -28,6 +28,8 @@ MAX_MODULUS = 1 << 15
 ROWS = 2
 COMPILED_FROM = 1 << 16
 """Smallest array for which loading the compiled loops pays."""
+TWIN = 16
+"""Samples that numpy draws in the time of an element of `kernels.spared`."""
 
 
 @dataclass(frozen=True)
@@ -105,22 +107,33 @@ def add(out: Signed, ready: Plan, entropy: Source | None, block_shift: BlockShif
 def numpy_block(words: Words, ready: Plan, shift: Signed) -> bool:
     """Write each column's shift; True if some sample is undecided."""
     product = words[1] * np.uint64(ready.modulus - 1)
-    shift[...] = product >> np.uint64(ready.width)
+    product >>= np.uint64(ready.width)
+    moves = words[0] < ready.word
+    shift[...] = product
     shift += 1
-    shift *= words[0] < ready.word
+    shift *= moves
+    product.fill(0)
+    moves.fill(0)
     return undecided(words, ready).size > 0
 
 
 def compiled_block(words: Words, ready: Plan, shift: Signed) -> bool:
     """The compiled twin of `numpy_block`, for words of 32 bits."""
+    from sketchstream.kernels import spared
     from sketchstream.noise.kernels import response_block
 
-    return response_block(words, ready.word, np.uint64(ready.modulus - 1), np.uint64(ready.refused), shift)
+    arguments = (words, ready.word, np.uint64(ready.modulus - 1), np.uint64(ready.refused), shift)
+    if spared(response_block, lambda: len(shift) // TWIN, None, arguments):
+        return numpy_block(words, ready, shift)
+    return response_block(*arguments)
 
 
 def undecided(words: Words, ready: Plan) -> npt.NDArray[np.intp]:
     """Columns whose first word ties with its threshold, or whose second word may not be used."""
-    doubt = (words[1] * np.uint64(ready.modulus - 1)) & np.uint64((1 << ready.width) - 1) < np.uint64(ready.refused)
+    product = words[1] * np.uint64(ready.modulus - 1)
+    product &= np.uint64((1 << ready.width) - 1)
+    doubt = product < np.uint64(ready.refused)
+    product.fill(0)
     doubt |= words[0] == ready.word
     return np.flatnonzero(doubt)
 

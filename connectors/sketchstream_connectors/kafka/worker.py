@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from sketchstream.errors import BrokerError, ConfigError
+from sketchstream.kernels import compile_first
 from sketchstream.stream import partitioner_detection
 from sketchstream.stream.interfaces import Chunk, Publisher, Sink
 from sketchstream.stream.partition import PartitionState
@@ -68,6 +69,7 @@ def warm_up(config: Config, rules: Rules) -> None:
     before the worker joins its group.
     """
     began = time.monotonic()
+    compile_first()
     now = time.time_ns() // 1_000_000
     item: object = 1 if config.input.item_type == "int" else "1"
     fields = {config.input.item or "": item, config.input.weight or "": 1}
