@@ -443,9 +443,9 @@ def update_all(consumer: Any, records: int, decoder: Any) -> Cost:
     seen = 0
     while cost.seen(seen):
         for polled in consumer.poll(1000, max_records=16).values():  # as the worker
-            for chunk in polled:
-                update(sketch, decoder.decode(chunk.records))
-                seen += len(chunk)
+            for batch in polled:
+                update(sketch, decoder.decode(batch))
+                seen += len(batch)
     return cost
 
 

@@ -170,7 +170,7 @@ def chunk_of(partition: int, begin: int, records: Sequence[RawRecord], decoder: 
     buffer = np.frombuffer(keys + values or b"\0", np.uint8)
     following = begin + len(records)
     decoded: Decoded = decoder.decode(
-        Records(offsets, stamps, buffer, key_start, key_end, value_start, value_end, following)
+        Records(offsets, stamps, buffer, key_start, key_end, value_start, value_end, begin, following)
     )
     return Chunk(
         partition, begin, following, offsets, stamps, decoded, lambda index: records[index], len(keys) + len(values)

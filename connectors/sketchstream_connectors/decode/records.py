@@ -34,7 +34,9 @@ class Records:
         key_end: (n,) int64 end of each key.
         value_start: (n,) int64 start of each value, -1 for null.
         value_end: (n,) int64 end of each value.
-        next_position: position after the last batch read, control and aborted batches included.
+        from_position: position that the records were asked from. A state at another position discards them, and seeks.
+        next_position: position after the last batch read, control and aborted batches included. Between the two
+            positions these records are all there is.
         leader_epoch: of the last batch, -1 where not known.
         framed: `buffer` holds records of format v2 as they are in their batches, headers behind each value.
         client: the records that the client parsed, for their headers.
@@ -47,6 +49,7 @@ class Records:
     key_end: Ints
     value_start: Ints
     value_end: Ints
+    from_position: int
     next_position: int
     leader_epoch: int = -1
     framed: bool = False
@@ -56,7 +59,12 @@ class Records:
         return int(self.offsets.size)
 
     def __repr__(self) -> str:
-        return f"Records({len(self)} records, next_position={self.next_position})"
+        return f"Records({len(self)} records, {self.from_position} to {self.next_position})"
+
+    @property
+    def offset(self) -> int:
+        """The last position that the records cover; the client's own bookkeeping reads it."""
+        return self.next_position - 1
 
     def key(self, index: int) -> bytes | None:
         """The key of one record."""
@@ -142,12 +150,17 @@ class ClientRecord(Protocol):
 
 
 def from_client_records(
-    records: Sequence[ClientRecord], *, next_position: int | None = None, leader_epoch: int = -1
+    records: Sequence[ClientRecord],
+    *,
+    from_position: int | None = None,
+    next_position: int | None = None,
+    leader_epoch: int = -1,
 ) -> Records:
     """Build `Records` from kafka-python's own records (without deserializers).
 
     Args:
         records: in offset order.
+        from_position: the consumer's position before them; default: the first offset, or `next_position`.
         next_position: the consumer's position after them; default: last offset + 1, which is too low where control
             or aborted batches follow. Needed when there are no records.
         leader_epoch: of the last batch.
@@ -157,6 +170,8 @@ def from_client_records(
             msg = "next_position must be given when there are no records: their offsets cannot say it"
             raise ValueError(msg)
         next_position = records[-1].offset + 1
+    if from_position is None:
+        from_position = records[0].offset if records else next_position
     n = len(records)
     parts: list[bytes] = []
     bounds = np.full((n, 4), -1, dtype=np.int64)
@@ -176,6 +191,7 @@ def from_client_records(
         key_end=bounds[:, 1].copy(),
         value_start=bounds[:, 2].copy(),
         value_end=bounds[:, 3].copy(),
+        from_position=from_position,
         next_position=next_position,
         leader_epoch=leader_epoch,
         client=records,
@@ -201,12 +217,13 @@ def join(parts: Sequence[Records]) -> Records:
         key_end=moved("key_end"),
         value_start=moved("value_start"),
         value_end=moved("value_end"),
+        from_position=parts[0].from_position,
         next_position=parts[-1].next_position,
         leader_epoch=parts[-1].leader_epoch,
         framed=all(p.framed for p in parts),
     )
 
 
-def empty(next_position: int, leader_epoch: int = -1) -> Records:
-    """No records, but a position."""
-    return from_client_records([], next_position=next_position, leader_epoch=leader_epoch)
+def empty(from_position: int, next_position: int, leader_epoch: int = -1) -> Records:
+    """No records between two positions."""
+    return from_client_records([], from_position=from_position, next_position=next_position, leader_epoch=leader_epoch)

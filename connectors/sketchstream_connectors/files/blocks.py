@@ -171,6 +171,7 @@ def _piece(decoder: Decoder, data: bytes, starts: Ints, ends: Ints, position: in
         key_end=none,
         value_start=starts,
         value_end=ends,
+        from_position=position,
         next_position=position + len(data),
     )
 

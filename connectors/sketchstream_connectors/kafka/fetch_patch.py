@@ -1,6 +1,6 @@
 """Patches kafka-python to return whole record batches instead of one object per record.
 
-In: a consumer. Out: chunks of `Records` from its `poll()`, each with the position it was fetched from. Touches: the
+In: a consumer. Out: `Records` from its `poll()`, each with the position it was fetched from. Touches: the
 consumer's fetcher and the receive path of its connections, only after a self-test against the client's own parsers.
 
 The rest of the client is unchanged: groups, positions, pausing, fetch sessions. Three parts are replaced, each of which
@@ -8,8 +8,8 @@ relies on private names of the client: the reader of fetch responses (`Fetcher.P
 received (`frames`), and when the next fetch is sent and responses are read (`fetch_ahead`, `read_ahead`). If they
 cannot be replaced, `self_test` says why, and the stock path is used.
 
-A chunk is a view of the frame that it arrived in, whose memory a later fetch may reuse. To keep data beyond the next
-poll, copy it, or keep the chunk and with it the whole frame.
+`Records` are a view of the frame that they arrived in, whose memory a later fetch may reuse. To keep data beyond the
+next poll, copy it, or keep the `Records` and with them the whole frame.
 """
 
 from __future__ import annotations
@@ -34,45 +34,10 @@ Decode = Literal["auto", "raw", "stock"]
 Path = Literal["raw", "stock"]
 
 
-@dataclass(frozen=True, eq=False)
-class Chunk:
-    """Consecutive records of one partition, and the positions between which they are all there is.
-
-    Args:
-        from_position: the consumer's position that these records were asked from. A state at another position must
-            discard the chunk and seek.
-        records: the records; there may be none where only the position moved.
-    """
-
-    from_position: int
-    records: Records
-
-    @property
-    def next_position(self) -> int:
-        """The consumer's position afterwards: control, aborted and compacted batches are behind it."""
-        return self.records.next_position
-
-    @property
-    def leader_epoch(self) -> int:
-        """Of the last batch, -1 where not known."""
-        return self.records.leader_epoch
-
-    @property
-    def offset(self) -> int:
-        """The last position that the chunk covers; the client's own bookkeeping reads it."""
-        return self.records.next_position - 1
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __repr__(self) -> str:
-        return f"Chunk({len(self)} records, {self.from_position} to {self.next_position})"
-
-
 def attach(consumer: object, decode: Decode = "auto") -> Path:
-    """Make `consumer.poll()` return `{partition: [Chunk, ...]}` where that is safe.
+    """Make `consumer.poll()` return `{partition: [Records, ...]}` where that is safe.
 
-    `max_records` of `poll` then counts chunks. Errors keep the client's types: a wrong checksum is
+    `max_records` of `poll` then counts `Records`. Errors keep the client's types: a wrong checksum is
     `kafka.errors.CorruptRecordError`, after the records before it. The broken response is dropped with it, so that the
     next poll asks the broker again, which may have a sound copy by then.
 
@@ -83,7 +48,7 @@ def attach(consumer: object, decode: Decode = "auto") -> Path:
             from the poll after such an error.
 
     Returns:
-        The path that is in effect. On "stock", `as_chunks` turns what `poll()` returns into chunks.
+        The path that is in effect. On "stock", `as_records` turns what `poll()` returns into `Records`.
 
     Raises:
         ConfigError: decode is "raw" and the self-test failed, or is none of the three.
@@ -110,28 +75,30 @@ def attach(consumer: object, decode: Decode = "auto") -> Path:
     return "raw"
 
 
-def as_chunks(
-    polled: Sequence[Chunk] | Sequence[ClientRecord], from_position: int, next_position: int, leader_epoch: int = -1
-) -> list[Chunk]:
-    """What `poll()` returned for one partition as chunks, on either path.
+def as_records(
+    polled: Sequence[Records] | Sequence[ClientRecord], from_position: int, next_position: int, leader_epoch: int = -1
+) -> list[Records]:
+    """What `poll()` returned for one partition as `Records`, on either path.
 
     Args:
-        polled: chunks (given back as they are), or the stock client's records.
+        polled: `Records` (given back as they are), or the stock client's records.
         from_position: the consumer's position before that poll.
         next_position: its position after the poll.
         leader_epoch: of the last record's batch.
     """
-    chunks = [entry for entry in polled if isinstance(entry, Chunk)]
-    if chunks:
-        return chunks
+    whole = [entry for entry in polled if isinstance(entry, Records)]
+    if whole:
+        return whole
     if not polled and from_position == next_position:
         return []
     stock = cast("Sequence[ClientRecord]", polled)
-    return [Chunk(from_position, from_client_records(stock, next_position=next_position, leader_epoch=leader_epoch))]
+    return [
+        from_client_records(stock, from_position=from_position, next_position=next_position, leader_epoch=leader_epoch)
+    ]
 
 
-class _Chunks:
-    """The iterator that the client draws chunks from; keeps the client's positions."""
+class _Pieces:
+    """The iterator that the client draws `Records` from; keeps the client's positions."""
 
     def __init__(self, owner: Any, data: bytes | memoryview) -> None:
         self.owner = owner
@@ -145,10 +112,10 @@ class _Chunks:
             aborted = [(entry.producer_id, entry.first_offset) for entry in owner.aborted_transactions]
         self.pieces = read_batches(data, owner.fetch_offset, check_crc=owner.check_crcs, aborted=aborted)
 
-    def __iter__(self) -> Iterator[Chunk]:
+    def __iter__(self) -> Iterator[Records]:
         return self
 
-    def __next__(self) -> Chunk:
+    def __next__(self) -> Records:
         owner = self.owner
         try:
             records = next(self.pieces)
@@ -158,12 +125,11 @@ class _Chunks:
         except (CorruptRecordError, MissingExtraError) as error:
             owner.drain()
             raise _client_error(error, owner.topic_partition) from error
-        chunk = Chunk(owner.next_fetch_offset, records)
         owner.leader_epoch = records.leader_epoch
         owner.next_fetch_offset = records.next_position
         owner.records_read += len(records)
         owner.bytes_read = self.size
-        return chunk
+        return records
 
 
 def _client_error(error: CorruptRecordError | MissingExtraError, partition: object) -> Exception:
@@ -177,17 +143,19 @@ def _client_error(error: CorruptRecordError | MissingExtraError, partition: obje
 
 @cache
 def raw_partition_records() -> type:
-    """The subclass of the client's `PartitionRecords` whose `take()` returns chunks."""
+    """The subclass of the client's `PartitionRecords` whose `take()` returns `Records`."""
     from kafka.consumer.fetcher import Fetcher
 
     class RawPartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
-        """One fetch response of one partition, handed out as chunks."""
+        """One fetch response of one partition, handed out as `Records`."""
 
         reader: ReadAhead | None = None
 
-        def _unpack_records(self, _partition: object, records: Any, _keys: object, _values: object) -> Iterator[Chunk]:
-            """Chunks instead of records."""
-            return iter(_Chunks(self, records._buffer))
+        def _unpack_records(
+            self, _partition: object, records: Any, _keys: object, _values: object
+        ) -> Iterator[Records]:
+            """`Records` instead of one object per record."""
+            return iter(_Pieces(self, records._buffer))
 
         def _maybe_skip_record(self, _record: object) -> bool:
             """Nothing is skipped: records below the position are dropped when they are read."""
@@ -286,7 +254,7 @@ def _compare() -> str | None:
                     )
                     outcomes.append((part.take(1000), part.next_fetch_offset, bool(part)))
                 (stock, position, open_stock), (raw, raw_position, open_raw) = outcomes
-                plain = list(itertools.chain.from_iterable(_rows(chunk.records) for chunk in raw))
+                plain = list(itertools.chain.from_iterable(_rows(records) for records in raw))
                 if plain != [(r.offset, r.timestamp, r.key, r.value) for r in stock]:
                     return f"other records than the stock parser's ({name})"
                 if (position, open_stock) != (raw_position, open_raw):

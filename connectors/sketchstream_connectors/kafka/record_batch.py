@@ -51,7 +51,7 @@ def parse_batches(
         MissingExtraError: the package for a codec is not installed.
     """
     parts = list(read_batches(data, from_position, check_crc=check_crc, aborted=aborted, chunk_bytes=None))
-    return join(parts) if parts else empty(from_position)
+    return join(parts) if parts else empty(from_position, from_position)
 
 
 def read_batches(
@@ -139,7 +139,7 @@ class _Reader:
             if broken is None or records.next_position > piece.position:
                 yield records
         elif self.position > piece.position:
-            yield empty(self.position, self.leader_epoch)
+            yield empty(piece.position, self.position, self.leader_epoch)
         if broken is not None:
             msg = "a batch whose records do not have the structure that its head declares"
             raise CorruptRecordError(msg, broken)
@@ -181,7 +181,7 @@ class _Reader:
         """A message set of format v0 or v1, by the client's own parser."""
         from kafka.record.legacy_records import LegacyRecordBatch
 
-        base = head[kernels.BASE_OFFSET]
+        base, before = head[kernels.BASE_OFFSET], self.position
         batch = LegacyRecordBatch(self.view[head[kernels.START] : head[kernels.END]], head[kernels.MAGIC])
         try:
             if self.checksum is not None and not batch.validate_crc():
@@ -201,7 +201,9 @@ class _Reader:
         if records:
             self.position = max(self.from_position, records[-1].offset + 1)
         kept = [record for record in records if record.offset >= self.from_position]
-        return from_client_records(kept, next_position=self.position, leader_epoch=self.leader_epoch)
+        return from_client_records(
+            kept, from_position=before, next_position=self.position, leader_epoch=self.leader_epoch
+        )
 
 
 class _Payloads:
@@ -314,6 +316,7 @@ class _Piece:
             key_end[:written],
             value_start[:written],
             value_end[:written],
+            from_position=self.position,
             next_position=position if whole else self.before[broken],
             leader_epoch=leader_epoch,
             framed=True,

@@ -302,26 +302,24 @@ class KafkaSource:
         if before is None or after is None or (not polled and after == before.offset):
             return []
         events: list[SourceEvent] = []
-        for piece in fetch_patch.as_chunks(polled, before.offset, after, state.position.leader_epoch):
-            if piece.from_position != before.offset:
+        for records in fetch_patch.as_records(polled, before.offset, after, state.position.leader_epoch):
+            if records.from_position != before.offset:
                 log.warning("event=chunk_discarded partition=%d", partition)
                 self._place(partition, before)
                 return events
-            records = piece.records
-            decoded = self._decode(records)
             events.append(
                 Chunk(
                     partition=partition,
-                    from_position=piece.from_position,
-                    next_position=piece.next_position,
+                    from_position=records.from_position,
+                    next_position=records.next_position,
                     offsets=records.offsets,
                     timestamps=records.timestamps,
-                    decoded=decoded,
+                    decoded=self._decode(records),
                     raw=_raw(records),
                     n_bytes=int(records.buffer.size),
                 )
             )
-            before = self._positions.read(partition, piece.next_position, piece.leader_epoch)
+            before = self._positions.read(partition, records.next_position, records.leader_epoch)
             self._doubts.settled(partition)
         self._watch.progress(partition)
         return events

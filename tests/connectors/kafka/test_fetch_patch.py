@@ -25,7 +25,7 @@ from sketchstream.errors import ConfigError, MissingExtraError
 from sketchstream_connectors.decode import records
 from sketchstream_connectors.kafka import compression, fetch_patch, frames
 from sketchstream_connectors.kafka import record_batch as batch_reader
-from sketchstream_connectors.kafka.fetch_patch import Chunk, as_chunks, attach
+from sketchstream_connectors.kafka.fetch_patch import as_records, attach
 
 PARTITION = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
@@ -89,7 +89,7 @@ class Bench:
         """As `KafkaConsumer.poll`."""
         return self.fetcher.fetched_records(max_records)[0]
 
-    def read_all(self, max_records: int | None) -> tuple[list[Any], list[Chunk]]:
+    def read_all(self, max_records: int | None) -> tuple[list[Any], list[records.Records]]:
         """Everything up to the end of the log as rows, and the chunks."""
         rows, chunks = [], []
         while self.position() < self.logs[PARTITION].end:
@@ -101,12 +101,12 @@ class Bench:
                 polled = self.poll(max_records).get(PARTITION, [])
                 if not polled and self.fetcher._next_partition_records is None:
                     break
-                pieces = as_chunks(polled, start, self.position())
+                pieces = as_records(polled, start, self.position())
                 chunks += pieces
                 for piece in pieces:
                     for i in range(len(piece)):
-                        r = piece.records
-                        rows.append((int(r.offsets[i]), int(r.timestamps[i]), r.key(i), r.value(i)))
+                        offset, timestamp = int(piece.offsets[i]), int(piece.timestamps[i])
+                        rows.append((offset, timestamp, piece.key(i), piece.value(i)))
                 if not polled and not self.fetcher._next_partition_records:
                     break
             assert self.position() > before
@@ -158,8 +158,8 @@ def test_a_response_larger_than_a_chunk_comes_in_several(batches: list[Batch], s
         chunks = bench.poll()[PARTITION]
     assert len(chunks) >= len(batches)  # more where a batch before the long record fills a chunk by itself
     assert sum(len(chunk) for chunk in chunks) == len(whole)
-    assert len({id(chunk.records.offsets) for chunk in chunks}) == len(chunks)  # arrays of their own
-    joined = records.join([chunk.records for chunk in chunks])
+    assert len({id(chunk.offsets) for chunk in chunks}) == len(chunks)  # arrays of their own
+    joined = records.join(chunks)
     assert [joined.value(i) for i in range(len(joined))] == [whole.value(i) for i in range(len(whole))]
 
 
@@ -174,7 +174,7 @@ def test_two_partitions_of_one_poll_do_not_share_arrays() -> None:
         bench.seek(0, partition)
         bench.respond(partition)
     polled = bench.poll()
-    assert [polled[p][0].records.value(0) for p in (PARTITION, OTHER)] == [b"first", b"other"]
+    assert [polled[p][0].value(0) for p in (PARTITION, OTHER)] == [b"first", b"other"]
 
 
 def test_a_response_of_control_batches_moves_the_position_in_a_chunk_without_records() -> None:
@@ -198,7 +198,7 @@ def test_a_wrong_checksum_is_raised_after_the_good_records_and_the_broker_is_ask
     bench = Bench({PARTITION: log}, raw=raw, committed=True, fetch_bytes=1 << 20)
     bench.seek(0)
     bench.respond(data=bytes(data))
-    (chunk,) = as_chunks(bench.poll()[PARTITION], 0, bench.position())
+    (chunk,) = as_records(bench.poll()[PARTITION], 0, bench.position())
     assert (len(chunk), chunk.next_position, bench.position()) == (1, 1, 1)
     cut = bytes(data)[len(log.batches[0][2]) :]
     for attempt in range(3):
@@ -209,8 +209,8 @@ def test_a_wrong_checksum_is_raised_after_the_good_records_and_the_broker_is_ask
         assert bench.poll() == {}
         assert bench.position() == 1
     bench.respond()  # another replica has a sound copy
-    (chunk,) = as_chunks(bench.poll()[PARTITION], 1, bench.position())
-    assert [chunk.records.value(i) for i in range(len(chunk))] == [b"bad", b"later"]
+    (chunk,) = as_records(bench.poll()[PARTITION], 1, bench.position())
+    assert [chunk.value(i) for i in range(len(chunk))] == [b"bad", b"later"]
 
 
 def test_a_seek_drops_what_was_fetched_for_another_position() -> None:
@@ -224,7 +224,7 @@ def test_a_seek_drops_what_was_fetched_for_another_position() -> None:
     assert bench.poll() == {}
     bench.respond()
     (chunk,) = bench.poll()[PARTITION]
-    assert (chunk.from_position, chunk.records.value(0)) == (2, b"c")
+    assert (chunk.from_position, chunk.value(0)) == (2, b"c")
 
 
 def test_a_missing_codec_package_is_the_clients_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +334,7 @@ def test_a_consumer_has_the_attribute_that_is_replaced() -> None:
 
 
 def test_nothing_polled_and_nothing_moved_is_no_chunk() -> None:
-    assert as_chunks([], 5, 5) == []
-    (chunk,) = as_chunks([], 5, 7)
+    assert as_records([], 5, 5) == []
+    (chunk,) = as_records([], 5, 7)
     assert (len(chunk), chunk.from_position, chunk.next_position, chunk.offset) == (0, 5, 7, 6)
-    assert repr(chunk) == "Chunk(0 records, 5 to 7)"
+    assert repr(chunk) == "Records(0 records, 5 to 7)"

@@ -680,7 +680,7 @@ def test_random_seeks_pauses_and_losses_never_hand_out_what_is_not_at_the_positi
                 at_ = before[one.partition]
                 for chunk in chunks:
                     assert chunk.from_position == at_
-                    held = chunk.records
+                    held = chunk
                     assert [held.value(i) for i in range(len(held))] == values[at_ : chunk.next_position]
                     at_ = chunk.next_position
                     count += len(held)
@@ -852,8 +852,8 @@ def test_a_frame_is_free_when_its_chunks_are() -> None:
     try:
         records, _ = ahead.fetcher.fetch_records(10)
         (chunk,) = records.pop(ahead.partitions[0])
-        offsets = chunk.records.offsets
-        held = chunk.records.key(0), chunk.records.value(0), chunk.records.headers(0)
+        offsets = chunk.offsets
+        held = chunk.key(0), chunk.value(0), chunk.headers(0)
         assert pool.waiting == 0
         del chunk
         assert pool.waiting >= LONG

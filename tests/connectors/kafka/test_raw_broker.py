@@ -71,10 +71,10 @@ def read(
         while consumer.position(partition) < end:
             before = consumer.position(partition)
             polled: Any = consumer.poll(500).get(partition, [])
-            for chunk in fetch_patch.as_chunks(polled, before, consumer.position(partition)):
+            for chunk in fetch_patch.as_records(polled, before, consumer.position(partition)):
                 assert chunk.from_position == expected
                 expected = chunk.next_position
-                held = chunk.records
+                held = chunk
                 rows += [
                     (int(held.offsets[i]), int(held.timestamps[i]), held.key(i), held.value(i))
                     for i in range(len(held))
