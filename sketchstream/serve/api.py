@@ -264,9 +264,16 @@ class Api:
 
     async def series(self, request: Request) -> Response:
         """A number by window."""
-        given = _parameters(request, "from", "to", "group", "metric", "format")
+        given = _parameters(request, "from", "to", "group", "by", "metric", "format")
         name, (since, until) = self._name(request), _range(given)
         metric = given.get("metric", "distinct")
+        if _choice(given, "by", ("", "group")):
+            if "group" in given:
+                msg = "by=group gives all groups: leave group out, or by"
+                raise ConfigError(msg)
+            found = await run_in_threadpool(self._service.series_by_group, name, metric, since, until)
+            rows = [{"group": one["group"], **point} for one in found["groups"] for point in one["points"]]
+            return _respond(request, found, lambda: rows, _format(given))
         found = await run_in_threadpool(self._service.series, name, metric, since, until, given.get("group"))
         return _respond(request, found, lambda: found["points"], _format(given))
 

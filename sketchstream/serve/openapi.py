@@ -99,6 +99,17 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "points": _list(_object(POINT)),
         }
     ),
+    "SeriesByGroup": _object(
+        {
+            "sketch": TEXT,
+            "metric": TEXT,
+            "level": {"type": "number"},
+            "pending": WHOLE,
+            "pending_seconds": END,
+            "groups": _list(_object({"group": TEXT, "title": TEXT, "pending": WHOLE, "points": _list(_object(POINT))})),
+        }
+    ),
+    "SeriesOrByGroup": {"anyOf": [_ref("Series"), _ref("SeriesByGroup")]},
     "Difference": _object(
         {
             "sketch": TEXT,
@@ -187,6 +198,15 @@ EXAMPLE_ESTIMATE: Final[dict[str, Any]] = {
     "answers": [{"what": "N14228", "value": 12.0, "low": 8.5, "high": 15.5}],
     "guarantee": {"unit": "event"},
 }
+EXAMPLE_SERIES: Final = {
+    "sketch": "aircraft",
+    "metric": "exactly.1",
+    "title": "items seen only once",
+    "level": 0.95,
+    "pending": 0,
+    "pending_seconds": 0.0,
+    "points": [_point()],
+}
 EXAMPLES: Final[dict[str, Any]] = {
     "Sketch": EXAMPLE_SKETCH,
     "Sketches": {"sketches": [EXAMPLE_SKETCH]},
@@ -228,14 +248,15 @@ EXAMPLES: Final[dict[str, Any]] = {
             }
         ],
     },
-    "Series": {
-        "sketch": "aircraft",
+    "Series": EXAMPLE_SERIES,
+    "SeriesOrByGroup": EXAMPLE_SERIES,
+    "SeriesByGroup": {
+        "sketch": "reach",
         "metric": "exactly.1",
-        "title": "items seen only once",
         "level": 0.95,
         "pending": 0,
         "pending_seconds": 0.0,
-        "points": [_point()],
+        "groups": [{"group": "spring", "title": "items seen only once", "pending": 0, "points": [_point()]}],
     },
     "Difference": {
         "sketch": "aircraft",
@@ -303,6 +324,7 @@ FROM: Final = _query("from", TIME, "Windows that start at or after this time, RF
 TO: Final = _query("to", TIME, "Windows that end at or before this time.")
 FORMAT: Final = _query("format", {"enum": ["json", "csv", "arrow"], "default": "json"}, "What to answer in.")
 GROUP: Final = _query("group", {"type": "string", "example": "spring"}, "Of a sketch with groups: the one to show.")
+BY: Final = _query("by", {"enum": ["group"]}, "All groups of the sketch, each with its series under `groups`.")
 AGAINST_GROUP: Final = _query("against_group", TEXT, "The group of the other window; default: the same.")
 METRIC: Final = _query(
     "metric",
@@ -449,7 +471,9 @@ def document() -> dict[str, Any]:
             "get": _get("Series at positions published before their window is sealed.", "Closed", *span, table=True)
         },
         f"{one}/series": {
-            "get": _get("A number by window, as far as it is computed.", "Series", *span, GROUP, METRIC, table=True)
+            "get": _get(
+                "A number by window, as far as it is computed.", "SeriesOrByGroup", *span, GROUP, BY, METRIC, table=True
+            )
         },
         f"{one}/difference": {
             "get": _get(

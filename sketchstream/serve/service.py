@@ -545,6 +545,36 @@ class Service:
             "points": points,
         }
 
+    def series_by_group(
+        self, name: str, metric: str, since: int | None = None, until: int | None = None
+    ) -> dict[str, Any]:
+        """A number by window for each group of a sketch; see `series`.
+
+        Args:
+            name: of the sketch.
+            metric: see `series`.
+            since: windows that start at or after this time, ms.
+            until: windows that end at or before this time, ms.
+
+        Raises:
+            ConfigError: the sketch has no groups, or these are too many numbers.
+            EstimateError: no answer that is there has this number.
+        """
+        groups = self.groups(name)
+        if not groups:
+            msg = f"sketch {name} has no groups: leave by out"
+            raise ConfigError(msg)
+        if len(self.store.windows(name, since, until, limit=SERIES_LIMIT + 1)) * len(groups) > SERIES_LIMIT:
+            msg = (
+                f"the range holds more than {SERIES_LIMIT} windows of {len(groups)} groups: narrow it with from and to"
+            )
+            raise ConfigError(msg)
+        found = [{"group": group, **self.series(name, metric, since, until, group)} for group in groups]
+        pending = sum(one["pending"] for one in found)
+        parts = [{name: one[name] for name in ("group", "title", "pending", "points")} for one in found]
+        same = {name: found[0][name] for name in ("sketch", "metric", "level")}
+        return {**same, "pending": pending, "pending_seconds": self.pending_seconds(pending), "groups": parts}
+
     def computed(self, windows: Sequence[StoredWindow], metric: str, group: str) -> list[Point | None]:
         """A number of a group by window, if already computed; nothing is computed for this.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -85,3 +87,21 @@ def test_groups_are_a_dimension_of_every_view(site) -> None:
     assert client.get("/sketches/reach", params={"group": "summer"}).status_code == 400
     assert "no such group" in Parsed(client.get("/sketches/reach/window", params=unknown).text).said
     assert client.get("/").status_code == 200
+    path = "/v1/sketches/reach/series"
+    whole = client.get(path, params={"metric": "exactly.1", "by": "group"}).json()
+    assert [one["group"] for one in whole["groups"]] == ["spring", ODD]
+    for one in whole["groups"]:
+        alone = client.get(path, params={"metric": "exactly.1", "group": one["group"]}).json()
+        assert {name: one[name] for name in ("title", "pending", "points")} == {
+            name: alone[name] for name in ("title", "pending", "points")
+        }
+        assert [point["value"] for point in one["points"]] == [
+            answer["exactly"]["1"]["value"] for answer in printed if answer["group"] == one["group"]
+        ]
+    text = client.get(path, params={"metric": "exactly.1", "by": "group", "format": "csv"}).text
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["group"], row["window_start"]) for row in rows] == [
+        (group, one["window_start"]) for group in ("spring", ODD) for one in printed if one["group"] == group
+    ]
+    for wrong in ({"by": "group", "group": "spring"}, {"by": "item"}):
+        assert client.get(path, params=wrong).status_code == 400
