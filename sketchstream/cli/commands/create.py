@@ -17,21 +17,23 @@ from sketchstream.cli import options, progress, show
 from sketchstream.cli.specs import Description, described, spec_of_table
 
 
-@click.command(short_help="Make an open sketch: draw its noise, before any event.")
+@click.command(short_help="Create an open sketch: draw its noise, before any event.")
 @options.output("Sketch file to make")
 @partial(described, required=False)
-@click.option("--kind", default="profile", show_default=True, help="Of sketch: profile or gaussian; others by --table.")
+@click.option(
+    "--kind", default="profile", show_default=True, help="Kind of sketch: profile or gaussian; use --table for others."
+)
 @click.option(
     "--table",
     type=options.FILE,
     help="TOML file with the keys of a [[sketch]] block, without name and windows: a sketch of any kind.",
 )
 @click.option("--delta", help="With --kind gaussian: delta of the state, such as 1e-6.")
-@click.option("--delta-publish", help="With --kind gaussian: of the publication.  [default: delta]")
-@click.option("--max-per-slot", help="With --kind gaussian, --unit item: promised most of one item in one slot.")
+@click.option("--delta-publish", help="With --kind gaussian: delta of the publication.  [default: delta]")
+@click.option("--max-per-slot", help="With --kind gaussian, --unit item: promised maximum of one item in one slot.")
 @click.option("--fraction-bits", type=int, help="With --kind gaussian: weights are multiples of 2^-BITS.  [default: 0]")
-@click.option("--max-epsilon", help="Budget: looks that would take the loss above it are refused.")
-@click.option("--max-delta", help="With --kind gaussian: of that budget.")
+@click.option("--max-epsilon", help="Budget: looks that would raise the loss above it are refused.")
+@click.option("--max-delta", help="With --kind gaussian: delta of that budget.")
 @options.key_file()
 @options.result_format()
 def command(
@@ -48,7 +50,7 @@ def command(
     key_file: Path | None,
     form: show.Format,
 ) -> None:
-    r"""Make an open sketch: its noise is drawn now, before any event.
+    r"""Create an open sketch: its noise is drawn now, before any event.
 
     The file is a secret, like a key: two copies of one open sketch show what happened between them.
 

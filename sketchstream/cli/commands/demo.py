@@ -82,16 +82,16 @@ CHAPTERS: Final = (
 `CHAPTER` is what it counts."""
 
 
-@click.command(short_help="The main job on real data: aircraft seen in the 336,776 flights from New York in 2013.")
+@click.command(short_help="Run the main example on real data: aircraft in the 336,776 flights from New York in 2013.")
 @click.option(
-    "-o", "--output", type=options.FILE, default="demo-output", show_default=True, help="Folder for all that is made."
+    "-o", "--output", type=options.FILE, default="demo-output", show_default=True, help="Folder for all results."
 )
 @click.option(
     "--unit",
     type=click.Choice(["item", "event"]),
     default="item",
     show_default=True,
-    help="What is protected: all that an aircraft did in a month, or each single flight.",
+    help="Protected unit: all flights of an aircraft in a month, or each single flight.",
 )
 @click.option("--epsilon", help="Privacy of each month's state.  [default: 4 for items, 1 for events]")
 @click.option("--epsilon-publish", default="1", show_default=True, help="Privacy of what each month publishes.")

@@ -34,9 +34,15 @@ if TYPE_CHECKING:
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together.")
 @click.option("--closed", is_flag=True,
               help="With -c: positions published when they closed, of the last window or of --all.")  # fmt: skip
-@click.option("--method", default="auto", show_default=True, help="Estimator, of those that the kind of sketch has.")
-@click.option("--item", "items", multiple=True, help="An item's published count; may be given several times.")
-@click.option("--top", type=click.IntRange(min=1), help="The largest counts, with intervals that hold for all of them.")
+@click.option(
+    "--method", default="auto", show_default=True, help="Estimator; which ones there are depends on the kind of sketch."
+)
+@click.option("--item", "items", multiple=True, help="Print the published count of this item; repeatable.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    help="Print the largest counts, with intervals that hold for all of them at once.",
+)
 @click.option("--sum", "sums", metavar="LOW:HIGH", multiple=True,
               help="Sum over the items from LOW up to HIGH, by their places in the domain; : is all.")  # fmt: skip
 @row_questions

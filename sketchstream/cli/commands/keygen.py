@@ -12,11 +12,11 @@ import click
 from sketchstream.cli import options, show
 
 
-@click.command(short_help="Make a secret hash key.")
+@click.command(short_help="Create a secret hash key.")
 @options.output("Key file to make")
 @options.result_format()
 def command(output: Path, form: show.Format) -> None:
-    r"""Make a secret 128-bit hash key, in a file that only you can read.
+    r"""Create a secret 128-bit hash key, in a file that only you can read.
 
     Sketches that will be merged or stacked need the same key. Its id, never the key, goes into sketches.
 

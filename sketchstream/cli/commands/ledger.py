@@ -33,7 +33,7 @@ ALL: Final = {
 }
 
 
-@click.command(short_help="Print what a sketch's looks cost: layers, views, loss.")
+@click.command(short_help="Print the privacy loss of a sketch: layers, views, totals.")
 @click.argument("files", type=options.FILE, nargs=-1)
 @options.config(required=False)
 @options.result_format()

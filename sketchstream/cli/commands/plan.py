@@ -59,26 +59,30 @@ def _without_kind(args: list[str], kind: str) -> list[str] | None:
     return None
 
 
-@click.command(cls=PlanOfKind, short_help="Say what accuracy a specification will have, before anything is created.")
+@click.command(
+    cls=PlanOfKind, short_help="Compute the expected accuracy of a specification, before anything is created."
+)
 @click.option(
     "--kind",
     type=click.Choice(["profile", *OF_KINDS]),
     default="profile",
     show_default=True,
     expose_value=False,
-    help="Of sketch; others have options of their own: `sketchstream plan --kind KIND --help`.",
+    help="Kind of sketch; other kinds have options of their own: `sketchstream plan --kind KIND --help`.",
 )
 @described
 @click.option("--items", type=click.FloatRange(min=1), help="Distinct items expected in one window.")
 @click.option("--mean", type=float, default=3.0, show_default=True, help="Expected mean count of an item.")
 @click.option(
-    "--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True, help="Of the counts."
+    "--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True, help="Law of the counts."
 )
 @click.option("--exponent", type=float, default=2.0, show_default=True, help="With --law zipf.")
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are stacked.")
 @click.option("--merges", type=click.IntRange(min=1), default=1, show_default=True, help="States that are merged.")
 @click.option("--windows", type=click.IntRange(min=1), default=1, show_default=True, help="Windows of one item.")
-@click.option("--runs", type=click.IntRange(min=0), default=0, show_default=True, help="Simulated windows beside.")
+@click.option(
+    "--runs", type=click.IntRange(min=0), default=0, show_default=True, help="Number of windows to simulate as well."
+)
 @click.option("--target", type=float, help="Find the cheapest sketch with this relative error, such as 0.02.")
 @click.option("--number", default="distinct", show_default=True, help="With --target: distinct, at_least.3, mean, ...")
 @click.option(
@@ -106,7 +110,7 @@ def command(
     vary: Literal["slots", "epsilon"],
     form: show.Format,
 ) -> None:
-    r"""Say what error every number of a sketch will have, and what a curator with raw counts would reach.
+    r"""Compute the expected error of every number of a sketch, and that of a curator with raw counts.
 
     With --target: the smallest number of slots, or the smallest epsilon, that reaches a relative error (one standard
     deviation). Nothing is drawn and no data are read.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
 
-@click.command(short_help="Say what error a series or marginals will have, with every noise and layout.")
+@click.command(short_help="Compute the expected error of a series or marginals, for every noise and layout.")
 @click.option("--kernel", "kernels", multiple=True, required=True,
               help="Filter: window:W, average:W, sum, decay:A, difference, identity, marginal:A,B or a .npy file; "
               "repeat it for several from one state.")  # fmt: skip
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 @click.option("--column", "columns", multiple=True, metavar="NAME=A,B,...",
               help="Marginals: a column with all its values; repeat it.")  # fmt: skip
 @click.option("--epsilon", required=True, help='Privacy of the state: "1", "0.1", "1/2".')
-@click.option("--delta", default="0", show_default=True, help="Of the state, such as 1e-6; 0: pure privacy.")
+@click.option("--delta", default="0", show_default=True, help="Delta of the state, such as 1e-6; 0: pure privacy.")
 @click.option("--unit", type=click.Choice(["event", "item"]), default="event", show_default=True,
               help="What is protected.")  # fmt: skip
 @click.option("--max-weight", type=int, help="With --unit event: largest weight.  [default: 1]")
 @click.option("--max-total", type=int, help="With --unit item: promised most of one item's weights together.")
-@click.option("--epsilon-publish", help="Of the fresh noise at seal.  [default: epsilon]")
-@click.option("--delta-publish", help="Of the fresh noise at seal.  [default: delta]")
-@click.option("--no-intrusion", is_flag=True, help="The bare state is published: no fresh noise at seal.")
+@click.option("--epsilon-publish", help="Epsilon of the fresh noise at seal.  [default: epsilon]")
+@click.option("--delta-publish", help="Delta of the fresh noise at seal.  [default: delta]")
+@click.option("--no-intrusion", is_flag=True, help="Publish the bare state, without fresh noise at seal.")
 @click.option("--counted-share",
               help="Share of every cost that the number of events counted gets, by which quality is judged; 0: none.  "
               "[default: 1/40 with --unit event, as in a configuration]")  # fmt: skip
@@ -54,7 +54,7 @@ def command(
     form: show.Format,
     **given: Any,
 ) -> None:
-    r"""Say what error the published answers will have, for every noise and layout that can be, the best first.
+    r"""Compute the expected error of the published answers, for every possible noise and layout, the best first.
 
     The error is the root of the mean squared error over the positions, in counts; the noise that seal adds and the
     partitions that are added up are in it. Where another mechanism has a smaller error, the last line says so.

@@ -16,15 +16,15 @@ from sketchstream.cli import options, show
 COLUMNS: Final = ("method", "error of a count", "of all", "")
 
 
-@click.command(short_help="Say what error the counts of a sketch of kind gaussian will have, by every method.")
+@click.command(short_help="Compute the expected error of the counts of a gaussian sketch, for every method.")
 @click.option("--size", type=click.IntRange(min=1), required=True, help="Items of the closed domain.")
 @click.option("--epsilon", required=True, help='Privacy of the state: "1", "0.1", "1/2".')
-@click.option("--delta", required=True, help='Its delta, such as "1e-6".')
+@click.option("--delta", required=True, help='Delta of the state, such as "1e-6".')
 @click.option("--items", type=click.IntRange(min=0), required=True, help="Items expected to occur in one window.")
 @click.option("--mean", type=click.FloatRange(min=0, min_open=True), default=3.0, show_default=True,
               help="Expected mean count of an item that occurs.")  # fmt: skip
 @click.option(
-    "--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True, help="Of the counts."
+    "--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True, help="Law of the counts."
 )
 @click.option("--exponent", type=float, default=2.0, show_default=True, help="With --law zipf.")
 @click.option(
@@ -37,7 +37,7 @@ COLUMNS: Final = ("method", "error of a count", "of all", "")
               help="Weights are multiples of 2 to the minus this.")  # fmt: skip
 @click.option("--total-share", help="Share of the noise that the total gets.  [default: as in a configuration]")
 @click.option("--epsilon-publish", help="Privacy of the publication.  [default: --epsilon]")
-@click.option("--delta-publish", help="Its delta.  [default: --delta]")
+@click.option("--delta-publish", help="Delta of the publication.  [default: --delta]")
 @click.option("--intrusion/--no-intrusion", default=True, show_default=True, help="Fresh noise at the seal.")
 @click.option("--windows", type=click.IntRange(min=1), default=1, show_default=True, help="Windows that are merged.")
 @options.result_format()
@@ -53,7 +53,7 @@ def command(
     form: show.Format,
     **promise: Any,
 ) -> None:
-    r"""Say what error counts will have: that of one published count, and of all counts by every method.
+    r"""Compute the expected error of one published count, and of all counts for every method.
 
     The expected sum of squared errors is computed for the law of true counts that is said here, before anything is
     created; items that do not occur have the count 0. For the noise alone: `sketchstream calibrate`.

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("k", "standard error", "relative", "memory", "")
 
 
-@click.command(short_help="Say what errors a projection will have, which k is best, and whether to project at all.")
+@click.command(short_help="Compute the expected errors of a projection and the best k; advise whether to project.")
 @click.option("--rows", type=click.IntRange(min=1), required=True, help="Rows (users).")
 @click.option("--features", type=click.IntRange(min=1), required=True, help="Features of a row.")
 @click.option("--epsilon", required=True, help='Privacy of the state: "1", "0.1", "1/2".')
-@click.option("--delta", required=True, help='Its delta, such as "1e-6".')
+@click.option("--delta", required=True, help='Delta of the state, such as "1e-6".')
 @click.option(
     "--squared-distance",
     type=click.FloatRange(min=0, min_open=True),
@@ -44,7 +44,7 @@ COLUMNS: Final = ("k", "standard error", "relative", "memory", "")
     type=click.Choice(["gaussian", "rademacher", "srht"]),
     default="gaussian",
     show_default=True,
-    help="Of the matrix.",
+    help="Distribution of the matrix.",
 )
 @click.option(
     "--matrix-seed",
@@ -61,7 +61,7 @@ COLUMNS: Final = ("k", "standard error", "relative", "memory", "")
     help="Weights are multiples of 2 to the minus this.",
 )
 @click.option("--epsilon-publish", help="Privacy of the publication.  [default: --epsilon]")
-@click.option("--delta-publish", help="Its delta.  [default: --delta]")
+@click.option("--delta-publish", help="Delta of the publication.  [default: --delta]")
 @click.option("--intrusion/--no-intrusion", default=True, show_default=True, help="Fresh noise at the seal.")
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are merged.")
 @options.result_format()  # fmt: skip
@@ -77,7 +77,7 @@ def command(
     form: show.Format,
     **promise: Any,
 ) -> None:
-    r"""Say what error squared distances will have for every number of columns, and without a projection.
+    r"""Compute the expected error of squared distances for every number of columns, and without a projection.
 
     Rows without a projection are kind gaussian over rows x features, under the same promise. Nothing is drawn and no
     data are read.

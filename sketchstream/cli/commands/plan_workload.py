@@ -25,25 +25,25 @@ ERRORS: Final = ("queries", "answers", "rmse", "smallest", "largest")
 TRIED: Final = ("mechanism", "strategy", "counters", "rmse", "worst", "")
 
 
-@click.command(short_help="Say what errors each set of queries will have, with every mechanism.")
-@click.option("--workload", help='What is asked: "prefix:512", "ranges:64", "marginals:8:1,2", a .npy or .npz file.')
+@click.command(short_help="Compute the expected errors of each set of queries, for every mechanism.")
+@click.option("--workload", help='Workload: "prefix:512", "ranges:64", "marginals:8:1,2", a .npy or .npz file.')
 @click.option("--epsilon", help='Privacy of the state: "1", "0.1", "1/2".')
-@click.option("--delta", default="0", show_default=True, help='Its delta, such as "1e-6"; 0: pure noise.')
+@click.option("--delta", default="0", show_default=True, help='Delta of the state, such as "1e-6"; 0: pure privacy.')
 @click.option(
     "--unit", type=click.Choice(["event", "item"]), default="event", show_default=True, help="Protected unit."
 )
 @click.option("--max-weight", type=click.IntRange(min=1), default=1, show_default=True, help="Largest absolute weight.")
 @click.option("--max-total", type=click.IntRange(min=1), help="Unit item, a promise: most of one item's weights.")
-@click.option("--n-bound", type=click.IntRange(min=1), help="Most individuals, if it is known.")
+@click.option("--n-bound", type=click.IntRange(min=1), help="Largest number of individuals, if it is known.")
 @click.option(
     "--objective",
     type=click.Choice(["total", "max"]),
     default="total",
     show_default=True,
-    help="What is smallest: all squared errors, or the largest.",
+    help="Objective: the sum of squared errors, or the largest one.",
 )
 @click.option("--epsilon-publish", help="Privacy of the publication.  [default: --epsilon]")
-@click.option("--delta-publish", help="Its delta.  [default: --delta]")
+@click.option("--delta-publish", help="Delta of the publication.  [default: --delta]")
 @click.option("--intrusion/--no-intrusion", default=True, show_default=True, help="Fresh noise at the seal.")
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are merged.")
 @options.config(required=False)
@@ -60,7 +60,7 @@ def command(
     form: show.Format,
     **promise: Any,
 ) -> None:
-    r"""Say what error every set of queries will have, and compare the mechanisms.
+    r"""Compute the expected error of every set of queries, and compare the mechanisms.
 
     Errors are standard errors of what is published, fresh noise included. With -c the sketch is that of a
     configuration, and --write computes its strategy once for all workers.
@@ -168,9 +168,7 @@ def _write(spec: WorkloadSpec, block: WorkloadTable, folder: Path) -> None:
     name = block.strategy or Path(f"{block.name}.strategy")
     path = folder / name.expanduser()
     if path.exists():
-        msg = (
-            f"{path} exists: windows that were begun with it cannot go on with another one; remove it, or leave --write"
-        )
+        msg = f"{path} exists: windows that began with it cannot continue with another one; remove it, or omit --write"
         raise ConfigError(msg)
     write_durably(path, spec.strategy.to_bytes())
     click.echo(f'\nwrote {path}; give it to every worker, and set in [[sketch]] "{block.name}":')

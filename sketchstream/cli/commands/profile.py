@@ -54,8 +54,8 @@ class Method:
 @click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time (RFC 3339).")
 @click.option("--all", "every", is_flag=True, help="With -c: every window, one result each.")
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together; published states only.")
-@click.option("--group", metavar="NAME", help="Of a sketch with groups: the one to show.")
-@click.option("--by", type=click.Choice(("group",)), help="Of a sketch with groups: all of them, one result each.")
+@click.option("--group", metavar="NAME", help="Group to show, if the sketch has groups.")
+@click.option("--by", type=click.Choice(("group",)), help="Print one result for each group.")
 @click.option("--method", type=click.Choice(METHODS), default="likelihood", show_default=True, help="Estimator.")
 @click.option("--norm", type=click.Choice(list(NORMS)), help="With --method circulant: norm of the correction.")
 @click.option("--beta", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True,

@@ -17,8 +17,8 @@ from sketchstream.errors import ConfigError
 @click.command(short_help="Bring halted partitions back.")
 @options.config()
 @click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one; repeatable.")
-@click.option("--accept-loss", is_flag=True, help="Go on behind records that are gone; windows are marked partial.")
-@click.option("--dry-run", is_flag=True, help="Only look; workers may be running.")
+@click.option("--accept-loss", is_flag=True, help="Continue after deleted records; windows are marked partial.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; workers may be running.")
 @options.result_format()
 def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, dry_run: bool, form: show.Format) -> int:
     r"""Say of each partition whether a worker can take it, and mend what can be mended without counting twice.

@@ -16,7 +16,7 @@ from sketchstream.cli import options, show
 @click.argument("sketch", type=options.FILE)
 @options.output("Published file to make")
 @click.option("--epsilon", required=True, help="Cost of this look; events still to come pay it too.")
-@click.option("--delta", help="Of that cost, for kinds with Gaussian noise.")
+@click.option("--delta", help="Delta of this look, for kinds with Gaussian noise.")
 @options.key_file()
 @options.result_format()
 def command(

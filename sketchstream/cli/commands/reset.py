@@ -30,7 +30,7 @@ PLACES: Final = ("beginning", "end", "committed")
     help="beginning, end, committed or an RFC 3339 time.  [default: end; files: beginning]",
 )
 @click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one; repeatable.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
 @options.result_format()
 def command(

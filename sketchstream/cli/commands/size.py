@@ -27,7 +27,7 @@ MACHINES: Final = ("trusted", "untrusted")
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
-@click.command(short_help="Find the sketch for a question: asks, or takes options, and prints its configuration.")
+@click.command(short_help="Find the smallest sketch for a question, and print its configuration.")
 @click.option("--items", type=click.FloatRange(min=1), help="Distinct items expected in one window.")
 @click.option("--number", "numbers", multiple=True, help="What matters: distinct, at_least.5, mean, ...; repeat it.")
 @click.option("--error", type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -41,7 +41,7 @@ NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 @click.option("--largest", type=click.IntRange(1, 32767), help="Largest count to resolve.  [default: by the numbers]")
 @click.option("--mean", type=float, default=3.0, show_default=True, help="Expected mean count of an item.")
 @click.option("--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True,
-              help="Of the counts.")  # fmt: skip
+              help="Law of the counts.")  # fmt: skip
 @click.option("--exponent", type=float, default=2.0, show_default=True, help="With --law zipf.")
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions of the topic.")
 @click.option("--window", default="1d", show_default=True, help="Width of a window: 1h, 1d, 1mo, ...")

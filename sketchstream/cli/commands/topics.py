@@ -26,7 +26,7 @@ def command() -> None:
 @command.command(short_help="Make missing topics, grow those with too few partitions.")
 @options.config()
 @click.option("--replication", type=click.IntRange(1, 100), help="Copies of new topics.  [default: as the input topic]")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 @options.result_format()
 def create(config_file: Path, replication: int | None, dry_run: bool, form: show.Format) -> int:
     r"""Make the topics that a worker needs, with as many partitions as the input topic.

@@ -30,7 +30,7 @@ STDIN: Final = Path("-")
     "--format",
     "layout",
     type=click.Choice(["lines", "jsonl", "csv", "parquet", "msgpack"]),
-    help="Of the events.  [default: by the file's ending; .gz and .zst are decompressed]",
+    help="Format of the events.  [default: by the file's ending; .gz and .zst are decompressed]",
 )
 @click.option("--item", metavar="FIELD", help="Field (jsonl, dotted) or column (csv, parquet) of the item.")
 @click.option("--weight", metavar="FIELD", help="Field or column of the weight.  [default: every event is 1]")
