@@ -64,7 +64,7 @@ Part = "Release | SealedState"
 
 
 class Spec(Protocol):
-    """What the engine reads of any spec. A spec is frozen, and everything in it is public."""
+    """The part of a spec that the engine reads. A spec is frozen, and everything in it is public."""
 
     @property
     def kind(self) -> str:
@@ -99,7 +99,7 @@ class Spec(Protocol):
 
 
 class Places(Protocol):
-    """Where items go."""
+    """Maps items to slots."""
 
     @property
     def slots(self) -> int:
@@ -131,7 +131,7 @@ class Given:
     window: tuple[int, int] | None = None
 
     def take(self, chosen: Mask) -> Given:
-        """Those of a mask."""
+        """Select events by a mask."""
         return Given(
             self.items.take(chosen),
             None if self.weights is None else self.weights[chosen],
@@ -144,7 +144,7 @@ class Given:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Events:
-    """What `Sketch.update` gets of a chunk: u events.
+    """What `Sketch.update` receives from a chunk: u events.
 
     Args:
         items: (u,) a batch with `take`: `Items` or `Pairs`.
@@ -158,7 +158,7 @@ class Events:
 
 
 class AnyLedger(Protocol):
-    """What the engine asks of a sketch's ledger, whatever its measure (`sketchstream.privacy`)."""
+    """What the engine needs from a sketch's ledger, whatever its measure (`sketchstream.privacy`)."""
 
     @property
     def unit(self) -> str:
@@ -200,10 +200,10 @@ class AnyLedger(Protocol):
         """The ledger after fresh noise was added to the state."""
 
     def published(self) -> Self:
-        """What the header of a published object may say."""
+        """The part of the ledger that the header of a published object contains."""
 
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Any:
-        """The most that any protected unit loses, promised publication included."""
+        """The largest loss of any protected unit, including the promised publication."""
 
     def loss_by_gap(self) -> list[Gap]:
         """What an event loses by the place in the history at which it was applied."""
@@ -245,9 +245,9 @@ class Kind(ABC, Generic[S]):
     """One kind of sketch. Stateless: one object for all sketches of the kind. The module's docstring has the laws."""
 
     name: ClassVar[str]
-    """Of the kind, in specs, bytes and configuration files."""
+    """Name of the kind in specs, bytes and configuration files."""
     answer: ClassVar[Literal["profile", "estimate"]] = "estimate"
-    """The method of published objects that answers."""
+    """Method of published objects that returns the answer."""
     carries: ClassVar[tuple[str, ...]] = ("item", "weight")
     """What a record may carry for this kind: "item"; "row", of kinds whose events are pairs; "weight"."""
     partitions: ClassVar[Literal["stack", "merge"]] = "stack"
@@ -267,7 +267,7 @@ class Kind(ABC, Generic[S]):
     shows: ClassVar[str] = ""
     """Module that shows its answers, with the functions of `sketchstream.kinds.shown.Shown`; empty: none."""
     measure: ClassVar[str] = "epsilon"
-    """What costs are, in the kind's ledger."""
+    """Measure of the costs in the kind's ledger."""
     spec_type: type[S]
     """Class of its specs."""
 
@@ -287,7 +287,7 @@ class Kind(ABC, Generic[S]):
 
     @abstractmethod
     def comparable(self, spec: S) -> S:
-        """The spec with what parts of a stack need not share set to one value."""
+        """The spec with all fields in which parts of a stack may differ set to one value."""
 
     def facts(self, spec: S, slots: int) -> list[tuple[str, str]]:
         """Public parameters as rows of (name, value), for people."""
@@ -309,7 +309,7 @@ class Kind(ABC, Generic[S]):
 
     @abstractmethod
     def asked_cost(self, spec: S, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
-        """Cost of a release, or of a fresh layer, that was asked for in these terms.
+        """Cost of a release, or of a fresh layer, with this epsilon and delta.
 
         Raises:
             SpecError: such a promise does not exist for this kind.
@@ -317,7 +317,7 @@ class Kind(ABC, Generic[S]):
 
     @abstractmethod
     def parameter(self, spec: S, cost: Fraction) -> Fraction:
-        """Parameter of the law of the slots' noise, where the whole sketch gets noise of this cost."""
+        """Parameter of the noise of the slots, if the whole sketch gets noise of this cost."""
 
     @abstractmethod
     def cost(self, spec: S, parameter: Fraction) -> Fraction:
@@ -360,12 +360,12 @@ class Kind(ABC, Generic[S]):
         """
 
     def order(self, ledger: AnyLedger) -> Any:
-        """A number that grows with the loss of a sealed sketch: which of several parts is the worst."""
+        """A number that grows with the loss of a sealed sketch, to find the worst of several parts."""
         return ledger.loss()
 
     @abstractmethod
     def losses(self, ledger: AnyLedger) -> dict[str, Any]:
-        """What a ledger adds up to, as plain data: `loss`, `loss_with_intrusion`, `budget`, and what the kind has."""
+        """The totals of a ledger, as plain data: `loss`, `loss_with_intrusion`, `budget`, and what the kind has."""
 
     def unit_weight(self, spec: S) -> int:
         """`max_weight` of the ledgers of this spec; 1 where costs are those of the whole unit."""
@@ -388,7 +388,7 @@ class Kind(ABC, Generic[S]):
         return spec.domain.size or 0
 
     def index(self, spec: S, key: Key | None, keep: Mask | None) -> Places:
-        """Where items go.
+        """Build the map from items to slots.
 
         Args:
             spec: of the sketch.
@@ -400,12 +400,12 @@ class Kind(ABC, Generic[S]):
         return Index.build(spec.domain, key if spec.needs_key else None, keep)
 
     def blocks(self, spec: S) -> int:
-        """How often a state has the slots of the domain, one block after the other: once for each group."""
+        """Number of blocks in a state, each with the slots of the domain: one for each group."""
         del spec
         return 1
 
     def groups(self, spec: S) -> tuple[str, ...]:
-        """Names of the groups, of which each has answers of its own; none by default."""
+        """Names of the groups, each of which has its own answers; none by default."""
         del spec
         return ()
 
@@ -435,7 +435,7 @@ class Kind(ABC, Generic[S]):
         return self.continues
 
     def index_at(self, spec: S, key: Key | None, keep: Mask | None, origin: Origin) -> Places:
-        """Where items go in a sketch of this origin; kinds for which the origin matters override it.
+        """`index` for a sketch of this origin; kinds for which the origin matters override it.
 
         Args:
             spec: of the sketch.

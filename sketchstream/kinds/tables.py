@@ -27,12 +27,12 @@ COUNTED_SHARE = "1/40"
 
 
 def _text(value: object) -> object:
-    """Numbers are taken as their text where a text is wanted: epsilon = 1 means epsilon = "1"."""
+    """Convert a number to text where text is expected: epsilon = 1 means epsilon = "1"."""
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
 def _digits(value: object) -> object:
-    """A whole number stands for its digits, as items of text do."""
+    """Convert a whole number to its digits, as for items of type text."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -43,7 +43,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Table(BaseModel):
-    """A table of the file: unknown keys are errors, nothing changes after reading."""
+    """A frozen table of the configuration file; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
@@ -59,7 +59,7 @@ class DomainTable(Table):
 
 
 class QualityTable(Table):
-    """`[quality]`, or `quality` of a sketch: the share of records a window may lose before its answers say so."""
+    """`[quality]`, or `quality` of a sketch: share of records that a window may lose before answers report it."""
 
     warn: Share = 0.005
     warn_alarm: Share = 1e-3
