@@ -22,6 +22,7 @@ from sketchstream.columns import STRING, Column
 from sketchstream.hashing import Key
 from sketchstream.image import DEFERRED_PART
 from sketchstream.items import Items
+from sketchstream.kernels import compile_first
 from sketchstream.kinds.profile.group_list import GroupLimit, Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
@@ -235,6 +236,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the groups")
     parser.add_argument("--only", nargs="+", choices=("memory", "rate", "life"), default=("memory", "rate", "life"))
     asked = parser.parse_args()
+    compile_first()
     groups = GROUPS // 10 if asked.quick else GROUPS
     only: Collection[str] = asked.only
     if "memory" in only:  # first: peaks of memory are those of the process

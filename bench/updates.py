@@ -319,6 +319,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer items and rounds")
     parser.add_argument("--only", choices=["ints", "peers", "strings", "histogram", "small", "gaussian"])
     chosen = parser.parse_args()
+    kernels.compile_first()
     n, rounds = (2_000_000, 3) if chosen.quick else (10_000_000, 7)
     if chosen.only in (None, "ints"):
         for lg in (16, 20, 24) if chosen.quick else (16, 20, 24, 27):

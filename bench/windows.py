@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sketchstream.hashing import Key
 from sketchstream.items import Items
-from sketchstream.kernels import kernel
+from sketchstream.kernels import compile_first, kernel
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain
@@ -394,6 +394,7 @@ def main() -> None:
     parts = ["memory", "stall", "snapshots", "throughput", "admission"]
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="some of the parts")
     options = parser.parse_args()
+    compile_first()
     quick = options.quick
     if "memory" in options.only:
         memory(4 if quick else 16, 24, 1 << 16 if quick else 1 << 18)
