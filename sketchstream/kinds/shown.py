@@ -29,16 +29,16 @@ Answer = Mapping[str, Any]
 
 
 class Shown(Protocol):
-    """What a kind says of its answers."""
+    """How a kind presents its answers."""
 
     def headline(self, answer: Answer) -> str:
         """The most important numbers in a sentence."""
 
     def numbers(self, answer: Answer) -> dict[str, str]:
-        """Names of the numbers that are worth following over time, with their titles; the usual one first."""
+        """Names and titles of the numbers to follow over time; the default one first."""
 
     def number(self, answer: Answer, name: str) -> tuple[str, Number] | None:
-        """The title of a number, and its value with the ends of its interval; None: the answer does not have it."""
+        """Title of a number, and its value with the ends of its interval; None if the answer does not have it."""
 
     def pictures(self, answer: Answer) -> list[Picture]:
         """Charts with their tables."""
@@ -48,7 +48,7 @@ class Shown(Protocol):
 
 
 class _Plain:
-    """Of a kind that names no module: nothing is drawn, and its top-level numbers are its numbers."""
+    """For kinds without a module: draws nothing, and shows the top-level numbers of an answer."""
 
     def headline(self, answer: Answer) -> str:
         del answer
@@ -74,13 +74,13 @@ def of(answer: Answer) -> Shown:
     """How an answer is shown.
 
     Args:
-        answer: of any kind: its `kind`, or that of profiles, which say none.
+        answer: an answer of any kind; without `kind`, it is a profile.
     """
     return named(str(answer.get("kind", "profile")))
 
 
 def named(kind: str) -> Shown:
-    """How the answers of the kind of this name are shown.
+    """How the answers of a named kind are shown.
 
     Raises:
         SpecError: there is none.
@@ -132,7 +132,7 @@ def card(answer: Answer, note: str = "", beside: Answer | None = None) -> str:
 
     Args:
         answer: of any kind.
-        note: below everything.
+        note: text below everything else.
         beside: answer to the question of `further`; None: there is none.
     """
     shown = of(answer)
