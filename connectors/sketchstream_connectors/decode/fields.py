@@ -30,7 +30,7 @@ from sketchstream.items import Items
 from sketchstream.kernels import check_payloads, check_utf8
 from sketchstream.stream.interfaces import MOST_COLUMNS
 from sketchstream.stream.windows import NO_TIME
-from sketchstream_connectors.decode import json, kernels
+from sketchstream_connectors.decode import json, kernels, layouts
 from sketchstream_connectors.decode.pools import columns as rows
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records, read_only
 
@@ -297,13 +297,13 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
     paths = np.array([[first, len(path)] for first, path in zip(firsts, components, strict=True)], dtype=np.int64)
     paths = paths.reshape(-1, 2)
     k, n = len(fields), starts.size
-    status = np.empty(n, dtype=np.uint8)
+    status = np.full(n, json.UNREAD, dtype=np.uint8)
     kinds = np.empty((k, n), dtype=np.uint8)
     found_start, found_end = rows(k, n), rows(k, n)
-    names = np.frombuffer(b"".join(flat), dtype=np.uint8)
-    asked, _ = json.scan_json(
-        buffer, starts, ends, names, bounds, paths, json.CLASSES, status, kinds, found_start, found_end
-    )
+    wanted = np.frombuffer(b"".join(flat), dtype=np.uint8), bounds, paths, json.CLASSES
+    if n >= layouts.WORTH:
+        layouts.scan_alike(buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
+    asked, _ = json.scan_json(buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
     broken = np.zeros(n, dtype=np.bool_)
     if asked:
         side = bytearray()

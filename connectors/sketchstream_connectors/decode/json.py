@@ -25,8 +25,8 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-SURE, ASK, TOMBSTONE = 0, 1, 2
-"""What the scanner says of a text; TOMBSTONE: there is none."""
+SURE, ASK, TOMBSTONE, UNREAD = 0, 1, 2, 3
+"""What the scanner says of a text. TOMBSTONE: there is none; UNREAD: it has not been looked at."""
 U = np.uint64
 """Of an index that is not negative: numba then leaves its support for negative ones out, a third of the time."""
 
@@ -128,7 +128,7 @@ def scan_json(
         name_bounds: where each component begins, and where the last one ends.
         paths: (k, 2) first component and number of components of each path.
         classes: `CLASSES`.
-        status: (n,) out: SURE, ASK or TOMBSTONE.
+        status: (n,) in and out: texts marked UNREAD are looked at, and marked SURE, ASK or TOMBSTONE.
         kinds: (k, n) out, see `sketchstream.columns`.
         found_start: (k, n) out; where a string's inside or a number begins; 0 where a text has nothing at a path.
         found_end: (k, n) out; where they end, likewise.
@@ -149,6 +149,8 @@ def scan_json(
         for m in range(min(size, 8)):
             heads[j] |= U(names[name_bounds[j] + m]) << U(8 * m)
     for i in range(starts.size):
+        if status[i] != UNREAD:
+            continue
         p = starts[i]
         end = ends[i]
         for k in range(k_paths):

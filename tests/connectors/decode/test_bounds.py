@@ -18,6 +18,7 @@ from helpers.paths import TESTS
 TESTED = (
     "decode/test_fields.py",
     "decode/test_json.py",
+    "decode/test_layouts.py",
     "files/test_compression.py",
     "kafka/test_fetch_patch.py",
     "kafka/test_frames.py",
@@ -26,7 +27,17 @@ TESTED = (
     "kafka/test_record_kernels.py",
 )
 """The tests of compiled decoders, in `tests/connectors`."""
-KERNELS = ("scan_json", "read_times", "read_records", "read_heads", "count_batches", "scan_packed", "unpack")
+KERNELS = (
+    "scan_json",
+    "learn",
+    "follow_all",
+    "read_times",
+    "read_records",
+    "read_heads",
+    "count_batches",
+    "scan_packed",
+    "unpack",
+)
 OUTSIDE = """
 import numba
 import numpy as np

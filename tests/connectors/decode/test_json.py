@@ -265,9 +265,11 @@ import ctypes, mmap, random, sys
 import numpy as np
 from connectors.decode.test_json import PECULIAR, TAILS, USUAL, RARE, WRONG, filled, template, times_of
 from sketchstream.kernels import check_utf8
+from sketchstream_connectors.decode import layouts
 from sketchstream_connectors.decode.fields import find_fields
 from sketchstream_connectors.decode.json import read_times
 
+layouts.WORTH = 2
 SIZE = 1 << 20
 memory = mmap.mmap(-1, SIZE + mmap.PAGESIZE)
 address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -293,7 +295,7 @@ for text in PECULIAR:
         run([text[:size]])
 for _ in range(400):
     pieces = template(seed)
-    values = [filled(seed, pieces, 0.9) for _ in range(seed.choice([1, 2, 20]))]
+    values = [filled(seed, pieces, 0.9) for _ in range(seed.choice([1, 2, 20, 70]))]
     for last in (values[-1], values[-1][: seed.randrange(len(values[-1]) + 1)], *USUAL[:3]):
         run([*values[:-1], last])
 print("inside")

@@ -1,0 +1,522 @@
+"""Finds fields in JSON texts that differ from a sample in their values alone.
+
+In: a uint8 buffer, the bounds of texts, and what `scan_json` found in one of them. Out: the same of those that follow
+its layout. Touches: nothing else.
+Source: RFC 8259 (grammar).
+
+What programs write has its keys in one order. The bytes between two values are then the same in every text: they are
+compared as they are, and only values are read. Strings without escapes, numbers without exponents, true, false and null
+may stand in for each other; everything else between them is part of the layout, so arrays must keep their lengths.
+A text that follows the layout of a valid text is valid. All others are left to `scan_json`, at the cost of looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import types
+from numba.extending import intrinsic
+
+from sketchstream.kernels import check_utf8, kernel
+from sketchstream.kernels.runs import WORD, digit_run
+from sketchstream_connectors.decode.json import SURE, UNREAD, first_bit, odd_mask, quote_mask, scan_json, wide_mask
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+U = np.uint64
+
+STEP = 32
+"""Bytes of a layout that are compared at a time; each part begins at a multiple of it."""
+MOST_SLOTS, MOST_BYTES = 128, 8192
+"""Of a layout: values, and bytes between them, filled up to steps."""
+
+WIDE = 4
+"""What is said of a text that follows a layout, but need not be UTF-8."""
+WORTH = 1024
+"""Fewer texts than this are not worth the call."""
+LAYOUTS = 4
+"""Layouts that are kept at a time."""
+TOGETHER = 512
+"""Texts that are compared with one layout after the other, while they are in the cache."""
+SHARE = 5
+"""One of so many texts that are compared with a layout must follow it."""
+STATE = 6
+"""Numbers that are kept between two layouts that are wanted."""
+MOST_FAILED = 10
+"""No more than two to this power of blocks pass without an attempt."""
+STRIDE = 61
+"""Texts between the places of a block at which a layout is looked for, after each that was not followed."""
+FEWEST = 32
+"""Texts that are worth a new layout, and that it is tried with."""
+
+_BYTES = ir.VectorType(ir.IntType(8), STEP)
+
+
+def _differ(_typing: Any, one: Any, at: Any, other: Any, place: Any) -> Any:
+    """Bit j is set where byte j differs; the caller has made sure that `STEP` bytes are there."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vectors = []
+        for n in (0, 2):
+            start = builder.gep(context.make_array(signature.args[n])(context, builder, args[n]).data, [args[n + 1]])
+            vectors.append(builder.load(builder.bitcast(start, _BYTES.as_pointer()), align=1))
+        marks = builder.icmp_unsigned("!=", *vectors)
+        return builder.zext(builder.bitcast(marks, ir.IntType(STEP)), WORD)
+
+    return types.uint64(one, types.int64, other, types.int64), codegen
+
+
+differ: Callable[[Any, int, Any, int], Any] = cast("Any", intrinsic(_differ))
+"""Where the `STEP` bytes at two places differ."""
+
+
+@kernel
+def learn(
+    data: Bytes,
+    start: int,
+    end: int,
+    kinds: Bytes,
+    found_start: Ints,
+    parts: Bytes,
+    bounds: Ints,
+    slots: Ints,
+    missing: Flags,
+) -> int:
+    """Take the layout of a valid text.
+
+    Args:
+        data: the bytes.
+        start: of the text.
+        end: of the text.
+        kinds: (k,) what `scan_json` found in it.
+        found_start: (k,) likewise.
+        parts: (MOST_BYTES,) out: the bytes before, between and behind values.
+        bounds: (MOST_SLOTS + 1, 2) out: where each part begins in `parts`, and its length.
+        slots: (MOST_SLOTS,) out: the path that each value belongs to, -1 for none.
+        missing: (k,) out: paths that have no value.
+
+    Returns:
+        The number of values; -1 where texts like this one cannot be followed.
+    """
+    last = end
+    while last > start and (data[last - 1] == 10 or data[last - 1] == 13 or data[last - 1] == 32):
+        last -= 1
+    for k in range(kinds.size):
+        missing[k] = kinds[k] == 0
+        if kinds[k] != 0 and kinds[k] != 2 and kinds[k] != 3 and kinds[k] != 5:
+            return -1
+    seen = 0
+    n = 0
+    filled = 0
+    part = 0
+    p = start
+    bounds[0, 0] = 0
+    while p < last:
+        c = data[p]
+        q = p
+        value = True
+        if c < 32 or c == 92:
+            return -1
+        if c == 34:
+            q += 1
+            while q < last and data[q] != 34:
+                if data[q] < 32 or data[q] == 92:
+                    return -1
+                q += 1
+            q += 1
+            m = q
+            while m < last and data[m] == 32:
+                m += 1
+            value = m >= last or data[m] != 58
+        elif c == 45 or 48 <= c <= 57:
+            q += 1
+            while q < last and (48 <= data[q] <= 57 or data[q] == 46):
+                q += 1
+            if q < last and (data[q] == 101 or data[q] == 69):
+                return -1
+        elif c in {116, 110}:
+            q += 4
+        elif c == 102:
+            q += 5
+        else:
+            q += 1
+            value = False
+        if value:
+            if n == slots.size or filled + 2 * STEP > parts.size:
+                return -1
+            slots[n] = -1
+            for k in range(kinds.size):
+                if kinds[k] != 0 and found_start[k] == (p + 1 if c == 34 else p):
+                    slots[n] = k
+                    seen += 1
+            bounds[n, 1] = part
+            n += 1
+            filled = (filled + STEP - 1) // STEP * STEP
+            bounds[n, 0] = filled
+            part = 0
+        else:
+            if filled + (q - p) > parts.size - STEP:
+                return -1
+            for m in range(p, q):
+                parts[filled] = data[m]
+                filled += 1
+            part += q - p
+        p = q
+    bounds[n, 1] = part
+    for k in range(kinds.size):
+        seen -= 1 if kinds[k] != 0 else 0
+    return n if seen == 0 and n > 0 else -1
+
+
+@kernel
+def follow(
+    data: Bytes,
+    starts: Ints,
+    ends: Ints,
+    first: int,
+    until: int,
+    parts: Bytes,
+    bounds: Ints,
+    slots: Ints,
+    n: int,
+    missing: Flags,
+    status: Bytes,
+    kinds: Bytes,
+    found_start: Ints,
+    found_end: Ints,
+) -> int:
+    """Read those texts that follow a layout.
+
+    Args:
+        data: the bytes.
+        starts: where each text begins, < 0 where there is none.
+        ends: where it ends.
+        first: of the texts that are looked at.
+        until: behind the last of them.
+        parts: from `learn`, like what follows.
+        bounds: of the parts.
+        slots: paths of the values.
+        n: number of values.
+        missing: paths without one.
+        status: out, SURE for those that follow it, WIDE where bytes from 128 on must still be checked; unchanged for
+            others, like all that follows.
+        kinds: (k, texts) out, as of `scan_json`.
+        found_start: (k, texts) out.
+        found_end: (k, texts) out.
+
+    Returns:
+        The number of texts that follow the layout.
+    """
+    followed = 0
+    k_paths = kinds.shape[0]
+    for i in range(first, until):
+        p = starts[i]
+        last = ends[i]
+        if p < 0 or status[U(i)] != UNREAD:
+            continue
+        while last > p and (data[U(last - 1)] == 10 or data[U(last - 1)] == 13 or data[U(last - 1)] == 32):
+            last -= 1
+        if last > data.size - 64 or last <= p:
+            continue
+        block = p
+        left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(last - block)) - U(1)
+        odd = odd_mask(data, block) & left
+        wide = wide_mask(data, block) & left
+        quotes = quote_mask(data, block) & left
+        slot = 0
+        whole = False
+        while True:
+            size = bounds[U(slot), U(1)]
+            if size > last - p:
+                break
+            at = bounds[U(slot), U(0)]
+            other = U(0)
+            rest = size
+            while rest > 32:
+                other |= differ(data, p, parts, at)
+                p += 32
+                at += 32
+                rest -= 32
+            other |= differ(data, p, parts, at) & ((U(1) << U(rest)) - U(1))
+            p += rest
+            if slot == n:
+                whole = other == 0 and p == last and odd == 0
+                break
+            if other != 0 or p >= last:
+                break
+            path = slots[U(slot)]
+            c = data[U(p)]
+            begin = p
+            if c == 34:
+                begin = p + 1
+                if begin - block >= 64:
+                    block = begin
+                    left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(max(last - block, 0))) - U(1)
+                    odd |= odd_mask(data, block) & left
+                    wide |= wide_mask(data, block) & left
+                    quotes = quote_mask(data, block) & left
+                ahead = quotes >> U(begin - block)
+                stop = begin
+                while ahead == 0:
+                    block += 64
+                    if block >= last:
+                        break
+                    left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(last - block)) - U(1)
+                    odd |= odd_mask(data, block) & left
+                    wide |= wide_mask(data, block) & left
+                    quotes = quote_mask(data, block) & left
+                    ahead = quotes
+                    stop = block
+                if ahead == 0:
+                    break
+                stop += first_bit(ahead)
+                p = stop + 1
+                kind = 2
+            elif c == 45 or 48 <= c <= 57:
+                if c == 45:
+                    p += 1
+                digits = digit_run(data, p)
+                if digits in (0, 16) or (digits > 1 and data[U(p)] == 48):
+                    break
+                if c == 45 and data[U(p)] == 48 and path >= 0:
+                    break
+                p += digits
+                kind = 3
+                if data[U(p)] == 46:
+                    digits = digit_run(data, p + 1)
+                    if digits in (0, 16):
+                        break
+                    p += 1 + digits
+                    kind = 5
+                stop = p
+            elif c == 110 and data[U(p + 1)] == 117 and data[U(p + 2)] == 108 and data[U(p + 3)] == 108:
+                p += 4
+                stop = p
+                kind = 1
+            elif c == 116 and data[U(p + 1)] == 114 and data[U(p + 2)] == 117 and data[U(p + 3)] == 101:
+                p += 4
+                stop = p
+                kind = 4
+            elif (
+                c == 102
+                and data[U(p + 1)] == 97
+                and data[U(p + 2)] == 108
+                and data[U(p + 3)] == 115
+                and data[U(p + 4)] == 101
+            ):
+                p += 5
+                stop = p
+                kind = 4
+            else:
+                break
+            if path >= 0:
+                kinds[U(path), U(i)] = kind
+                found_start[U(path), U(i)] = begin
+                found_end[U(path), U(i)] = stop
+            slot += 1
+        if whole:
+            for k in range(k_paths):
+                if missing[U(k)]:
+                    kinds[U(k), U(i)] = 0
+                    found_start[U(k), U(i)] = 0
+                    found_end[U(k), U(i)] = 0
+            status[U(i)] = SURE if wide == 0 else WIDE
+            followed += 1
+    return followed
+
+
+@kernel
+def follow_all(
+    data: Bytes,
+    starts: Ints,
+    ends: Ints,
+    parts: Bytes,
+    bounds: Ints,
+    slots: Ints,
+    sizes: Ints,
+    missing: Flags,
+    state: Ints,
+    status: Bytes,
+    kinds: Bytes,
+    found_start: Ints,
+    found_end: Ints,
+) -> int:
+    """Compare texts with the layouts that are kept, until another one is wanted.
+
+    Args:
+        data: as of `follow`, like all whose names are the same.
+        starts: of the texts.
+        ends: of the texts.
+        parts: (LAYOUTS, MOST_BYTES) of each layout.
+        bounds: (LAYOUTS, MOST_SLOTS + 1, 2).
+        slots: (LAYOUTS, MOST_SLOTS).
+        sizes: (LAYOUTS,) number of values, -1 for what is none.
+        missing: (LAYOUTS, k).
+        state: (STATE,) in and out, zeros at first: the text to go on with, layouts kept, attempts that failed one after
+            the other, blocks to pass before the next one, texts read, and 1 + the text that the layout behind those
+            that are kept has been taken from.
+        status: in and out.
+        kinds: out.
+        found_start: out.
+        found_end: out.
+
+    Returns:
+        The text whose layout is wanted behind those that are kept; -1 at the end.
+    """
+    n = starts.size
+    first, kept, failed, wait, read, sample = state[0], state[1], state[2], state[3], state[4], state[5] - 1
+    while first < n:
+        until = min(first + TOGETHER, n)
+        a = np.int64(0)
+        fresh = np.int64(-1)
+        if sample >= 0:
+            a = kept
+            tried = np.int64(0)
+            hits = 0
+            if sizes[a] > 0:
+                upto = sample
+                while upto < until and tried < FEWEST:
+                    tried += 1 if status[upto] == UNREAD else 0
+                    upto += 1
+                hits = follow(
+                    data,
+                    starts,
+                    ends,
+                    sample,
+                    upto,
+                    parts[a],
+                    bounds[a],
+                    slots[a],
+                    sizes[a],
+                    missing[a],
+                    status,
+                    kinds,
+                    found_start,
+                    found_end,
+                )
+                read += hits
+            if hits > 0 and SHARE * hits >= tried:
+                failed = 0
+                fresh = a
+                kept += 1
+            else:
+                failed = min(failed + 1, MOST_FAILED)
+                wait = 1 << failed
+            sample = np.int64(-1)
+        left = 0
+        for i in range(first, until):
+            left += 1 if status[i] == UNREAD else 0
+        while a < kept:
+            hits = follow(
+                data,
+                starts,
+                ends,
+                first,
+                until,
+                parts[a],
+                bounds[a],
+                slots[a],
+                sizes[a],
+                missing[a],
+                status,
+                kinds,
+                found_start,
+                found_end,
+            )
+            read += hits
+            if SHARE * hits < left:
+                kept -= 1
+                parts[a] = parts[kept]
+                bounds[a] = bounds[kept]
+                slots[a] = slots[kept]
+                sizes[a] = sizes[kept]
+                missing[a] = missing[kept]
+                if a == fresh:
+                    failed = min(failed + 1, MOST_FAILED)
+                    wait = 1 << failed
+            else:
+                a += 1
+            left -= hits
+        if left >= FEWEST and kept < LAYOUTS and wait <= 0:
+            i = first + failed * STRIDE % (until - first)
+            while i < until and (status[i] != UNREAD or starts[i] < 0):
+                i += 1
+            if i < until:
+                state[0], state[1], state[2], state[3], state[4], state[5] = first, kept, failed, wait, read, i + 1
+                return int(i)
+            failed = min(failed + 1, MOST_FAILED)
+        wait -= 1
+        first = np.int64(until)
+    state[4] = read
+    return -1
+
+
+def scan_alike(
+    data: Bytes,
+    starts: Ints,
+    ends: Ints,
+    names: Bytes,
+    name_bounds: Ints,
+    paths: Ints,
+    classes: Bytes,
+    status: Bytes,
+    kinds: Bytes,
+    found_start: Ints,
+    found_end: Ints,
+) -> int:
+    """Read texts that repeat the layout of others among them; `scan_json` reads the rest.
+
+    Layouts come from texts that followed none. One is kept as long as a fifth of the texts that are compared with it
+    follow it; after each that is not, twice as many texts pass before the next one is taken.
+
+    Args:
+        data: as of `scan_json`, like all that follow.
+        starts: of the texts.
+        ends: of the texts.
+        names: components of paths.
+        name_bounds: of the components.
+        paths: as components.
+        classes: `CLASSES`.
+        status: in and out: texts marked UNREAD are looked at, and marked SURE if they have been read.
+        kinds: out.
+        found_start: out.
+        found_end: out.
+
+    Returns:
+        The number of texts that have been read.
+    """
+    k = paths.shape[0]
+    kept = (
+        np.empty((LAYOUTS, MOST_BYTES), dtype=np.uint8),
+        np.empty((LAYOUTS, MOST_SLOTS + 1, 2), dtype=np.int64),
+        np.empty((LAYOUTS, MOST_SLOTS), dtype=np.int64),
+        np.empty(LAYOUTS, dtype=np.int64),
+        np.empty((LAYOUTS, k), dtype=np.bool_),
+    )
+    parts, bounds, slots, sizes, missing = kept
+    state = np.zeros(STATE, dtype=np.int64)
+    one = np.empty((k, 1), np.uint8), np.empty((k, 1), np.int64), np.empty((k, 1), np.int64)
+    said = np.empty(1, dtype=np.uint8)
+    while True:
+        i = int(follow_all(data, starts, ends, *kept, state, status, kinds, found_start, found_end))
+        if i < 0:
+            wide = status == WIDE
+            if wide.any():
+                whole = wide.copy()
+                check_utf8(data, starts, ends, whole)
+                status[whole] = SURE
+                status[wide & ~whole] = UNREAD
+            read: int = state[4].item()
+            return read
+        said[0] = UNREAD
+        scan_json(data, starts[i : i + 1], ends[i : i + 1], names, name_bounds, paths, classes, said, *one)
+        a = int(state[1])
+        sizes[a] = -1
+        if said[0] == SURE:
+            found = one[0].reshape(k), one[1].reshape(k)
+            sizes[a] = learn(data, starts[i], ends[i], *found, parts[a], bounds[a], slots[a], missing[a])
