@@ -65,13 +65,18 @@ def numbers(value: Any) -> set[float]:
     return {float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else set()
 
 
-def page(client: Any, address: str, **params: str) -> Parsed:
+def settled(client: Any, address: str, **params: str) -> str:
+    """The text of a page when nothing that it shows is being computed any more."""
     until = time.monotonic() + 300
     while "data-refresh" in (found := client.get(address, params=params)).text:
         assert time.monotonic() < until, "reconstruction hangs"
         time.sleep(0.05)
     assert found.status_code == 200, Parsed(found.text).said
-    return Parsed(found.text)
+    return str(found.text)
+
+
+def page(client: Any, address: str, **params: str) -> Parsed:
+    return Parsed(settled(client, address, **params))
 
 
 @pytest.mark.parametrize("sketch", pages.KINDS)
@@ -236,9 +241,8 @@ LINES = re.compile(r'<pre tabindex="0" aria-label="([^"]+)"><code>(.*?)</code></
 
 
 def lines(client: Any, address: str, **params: str) -> dict[str, str]:
-    found = client.get(address, params=params)
-    assert found.status_code == 200
-    return {name: unescape(unescape(text)) for name, text in LINES.findall(found.text)}
+    text = settled(client, address, **params)
+    return {name: unescape(unescape(line)) for name, line in LINES.findall(text)}
 
 
 def curl(line: str) -> Any:
