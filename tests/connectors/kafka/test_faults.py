@@ -37,14 +37,18 @@ def check_law(rest: np.ndarray) -> None:
 
 def check(app: App, run: Run, *, exact: bool) -> None:
     windows = range(run.base, run.windows, MINUTE)
-    print(f"seed {run.seed}: {run.sent} events, {len(windows)} windows, standstill {run.standstill:.1f} s; {run.done}")
-    assert run.standstill < 60
+    twice = app.believe_log()
+    print(
+        f"seed {run.seed}: {run.sent} events, {twice} of them twice, {len(windows)} windows, "
+        f"standstill {run.standstill:.1f} s; {run.done}"
+    )
     if exact:
         app.check_exact(windows)
     else:
         check_law(app.residuals(ITEMS, windows))
     for partition, manifests in app.live_manifests().items():
         assert manifests == 1, f"partition {partition} has {manifests} manifests that a committed pointer opens"
+    assert run.standstill < 60  # last: a machine that is too busy hides no wrong count
 
 
 Minutes = Mapping[str, tuple[Run, "Future[None]"]]  # by the name of the test

@@ -85,7 +85,7 @@ class Run:
     def _send(self) -> None:
         """Events in time order, paced; each second of the clock is `speed` seconds of the stream."""
         try:
-            rng, load, began = random.Random(self.seed), self.app.load(), time.monotonic()
+            rng, load, began = random.Random(self.seed), self.app.load(stamped=False), time.monotonic()
             total = int(self.rate * self.seconds)
             for i in range(total):
                 ts = self.base + int(i * 1000 * self.speed / self.rate)
