@@ -15,7 +15,7 @@ from sketchstream.kernels.addition import (
     update_located,
     update_spans,
 )
-from sketchstream.kernels.door import compile_first, kernel, spared
+from sketchstream.kernels.door import compile_first, kernel, part, spared
 from sketchstream.kernels.packing import check_spans, read_packed
 from sketchstream.kernels.ranking import first_groups
 from sketchstream.kernels.routing import (
@@ -65,6 +65,7 @@ __all__ = [
     "list_texts",
     "locate_ints",
     "locate_spans",
+    "part",
     "plain",
     "read_integers",
     "read_packed",

@@ -71,6 +71,17 @@ def kernel(function: Function) -> Function:
     return out
 
 
+def part(function: Function) -> Function:
+    """Compile a function into each kernel that calls it, as if it were written there.
+
+    It takes numbers and addresses: an array costs two atomic operations a call, as between kernels. It must be in the
+    file of its kernels, or in this folder: the cache does not detect other edits.
+    """
+    compiled: Any = numba.njit(inline="always")(function)
+    out: Function = compiled
+    return out
+
+
 def spared(function: Any, work: Callable[[], int], types: Hashable, arguments: Sequence[Any]) -> bool:
     """Whether the numpy twin of a kernel should run: compiling would take far longer than the work.
 

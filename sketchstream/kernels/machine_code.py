@@ -116,6 +116,16 @@ def word_at(typingctx: Any, address: Any) -> Any:
 
 
 @typed_intrinsic
+def half_at(typingctx: Any, address: Any) -> Any:
+    """The four bytes from an address on, as one little-endian number; any alignment."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], INT32.as_pointer()), align=1)
+
+    return types.uint32(types.uint64), codegen
+
+
+@typed_intrinsic
 def byte_at(typingctx: Any, address: Any) -> Any:
     """The byte at an address."""
 

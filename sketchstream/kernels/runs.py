@@ -1,6 +1,6 @@
 """Steps of 16 bytes: number of bytes of one class from a position on, in vector registers.
 
-In: a uint8 array and a position. Out: a number of bytes, at most 16. Touches: nothing else.
+In: the address of a byte. Out: a number of bytes, at most 16. Touches: nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 # Number of the next 16 bytes that are of one class, in vector registers: the step of scans over texts.
-# Nothing is checked here: the caller ensures `WIDTH <= array.size - position`.
+# Nothing is checked here: the caller ensures that `WIDTH` bytes can be read. Addresses cost nothing to pass from kernel
+# to kernel, while an array costs two atomic operations.
 
 WIDTH = 16
 
@@ -28,16 +29,15 @@ def _same(value: int) -> Any:
 
 
 def _run(stops: Callable[[Any, Any], Any]) -> Any:
-    """Build an intrinsic `run(array, position)`: number of bytes before the first one that `stops` marks."""
+    """Build an intrinsic `run(address)`: number of bytes before the first one that `stops` marks."""
 
-    def run(_typing: Any, array: Any, position: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            start = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
-            vector = builder.load(builder.bitcast(start, _VECTOR.as_pointer()), align=1)
+    def run(_typing: Any, address: Any) -> Any:
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            vector = builder.load(builder.inttoptr(args[0], _VECTOR.as_pointer()), align=1)
             flags = builder.zext(builder.bitcast(stops(builder, vector), _FLAGS), WORD)
             return builder.cttz(builder.or_(flags, ir.Constant(WORD, 1 << WIDTH)), ir.IntType(1)(1))
 
-        return types.int64(array, types.int64), codegen
+        return types.int64(types.uint64), codegen
 
     return intrinsic(run)
 
@@ -60,9 +60,9 @@ def _not_digits(builder: Any, vector: Any) -> Any:
     return builder.icmp_unsigned(">", builder.sub(vector, _same(0x30)), _same(9))
 
 
-plain_run: Callable[[Any, int], int] = _run(_not_plain)
+plain_run: Callable[[Any], int] = _run(_not_plain)
 """Characters of a JSON string that stand for themselves and are ASCII."""
-ascii_run: Callable[[Any, int], int] = _run(_not_ascii)
+ascii_run: Callable[[Any], int] = _run(_not_ascii)
 """Bytes below 128."""
-digit_run: Callable[[Any, int], int] = _run(_not_digits)
+digit_run: Callable[[Any], int] = _run(_not_digits)
 """Decimal digits."""

@@ -11,53 +11,80 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.kernels.door import kernel
+from sketchstream.kernels.door import kernel, part
 from sketchstream.kernels.machine_code import byte_at, first_byte, trailing_zeros, word_at
-from sketchstream.kernels.runs import ascii_run
+from sketchstream.kernels.runs import WIDTH, ascii_run
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+_ZERO, _ONE, _EIGHT, _BITS, _FOLD = (np.uint64(value) for value in (0, 1, 8, 64, 32))
+
+
+@kernel
+def last_run(first: Any, size: Any) -> Any:
+    """The last address from which a run of 16 bytes of a buffer can be read; 0: there is none."""
+    return first + np.uint64(size - WIDTH) if size >= WIDTH else _ZERO
+
+
+@part
+def character_size(at: Any, end: Any) -> Any:
+    """Bytes of a character that begins with a byte from 128 on; 0 if it is not UTF-8, or does not end before `end`.
+
+    Args:
+        at: address of its first byte.
+        end: address behind the text.
+    """
+    first = byte_at(at)
+    more = np.uint64(1) if first < 0xE0 else (np.uint64(2) if first < 0xF0 else np.uint64(3))
+    if first < 0xC2 or first > 0xF4 or more >= end - at:
+        return _ZERO
+    second = byte_at(at + _ONE)
+    if (
+        (second & 0xC0) != 0x80
+        or (first == 0xE0 and second < 0xA0)
+        or (first == 0xED and second > 0x9F)
+        or (first == 0xF0 and second < 0x90)
+        or (first == 0xF4 and second > 0x8F)
+        or (more > 1 and (byte_at(at + np.uint64(2)) & 0xC0) != 0x80)
+        or (more > 2 and (byte_at(at + np.uint64(3)) & 0xC0) != 0x80)
+    ):
+        return _ZERO
+    return _ONE + more
+
+
+@part
+def is_utf8(at: Any, end: Any, limit: Any) -> Any:
+    """Whether the bytes of a text are UTF-8.
+
+    Args:
+        at: address of the text.
+        end: address behind it.
+        limit: last address from which a run of 16 bytes can be read.
+    """
+    while at < end:
+        if at <= limit:
+            step = np.uint64(ascii_run(at))
+            at += step
+            if step == WIDTH or at >= end:
+                continue
+        size = _ONE
+        if byte_at(at) >= 0x80:
+            size = character_size(at, end)
+        if size == 0:
+            return False
+        at += size
+    return True
 
 
 @kernel
 def check_utf8(data: Bytes, starts: Ints, ends: Ints, valid: Flags) -> None:
     """Clear `valid` where the bytes are not UTF-8; entries that are already False are skipped."""
-    last_run = data.size - 16
+    first = first_byte(data)
+    limit = last_run(first, data.size)
     for i in range(starts.size):
-        if not valid[i]:
-            continue
-        p = starts[i]
-        end = ends[i]
-        good = True
-        while p < end:
-            if p <= last_run:
-                step = ascii_run(data, p)
-                p += step
-                if step == 16 or p >= end:
-                    continue
-            b = data[p]
-            if b < 0x80:
-                p += 1
-                continue
-            more = 1 if b < 0xE0 else (2 if b < 0xF0 else 3)
-            if b < 0xC2 or b > 0xF4 or more >= end - p:
-                good = False
-                break
-            second = data[p + 1]
-            if (
-                (second & 0xC0) != 0x80
-                or (b == 0xE0 and second < 0xA0)
-                or (b == 0xED and second > 0x9F)
-                or (b == 0xF0 and second < 0x90)
-                or (b == 0xF4 and second > 0x8F)
-                or (more > 1 and (data[p + 2] & 0xC0) != 0x80)
-                or (more > 2 and (data[p + 3] & 0xC0) != 0x80)
-            ):
-                good = False
-                break
-            p += 1 + more
-        valid[i] = good
+        if valid[i]:
+            valid[i] = is_utf8(first + np.uint64(starts[i]), first + np.uint64(ends[i]), limit)
 
 
 @kernel
@@ -76,20 +103,20 @@ def check_payloads(data: Bytes, starts: Ints, ends: Ints, others: Ints, text: bo
     Returns:
         Number of payloads that are not all ASCII and were left to `check_utf8`.
     """
-    last_run = data.size - 16
+    first = first_byte(data)
+    limit = last_run(first, data.size)
     unsure = 0
     for i in range(starts.size):
-        p = starts[i]
-        end = ends[i]
-        there = p >= 0 and others[i] >= 0
+        there = starts[i] >= 0 and others[i] >= 0
         absent[i] = not there
         valid[i] = there
         if there and text:
-            step = 16
-            while step == 16 and p < end and p <= last_run:
-                step = ascii_run(data, p)
-                p += step
-            unsure += p < end
+            at, end = first + np.uint64(starts[i]), first + np.uint64(ends[i])
+            step = np.uint64(WIDTH)
+            while step == WIDTH and at < end and at <= limit:
+                step = np.uint64(ascii_run(at))
+                at += step
+            unsure += at < end
     return unsure
 
 
@@ -131,7 +158,6 @@ def read_integers(data: Bytes, starts: Ints, ends: Ints, valid: Flags, unsigned:
 
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_ZERO, _ONE, _EIGHT, _BITS, _FOLD = (np.uint64(value) for value in (0, 1, 8, 64, 32))
 
 
 @kernel

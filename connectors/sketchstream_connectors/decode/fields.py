@@ -300,7 +300,7 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
     status = np.full(n, json.UNREAD, dtype=np.uint8)
     kinds = np.empty((k, n), dtype=np.uint8)
     found_start, found_end = rows(k, n), rows(k, n)
-    wanted = np.frombuffer(b"".join(flat), dtype=np.uint8), bounds, paths, json.CLASSES
+    wanted = np.frombuffer(b"".join(flat), dtype=np.uint8), bounds, paths
     if n >= layouts.WORTH:
         layouts.scan_alike(buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
     asked, _ = json.scan_json(buffer, starts, ends, *wanted, status, kinds, found_start, found_end)

@@ -22,6 +22,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from sketchstream.kernels import check_utf8, kernel
+from sketchstream.kernels.machine_code import first_byte
 from sketchstream.kernels.runs import WORD, digit_run
 from sketchstream_connectors.decode.json import SURE, UNREAD, first_bit, odd_mask, quote_mask, scan_json, wide_mask
 
@@ -214,6 +215,7 @@ def follow(
     """
     followed = 0
     k_paths = kinds.shape[0]
+    text = first_byte(data)
     for i in range(first, until):
         p = starts[i]
         last = ends[i]
@@ -225,9 +227,9 @@ def follow(
             continue
         block = p
         left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(last - block)) - U(1)
-        odd = odd_mask(data, block) & left
-        wide = wide_mask(data, block) & left
-        quotes = quote_mask(data, block) & left
+        odd = odd_mask(text + U(block)) & left
+        wide = wide_mask(text + U(block)) & left
+        quotes = quote_mask(text + U(block)) & left
         slot = 0
         whole = False
         while True:
@@ -257,9 +259,9 @@ def follow(
                 if begin - block >= 64:
                     block = begin
                     left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(max(last - block, 0))) - U(1)
-                    odd |= odd_mask(data, block) & left
-                    wide |= wide_mask(data, block) & left
-                    quotes = quote_mask(data, block) & left
+                    odd |= odd_mask(text + U(block)) & left
+                    wide |= wide_mask(text + U(block)) & left
+                    quotes = quote_mask(text + U(block)) & left
                 ahead = quotes >> U(begin - block)
                 stop = begin
                 while ahead == 0:
@@ -267,9 +269,9 @@ def follow(
                     if block >= last:
                         break
                     left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(last - block)) - U(1)
-                    odd |= odd_mask(data, block) & left
-                    wide |= wide_mask(data, block) & left
-                    quotes = quote_mask(data, block) & left
+                    odd |= odd_mask(text + U(block)) & left
+                    wide |= wide_mask(text + U(block)) & left
+                    quotes = quote_mask(text + U(block)) & left
                     ahead = quotes
                     stop = block
                 if ahead == 0:
@@ -280,7 +282,7 @@ def follow(
             elif c == 45 or 48 <= c <= 57:
                 if c == 45:
                     p += 1
-                digits = digit_run(data, p)
+                digits = digit_run(text + U(p))
                 if digits in (0, 16) or (digits > 1 and data[U(p)] == 48):
                     break
                 if c == 45 and data[U(p)] == 48 and path >= 0:
@@ -288,7 +290,7 @@ def follow(
                 p += digits
                 kind = 3
                 if data[U(p)] == 46:
-                    digits = digit_run(data, p + 1)
+                    digits = digit_run(text + U(p + 1))
                     if digits in (0, 16):
                         break
                     p += 1 + digits
@@ -463,7 +465,6 @@ def scan_alike(
     names: Bytes,
     name_bounds: Ints,
     paths: Ints,
-    classes: Bytes,
     status: Bytes,
     kinds: Bytes,
     found_start: Ints,
@@ -481,7 +482,6 @@ def scan_alike(
         names: components of paths.
         name_bounds: of the components.
         paths: as components.
-        classes: `CLASSES`.
         status: in and out: texts marked UNREAD are looked at, and marked SURE if they have been read.
         kinds: out.
         found_start: out.
@@ -514,7 +514,7 @@ def scan_alike(
             read: int = state[4].item()
             return read
         said[0] = UNREAD
-        scan_json(data, starts[i : i + 1], ends[i : i + 1], names, name_bounds, paths, classes, said, *one)
+        scan_json(data, starts[i : i + 1], ends[i : i + 1], names, name_bounds, paths, said, *one)
         a = int(state[1])
         sizes[a] = -1
         if said[0] == SURE:
