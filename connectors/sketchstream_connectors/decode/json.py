@@ -8,26 +8,24 @@ invalid ones, escapes in keys or wanted strings, surrogates, numbers that might 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
-from numba.extending import intrinsic
 
-from sketchstream.columns import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
 from sketchstream.kernels import kernel, part
 from sketchstream.kernels.machine_code import byte_at, first_byte, half_at, prefetch_read, word_at
+from sketchstream.kernels.masks import BLOCK, first_bit, odd_mask, quote_mask, wide_mask
 from sketchstream.kernels.runs import WIDTH as RUN
-from sketchstream.kernels.runs import WORD, digit_run, plain_run
+from sketchstream.kernels.runs import digit_run, plain_run
 from sketchstream.kernels.texts import character_size, is_utf8
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+MISSING, NULL, STRING, INTEGER, OTHER, DECIMAL = 0, 1, 2, 3, 4, 5
+"""As in `sketchstream.columns`; compiled loops take nothing from files whose edits numba's cache does not notice."""
 SURE, ASK, TOMBSTONE, UNREAD = 0, 1, 2, 3
 """What the scanner says of a text. TOMBSTONE: there is none; UNREAD: it has not been looked at."""
 U = np.uint64
@@ -62,52 +60,7 @@ AHEAD = 16
 POWERS = np.array([10**n for n in range(9)], dtype=np.uint64)
 """Powers of ten."""
 
-# A mask of one bit for each of the next 64 bytes: the caller ensures that they can be read.
-
-BLOCK = 64
 ALL = U(0xFFFFFFFFFFFFFFFF)
-
-_BYTES = ir.VectorType(ir.IntType(8), BLOCK)
-
-
-def _mask(marks: Callable[[Any, Any, Callable[[int], Any]], Any]) -> Any:
-    """An intrinsic `mask(address)`: bit j is set where `marks` marks byte j."""
-
-    def mask(_typing: Any, address: Any) -> Any:
-        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            vector = builder.load(builder.inttoptr(args[0], _BYTES.as_pointer()), align=1)
-            return builder.bitcast(marks(builder, vector, lambda value: ir.Constant(_BYTES, [value] * BLOCK)), WORD)
-
-        return types.uint64(types.uint64), codegen
-
-    return intrinsic(mask)
-
-
-quote_mask: Callable[[Any], Any] = _mask(
-    lambda builder, vector, same: builder.icmp_unsigned("==", vector, same(QUOTATION))
-)
-"""Quotes."""
-odd_mask: Callable[[Any], Any] = _mask(
-    lambda builder, vector, same: builder.or_(
-        builder.icmp_unsigned("==", vector, same(BACKSLASH)), builder.icmp_unsigned("<", vector, same(SPACE))
-    )
-)
-"""Backslashes and control characters."""
-wide_mask: Callable[[Any], Any] = _mask(lambda builder, vector, same: builder.icmp_signed("<", vector, same(0)))
-"""Bytes from 128 on."""
-
-
-def _first_bit(_typing: Any, word: Any) -> Any:
-    """Position of the first one bit of a word that is not 0."""
-
-    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.IntType(1)(1))
-
-    return types.int64(word), codegen
-
-
-first_bit: Callable[[Any], int] = cast("Any", intrinsic(_first_bit))
-"""The number of zero bits below the lowest one of a word that is not 0."""
 
 
 @part

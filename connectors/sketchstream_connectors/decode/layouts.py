@@ -23,8 +23,9 @@ from numba.extending import intrinsic
 
 from sketchstream.kernels import check_utf8, kernel
 from sketchstream.kernels.machine_code import first_byte
+from sketchstream.kernels.masks import first_bit, odd_mask, quote_mask, wide_mask
 from sketchstream.kernels.runs import WORD, digit_run
-from sketchstream_connectors.decode.json import SURE, UNREAD, first_bit, odd_mask, quote_mask, scan_json, wide_mask
+from sketchstream_connectors.decode.json import SURE, UNREAD, scan_json
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -219,7 +220,7 @@ def follow(
     for i in range(first, until):
         p = starts[i]
         last = ends[i]
-        if p < 0 or status[U(i)] != UNREAD:
+        if p < 0 or status[U(i)] != 3:
             continue
         while last > p and (data[U(last - 1)] == 10 or data[U(last - 1)] == 13 or data[U(last - 1)] == 32):
             last -= 1
@@ -327,7 +328,7 @@ def follow(
                     kinds[U(k), U(i)] = 0
                     found_start[U(k), U(i)] = 0
                     found_end[U(k), U(i)] = 0
-            status[U(i)] = SURE if wide == 0 else WIDE
+            status[U(i)] = 0 if wide == 0 else WIDE
             followed += 1
     return followed
 
@@ -383,7 +384,7 @@ def follow_all(
             if sizes[a] > 0:
                 upto = sample
                 while upto < until and tried < FEWEST:
-                    tried += 1 if status[upto] == UNREAD else 0
+                    tried += 1 if status[upto] == 3 else 0
                     upto += 1
                 hits = follow(
                     data,
@@ -412,7 +413,7 @@ def follow_all(
             sample = np.int64(-1)
         left = 0
         for i in range(first, until):
-            left += 1 if status[i] == UNREAD else 0
+            left += 1 if status[i] == 3 else 0
         while a < kept:
             hits = follow(
                 data,
@@ -446,7 +447,7 @@ def follow_all(
             left -= hits
         if left >= FEWEST and kept < LAYOUTS and wait <= 0:
             i = first + failed * STRIDE % (until - first)
-            while i < until and (status[i] != UNREAD or starts[i] < 0):
+            while i < until and (status[i] != 3 or starts[i] < 0):
                 i += 1
             if i < until:
                 state[0], state[1], state[2], state[3], state[4], state[5] = first, kept, failed, wait, read, i + 1

@@ -1,0 +1,59 @@
+"""Masks of 64 bytes: one bit for each byte of a class, in vector registers.
+
+In: an address. Out: a word of 64 bits. Touches: nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import types
+from numba.extending import intrinsic
+
+from sketchstream.kernels.runs import WORD
+
+# A mask of one bit for each of the next 64 bytes: the caller ensures that they can be read.
+
+BLOCK = 64
+
+_BYTES = ir.VectorType(ir.IntType(8), BLOCK)
+
+
+def _mask(marks: Callable[[Any, Any, Callable[[int], Any]], Any]) -> Any:
+    """An intrinsic `mask(address)`: bit j is set where `marks` marks byte j."""
+
+    def mask(_typing: Any, address: Any) -> Any:
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            vector = builder.load(builder.inttoptr(args[0], _BYTES.as_pointer()), align=1)
+            return builder.bitcast(marks(builder, vector, lambda value: ir.Constant(_BYTES, [value] * BLOCK)), WORD)
+
+        return types.uint64(types.uint64), codegen
+
+    return intrinsic(mask)
+
+
+quote_mask: Callable[[Any], Any] = _mask(lambda builder, vector, same: builder.icmp_unsigned("==", vector, same(0x22)))
+"""Quotes."""
+odd_mask: Callable[[Any], Any] = _mask(
+    lambda builder, vector, same: builder.or_(
+        builder.icmp_unsigned("==", vector, same(0x5C)), builder.icmp_unsigned("<", vector, same(0x20))
+    )
+)
+"""Backslashes and control characters."""
+wide_mask: Callable[[Any], Any] = _mask(lambda builder, vector, same: builder.icmp_signed("<", vector, same(0)))
+"""Bytes from 128 on."""
+
+
+def _first_bit(_typing: Any, word: Any) -> Any:
+    """Position of the first one bit of a word that is not 0."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.int64(word), codegen
+
+
+first_bit: Callable[[Any], int] = cast("Any", intrinsic(_first_bit))
+"""The number of zero bits below the lowest one of a word that is not 0."""
