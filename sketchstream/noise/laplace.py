@@ -145,6 +145,8 @@ def numpy_block(words: Words, ready: Plan, noise: Signed) -> bool:
     np.greater(words[0], ready.opposite, out=mask)
     sign += bit
     noise *= sign
+    sign.fill(0)
+    mask.fill(0)
     return undecided(words, ready).size > 0
 
 

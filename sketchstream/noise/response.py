@@ -99,7 +99,9 @@ def add(out: Signed, ready: Plan, entropy: Source | None, block_shift: BlockShif
                 for position in undecided(words, ready):
                     drawn[position] = complete(words[:, position].tolist(), ready, scratch.draw)
             drawn += out[block]
-            drawn -= (drawn >= ready.modulus) * np.int32(ready.modulus)
+            wraps = drawn >= ready.modulus
+            np.subtract(drawn, np.int32(ready.modulus), out=drawn, where=wraps)
+            wraps.fill(0)
             out[block] = drawn
         shift.fill(0)
 
