@@ -35,6 +35,14 @@ def numbers(value: Any) -> set[float]:
     return {float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else set()
 
 
+def distances(folder: Path, sketch: str) -> set[float]:
+    """The numbers of the heat maps of rows, the answers to a question of their own; none for other kinds."""
+    if sketch != "rows":
+        return set()
+    windows = [one.published for one in ss.windows(folder / "sketchstream.toml", sketch=sketch)]
+    return set().union(*(numbers(one.estimate(among=one.spec.users.size).to_dict()) for one in windows))
+
+
 def read(path: Path) -> Parsed:
     """A report; fails where something would be loaded."""
     text = path.read_text()
@@ -51,7 +59,8 @@ def test_reports_hold_the_numbers_that_are_printed(run: Run, folder: Path, tmp_p
     printed = [json.loads(line) for line in run(*base, "--all").out.splitlines()]
     assert len(printed) == 3
     many = read(tmp_path / "r.html")
-    assert set(many.values) <= set().union(*map(numbers, printed))
+    beside = distances(folder, sketch)
+    assert set(many.values) <= set().union(beside, *map(numbers, printed))
     text = (tmp_path / "r.html").read_text()
     assert "3 windows, 01-01 00:00 to 01-01 02:00 (times of UTC)." in many.said
     assert text.count('<details name="fold"') == 3
@@ -62,7 +71,7 @@ def test_reports_hold_the_numbers_that_are_printed(run: Run, folder: Path, tmp_p
     assert json.loads(run(*base, *one).out) == printed[1]
     single = read(tmp_path / "r.html")
     assert len(single.values) >= 10
-    assert set(single.values) <= numbers(printed[1])
+    assert set(single.values) <= numbers(printed[1]) | beside
     assert printed[1]["window_start"] in single.said
     assert "<svg" in (tmp_path / "r.html").read_text()
 
@@ -90,7 +99,7 @@ def test_cards_of_windows_hold_the_numbers_of_their_answers(
         assert card.loads == []
         assert "<svg" in shown
         assert len(card.values) >= 3 or sketch == "counts"
-        assert set(card.values) <= set().union(*map(numbers, known))
+        assert set(card.values) <= set().union(distances(folder, sketch), *map(numbers, known))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     bare = windows._repr_html_()
     assert "<svg" not in bare

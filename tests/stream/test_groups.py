@@ -524,7 +524,8 @@ def test_so_many_groups_are_refused_with_their_memory_before_anything_is_made(tm
     assert config.sketches[0].spec.group_count == 10_000
     assert config.memory_bytes(1) == (16 + 1) * 3 * 10_000 * 4096 * 4 // 16, "a snapshot copies none of it"
     with pytest.raises(
-        ConfigError, match=r"need up to 457.8 GiB, more than this machine's memory = .*fewer slots or groups"
+        ConfigError,
+        match=r"need up to 457.8 GiB, reading .*, more than this machine's memory = .*fewer slots or groups",
     ):
         config.check_memory(1000, here=True)
     limited = Config.parse(
