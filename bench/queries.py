@@ -5,7 +5,7 @@ In: nothing; a broker is started, or SKETCHSTREAM_TEST_KAFKA names one. Out: sec
 Touches: topics of its own on that broker, a temporary folder; with --save, bench/results/queries.json.
 
 What a command on one file takes is the start of the program and one reconstruction. A window of a year of hours is
-to take at most a second and 150 MB more.
+to take less than a second and 150 MB, the start included.
 
     python bench/queries.py [--days 365] [--partitions 16] [--rounds 3] [--quick] [--save]
 """
