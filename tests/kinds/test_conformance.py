@@ -15,6 +15,8 @@ from sketchstream.kinds.profile.groups import Groups
 from sketchstream.kinds.workload import Column
 
 LIST = [f"item {i}" for i in range(30)]
+NAMES = list("abcde")
+GROUPED = [(NAMES[i % 5], one) for i, one in enumerate(LIST)]
 STATE = {"publish": "state", "intrusion": True}
 FRACTIONS = {"max_weight": "2.5", "fraction_bits": 2}
 TABLE = ss.Universe([Column("origin", ["EWR", "JFK", "LGA"], other=True), Column.buckets("hour", 0, 6, 4)])
@@ -23,6 +25,11 @@ SERIES = {"epsilon": "1", "delta": "1e-6"}
 BY_TIME = {"noise": "gaussian", "layout": "time", **SERIES}
 CELLS = {"columns": {"late": (0, 1), "day": tuple("abcde")}, "epsilon": "1"}
 PAIRS = [(i % 12, i * 7 % 40) for i in range(30)]
+
+
+def in_groups(domain: Any, **limits: Any) -> ss.ProfileSpec:
+    """A profile that protects items, each of which counts in a limited number of five groups."""
+    return ss.ProfileSpec("1", "item", domain, modulus=16, groups=Groups(NAMES, **limits), **STATE)
 
 
 def projection(epsilon: str, users: Any = 12, features: Any = 40, **options: Any) -> ss.ProjectionSpec:
@@ -60,34 +67,16 @@ CASES = {
         group="other",
     ),
     "profile, items in groups": Case(
-        ss.ProfileSpec(
-            "1", "item", ss.ClosedDomain(items=LIST), modulus=16, groups=Groups(list("abcde"), max_groups=2), **STATE
-        ),
-        ss.ProfileSpec(
-            "1", "item", ss.ClosedDomain(items=LIST), modulus=16, groups=Groups(list("abcde"), max_groups=3), **STATE
-        ),
-        items=[("abcde"[i % 5], one) for i, one in enumerate(LIST)],
+        in_groups(ss.ClosedDomain(items=LIST), max_groups=2),
+        in_groups(ss.ClosedDomain(items=LIST), max_groups=3),
+        items=GROUPED,
         outside=("f", LIST[0]),
         group="a",
     ),
     "profile, items in ranked groups": Case(
-        ss.ProfileSpec(
-            "1",
-            "item",
-            ss.OpenDomain(512, 2),
-            modulus=16,
-            groups=Groups(list("abcde"), False, 2, limit="ranked"),
-            **STATE,
-        ),
-        ss.ProfileSpec(
-            "1",
-            "item",
-            ss.OpenDomain(512, 2),
-            modulus=16,
-            groups=Groups(list("abcde"), False, 2, limit="promised"),
-            **STATE,
-        ),
-        items=[("abcde"[i % 5], one) for i, one in enumerate(LIST)],
+        in_groups(ss.OpenDomain(512, 2), max_groups=2, limit="ranked"),
+        in_groups(ss.OpenDomain(512, 2), max_groups=2, limit="promised"),
+        items=GROUPED,
         group="e",
     ),
     "gaussian": Case(
