@@ -17,6 +17,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from helpers.configurations import EVENTS_TOPIC
 from helpers.streams import EPOCH, MINUTE, at_least
 from sketchstream import wire
 from sketchstream.errors import BrokerError, StoreError
@@ -42,18 +43,9 @@ GROUPS = ("a", "b", "c")
 ITEMS = 60
 STEP_MS = 3000
 """Between the times of two events."""
-TEXT = f"""
-[kafka]
-bootstrap.servers = "unused:9092"
-group.id = "g"
-[input]
-topic = "events"
-item = "u"
-item_type = "int"
-time = "t"
-partitioned_by = "item"
-partitioner = "murmur2"
-lateness = "1s"
+TEXT = (
+    EVENTS_TOPIC
+    + f"""lateness = "1s"
 max_ahead = "8h"
 quorum = 1
 quorum_time = "1ms"
@@ -73,6 +65,7 @@ window = "2m"
 epsilon = 30
 domain = {{ size = {ITEMS} }}
 """
+)
 """States of `grouped` are read as images, those of `whole` are copied."""
 WIDTHS = {"grouped": MINUTE, "whole": 2 * MINUTE}
 
@@ -297,7 +290,7 @@ class Model:
         for item in items:
             at = EPOCH + self.sent * STEP_MS
             group = GROUPS[self.sent % len(GROUPS)]
-            self.driver.send({"u": item, "t": at, "g": group}, timestamp=at)
+            self.driver.send({"user": item, "ts": at, "g": group}, timestamp=at)
             for name, width in WIDTHS.items():
                 key = name, at // width * width, group if name == "grouped" else None
                 self.truth.setdefault(key, Counter())[item] += 1
@@ -344,7 +337,7 @@ class Model:
         self.fates.publications.clear()
         last = EPOCH + self.sent * STEP_MS + 10 * MINUTE
         for partition in self.owner:
-            self.driver.send({"u": None, "t": last}, timestamp=last, partition=partition)
+            self.driver.send({"user": None, "ts": last}, timestamp=last, partition=partition)
         for source in self.sources:
             source.stale, source.size = "no", 1000
         for _ in range(200):

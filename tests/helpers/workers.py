@@ -7,25 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+from helpers.configurations import EVENTS_TOPIC
 from helpers.streams import EPOCH, exact
 from sketchstream.config.loader import Config
 from sketchstream.testing.driver import Driver
 
-TEXT = """
-[kafka]
-bootstrap.servers = "unused:9092"
-group.id = "g"
-[input]
-topic = "events"
-item = "u"
-item_type = "int"
-time = "t"
-partitioned_by = "item"
-partitioner = "murmur2"
-lateness = "1m"
-max_ahead = "8h"
+TEXT = (
+    EVENTS_TOPIC
+    + """lateness = "1m"
 quorum = 1
 quorum_time = "1ms"
+max_ahead = "8h"
 idle = "10m"
 [store]
 snapshot_every = "1s"
@@ -40,6 +32,7 @@ window = "1h"
 epsilon = 30
 domain = { size = 40 }
 """
+)
 STATE = TEXT.replace("epsilon = 30", 'epsilon = 1\npublish = "state"\nintrusion = false')
 
 
@@ -55,7 +48,7 @@ def driver(text: str = TEXT, partitions: int = 3, now: int = EPOCH) -> Driver:
 
 def send(d: Driver, item: int, at: int, partition: int | None = None) -> None:
     """Send one event: an item at a time (ms)."""
-    d.send({"u": item, "t": at}, timestamp=at, partition=partition)
+    d.send({"user": item, "ts": at}, timestamp=at, partition=partition)
 
 
 def close_windows(d: Driver, at: int) -> None:

@@ -196,9 +196,9 @@ def test_a_group_has_answers_of_its_own(tmp_path):
     text = TEXT.replace('name = "minutes"', f'name = "minutes"\ngroup_by = "c"\ngroups = "{tmp_path / "groups"}"')
     driver = Driver(Config.parse(text), partitions=1, now=EPOCH)
     for item in range(20):
-        driver.send({"u": item, "t": EPOCH + item, "c": "spring" if item % 3 else "autumn"}, timestamp=EPOCH + item)
+        driver.send({"user": item, "ts": EPOCH + item, "c": "spring" if item % 3 else "autumn"}, timestamp=EPOCH + item)
     driver.run()
-    driver.send({"u": 1, "t": EPOCH + 90 * MINUTE, "c": "spring"}, timestamp=EPOCH + 90 * MINUTE)
+    driver.send({"user": 1, "ts": EPOCH + 90 * MINUTE, "c": "spring"}, timestamp=EPOCH + 90 * MINUTE)
     driver.run()
     driver.snapshot()
     write(driver, tmp_path / "sealed")

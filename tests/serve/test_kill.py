@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from helpers.configurations import EVENTS_FILE
 from helpers.serving import HOUR, MINUTE, TEXT, publish, write
 from helpers.streams import EPOCH
 from helpers.workers import close_windows, send
@@ -62,10 +63,7 @@ def children(process):
 
 
 # Files as input: the folder is followed.
-FILES = TEXT.replace('[kafka]\nbootstrap.servers = "unused:9092"\ngroup.id = "g"\n', "").replace(
-    'topic = "events"\nitem = "u"\nitem_type = "int"\ntime = "t"\npartitioned_by = "item"\npartitioner = "murmur2"\n',
-    'file = "events.jsonl"\nitem = "u"\nitem_type = "int"\ntime = "t"\n',
-)
+FILES = EVENTS_FILE + TEXT[TEXT.index("max_ahead") :]
 
 
 def killed(folder, kills, seed):

@@ -433,7 +433,7 @@ def test_a_silent_partition_follows_the_others_not_the_clock() -> None:
     """The stream is behind the clock (a back-fill): the silent partition must not run ahead of it."""
     d = driver(partitions=2, now=EPOCH + 100 * HOUR)
     for i in range(30):
-        d.send({"u": 1, "t": EPOCH + i * MINUTE}, partition=0, timestamp=EPOCH + i * MINUTE)
+        d.send({"user": 1, "ts": EPOCH + i * MINUTE}, partition=0, timestamp=EPOCH + i * MINUTE)
         d.advance(minutes=1)
     states = {one.partition: one.watermark_ms for one in d.worker.gauges().partitions}
     assert states[0] == EPOCH + 29 * MINUTE
@@ -447,8 +447,8 @@ def test_a_slow_partition_is_not_a_silent_one() -> None:
     """Caught up after every record, but never silent for the idle time: its own records decide, and none is late."""
     d = driver(partitions=2, now=EPOCH + 100 * HOUR)
     for i in range(40):
-        d.send({"u": 1, "t": EPOCH + i * 10 * MINUTE}, partition=0, timestamp=EPOCH + i * 10 * MINUTE)
-        d.send({"u": 1, "t": EPOCH + i * 1000}, partition=1, timestamp=EPOCH + i * 1000)
+        d.send({"user": 1, "ts": EPOCH + i * 10 * MINUTE}, partition=0, timestamp=EPOCH + i * 10 * MINUTE)
+        d.send({"user": 1, "ts": EPOCH + i * 1000}, partition=1, timestamp=EPOCH + i * 1000)
         d.run()
         for _ in range(4):
             d.clock.advance(60)
@@ -526,7 +526,7 @@ def test_partitions_that_are_silent_too_do_not_hold_a_silent_one_back() -> None:
     assert all(mark is not None and mark > EPOCH + 20 * MINUTE for mark in marks)
 
 
-@pytest.mark.parametrize("payload", [b"rubbish", b'{"u":1,"t":%d}' % EPOCH])
+@pytest.mark.parametrize("payload", [b"rubbish", b'{"user":1,"ts":%d}' % EPOCH])
 def test_reading_slowly_moves_no_watermark(payload: bytes) -> None:
     """Dead letters slow a partition down: what is late must be the same as if they had been read at once."""
     d = driver(TEXT.replace('idle = "10m"', 'idle = "10m"\ndead_letter_rate = 1'), partitions=1)
@@ -626,7 +626,7 @@ def test_future_records_among_right_ones_are_refused_alone(known: bool) -> None:
 def test_records_without_a_timestamp_are_admitted_by_their_event_time() -> None:
     d = driver(partitions=1)
     for minute in (0, 1, 2, 3):
-        d.send({"u": 1, "t": EPOCH + minute * MINUTE}, timestamp=-1, partition=0)
+        d.send({"user": 1, "ts": EPOCH + minute * MINUTE}, timestamp=-1, partition=0)
     d.run()
     assert d.worker.metrics.counters["future"] == 0
     assert counts(d, "minutes", 1) == {EPOCH: 1, EPOCH + MINUTE: 1}
@@ -719,11 +719,11 @@ def test_a_silent_partition_is_committed_once_more_for_the_erasure_of_what_it_su
 def test_partitions_that_the_worker_has_not_heard_of_are_asked_for_before_a_seal() -> None:
     d = driver(partitions=2)
     for partition in (0, 1):
-        d.send({"u": None, "t": EPOCH}, timestamp=EPOCH, partition=partition)
+        d.send({"user": None, "ts": EPOCH}, timestamp=EPOCH, partition=partition)
     d.run()
     d.log.partitions.append([])  # nobody owns it here, nobody told this worker
     for partition in (0, 1):
-        d.send({"u": None, "t": EPOCH + 3 * MINUTE}, timestamp=EPOCH + 3 * MINUTE, partition=partition)
+        d.send({"user": None, "ts": EPOCH + 3 * MINUTE}, timestamp=EPOCH + 3 * MINUTE, partition=partition)
     d.run()
     (window,) = d.windows("minutes")
     assert window.repartitioned
@@ -1159,8 +1159,8 @@ def test_no_item_reaches_logs_metrics_or_reprs(caplog: pytest.LogCaptureFixture)
     seen: list[str] = []
     for at in (EPOCH, EPOCH + 20 * MINUTE, EPOCH, EPOCH + 99 * HOUR, "never", EPOCH + 21 * MINUTE):
         for partition in (0, 1):
-            d.send({"u": mark, "t": at}, timestamp=EPOCH, partition=partition)
-    d.log.append(0, EPOCH, mark.encode(), b'{"u": "' + mark.encode())
+            d.send({"user": mark, "ts": at}, timestamp=EPOCH, partition=partition)
+    d.log.append(0, EPOCH, mark.encode(), b'{"user": "' + mark.encode())
     d.log.append(0, EPOCH, mark.encode(), None)
     d.run()
     d.snapshot()
