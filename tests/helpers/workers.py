@@ -1,16 +1,22 @@
-"""A worker over ports in memory, with two sketches: what is sent to it, and what came out.
+"""A worker over ports in memory: what is sent to it, and what came out. By default it has two sketches.
 
-In: a configuration, events. Out: drivers, exact counts. Touches: nothing.
+In: a configuration, events. Out: drivers, exact counts, published windows. Touches: nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 from helpers.configurations import EVENTS_TOPIC
 from helpers.streams import EPOCH, exact
 from sketchstream.config.loader import Config
+from sketchstream.hashing import Key
+from sketchstream.query.sealed import SealedReader
+from sketchstream.query.windows import PublishedWindows
 from sketchstream.testing.driver import Driver
+from sketchstream.testing.memory import MemorySealed
 
 TEXT = (
     EVENTS_TOPIC
@@ -68,3 +74,31 @@ def truth(records: list[tuple[int, int]], width: int) -> dict[int, Counter[int]]
 def counts(d: Driver, sketch: str, k: int) -> dict[int, int]:
     """Items that occurred at least k times, for each published window."""
     return {w.window[0]: sum(exact(part, k) for part in w.parts) for w in d.windows(sketch)}
+
+
+def published_windows(
+    text: str, records: Sequence[dict[str, Any]], key: Key, *, kill_every: int = 0, partitions: int = 2
+) -> PublishedWindows:
+    """Everything that a worker publishes of some records, as queries read it.
+
+    Args:
+        text: a configuration.
+        records: of the first three hours of 2024, in the order in which they are sent.
+        key: the hash key.
+        kill_every: kill the worker after every so many records, every second time without a snapshot of the last ones;
+            0: never.
+        partitions: of the topic.
+    """
+    driver = Driver(text, partitions=partitions, now="2024-01-01T03:00:00Z", key=key)
+    for number, record in enumerate(records):
+        driver.send(record)
+        if kill_every and number % kill_every == kill_every - 1:
+            driver.run()
+            if number % (2 * kill_every) == kill_every - 1:
+                driver.snapshot()
+            driver.kill()
+    driver.run()
+    driver.advance(hours=12)
+    driver.run()
+    source = MemorySealed(driver.publisher)
+    return PublishedWindows(driver.config, SealedReader(source), source)

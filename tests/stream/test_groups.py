@@ -19,6 +19,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.configurations import KEYED_TOPIC
+from helpers.workers import published_windows
 from sketchstream import image, kernels
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
@@ -34,8 +35,6 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.deployment import Deployment
 from sketchstream.privacy.guarantee import Beside, Guarantee
 from sketchstream.published import Release, SealedState, read, stack
-from sketchstream.query.sealed import SealedReader
-from sketchstream.query.windows import PublishedWindows
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, OpenDomain
 from sketchstream.testing.driver import Driver
@@ -95,24 +94,6 @@ def group_of(record: dict[str, Any], other: bool) -> str | None:
     return str(value) if str(value) in NAMES else "other" if other else None
 
 
-def driven(
-    toml: str, sent: list[dict[str, Any]], *, kill_every: int = 0, partitions: int = 2
-) -> tuple[Driver, PublishedWindows]:
-    driver = Driver(toml, partitions=partitions, now="2024-01-01T03:00:00Z", key=KEY)
-    for number, record in enumerate(sent):
-        driver.send(record)
-        if kill_every and number % kill_every == kill_every - 1:
-            driver.run()
-            if number % (2 * kill_every) == kill_every - 1:
-                driver.snapshot()
-            driver.kill()
-    driver.run()
-    driver.advance(hours=12)
-    driver.run()
-    source = MemorySealed(driver.publisher)
-    return driver, PublishedWindows(driver.config, SealedReader(source), source)
-
-
 @pytest.mark.parametrize(
     ("more", "other", "where", "kill_every"),
     [
@@ -128,7 +109,7 @@ def test_every_group_counts_its_own_records(
 ) -> None:
     block = BLOCK.replace("max_count = 40\n", "") if "max_count" in more else BLOCK
     sent = records(5, 900)
-    _, found = driven(KEYED_TOPIC + block + LISTED + more, sent, kill_every=kill_every)
+    found = published_windows(KEYED_TOPIC + block + LISTED + more, sent, KEY, kill_every=kill_every)
     expected: dict[tuple[int, str], Counter[str]] = {}
     for record in sent:
         group = group_of(record, other)
@@ -563,7 +544,7 @@ def test_a_changed_list_begins_with_new_windows() -> None:
 def test_overlapping_windows_have_all_groups_each() -> None:
     toml = KEYED_TOPIC + BLOCK.replace('window = "1h"', 'window = "2h"\nevery = "1h"') + LISTED
     sent = [{"user": f"u{i}", "ts": f"2024-01-01T{i:02}:30:00Z", "ad": {"campaign": NAMES[i % 3]}} for i in range(3)]
-    _, found = driven(toml, sent, partitions=1)
+    found = published_windows(toml, sent, KEY, partitions=1)
     counts = [
         [round(found.answer(one).profile.distinct.value) for one in window.each_group()]
         for window in found.every("reach", None, None)

@@ -15,6 +15,7 @@ import pytest
 
 from helpers.configurations import KEYED_TOPIC
 from helpers.updates_reference import siphash
+from helpers.workers import published_windows
 from sketchstream import kernels
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
@@ -30,12 +31,8 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.deployment import Deployment
 from sketchstream.privacy.guarantee import Guarantee
 from sketchstream.published import Release, SealedState, read, stack
-from sketchstream.query.sealed import SealedReader
-from sketchstream.query.windows import PublishedWindows
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, OpenDomain
-from sketchstream.testing.driver import Driver
-from sketchstream.testing.memory import MemorySealed
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 F = Fraction
@@ -101,19 +98,7 @@ def records(seed: int, n: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kill_every", [0, 131])
 def test_an_item_counts_in_its_groups_alone_over_windows_partitions_and_kills(kill_every: int) -> None:
     sent = records(4, 1200)
-    driver = Driver(KEYED_TOPIC + BLOCK, partitions=2, now="2024-01-01T03:00:00Z", key=KEY)
-    for number, record in enumerate(sent):
-        driver.send(record)
-        if kill_every and number % kill_every == kill_every - 1:
-            driver.run()
-            if number % (2 * kill_every) == kill_every - 1:
-                driver.snapshot()
-            driver.kill()
-    driver.run()
-    driver.advance(hours=12)
-    driver.run()
-    source = MemorySealed(driver.publisher)
-    found = PublishedWindows(driver.config, SealedReader(source), source)
+    found = published_windows(KEYED_TOPIC + BLOCK, sent, KEY, kill_every=kill_every)
     expected: dict[tuple[int, str], Counter[str]] = {}
     outside = 0
     for record in sent:
