@@ -18,11 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from sketchstream.columns import STRING, Column
+from sketchstream.columns import Column
 from sketchstream.hashing import Key
 from sketchstream.image import DEFERRED_PART
 from sketchstream.items import Items
 from sketchstream.kernels import compile_first
+from sketchstream.kernels.tokens import STRING
 from sketchstream.kinds.profile.group_list import GroupLimit, Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain

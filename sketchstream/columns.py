@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from sketchstream.errors import SpecError
 from sketchstream.hashing import Key
 from sketchstream.items import Items, whole_numbers
 from sketchstream.kernels import check_utf8, find_texts, list_texts, read_integers
+from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
 from sketchstream.lattice import MOST_UNITS, Lattice
 from sketchstream.spec import ClosedDomain, Item
 
@@ -28,15 +29,6 @@ Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
 ItemType = Literal["text", "int", "bytes"]
-
-MISSING: Final = 0
-NULL: Final = 1
-STRING: Final = 2
-INTEGER: Final = 3
-OTHER: Final = 4
-DECIMAL: Final = 5
-"""What was found in a record: no such field, a null, a string, a number without and with a fraction or an exponent; all
-else is OTHER."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -106,6 +106,18 @@ def first_byte(typingctx: Any, array: Any) -> Any:
 
 
 @typed_intrinsic
+def keep_apart(typingctx: Any) -> Any:
+    """In a kernel that others call: it is not compiled into them, as it runs rarely and would take their registers."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.function.attributes.add("noinline")
+        builder.function.attributes.add("cold")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@typed_intrinsic
 def word_at(typingctx: Any, address: Any) -> Any:
     """The eight bytes from an address on, as one little-endian word; any alignment."""
 

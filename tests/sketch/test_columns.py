@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.json_texts import broken_texts, numbers, texts
-from sketchstream.columns import DECIMAL, INTEGER, NULL, OTHER, STRING, Choices, Column
+from sketchstream.columns import Choices, Column
 from sketchstream.errors import SpecError, WeightError
 from sketchstream.items import Ints, Items, Pairs
+from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
 from sketchstream.lattice import Lattice, Units
 from sketchstream_connectors.decode.fields import find_fields
 

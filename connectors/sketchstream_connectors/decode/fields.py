@@ -24,10 +24,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, Column, ItemType
+from sketchstream.columns import Column, ItemType
 from sketchstream.errors import ConfigError
 from sketchstream.items import Items
 from sketchstream.kernels import check_payloads, check_utf8
+from sketchstream.kernels.tokens import ASK, DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, UNREAD
 from sketchstream.stream.interfaces import MOST_COLUMNS
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode import json, kernels, layouts
@@ -297,17 +298,17 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
     paths = np.array([[first, len(path)] for first, path in zip(firsts, components, strict=True)], dtype=np.int64)
     paths = paths.reshape(-1, 2)
     k, n = len(fields), starts.size
-    status = np.full(n, json.UNREAD, dtype=np.uint8)
+    status = np.full(n, UNREAD, dtype=np.uint8)
     kinds = np.empty((k, n), dtype=np.uint8)
     found_start, found_end = rows(k, n), rows(k, n)
     wanted = np.frombuffer(b"".join(flat), dtype=np.uint8), bounds, paths
     if n >= layouts.WORTH:
         layouts.scan_alike(buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
-    asked, _ = json.scan_json(buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
+    asked = json.scan_json(buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
     broken = np.zeros(n, dtype=np.bool_)
     if asked:
         side = bytearray()
-        for i in np.flatnonzero(status == json.ASK).tolist():
+        for i in np.flatnonzero(status == ASK).tolist():
             text = buffer[starts[i] : ends[i]].data
             answers = ask_orjson(text, components)
             broken[i] = answers is None

@@ -23,14 +23,46 @@ from numba.extending import intrinsic
 
 from sketchstream.kernels import check_utf8, kernel
 from sketchstream.kernels.machine_code import first_byte
-from sketchstream.kernels.masks import first_bit, odd_mask, quote_mask, wide_mask
-from sketchstream.kernels.runs import WORD, digit_run
-from sketchstream_connectors.decode.json import SURE, UNREAD, scan_json
+from sketchstream.kernels.masks import BLOCK
+from sketchstream.kernels.runs import WORD
+from sketchstream.kernels.tokens import (
+    ALL,
+    BACKSLASH,
+    COLON,
+    DECIMAL,
+    INTEGER,
+    LARGE_E,
+    MINUS,
+    MISSING,
+    NINE,
+    NULL,
+    OTHER,
+    POINT,
+    QUOTATION,
+    SMALL_E,
+    SMALL_F,
+    SMALL_N,
+    SMALL_T,
+    SPACE,
+    STRING,
+    SURE,
+    UNREAD,
+    ZERO,
+    U,
+    block_masks,
+    byte,
+    is_space,
+    literal_size,
+    next_quote,
+    short_number,
+    spaces_end,
+    text_end,
+)
+from sketchstream_connectors.decode.json import scan_json
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-U = np.uint64
 
 STEP = 32
 """Bytes of a layout that are compared at a time; each part begins at a multiple of it."""
@@ -105,12 +137,11 @@ def learn(
     Returns:
         The number of values; -1 where texts like this one cannot be followed.
     """
-    last = end
-    while last > start and (data[last - 1] == 10 or data[last - 1] == 13 or data[last - 1] == 32):
-        last -= 1
+    text = first_byte(data)
+    last = text_end(text, start, end)
     for k in range(kinds.size):
-        missing[k] = kinds[k] == 0
-        if kinds[k] != 0 and kinds[k] != 2 and kinds[k] != 3 and kinds[k] != 5:
+        missing[k] = kinds[k] == MISSING
+        if kinds[k] == NULL or kinds[k] == OTHER:
             return -1
     seen = 0
     n = 0
@@ -120,40 +151,35 @@ def learn(
     bounds[0, 0] = 0
     while p < last:
         c = data[p]
-        q = p
+        q = p + 1
         value = True
-        if c < 32 or c == 92:
-            return -1
-        if c == 34:
-            q += 1
-            while q < last and data[q] != 34:
-                if data[q] < 32 or data[q] == 92:
+        if c == QUOTATION:
+            while q < last and data[q] != QUOTATION:
+                if data[q] < SPACE or data[q] == BACKSLASH:
                     return -1
                 q += 1
             q += 1
-            m = q
-            while m < last and data[m] == 32:
-                m += 1
-            value = m >= last or data[m] != 58
-        elif c == 45 or 48 <= c <= 57:
-            q += 1
-            while q < last and (48 <= data[q] <= 57 or data[q] == 46):
+            m = spaces_end(text, q, last)
+            value = m >= last or data[m] != COLON
+        elif c == MINUS or ZERO <= c <= NINE:
+            while q < last and (ZERO <= data[q] <= NINE or data[q] == POINT):
                 q += 1
-            if q < last and (data[q] == 101 or data[q] == 69):
+            if q < last and (data[q] == SMALL_E or data[q] == LARGE_E):
                 return -1
-        elif c in {116, 110}:
-            q += 4
-        elif c == 102:
-            q += 5
+        elif c in {SMALL_T, SMALL_N}:
+            q = p + 4
+        elif c == SMALL_F:
+            q = p + 5
+        elif c < SPACE and not is_space(c):
+            return -1
         else:
-            q += 1
             value = False
         if value:
             if n == slots.size or filled + 2 * STEP > parts.size:
                 return -1
             slots[n] = -1
             for k in range(kinds.size):
-                if kinds[k] != 0 and found_start[k] == (p + 1 if c == 34 else p):
+                if kinds[k] != MISSING and found_start[k] == (p + 1 if c == QUOTATION else p):
                     slots[n] = k
                     seen += 1
             bounds[n, 1] = part
@@ -171,7 +197,7 @@ def learn(
         p = q
     bounds[n, 1] = part
     for k in range(kinds.size):
-        seen -= 1 if kinds[k] != 0 else 0
+        seen -= 1 if kinds[k] != MISSING else 0
     return n if seen == 0 and n > 0 else -1
 
 
@@ -220,17 +246,13 @@ def follow(
     for i in range(first, until):
         p = starts[i]
         last = ends[i]
-        if p < 0 or status[U(i)] != 3:
+        if p < 0 or status[U(i)] != UNREAD:
             continue
-        while last > p and (data[U(last - 1)] == 10 or data[U(last - 1)] == 13 or data[U(last - 1)] == 32):
-            last -= 1
-        if last > data.size - 64 or last <= p:
+        last = text_end(text, p, last)
+        if last > data.size - BLOCK or last <= p:
             continue
         block = p
-        left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(last - block)) - U(1)
-        odd = odd_mask(text + U(block)) & left
-        wide = wide_mask(text + U(block)) & left
-        quotes = quote_mask(text + U(block)) & left
+        odd, wide, quotes = block_masks(text, block, last, True)
         slot = 0
         whole = False
         while True:
@@ -240,11 +262,11 @@ def follow(
             at = bounds[U(slot), U(0)]
             other = U(0)
             rest = size
-            while rest > 32:
+            while rest > STEP:
                 other |= differ(data, p, parts, at)
-                p += 32
-                at += 32
-                rest -= 32
+                p += STEP
+                at += STEP
+                rest -= STEP
             other |= differ(data, p, parts, at) & ((U(1) << U(rest)) - U(1))
             p += rest
             if slot == n:
@@ -253,70 +275,33 @@ def follow(
             if other != 0 or p >= last:
                 break
             path = slots[U(slot)]
-            c = data[U(p)]
+            c = byte(text, p)
             begin = p
-            if c == 34:
-                begin = p + 1
-                if begin - block >= 64:
+            if c == QUOTATION:
+                begin += 1
+                if begin - block >= BLOCK:
                     block = begin
-                    left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(max(last - block, 0))) - U(1)
-                    odd |= odd_mask(text + U(block)) & left
-                    wide |= wide_mask(text + U(block)) & left
-                    quotes = quote_mask(text + U(block)) & left
-                ahead = quotes >> U(begin - block)
-                stop = begin
-                while ahead == 0:
-                    block += 64
-                    if block >= last:
-                        break
-                    left = U(0xFFFFFFFFFFFFFFFF) if last - block >= 64 else (U(1) << U(last - block)) - U(1)
-                    odd |= odd_mask(text + U(block)) & left
-                    wide |= wide_mask(text + U(block)) & left
-                    quotes = quote_mask(text + U(block)) & left
-                    ahead = quotes
-                    stop = block
-                if ahead == 0:
+                    more_odd, more_wide, quotes = block_masks(text, block, last, False)
+                    odd |= more_odd
+                    wide |= more_wide
+                ahead = quotes & (ALL << U(begin - block))
+                stop, block, odd, wide, quotes = next_quote(text, block, last, odd, wide, ahead, False)
+                if stop < 0:
                     break
-                stop += first_bit(ahead)
                 p = stop + 1
-                kind = 2
-            elif c == 45 or 48 <= c <= 57:
-                if c == 45:
-                    p += 1
-                digits = digit_run(text + U(p))
-                if digits in (0, 16) or (digits > 1 and data[U(p)] == 48):
+                kind = STRING
+            elif c == MINUS or ZERO <= c <= NINE:
+                stop, all_digits = short_number(text, p, path >= 0)
+                if stop == 0:
                     break
-                if c == 45 and data[U(p)] == 48 and path >= 0:
-                    break
-                p += digits
-                kind = 3
-                if data[U(p)] == 46:
-                    digits = digit_run(text + U(p + 1))
-                    if digits in (0, 16):
-                        break
-                    p += 1 + digits
-                    kind = 5
-                stop = p
-            elif c == 110 and data[U(p + 1)] == 117 and data[U(p + 2)] == 108 and data[U(p + 3)] == 108:
-                p += 4
-                stop = p
-                kind = 1
-            elif c == 116 and data[U(p + 1)] == 114 and data[U(p + 2)] == 117 and data[U(p + 3)] == 101:
-                p += 4
-                stop = p
-                kind = 4
-            elif (
-                c == 102
-                and data[U(p + 1)] == 97
-                and data[U(p + 2)] == 108
-                and data[U(p + 3)] == 115
-                and data[U(p + 4)] == 101
-            ):
-                p += 5
-                stop = p
-                kind = 4
+                p = stop
+                kind = INTEGER if all_digits else DECIMAL
             else:
-                break
+                stop = p + literal_size(text, p)
+                if stop == p:
+                    break
+                p = stop
+                kind = NULL if c == SMALL_N else OTHER
             if path >= 0:
                 kinds[U(path), U(i)] = kind
                 found_start[U(path), U(i)] = begin
@@ -325,10 +310,10 @@ def follow(
         if whole:
             for k in range(k_paths):
                 if missing[U(k)]:
-                    kinds[U(k), U(i)] = 0
+                    kinds[U(k), U(i)] = MISSING
                     found_start[U(k), U(i)] = 0
                     found_end[U(k), U(i)] = 0
-            status[U(i)] = 0 if wide == 0 else WIDE
+            status[U(i)] = SURE if wide == 0 else WIDE
             followed += 1
     return followed
 
@@ -384,7 +369,7 @@ def follow_all(
             if sizes[a] > 0:
                 upto = sample
                 while upto < until and tried < FEWEST:
-                    tried += 1 if status[upto] == 3 else 0
+                    tried += 1 if status[upto] == UNREAD else 0
                     upto += 1
                 hits = follow(
                     data,
@@ -413,7 +398,7 @@ def follow_all(
             sample = np.int64(-1)
         left = 0
         for i in range(first, until):
-            left += 1 if status[i] == 3 else 0
+            left += 1 if status[i] == UNREAD else 0
         while a < kept:
             hits = follow(
                 data,
@@ -447,7 +432,7 @@ def follow_all(
             left -= hits
         if left >= FEWEST and kept < LAYOUTS and wait <= 0:
             i = first + failed * STRIDE % (until - first)
-            while i < until and (status[i] != 3 or starts[i] < 0):
+            while i < until and (status[i] != UNREAD or starts[i] < 0):
                 i += 1
             if i < until:
                 state[0], state[1], state[2], state[3], state[4], state[5] = first, kept, failed, wait, read, i + 1

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import DECIMAL, INTEGER, NULL, OTHER, STRING, Column
+from sketchstream.columns import Column
 from sketchstream.errors import ConfigError, FormatError, MissingExtraError, StoreError
 from sketchstream.items import Items, whole_numbers
+from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode import json
 from sketchstream_connectors.decode.fields import Decoded, read_weights

@@ -18,8 +18,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import DECIMAL, INTEGER, STRING, Choices
+from sketchstream.columns import Choices
 from sketchstream.columns import Column as Found
+from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
 from sketchstream.kinds.workload.factors import Ints
 from sketchstream.kinds.workload.universe import NOWHERE, Column, Universe
 

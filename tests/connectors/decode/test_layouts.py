@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from connectors.decode.test_json import RARE, USUAL, WRONG, answers, damaged, filled, laid_out, template
 
-from sketchstream.columns import DECIMAL, INTEGER, STRING
+from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
 from sketchstream_connectors.decode import layouts
 from sketchstream_connectors.decode.fields import Found, ask_orjson, find_fields
 
@@ -86,9 +86,15 @@ def one_changed(text: bytes) -> Iterator[bytes]:
             yield text[:at] + bytes([byte]) + text[at + 1 :]
 
 
-def test_a_text_that_is_wrong_in_one_byte_is_judged_by_itself_among_sound_ones() -> None:
+@pytest.mark.parametrize(
+    "sound",
+    [
+        b'{"ts":1700000000000,"user_id":"u-1","event":{"n":-2.5,"ok":true},"tags":["a",7],"none":null}',
+        b'{\n  "ts": 1700000000000,\n  "user_id": "u-1",\n  "event": {\n    "n": -2.5\n  },\n\t"tags": ["a",\r\n7]\n}',
+    ],
+)
+def test_a_text_that_is_wrong_in_one_byte_is_judged_by_itself_among_sound_ones(sound: bytes) -> None:
     seed = random.Random(3)
-    sound = b'{"ts":1700000000000,"user_id":"u-1","event":{"n":-2.5,"ok":true},"tags":["a",7],"none":null}'
     changed = list(one_changed(sound))
     mixed = [one for text in changed for one in (text, sound)]
     assert judged([sound] * 64 + mixed, FIELDS) > len(changed)
@@ -122,7 +128,7 @@ def test_what_a_layout_cannot_say_is_left_to_the_scanner() -> None:
     for text in (
         b'{"id":"x","said":"\\n"}',  # an escape
         b'{"id":"x","n":1e5}',  # an exponent
-        b'{\t"id":"x"}',
+        b'{"id":"x","said":"\t"}',  # invalid
         b'{"id":{"x":1}}',  # a field that is an object
         b'{"id":null,"n":1}',  # nothing to tell the field's place by
         b"{}",
@@ -136,6 +142,7 @@ def test_what_a_layout_cannot_say_is_left_to_the_scanner() -> None:
         b'"x"',
         b'{"id":1,"id":"x"}',
         b' { "id" : "x" } \n',
+        b'{\n\t"id": "x",\r\n\t"tags": [\n1\n]\n}',
     ):
         assert judged([text] * 100, ["id"]) == 100, text
     values = 200
