@@ -36,25 +36,27 @@ U = np.uint64
 """Of an index that is not negative: numba then leaves its support for negative ones out, a third of the time."""
 ALL = U(0xFFFFFFFFFFFFFFFF)
 
-QUOTATION, BACKSLASH, SLASH, COMMA, COLON, POINT, PLUS, MINUS = map(ord, '"\\/,:.+-')
+QUOTATION, BACKSLASH, _SLASH, COMMA, COLON, POINT, PLUS, MINUS = map(ord, '"\\/,:.+-')
 LEFT_BRACE, RIGHT_BRACE, LEFT_BRACKET, RIGHT_BRACKET = map(ord, "{}[]")
 SPACE = ord(" ")
-SPACES = U(sum(1 << ord(c) for c in " \n\r\t"))
+_SPACES = U(sum(1 << ord(c) for c in " \n\r\t"))
 """One bit for each byte that is white space."""
 ZERO, NINE = map(ord, "09")
 SMALL_E, LARGE_E, SMALL_F, SMALL_N, SMALL_T = map(ord, "eEfnt")
 _A, _B, _R, _U = map(ord, "abru")
 _UPPER_A, _UPPER_F = map(ord, "AF")
-NULL_TEXT, TRUE_TEXT, FALSE_TEXT = (np.uint32(int.from_bytes(text, "little")) for text in (b"null", b"true", b"fals"))
+_NULL_TEXT, _TRUE_TEXT, _FALSE_TEXT = (
+    np.uint32(int.from_bytes(text, "little")) for text in (b"null", b"true", b"fals")
+)
 """The first four bytes of the literals, as one number."""
-WIDE = 0x80
+_WIDE = 0x80
 """Bytes of characters that are not ASCII begin here."""
-VALUE, FIRST_VALUE, NEXT, KEY, FIRST_KEY = range(5)
+_VALUE, _FIRST_VALUE, _NEXT, _KEY, _FIRST_KEY = range(5)
 """What a text may have next: a value, a value or a closing bracket, what follows a value, a key, a key or a closing
 brace."""
 MOST_DEPTH = 60
 """Nesting that is not left to orjson."""
-SURE_DIGITS, MOST_DIGITS = 18, 201
+SURE_DIGITS, _MOST_DIGITS = 18, 201
 """Digits of a whole number that is an int64 for sure; a number with so many digits may overflow."""
 
 
@@ -67,7 +69,7 @@ def byte(text: Any, p: Any) -> Any:
 @part
 def is_space(c: Any) -> Any:
     """White space of JSON."""
-    return c <= SPACE and ((SPACES >> U(c)) & U(1)) != 0
+    return c <= SPACE and ((_SPACES >> U(c)) & U(1)) != 0
 
 
 @part
@@ -135,11 +137,11 @@ def is_odd(text: Any, begin: Any, stop: Any, block: Any) -> Any:
 def literal_size(text: Any, p: Any) -> Any:
     """Bytes of null, true or false; 0 if none of them is here."""
     four = half_at(text + U(p))
-    if four == NULL_TEXT:
+    if four == _NULL_TEXT:
         return 4
-    if four == TRUE_TEXT:
+    if four == _TRUE_TEXT:
         return 4
-    return 5 if four == FALSE_TEXT and byte(text, p + 4) == SMALL_E else 0
+    return 5 if four == _FALSE_TEXT and byte(text, p + 4) == SMALL_E else 0
 
 
 @part
@@ -171,7 +173,7 @@ def _escape_size(text: Any, p: Any, end: Any) -> Any:
         return 0
     e = byte(text, p + 1)
     if e != _U:
-        return 2 if e in (QUOTATION, BACKSLASH, SLASH, _B, SMALL_F, SMALL_N, _R, SMALL_T) else 0
+        return 2 if e in (QUOTATION, BACKSLASH, _SLASH, _B, SMALL_F, SMALL_N, _R, SMALL_T) else 0
     if end - p < 6:
         return 0
     point = np.int64(0)
@@ -208,7 +210,7 @@ def string_end(text: Any, p: Any, end: Any) -> Any:
         if c == BACKSLASH:
             escaped = True
             size = np.int64(_escape_size(text, p, end))
-        elif c >= WIDE:
+        elif c >= _WIDE:
             size = np.int64(character_size(text + U(p), text + U(end)))
         if size == 0 or c < SPACE:
             break
@@ -228,7 +230,7 @@ def _digits_end(text: Any, p: Any, end: Any) -> Any:
 def number_end(text: Any, p: Any, end: Any) -> Any:
     """Position behind a number, -1 if it is malformed or might overflow, and its whole digits; 0: it is not whole.
 
-    A number that is whole and begins with -0 has MOST_DIGITS digits here, for it is no integer.
+    A number that is whole and begins with -0 has _MOST_DIGITS digits here, for it is no integer.
     """
     keep_apart()
     negative = byte(text, p) == MINUS
@@ -237,10 +239,10 @@ def number_end(text: Any, p: Any, end: Any) -> Any:
     first = p
     p = _digits_end(text, p, end)
     digits = p - first
-    if digits == 0 or digits >= MOST_DIGITS or (digits > 1 and byte(text, first) == ZERO):
+    if digits == 0 or digits >= _MOST_DIGITS or (digits > 1 and byte(text, first) == ZERO):
         return np.int64(-1), np.int64(0)
     if negative and byte(text, first) == ZERO:
-        digits = np.int64(MOST_DIGITS)
+        digits = np.int64(_MOST_DIGITS)
     if p < end and byte(text, p) == POINT:
         begin = p + 1
         p = _digits_end(text, begin, end)
@@ -265,16 +267,16 @@ def value_end(text: Any, p: Any, end: Any) -> Any:
     keep_apart()
     depth = np.int64(0)
     objects = np.int64(0)  # bit d: the container at depth d is an object
-    expect = VALUE
+    expect = _VALUE
     while True:
         p = spaces_end(text, p, end)
         if p >= end:
             return np.int64(-1)
         c = byte(text, p)
-        if expect == NEXT:
+        if expect == _NEXT:
             if c == COMMA:
                 p += 1
-                expect = KEY if (objects >> depth) & 1 else VALUE
+                expect = _KEY if (objects >> depth) & 1 else _VALUE
                 continue
             if c != (RIGHT_BRACE if (objects >> depth) & 1 else RIGHT_BRACKET):
                 return np.int64(-1)
@@ -285,17 +287,17 @@ def value_end(text: Any, p: Any, end: Any) -> Any:
             if p < 0:
                 return p
             p += 1
-            if expect >= KEY:
+            if expect >= _KEY:
                 p = spaces_end(text, p, end)
                 if p >= end or byte(text, p) != COLON:
                     return np.int64(-1)
                 p += 1
-                expect = VALUE
+                expect = _VALUE
                 continue
-        elif (expect == FIRST_KEY and c == RIGHT_BRACE) or (expect == FIRST_VALUE and c == RIGHT_BRACKET):
+        elif (expect == _FIRST_KEY and c == RIGHT_BRACE) or (expect == _FIRST_VALUE and c == RIGHT_BRACKET):
             p += 1
             depth -= 1
-        elif expect >= KEY:
+        elif expect >= _KEY:
             return np.int64(-1)
         elif c in (LEFT_BRACE, LEFT_BRACKET):
             p += 1
@@ -304,10 +306,10 @@ def value_end(text: Any, p: Any, end: Any) -> Any:
             depth += 1
             if c == LEFT_BRACE:
                 objects |= np.int64(1) << depth
-                expect = FIRST_KEY
+                expect = _FIRST_KEY
             else:
                 objects &= ~(np.int64(1) << depth)
-                expect = FIRST_VALUE
+                expect = _FIRST_VALUE
             continue
         elif c == MINUS or ZERO <= c <= NINE:
             p, _ = number_end(text, p, end)
@@ -320,4 +322,4 @@ def value_end(text: Any, p: Any, end: Any) -> Any:
             p += size
         if depth == 0:
             return p
-        expect = NEXT
+        expect = _NEXT

@@ -23,10 +23,9 @@ from numba.extending import intrinsic
 
 from sketchstream.kernels import check_utf8, kernel
 from sketchstream.kernels.machine_code import first_byte
-from sketchstream.kernels.masks import BLOCK
+from sketchstream.kernels.masks import BLOCK, first_bit
 from sketchstream.kernels.runs import WORD
 from sketchstream.kernels.tokens import (
-    ALL,
     BACKSLASH,
     COLON,
     DECIMAL,
@@ -53,7 +52,6 @@ from sketchstream.kernels.tokens import (
     byte,
     is_space,
     literal_size,
-    next_quote,
     short_number,
     spaces_end,
     text_end,
@@ -202,44 +200,24 @@ def learn(
 
 
 @kernel
-def follow(
-    data: Bytes,
-    starts: Ints,
-    ends: Ints,
-    first: int,
-    until: int,
-    parts: Bytes,
-    bounds: Ints,
-    slots: Ints,
-    n: int,
-    missing: Flags,
-    status: Bytes,
-    kinds: Bytes,
-    found_start: Ints,
-    found_end: Ints,
-) -> int:
+def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) -> int:
     """Read those texts that follow a layout.
 
     Args:
-        data: the bytes.
-        starts: where each text begins, < 0 where there is none.
-        ends: where it ends.
+        texts: the bytes; where each text begins, < 0 where there is none; where it ends.
         first: of the texts that are looked at.
         until: behind the last of them.
-        parts: from `learn`, like what follows.
-        bounds: of the parts.
-        slots: paths of the values.
-        n: number of values.
-        missing: paths without one.
-        status: out, SURE for those that follow it, WIDE where bytes from 128 on must still be checked; unchanged for
-            others, like all that follows.
-        kinds: (k, texts) out, as of `scan_json`.
-        found_start: (k, texts) out.
-        found_end: (k, texts) out.
+        kept: layouts, as of `follow_all`.
+        a: which of them.
+        found: out: status, SURE for texts that follow it, WIDE where bytes from 128 on must still be checked; kinds,
+            starts and ends of their values, as of `scan_json`. All is unchanged for other texts.
 
     Returns:
         The number of texts that follow the layout.
     """
+    data, starts, ends = texts
+    status, kinds, found_start, found_end = found
+    parts, bounds, slots, n, missing = kept[0][a], kept[1][a], kept[2][a], kept[3][a], kept[4][a]
     followed = 0
     k_paths = kinds.shape[0]
     text = first_byte(data)
@@ -284,10 +262,20 @@ def follow(
                     more_odd, more_wide, quotes = block_masks(text, block, last, False)
                     odd |= more_odd
                     wide |= more_wide
-                ahead = quotes & (ALL << U(begin - block))
-                stop, block, odd, wide, quotes = next_quote(text, block, last, odd, wide, ahead, False)
-                if stop < 0:
+                ahead = quotes >> U(begin - block)
+                stop = begin
+                while ahead == 0:
+                    block += BLOCK
+                    if block >= last:
+                        break
+                    more_odd, more_wide, quotes = block_masks(text, block, last, False)
+                    odd |= more_odd
+                    wide |= more_wide
+                    ahead = quotes
+                    stop = block
+                if ahead == 0:
                     break
+                stop += first_bit(ahead)
                 p = stop + 1
                 kind = STRING
             elif c == MINUS or ZERO <= c <= NINE:
@@ -319,51 +307,32 @@ def follow(
 
 
 @kernel
-def follow_all(
-    data: Bytes,
-    starts: Ints,
-    ends: Ints,
-    parts: Bytes,
-    bounds: Ints,
-    slots: Ints,
-    sizes: Ints,
-    missing: Flags,
-    state: Ints,
-    status: Bytes,
-    kinds: Bytes,
-    found_start: Ints,
-    found_end: Ints,
-) -> int:
+def follow_all(texts: Any, kept: Any, state: Ints, found: Any) -> int:
     """Compare texts with the layouts that are kept, until another one is wanted.
 
     Args:
-        data: as of `follow`, like all whose names are the same.
-        starts: of the texts.
-        ends: of the texts.
-        parts: (LAYOUTS, MOST_BYTES) of each layout.
-        bounds: (LAYOUTS, MOST_SLOTS + 1, 2).
-        slots: (LAYOUTS, MOST_SLOTS).
-        sizes: (LAYOUTS,) number of values, -1 for what is none.
-        missing: (LAYOUTS, k).
+        texts: as of `follow`.
+        kept: (LAYOUTS, MOST_BYTES) parts of each layout; (LAYOUTS, MOST_SLOTS + 1, 2) their bounds;
+            (LAYOUTS, MOST_SLOTS) paths of its values; (LAYOUTS,) number of values, -1 for what is none; (LAYOUTS, k)
+            paths that have none. All as from `learn`.
         state: (STATE,) in and out, zeros at first: the text to go on with, layouts kept, attempts that failed one after
             the other, blocks to pass before the next one, texts read, and 1 + the text that the layout behind those
             that are kept has been taken from.
-        status: in and out.
-        kinds: out.
-        found_start: out.
-        found_end: out.
+        found: as of `follow`; texts marked UNREAD are compared.
 
     Returns:
         The text whose layout is wanted behind those that are kept; -1 at the end.
     """
+    starts, status = texts[1], found[0]
+    parts, bounds, slots, sizes, missing = kept
     n = starts.size
-    first, kept, failed, wait, read, sample = state[0], state[1], state[2], state[3], state[4], state[5] - 1
+    first, count, failed, wait, read, sample = state[0], state[1], state[2], state[3], state[4], state[5] - 1
     while first < n:
         until = min(first + TOGETHER, n)
         a = np.int64(0)
         fresh = np.int64(-1)
         if sample >= 0:
-            a = kept
+            a = count
             tried = np.int64(0)
             hits = 0
             if sizes[a] > 0:
@@ -371,27 +340,12 @@ def follow_all(
                 while upto < until and tried < FEWEST:
                     tried += 1 if status[upto] == UNREAD else 0
                     upto += 1
-                hits = follow(
-                    data,
-                    starts,
-                    ends,
-                    sample,
-                    upto,
-                    parts[a],
-                    bounds[a],
-                    slots[a],
-                    sizes[a],
-                    missing[a],
-                    status,
-                    kinds,
-                    found_start,
-                    found_end,
-                )
+                hits = follow(texts, sample, upto, kept, a, found)
                 read += hits
             if hits > 0 and SHARE * hits >= tried:
                 failed = 0
                 fresh = a
-                kept += 1
+                count += 1
             else:
                 failed = min(failed + 1, MOST_FAILED)
                 wait = 1 << failed
@@ -399,43 +353,28 @@ def follow_all(
         left = 0
         for i in range(first, until):
             left += 1 if status[i] == UNREAD else 0
-        while a < kept:
-            hits = follow(
-                data,
-                starts,
-                ends,
-                first,
-                until,
-                parts[a],
-                bounds[a],
-                slots[a],
-                sizes[a],
-                missing[a],
-                status,
-                kinds,
-                found_start,
-                found_end,
-            )
+        while a < count:
+            hits = follow(texts, first, until, kept, a, found)
             read += hits
             if SHARE * hits < left:
-                kept -= 1
-                parts[a] = parts[kept]
-                bounds[a] = bounds[kept]
-                slots[a] = slots[kept]
-                sizes[a] = sizes[kept]
-                missing[a] = missing[kept]
+                count -= 1
+                parts[a] = parts[count]
+                bounds[a] = bounds[count]
+                slots[a] = slots[count]
+                sizes[a] = sizes[count]
+                missing[a] = missing[count]
                 if a == fresh:
                     failed = min(failed + 1, MOST_FAILED)
                     wait = 1 << failed
             else:
                 a += 1
             left -= hits
-        if left >= FEWEST and kept < LAYOUTS and wait <= 0:
+        if left >= FEWEST and count < LAYOUTS and wait <= 0:
             i = first + failed * STRIDE % (until - first)
             while i < until and (status[i] != UNREAD or starts[i] < 0):
                 i += 1
             if i < until:
-                state[0], state[1], state[2], state[3], state[4], state[5] = first, kept, failed, wait, read, i + 1
+                state[0], state[1], state[2], state[3], state[4], state[5] = first, count, failed, wait, read, i + 1
                 return int(i)
             failed = min(failed + 1, MOST_FAILED)
         wait -= 1
@@ -489,7 +428,7 @@ def scan_alike(
     one = np.empty((k, 1), np.uint8), np.empty((k, 1), np.int64), np.empty((k, 1), np.int64)
     said = np.empty(1, dtype=np.uint8)
     while True:
-        i = int(follow_all(data, starts, ends, *kept, state, status, kinds, found_start, found_end))
+        i = int(follow_all((data, starts, ends), kept, state, (status, kinds, found_start, found_end)))
         if i < 0:
             wide = status == WIDE
             if wide.any():
