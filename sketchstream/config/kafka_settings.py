@@ -170,6 +170,8 @@ FETCH_BYTES: Final = 50 * 2**20
 """Default of `fetch.max.bytes`: one response of one broker."""
 PARTITION_FETCH_BYTES: Final = 4 * 2**20
 """Default of `max.partition.fetch.bytes`: a partition's share of a response."""
+RESPONSE_BYTES: Final = 4 * PARTITION_FETCH_BYTES
+"""What few partitions share: with fewer than four, each has more than its default."""
 READ_AHEAD_BYTES: Final = 64 * 2**20
 """Most records, decompressed and located, that are ready before they are decoded."""
 _SERVER = re.compile(r"(?:[A-Za-z_]+://)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})")
@@ -218,8 +220,20 @@ def input_bytes(options: Mapping[str, Any], partitions: int) -> int:
     def size(name: str, default: int) -> int:
         return int(settings.get(f"consumer.{name}", settings.get(name, default)))
 
-    share = size("max.partition.fetch.bytes", PARTITION_FETCH_BYTES)
+    share = partition_share(size("max.partition.fetch.bytes", PARTITION_FETCH_BYTES), partitions)
     return 2 * min(partitions * share, size("fetch.max.bytes", FETCH_BYTES)) + READ_AHEAD_BYTES
+
+
+def partition_share(setting: int, partitions: int) -> int:
+    """Most bytes of one partition in a response: `max.partition.fetch.bytes`, or more if few share its default.
+
+    Args:
+        setting: `max.partition.fetch.bytes`.
+        partitions: that are assigned to one worker.
+    """
+    if setting != PARTITION_FETCH_BYTES:
+        return setting
+    return max(setting, RESPONSE_BYTES // max(partitions, 1))
 
 
 def contradictions(settings: Mapping[str, Option]) -> Iterator[str]:

@@ -271,7 +271,8 @@ def test_memory_is_estimated_and_limited() -> None:
 
 def test_memory_of_the_input_is_two_responses_and_what_is_read_ahead() -> None:
     ahead = 64 << 20
-    assert parse(TOPIC).input_bytes(3) == 2 * 3 * (4 << 20) + ahead
+    assert parse(TOPIC).input_bytes(5) == 2 * 5 * (4 << 20) + ahead
+    assert [parse(TOPIC).input_bytes(few) for few in (1, 2, 4)] == [2 * (16 << 20) + ahead] * 3, "few share as much"
     assert parse(TOPIC).input_bytes(100) == 2 * (50 << 20) + ahead, "one response is bounded too"
     for name in ("max.partition.fetch.bytes", "consumer.max.partition.fetch.bytes"):
         less = parse(TOPIC.replace("[kafka]", f'[kafka]\n"{name}" = 1000'))

@@ -21,6 +21,7 @@ import threading
 from functools import cache
 from typing import Any
 
+from sketchstream.config import kafka_settings
 from sketchstream_connectors.decode import pools
 from sketchstream_connectors.decode.pools import Pool
 from sketchstream_connectors.kafka.read_ahead import ReadAhead, Reading, read_committed
@@ -109,6 +110,7 @@ class FetchAhead:
         self._client_drains = fetcher.fetched_records
         self._client_clears = fetcher._clear_pending_fetch_request
         self._client_chooses = fetcher._fetchable_partitions
+        self._share = int(fetcher.config["max_partition_fetch_bytes"])
         self._answered = threading.Event()
         self._arrived: collections.deque[Any] = collections.deque()
         self._asked_ahead = False
@@ -124,7 +126,14 @@ class FetchAhead:
         type(self._fetcher)._handle_fetch_response(self._receiving, *response)
 
     def _fetchable(self) -> list[Any]:
-        """Partitions that can be asked for and of which nothing is buffered or laid aside."""
+        """Partitions that can be asked for and of which nothing is buffered or laid aside.
+
+        The client calls this before it makes requests. A response costs about 100 calls of Python per broker, so few
+        partitions are asked for more each.
+        """
+        fetcher = self._fetcher
+        share = kafka_settings.partition_share(self._share, len(fetcher._subscriptions.assignment))
+        fetcher.config["max_partition_fetch_bytes"] = share
         buffered = {completed.topic_partition for completed in self._arrived.copy()}
         return [partition for partition in self._client_chooses() if partition not in buffered]
 

@@ -470,7 +470,7 @@ def short_records_too() -> Iterator[None]:
 class Ahead:
     """The client's fetcher with `FetchAhead`, over a connection manager that only takes notes."""
 
-    def __init__(self, *, partitions: int = 1, read_at_once: bool = True) -> None:
+    def __init__(self, *, partitions: int = 1, read_at_once: bool = True, **settings: int) -> None:
         self.read_at_once = read_at_once
         self.log = Log()
         for value in (b"a", b"b", b"c"):
@@ -492,8 +492,9 @@ class Ahead:
         )
         self.manager.cluster.leader_epoch_for_partition = lambda _partition: None
         self.requests: list[tuple[list[int], dict[int, tuple[int, int]]]] = []
+        self.shares: list[int] = []
         client = SimpleNamespace(_manager=self.manager, throttle_delay=lambda _node: 0)
-        self.fetcher: Any = Fetcher(client, self.subscription, enable_incremental_fetch_sessions=False)
+        self.fetcher: Any = Fetcher(client, self.subscription, enable_incremental_fetch_sessions=False, **settings)
         consumer = SimpleNamespace(_fetcher=self.fetcher, _manager=self.manager)
         self.fetcher.send_fetches = lambda: self.sent.append(0)
         assert fetch_patch.attach(consumer, "raw") == "raw"
@@ -517,6 +518,7 @@ class Ahead:
             for part in topic.partitions
         }
         self.requests.append((self.positions, asked))
+        self.shares += [part.partition_max_bytes for topic in request.topics for part in topic.partitions]
         return Future()
 
     @property
@@ -578,6 +580,19 @@ def test_the_next_fetch_is_sent_before_a_response_is_read() -> None:
     assert ahead.requests == [([1, 1, 1], {0: (3, epoch), 1: (3, epoch), 2: (1, -1)})]
     assert (ahead.positions, ahead.sent) == ([3, 3, 1], [])
     assert ahead.fetcher._nodes_with_pending_fetch_requests == {1}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "setting", "share"), [(1, 4, 16), (2, 4, 8), (4, 4, 4), (7, 4, 4), (1, 5, 5), (2, 1, 1)]
+)
+def test_few_partitions_are_asked_for_more_each_unless_it_is_set(partitions: int, setting: int, share: int) -> None:
+    ahead = Ahead(partitions=partitions, max_partition_fetch_bytes=setting << 20)
+    ahead.answer(0)
+    ahead.fetcher.fetch_records(10, timeout_ms=0)
+    assert ahead.shares == [share << 20] * partitions
+    ahead.subscription.assign_from_user([TopicPartition("t", p) for p in range(8)])
+    ahead.fetcher._fetchable_partitions()
+    assert ahead.fetcher.config["max_partition_fetch_bytes"] == min(setting, share) << 20, "after a rebalance"
 
 
 def test_what_was_asked_ahead_waits_until_the_response_before_it_is_drained() -> None:
