@@ -128,8 +128,8 @@ class FetchAhead:
     def _fetchable(self) -> list[Any]:
         """Partitions that can be asked for and of which nothing is buffered or laid aside.
 
-        The client calls this before it makes requests. A response costs about 100 calls of Python per broker, so few
-        partitions are asked for more each.
+        The client calls this before it makes requests. A response costs thousands of calls of Python, whatever is in
+        it, so few partitions are asked for more each.
         """
         fetcher = self._fetcher
         share = kafka_settings.partition_share(self._share, len(fetcher._subscriptions.assignment))
