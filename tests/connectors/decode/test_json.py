@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+from json import dumps, loads
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from helpers.paths import TESTS
 from sketchstream.kernels import check_utf8, read_integers
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
 from sketchstream.stream.windows import NO_TIME
-from sketchstream_connectors.decode import json
+from sketchstream_connectors.decode import json, layouts
 from sketchstream_connectors.decode.fields import Found, ask_orjson, find_fields
 
 FIELDS = ["user.id", "id", "user"]
@@ -219,6 +220,39 @@ def test_texts_of_a_few_shapes_are_judged_as_orjson_judges_them(number: int) -> 
             found = find_fields(*laid_out(list(values), tail), fields)
             for index, text in enumerate(values):
                 assert answers(found, index) == ask_orjson(text, paths), text
+
+
+def drawn(seed: random.Random) -> list[bytes]:
+    """A thousand texts: sound ones of some structures or of any, indented, damaged, cut off."""
+    if seed.random() < 0.5:
+        structures = [template(seed) for _ in range(seed.choice([1, 2, 4, 40]))]
+        values = [filled(seed, seed.choice(structures), seed.choice([0.995, 0.9, 0.5])) for _ in range(600)]
+    else:
+        values = [written(seed).encode() for _ in range(600)]
+        if seed.random() < 0.3:
+            indent = seed.choice([1, 2, "\t"])
+            values = [dumps(loads(text), indent=indent, ensure_ascii=seed.random() < 0.5).encode() for text in values]
+    values += [damaged(seed, seed.choice(values)) for _ in range(300)]
+    values += [text[: seed.randrange(len(text) + 1)] for text in values[:100]]
+    seed.shuffle(values)
+    return values
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(20))
+def test_a_million_texts_are_judged_as_orjson_judges_them(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = random.Random(1000 + number)
+    behind = [*TAILS, b"\\" * 80, b'",' * 40]
+    for _ in range(50):
+        fields = seed.choice(
+            [["user_id"], ["user.id", "id"], ["user", "user.a.id", "id"], ["a.a", "user.user.user"], []]
+        )
+        paths = [[part.encode() for part in field.split(".")] for field in fields]
+        values = drawn(seed)
+        monkeypatch.setattr(layouts, "WORTH", seed.choice([2, 1 << 60]))
+        found = find_fields(*laid_out(list(values), seed.choice(behind)), fields)
+        for index, text in enumerate(values):
+            assert answers(found, index) == ask_orjson(text, paths), text
 
 
 def test_a_cut_text_does_not_go_on_in_the_next_one() -> None:
