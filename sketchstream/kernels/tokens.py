@@ -114,8 +114,11 @@ def block_masks(text: Any, block: Any, end: Any, outside: Any) -> Any:
 
 
 @part
-def next_quote(text: Any, block: Any, end: Any, odd: Any, wide: Any, quotes: Any, outside: Any) -> Any:
-    """Position of the next quote, -1 if there is none; its block, odd and wide bytes so far, the quotes behind it."""
+def quoted_block(text: Any, block: Any, end: Any, odd: Any, wide: Any, quotes: Any, outside: Any) -> Any:
+    """Go on to a block with quotes, where this one has none: that block, odd and wide bytes so far, its quotes.
+
+    There are no quotes if the text has none.
+    """
     while quotes == 0:
         block += BLOCK
         if block >= end:
@@ -123,6 +126,13 @@ def next_quote(text: Any, block: Any, end: Any, odd: Any, wide: Any, quotes: Any
         more_odd, more_wide, quotes = block_masks(text, block, end, outside)
         odd |= more_odd
         wide |= more_wide
+    return block, odd, wide, quotes
+
+
+@part
+def next_quote(text: Any, block: Any, end: Any, odd: Any, wide: Any, quotes: Any, outside: Any) -> Any:
+    """Position of the next quote, -1 if there is none; its block, odd and wide bytes so far, the quotes behind it."""
+    block, odd, wide, quotes = quoted_block(text, block, end, odd, wide, quotes, outside)
     at = block + first_bit(quotes) if quotes != 0 else np.int64(-1)
     return at, block, odd, wide, quotes & (quotes - U(1))
 

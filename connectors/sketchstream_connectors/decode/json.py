@@ -161,7 +161,7 @@ def scan_json(
         while depth > 0:
             slow_key = False
             slow_value = False
-            while True:  # no calls in here: they would take the registers
+            while True:  # no calls of kernels in here: they would take the registers
                 if behind:
                     c = byte(text, p)
                     while c == RIGHT_BRACE and depth > 0 and p < end:

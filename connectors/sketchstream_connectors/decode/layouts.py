@@ -52,6 +52,7 @@ from sketchstream.kernels.tokens import (
     byte,
     is_space,
     literal_size,
+    quoted_block,
     short_number,
     spaces_end,
     text_end,
@@ -264,17 +265,12 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
                     wide |= more_wide
                 ahead = quotes >> U(begin - block)
                 stop = begin
-                while ahead == 0:
-                    block += BLOCK
-                    if block >= last:
+                if ahead == 0:
+                    block, odd, wide, quotes = quoted_block(text, block, last, odd, wide, ahead, False)
+                    if quotes == 0:
                         break
-                    more_odd, more_wide, quotes = block_masks(text, block, last, False)
-                    odd |= more_odd
-                    wide |= more_wide
                     ahead = quotes
                     stop = block
-                if ahead == 0:
-                    break
                 stop += first_bit(ahead)
                 p = stop + 1
                 kind = STRING
