@@ -1,8 +1,8 @@
-"""What all tests share: one hypothesis profile, the same examples in every run; one broker for those that need one.
+"""What all tests share: the same examples and the same noise in every run; one broker for those that need one.
 
 In: nothing. Out: the fixture `kafka`, and those of `helpers.commands`; the mark `kafka` on every test that asks for a
-broker's fixture. Touches: hypothesis's settings, threads of
-the linear algebra.
+broker's fixture; noise and keys that follow from the name of each test (`helpers.entropy`). Touches: hypothesis's
+settings, threads of the linear algebra.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests run side by side: th
 hypothesis.settings.register_profile("commit", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("commit")
 
-pytest_plugins = ["helpers.commands"]
+pytest_plugins = ["helpers.commands", "helpers.entropy"]
 BROKERS = {"kafka", "own_broker", "cluster3"}
 """Fixtures that start brokers: a test that asks for one of them, however indirectly, is a `kafka` test."""
 

@@ -20,6 +20,8 @@ from sketchstream.noise import entropy, laplace
 from sketchstream.noise.blocks import block_samples
 from sketchstream.noise.entropy import Keystream
 
+pytestmark = pytest.mark.entropy
+
 
 def words_of(stream: Keystream, count: int) -> np.ndarray:
     words = np.full(count, 0xABCD1234, np.uint32)

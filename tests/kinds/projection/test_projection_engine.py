@@ -26,7 +26,7 @@ from sketchstream.noise import discrete_gaussian
 from sketchstream.noise.laws import DiscreteGaussian, battery
 from sketchstream.privacy.gaussian import GaussianLoss
 
-KEY = ss.Key.generate()
+KEY = ss.Key(bytes(range(16)))
 NAMES = [f"user {i}" for i in range(9)]
 
 
