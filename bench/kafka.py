@@ -16,14 +16,17 @@ Rounds are interleaved; each round makes a consumer of its own, connected before
 machine means little, a ratio within one round more. With `--alone` (as root) a reader and its broker have the priority
 of real-time processes while they are measured, and everything else has a second between two measurements.
 
-Texts beside the usual flat one: `nested`, `text` (not ASCII), `floats`, `escapes` and `arrays`, the last two of which
-are read byte by byte where they differ from the others. `codecs`: the raw reader; then, in one thread and from memory,
-decompressing alone, each batch to the same memory; decoding and updating alone, without the table of records; and the
-whole path from responses in memory to an updated sketch: checksums, decompressing, tables, decoding, updating. Where
-decompressing has a processor of its own, the slower of the first two is the limit. Two processors that nothing else
-needs, no socket and no broker, are at their limit with half of the whole path.
+Texts: `json`, flat, whose values have the same lengths in all of them, and the same with values of `varied` lengths;
+`nested`, `text` (not ASCII), `floats`, `escapes` and `arrays`, the last two of which are read byte by byte where they
+differ from the others.
 
-Scaling: one and two processes, each with its share of the partitions, start together; all records over the time of the
+Codecs: beside the raw reader
+    decompressed  the limit: the raw reader, which also decompresses each batch, to the same memory
+and, in one thread and from memory: decompressing alone; decoding and updating alone, without the table of records; the
+whole path from responses in memory to an updated sketch: checksums, decompressing, tables, decoding, updating. Two
+processors that nothing else needs, no socket and no broker, are at their limit with half of the whole path.
+
+Scaling: one process with two partitions, and two with one each, which start together; all records over the time of the
 slowest. The peer is the same with raw readers: what the broker and the processors leave to two. A process of ours keeps
 more than one processor busy, so on few of them two cannot be twice as fast: the processors that are busy say how far
 there was anything left.
@@ -52,10 +55,12 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__fi
 # this file would hide the client's package of the same name
 
 PARTITIONS = 4
+SCALING_PARTITIONS = 2
+"""One each for two processes."""
 ITEMS = 200_000
 PACKED = 1_000
 STOCK_SHARE = 20
-TEXTS = ("json", "nested", "text", "floats", "escapes", "arrays")
+TEXTS = ("json", "varied", "nested", "text", "floats", "escapes", "arrays")
 SHAPES = ["keys", *TEXTS, "packed", "scaling-keys", "scaling-json", "codecs"]
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 TARGETS = {  # (shape, peer): wall, processor
@@ -63,9 +68,12 @@ TARGETS = {  # (shape, peer): wall, processor
     ("json", "raw"): (0.45, None),
     ("keys", "confluent"): (9, 12),
     ("json", "confluent"): (2.5, 3.5),
+    ("json", "decompressed"): (0.8, None),
     **{(shape, "bare"): (1.2, None) for shape in TEXTS[1:]},
 }
 REST_S = 1.0
+ROOM_BYTES = 1 << 22
+"""More than a batch of the load decompresses to."""
 broker_pid: int | None = None
 alone_wanted = False
 
@@ -99,6 +107,7 @@ def alone(*others: int) -> Iterator[None]:
 
 PADDED = {
     "json": '{"ts":%d,"user_id":"user-%011d","event":"click","page":"/home/%05d","n":1,"p":"%s"}',
+    "varied": '{"ts":%d,"user_id":"user-%d","event":"click","page":"/home/%d","n":1,"p":"%s"}',
     "nested": '{"ts":%d,"user":{"id":"user-%011d","plan":"free"},"page":{"path":"/home/%05d","n":1},"p":"%s"}',
     "text": '{"ts":%d,"user_id":"user-%011d","city":"Z\u00fcrich","page":"/h\u00f4me/%05d","n":1,"p":"%s"}',
     "floats": '{"ts":%d,"user_id":"user-%011d","price":12.50,"lat":-47.3769,"page":"/%05d","p":"%s"}',
@@ -108,7 +117,7 @@ PADDED = {
 """Texts of about 100 bytes, filled up to that by their last field."""
 
 
-def produce(bootstrap: str, topic: str, shape: str, codec: str, records: int) -> None:
+def produce(bootstrap: str, topic: str, shape: str, codec: str, records: int, partitions: int) -> None:
     """Fill a topic: runs in a process of its own."""
     import msgpack
     from confluent_kafka import Producer
@@ -143,7 +152,7 @@ def produce(bootstrap: str, topic: str, shape: str, codec: str, records: int) ->
             value = payloads[n % 64]
         while True:
             try:
-                producer.produce(topic, value, key, partition=n % PARTITIONS if key is None else (n >> 6) % PARTITIONS)
+                producer.produce(topic, value, key, partition=(n if key is None else n >> 6) % partitions)
                 break
             except BufferError:
                 producer.poll(0.05)
@@ -152,15 +161,15 @@ def produce(bootstrap: str, topic: str, shape: str, codec: str, records: int) ->
     producer.flush(120)
 
 
-def load(bootstrap: str, topic: str, shape: str, codec: str, records: int) -> None:
+def load(bootstrap: str, topic: str, shape: str, codec: str, records: int, partitions: int = PARTITIONS) -> None:
     """A topic filled by another process."""
     from kafka import KafkaAdminClient
     from kafka.admin import NewTopic
 
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+    admin.create_topics([NewTopic(topic, partitions, 1)])
     admin.close()
-    command = [sys.executable, __file__, "--produce", bootstrap, topic, shape, codec, str(records)]
+    command = [sys.executable, __file__, "--produce", bootstrap, topic, shape, codec, str(records), str(partitions)]
     subprocess.run(command, check=True)
 
 
@@ -208,15 +217,18 @@ class RawReader:
     Args:
         bootstrap: of a broker that leads all partitions.
         topic: uncompressed or not, its batches are only counted.
-        partitions: read from their beginnings.
+        partitions: read from their beginnings, with responses as long as ours.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: Sequence[int]) -> None:
+        from sketchstream.config import kafka_settings
+
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.create_connection((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.topic = topic.encode()
         self.positions = dict.fromkeys(partitions, 0)
+        self.share = kafka_settings.partition_share(kafka_settings.PARTITION_FETCH_BYTES, len(partitions))
         self.buffer = memoryview(bytearray(1 << 26))
         self.head = memoryview(bytearray(4))
         self.requests = 0
@@ -224,7 +236,7 @@ class RawReader:
     def ask(self) -> None:
         """Fetch, version 11, without a session."""
         self.requests += 1
-        entries = b"".join(struct.pack(">iiqqi", p, -1, at, -1, 4 << 20) for p, at in self.positions.items())
+        entries = b"".join(struct.pack(">iiqqi", p, -1, at, -1, self.share) for p, at in self.positions.items())
         body = struct.pack(">hhih3s", 1, 11, self.requests, 3, b"raw")
         body += struct.pack(">iiiibii", -1, 500, 1, 50 << 20, 0, 0, -1)
         body += struct.pack(">ih", 1, len(self.topic)) + self.topic + struct.pack(">i", len(self.positions)) + entries
@@ -240,8 +252,16 @@ class RawReader:
             filled += got
         return view
 
-    def read(self, records: int, keep: list[bytes] | None = None) -> Cost:
-        """Count so many records; `keep` collects what the partitions' fields hold."""
+    def read(
+        self, records: int, keep: list[bytes] | None = None, decompress: Callable[[int, memoryview], None] | None = None
+    ) -> Cost:
+        """Count so many records.
+
+        Args:
+            records: to read.
+            keep: collects what the partitions' fields hold.
+            decompress: is given each compressed batch: its codec, its bytes.
+        """
         from crc32c import crc32c
 
         from sketchstream_connectors.kafka import record_kernels as kernels
@@ -271,6 +291,9 @@ class RawReader:
             for view, heads_ in found:
                 for head in heads_:
                     assert crc32c(view[head[0] + 21 : head[1]]) == head[kernels.CRC]
+                    codec = head[kernels.ATTRIBUTES] & 7
+                    if decompress is not None and codec:
+                        decompress(codec, view[head[0] + kernels.HEAD_BYTES : head[1]])
                 if keep is not None:
                     keep.append(bytes(view))
         return cost
@@ -284,6 +307,17 @@ def read_raw(bootstrap: str, topic: str, records: int, _decoder: Any) -> Cost:
     """The limit."""
     reader = RawReader(bootstrap, topic, range(PARTITIONS))
     cost = reader.read(records)
+    reader.close()
+    return cost
+
+
+def read_decompressed(bootstrap: str, topic: str, records: int, _decoder: Any) -> Cost:
+    """The limit of compressed batches: the raw reader, which also decompresses each to the same memory."""
+    from sketchstream_connectors.kafka.compression import Decompressor
+
+    decompressor, room = Decompressor(), memoryview(bytearray(ROOM_BYTES))
+    reader = RawReader(bootstrap, topic, range(PARTITIONS))
+    cost = reader.read(records, decompress=lambda codec, view: decompressor.decompress(codec, view, 0, room))
     reader.close()
     return cost
 
@@ -471,6 +505,7 @@ def update(sketch: Any, decoded: Any) -> None:
 READERS: dict[str, Callable[[str, str, int, Any], Cost]] = {
     "ours": read_ours,
     "raw": read_raw,
+    "decompressed": read_decompressed,
     "wide": read_wide,
     "confluent": read_confluent,
     "bare": partial(read_confluent, bare=True),
@@ -484,11 +519,11 @@ READERS: dict[str, Callable[[str, str, int, Any], Cost]] = {
 def member(bootstrap: str, topic: str, shape: str, role: str, index: int, members: int, records: int) -> None:
     """One of the processes: says when it is connected, and prints how long it took whenever it is told to go."""
     decoder = decoder_for(shape)
-    share = range(index, PARTITIONS, members)
+    share = range(index, SCALING_PARTITIONS, members)
     consumer = None
     if role == "ours":
-        read_ours(bootstrap, topic, 1, decoder)  # compiled loops
         consumer = our_consumer(bootstrap, topic, share)
+        update_all(consumer, 1, decoder)  # compiled loops
     print("ready", flush=True)
     for _ in sys.stdin:
         if consumer is not None:
@@ -621,7 +656,9 @@ def report(shape: str, codec: str, costs: Costs) -> None:
         line += f" {1e9 * cpu:4.0f} ns a record"
         line += f", broker {1e9 * broker:4.0f}" if broker == broker else ""
         if name != "ours":
-            target, cpu_target = TARGETS.get((shape, name), (None, None)) if codec == "none" else (None, None)
+            target, cpu_target = (
+                TARGETS.get((shape, name), (None, None)) if codec == "none" or name == "decompressed" else (None, None)
+            )
             line += f"   ours = {spread(cost[:, 0] / ours[:, 0])}" + (f" (target {target})" if target else "")
             line += f", processors {spread(cost[:, 1] / ours[:, 1])}" + (
                 f" (target {cpu_target})" if cpu_target else ""
@@ -687,21 +724,24 @@ def codecs(bootstrap: str, mark: str, records: int, rounds: int, chosen: list[st
     for codec in chosen:
         topic = f"json-{codec}-{mark}"
         load(bootstrap, topic, "json", codec, records)
-        costs = measure(bootstrap, topic, "json", records, ["ours", "raw"], rounds)
+        costs = measure(bootstrap, topic, "json", records, ["ours", "raw", "decompressed"], rounds)
         report("json", codec, costs)
         bare, decoding, path = alone_in_memory(bootstrap, topic, records, rounds, decoder_for("json"))
         ours = costs["ours"][:, 0]
         for what, limit in (
             ("decompressing alone", bare),
             ("decoding alone", decoding),
-            ("the slower of the two", np.maximum(bare, decoding)),
             ("the whole path", path),
             ("it on two processors", path / 2),
         ):
             rate = 1e-6 / np.median(limit)
             print(f"json     {codec:7s} {what:24s} {rate:7.3f} M records/s   ours = {spread(limit / ours)}", flush=True)
-        most = np.median(2 * bare / path)
-        print(f"json     {codec:7s} two processors could reach {most:.2f} x decompressing alone, at most", flush=True)
+        for what, limit in (
+            ("decompressing alone", bare),
+            ("the reader that decompresses", costs["decompressed"][:, 0]),
+        ):
+            most = np.median(2 * limit / path)
+            print(f"json     {codec:7s} two processors could reach {most:.2f} x {what}, at most", flush=True)
 
 
 def main() -> None:
@@ -714,7 +754,7 @@ def main() -> None:
     parser.add_argument("--readers", nargs="+", choices=list(READERS), help="some of the peers beside ours")
     parser.add_argument("--alone", action="store_true", help="measure with real-time priority (as root)")
     parser.add_argument("--bootstrap", help="a broker that runs already")
-    parser.add_argument("--produce", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--produce", nargs=6, help=argparse.SUPPRESS)
     parser.add_argument("--member", nargs=7, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.member:
@@ -722,8 +762,8 @@ def main() -> None:
         member(bootstrap, topic, shape, role, int(index), int(members), int(count))
         return
     if options.produce:
-        bootstrap, topic, shape, codec, count = options.produce
-        produce(bootstrap, topic, shape, codec, int(count))
+        bootstrap, topic, shape, codec, count, partitions = options.produce
+        produce(bootstrap, topic, shape, codec, int(count), int(partitions))
         return
     global alone_wanted, broker_pid
     alone_wanted = options.alone
@@ -752,12 +792,13 @@ def run(
     for shape in [shape for shape in ("keys", *TEXTS, "packed") if shape in shapes]:
         count = {"keys": 2 * records, "packed": max(records // 100, 2_000)}.get(shape, records)
         load(bootstrap, f"{shape}-none-{mark}", shape, "none", count)
-        readers = wanted or (list(READERS) if shape in ("keys", "json", "packed") else ["ours", "raw", "bare"])
+        peers = [name for name in READERS if name != "decompressed"]
+        readers = wanted or (peers if shape in ("keys", "json", "packed") else ["ours", "raw", "bare"])
         report(shape, "none", measure(bootstrap, f"{shape}-none-{mark}", shape, count, readers, rounds))
     for shape in [shape for shape in ("keys", "json") if f"scaling-{shape}" in shapes]:
         count = 2 * records if shape == "keys" else records
         count -= count % (64 * PARTITIONS)  # as many in each share
-        load(bootstrap, f"{shape}-scaling-{mark}", shape, "none", count)
+        load(bootstrap, f"{shape}-scaling-{mark}", shape, "none", count, SCALING_PARTITIONS)
         scaling(bootstrap, f"{shape}-scaling-{mark}", shape, count, 2 * rounds)
     if "codecs" in shapes:
         codecs(bootstrap, mark, records, rounds, chosen)
