@@ -44,6 +44,33 @@ odd_mask: Callable[[Any], Any] = _mask(
 """Backslashes and control characters."""
 wide_mask: Callable[[Any], Any] = _mask(lambda builder, vector, same: builder.icmp_signed("<", vector, same(0)))
 """Bytes from 128 on."""
+unplain_mask: Callable[[Any], Any] = _mask(
+    lambda builder, vector, same: builder.or_(
+        builder.icmp_unsigned("==", vector, same(0x22)),
+        builder.or_(builder.icmp_unsigned("==", vector, same(0x5C)), builder.icmp_unsigned("<", vector, same(0x20))),
+    )
+)
+"""Quotes, backslashes and control characters: what is not inside of a string as it is."""
+other_mask: Callable[[Any], Any] = _mask(
+    lambda builder, vector, same: builder.icmp_unsigned(">", builder.sub(vector, same(0x30)), same(9))
+)
+"""All but decimal digits."""
+zero_mask: Callable[[Any], Any] = _mask(lambda builder, vector, same: builder.icmp_unsigned("==", vector, same(0x30)))
+"""The digit 0."""
+
+
+def _differ_mask(_typing: Any, address: Any, other: Any) -> Any:
+    """Bit j is set where byte j differs."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        vectors = [builder.load(builder.inttoptr(one, _BYTES.as_pointer()), align=1) for one in args]
+        return builder.bitcast(builder.icmp_unsigned("!=", *vectors), WORD)
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+differ_mask: Callable[[Any, Any], Any] = cast("Any", intrinsic(_differ_mask))
+"""Where the bytes at two addresses differ."""
 
 
 def _first_bit(_typing: Any, word: Any) -> Any:

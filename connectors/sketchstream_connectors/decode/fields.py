@@ -302,9 +302,11 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
     kinds = np.empty((k, n), dtype=np.uint8)
     found_start, found_end = rows(k, n), rows(k, n)
     wanted = np.frombuffer(b"".join(flat), dtype=np.uint8), bounds, paths
+    read = asked = 0
     if n >= layouts.WORTH:
-        layouts.scan_alike(buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
-    asked = json.scan_json(buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
+        read = layouts.scan_alike(buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
+    if read < n:
+        asked = json.scan_json(buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
     broken = np.zeros(n, dtype=np.bool_)
     if asked:
         side = bytearray()

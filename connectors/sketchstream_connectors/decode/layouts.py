@@ -8,6 +8,8 @@ What programs write has its keys in one order. The bytes between two values are 
 compared as they are, and only values are read. Strings without escapes, numbers without exponents, true, false and null
 may stand in for each other; everything else between them is part of the layout, so arrays must keep their lengths.
 A text that follows the layout of a valid text is valid. All others are left to `scan_json`, at the cost of looking.
+Texts whose values are also as long as those of another one are told by that, while at least half of them are
+(`sketchstream.kernels.shapes`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
+from numba import literal_unroll
 from numba.core import types
 from numba.extending import intrinsic
 
@@ -25,6 +28,18 @@ from sketchstream.kernels import check_utf8, kernel
 from sketchstream.kernels.machine_code import first_byte
 from sketchstream.kernels.masks import BLOCK, first_bit
 from sketchstream.kernels.runs import WORD
+from sketchstream.kernels.shapes import (
+    COLUMNS,
+    END,
+    KIND,
+    LENGTH,
+    SHAPED_BYTES,
+    START,
+    WAIT,
+    has_shape,
+    judge_shape,
+    take_shape,
+)
 from sketchstream.kernels.tokens import (
     BACKSLASH,
     COLON,
@@ -219,9 +234,15 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
     data, starts, ends = texts
     status, kinds, found_start, found_end = found
     parts, bounds, slots, n, missing = kept[0][a], kept[1][a], kept[2][a], kept[3][a], kept[4][a]
+    sample, masks, places, known = kept[5][a], kept[6][a], kept[7][a], kept[8][a]
     followed = 0
+    shaped = 0
+    length = known[LENGTH]
+    known[WAIT] -= 1
+    wanted = length == 0 and known[WAIT] < 0
     k_paths = kinds.shape[0]
     text = first_byte(data)
+    sample_text = first_byte(sample)
     for i in range(first, until):
         p = starts[i]
         last = ends[i]
@@ -230,6 +251,17 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
         last = text_end(text, p, last)
         if last > data.size - BLOCK or last <= p:
             continue
+        if last - p == length:
+            alike, broad = has_shape(text + U(p), length, sample_text, masks)
+            if alike:
+                for k in range(k_paths):
+                    none = missing[U(k)]
+                    kinds[U(k), U(i)] = MISSING if none else places[U(k), U(KIND)]
+                    found_start[U(k), U(i)] = 0 if none else p + places[U(k), U(START)]
+                    found_end[U(k), U(i)] = 0 if none else p + places[U(k), U(END)]
+                status[U(i)] = WIDE if broad else SURE
+                shaped += 1
+                continue
         block = p
         odd, wide, quotes = block_masks(text, block, last, True)
         slot = 0
@@ -299,7 +331,11 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
                     found_end[U(k), U(i)] = 0
             status[U(i)] = SURE if wide == 0 else WIDE
             followed += 1
-    return followed
+            if wanted:
+                wanted = False
+                length = take_shape(data, starts[i], last, bounds, slots, n, sample, masks, places)
+    judge_shape(known, length, shaped, followed)
+    return followed + shaped
 
 
 @kernel
@@ -310,7 +346,8 @@ def follow_all(texts: Any, kept: Any, state: Ints, found: Any) -> int:
         texts: as of `follow`.
         kept: (LAYOUTS, MOST_BYTES) parts of each layout; (LAYOUTS, MOST_SLOTS + 1, 2) their bounds;
             (LAYOUTS, MOST_SLOTS) paths of its values; (LAYOUTS,) number of values, -1 for what is none; (LAYOUTS, k)
-            paths that have none. All as from `learn`.
+            paths that have none. All as from `learn`. Then, as from `take_shape`, (LAYOUTS, SHAPED_BYTES) a sample
+            of each, its masks and places; and (LAYOUTS, 3) what is known of that shape.
         state: (STATE,) in and out, zeros at first: the text to go on with, layouts kept, attempts that failed one after
             the other, blocks to pass before the next one, texts read, and 1 + the text that the layout behind those
             that are kept has been taken from.
@@ -320,7 +357,7 @@ def follow_all(texts: Any, kept: Any, state: Ints, found: Any) -> int:
         The text whose layout is wanted behind those that are kept; -1 at the end.
     """
     starts, status = texts[1], found[0]
-    parts, bounds, slots, sizes, missing = kept
+    sizes, known = kept[3], kept[8]
     n = starts.size
     first, count, failed, wait, read, sample = state[0], state[1], state[2], state[3], state[4], state[5] - 1
     while first < n:
@@ -329,6 +366,7 @@ def follow_all(texts: Any, kept: Any, state: Ints, found: Any) -> int:
         fresh = np.int64(-1)
         if sample >= 0:
             a = count
+            known[a] = 0
             tried = np.int64(0)
             hits = 0
             if sizes[a] > 0:
@@ -354,11 +392,8 @@ def follow_all(texts: Any, kept: Any, state: Ints, found: Any) -> int:
             read += hits
             if SHARE * hits < left:
                 count -= 1
-                parts[a] = parts[count]
-                bounds[a] = bounds[count]
-                slots[a] = slots[count]
-                sizes[a] = sizes[count]
-                missing[a] = missing[count]
+                for array in literal_unroll(kept):
+                    array[a] = array[count]
                 if a == fresh:
                     failed = min(failed + 1, MOST_FAILED)
                     wait = 1 << failed
@@ -418,21 +453,26 @@ def scan_alike(
         np.empty((LAYOUTS, MOST_SLOTS), dtype=np.int64),
         np.empty(LAYOUTS, dtype=np.int64),
         np.empty((LAYOUTS, k), dtype=np.bool_),
+        np.empty((LAYOUTS, SHAPED_BYTES), dtype=np.uint8),
+        np.empty((LAYOUTS, SHAPED_BYTES // BLOCK, COLUMNS), dtype=np.uint64),
+        np.empty((LAYOUTS, k, 3), dtype=np.int64),
+        np.zeros((LAYOUTS, 3), dtype=np.int64),
     )
-    parts, bounds, slots, sizes, missing = kept
+    parts, bounds, slots, sizes, missing = kept[:5]
     state = np.zeros(STATE, dtype=np.int64)
     one = np.empty((k, 1), np.uint8), np.empty((k, 1), np.int64), np.empty((k, 1), np.int64)
     said = np.empty(1, dtype=np.uint8)
     while True:
         i = int(follow_all((data, starts, ends), kept, state, (status, kinds, found_start, found_end)))
         if i < 0:
+            read: int = state[4].item()
             wide = status == WIDE
             if wide.any():
                 whole = wide.copy()
                 check_utf8(data, starts, ends, whole)
                 status[whole] = SURE
                 status[wide & ~whole] = UNREAD
-            read: int = state[4].item()
+                read -= int(wide.sum() - whole.sum())
             return read
         said[0] = UNREAD
         scan_json(data, starts[i : i + 1], ends[i : i + 1], names, name_bounds, paths, said, *one)

@@ -124,6 +124,13 @@ def test_each_kind_of_value_may_stand_in_every_place() -> None:
     assert judged(values, ["id", "n"]) > 64 + 2 * len(USUAL)
 
 
+def test_texts_that_follow_a_layout_and_are_not_utf8_are_judged_by_themselves() -> None:
+    sound, wrong = '{"id":"Z\u00fcrich"}'.encode(), b'{"id":"Z\xfcrich"}'
+    assert judged([sound] * 100, ["id"]) == 100, "nothing is left for the scanner"
+    assert judged([sound] * 50 + [wrong] + [sound] * 49, ["id"]) == 99
+    assert judged([sound] * 50 + [wrong] * 50, ["id"]) == 50
+
+
 def test_what_a_layout_cannot_say_is_left_to_the_scanner() -> None:
     for text in (
         b'{"id":"x","said":"\\n"}',  # an escape
