@@ -61,7 +61,7 @@ ITEMS = 200_000
 PACKED = 1_000
 STOCK_SHARE = 20
 TEXTS = ("json", "varied", "nested", "text", "floats", "escapes", "arrays")
-SHAPES = ["keys", *TEXTS, "packed", "scaling-keys", "scaling-json", "codecs"]
+SHAPES = ["keys", *TEXTS, "packed", "scaling-keys", "scaling-json", "codecs", "codecs-varied"]
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 TARGETS = {  # (shape, peer): wall, processor
     ("keys", "raw"): (0.45, None),
@@ -69,6 +69,7 @@ TARGETS = {  # (shape, peer): wall, processor
     ("keys", "confluent"): (9, 12),
     ("json", "confluent"): (2.5, 3.5),
     ("json", "decompressed"): (0.8, None),
+    ("varied", "decompressed"): (0.8, None),
     **{(shape, "bare"): (1.2, None) for shape in TEXTS[1:]},
 }
 REST_S = 1.0
@@ -719,14 +720,14 @@ def alone_in_memory(
     return taken[0, 1:], taken[1, 1:], taken[2, 1:]
 
 
-def codecs(bootstrap: str, mark: str, records: int, rounds: int, chosen: list[str]) -> None:
-    """JSON in each codec, beside what decompressing and decoding take by themselves."""
+def codecs(bootstrap: str, shape: str, mark: str, records: int, rounds: int, chosen: list[str]) -> None:
+    """Texts in each codec, beside what decompressing and decoding take by themselves."""
     for codec in chosen:
-        topic = f"json-{codec}-{mark}"
-        load(bootstrap, topic, "json", codec, records)
-        costs = measure(bootstrap, topic, "json", records, ["ours", "raw", "decompressed"], rounds)
-        report("json", codec, costs)
-        bare, decoding, path = alone_in_memory(bootstrap, topic, records, rounds, decoder_for("json"))
+        topic = f"{shape}-{codec}-{mark}"
+        load(bootstrap, topic, shape, codec, records)
+        costs = measure(bootstrap, topic, shape, records, ["ours", "raw", "decompressed"], rounds)
+        report(shape, codec, costs)
+        bare, decoding, path = alone_in_memory(bootstrap, topic, records, rounds, decoder_for(shape))
         ours = costs["ours"][:, 0]
         for what, limit in (
             ("decompressing alone", bare),
@@ -735,13 +736,15 @@ def codecs(bootstrap: str, mark: str, records: int, rounds: int, chosen: list[st
             ("it on two processors", path / 2),
         ):
             rate = 1e-6 / np.median(limit)
-            print(f"json     {codec:7s} {what:24s} {rate:7.3f} M records/s   ours = {spread(limit / ours)}", flush=True)
+            print(
+                f"{shape:8s} {codec:7s} {what:24s} {rate:7.3f} M records/s   ours = {spread(limit / ours)}", flush=True
+            )
         for what, limit in (
             ("decompressing alone", bare),
             ("the reader that decompresses", costs["decompressed"][:, 0]),
         ):
             most = np.median(2 * limit / path)
-            print(f"json     {codec:7s} two processors could reach {most:.2f} x {what}, at most", flush=True)
+            print(f"{shape:8s} {codec:7s} two processors could reach {most:.2f} x {what}, at most", flush=True)
 
 
 def main() -> None:
@@ -800,8 +803,9 @@ def run(
         count -= count % (64 * PARTITIONS)  # as many in each share
         load(bootstrap, f"{shape}-scaling-{mark}", shape, "none", count, SCALING_PARTITIONS)
         scaling(bootstrap, f"{shape}-scaling-{mark}", shape, count, 2 * rounds)
-    if "codecs" in shapes:
-        codecs(bootstrap, mark, records, rounds, chosen)
+    for shape, name in (("json", "codecs"), ("varied", "codecs-varied")):
+        if name in shapes:
+            codecs(bootstrap, shape, mark, records, rounds, chosen)
 
 
 if __name__ == "__main__":
