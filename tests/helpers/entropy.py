@@ -14,6 +14,7 @@ fails with one of them has a limit that is too narrow, or found something.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import secrets
 from collections.abc import Generator, Iterator
@@ -35,15 +36,18 @@ class Named:
     def __init__(self) -> None:
         self._home = os.getpid()
         self._system = entropy.fresh_key
-        self.name: str | None = None
-        self.drawn = 0
+        self.begin(None)
+
+    def begin(self, name: str | None) -> None:
+        """Draw from the beginning of the stream of this name; from the operating system without one."""
+        self.stream = name, itertools.count(1)
 
     def fresh_key(self) -> bytearray:
-        """32 bytes; the operating system's where no name is given, and in forked children."""
-        if self.name is None or os.getpid() != self._home:
+        """32 bytes that no other call gets; the operating system's in forked children."""
+        name, numbers = self.stream
+        if name is None or os.getpid() != self._home:
             return self._system()
-        self.drawn += 1
-        return bytearray(hashlib.sha256(f"{SEED}\n{self.drawn}\n{self.name}".encode()).digest())
+        return bytearray(hashlib.sha256(f"{SEED}\n{next(numbers)}\n{name}".encode()).digest())
 
     def token_bytes(self, size: int) -> bytes:
         """`size` bytes, at most 32."""
@@ -69,7 +73,7 @@ def keys_follow_from_names() -> Iterator[None]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Each test draws from the start of its own stream, wherever and after whatever it runs."""
     own = item.get_closest_marker("entropy") is None
-    NAMED.name, NAMED.drawn = item.nodeid if own else None, 0
+    NAMED.begin(item.nodeid if own else None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -79,9 +83,9 @@ def pytest_fixture_setup(
     """What several tests share must not depend on which of them asks first."""
     if fixturedef.scope == "function":
         return (yield)
-    kept = NAMED.name, NAMED.drawn
-    NAMED.name, NAMED.drawn = f"{fixturedef.baseid}::{fixturedef.argname}::{getattr(request, 'param_index', 0)}", 0
+    kept = NAMED.stream
+    NAMED.begin(f"{fixturedef.baseid}::{fixturedef.argname}::{getattr(request, 'param_index', 0)}")
     try:
         return (yield)
     finally:
-        NAMED.name, NAMED.drawn = kept
+        NAMED.stream = kept
