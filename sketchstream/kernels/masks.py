@@ -59,18 +59,25 @@ zero_mask: Callable[[Any], Any] = _mask(lambda builder, vector, same: builder.ic
 """The digit 0."""
 
 
-def _differ_mask(_typing: Any, address: Any, other: Any) -> Any:
-    """Bit j is set where byte j differs."""
+def _differ(size: int) -> Any:
+    """An intrinsic `differ(address, other)`: bit j is set where byte j of so many differs."""
 
-    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        vectors = [builder.load(builder.inttoptr(one, _BYTES.as_pointer()), align=1) for one in args]
-        return builder.bitcast(builder.icmp_unsigned("!=", *vectors), WORD)
+    def differ(_typing: Any, address: Any, other: Any) -> Any:
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            kind = ir.VectorType(ir.IntType(8), size).as_pointer()
+            vectors = [builder.load(builder.inttoptr(one, kind), align=1) for one in args]
+            marks = builder.bitcast(builder.icmp_unsigned("!=", *vectors), ir.IntType(size))
+            return marks if size == BLOCK else builder.zext(marks, WORD)
 
-    return types.uint64(types.uint64, types.uint64), codegen
+        return types.uint64(types.uint64, types.uint64), codegen
+
+    return intrinsic(differ)
 
 
-differ_mask: Callable[[Any, Any], Any] = cast("Any", intrinsic(_differ_mask))
+differ_mask: Callable[[Any, Any], Any] = _differ(BLOCK)
 """Where the bytes at two addresses differ."""
+differ_half: Callable[[Any, Any], Any] = _differ(BLOCK // 2)
+"""Where the first half of a block's bytes at two addresses differ."""
 
 
 def _first_bit(_typing: Any, word: Any) -> Any:

@@ -14,20 +14,15 @@ Texts whose values are also as long as those of another one are told by that, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir  # type: ignore[import-untyped]
 from numba import literal_unroll
-from numba.core import types
-from numba.extending import intrinsic
 
 from sketchstream.kernels import check_utf8, kernel
 from sketchstream.kernels.machine_code import first_byte
-from sketchstream.kernels.masks import BLOCK, first_bit
-from sketchstream.kernels.runs import WORD
+from sketchstream.kernels.masks import BLOCK, differ_half, first_bit
 from sketchstream.kernels.shapes import (
     COLUMNS,
     END,
@@ -78,7 +73,7 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-STEP = 32
+STEP = BLOCK // 2
 """Bytes of a layout that are compared at a time; each part begins at a multiple of it."""
 MOST_SLOTS, MOST_BYTES = 128, 8192
 """Of a layout: values, and bytes between them, filled up to steps."""
@@ -101,26 +96,6 @@ STRIDE = 61
 """Texts between the places of a block at which a layout is looked for, after each that was not followed."""
 FEWEST = 32
 """Texts that are worth a new layout, and that it is tried with."""
-
-_BYTES = ir.VectorType(ir.IntType(8), STEP)
-
-
-def _differ(_typing: Any, one: Any, at: Any, other: Any, place: Any) -> Any:
-    """Bit j is set where byte j differs; the caller has made sure that `STEP` bytes are there."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vectors = []
-        for n in (0, 2):
-            start = builder.gep(context.make_array(signature.args[n])(context, builder, args[n]).data, [args[n + 1]])
-            vectors.append(builder.load(builder.bitcast(start, _BYTES.as_pointer()), align=1))
-        marks = builder.icmp_unsigned("!=", *vectors)
-        return builder.zext(builder.bitcast(marks, ir.IntType(STEP)), WORD)
-
-    return types.uint64(one, types.int64, other, types.int64), codegen
-
-
-differ: Callable[[Any, int, Any, int], Any] = cast("Any", intrinsic(_differ))
-"""Where the `STEP` bytes at two places differ."""
 
 
 @kernel
@@ -242,7 +217,7 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
     wanted = length == 0 and known[WAIT] < 0
     k_paths = kinds.shape[0]
     text = first_byte(data)
-    sample_text = first_byte(sample)
+    parts_text, sample_text = first_byte(parts), first_byte(sample)
     for i in range(first, until):
         p = starts[i]
         last = ends[i]
@@ -274,11 +249,11 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
             other = U(0)
             rest = size
             while rest > STEP:
-                other |= differ(data, p, parts, at)
+                other |= differ_half(text + U(p), parts_text + U(at))
                 p += STEP
                 at += STEP
                 rest -= STEP
-            other |= differ(data, p, parts, at) & ((U(1) << U(rest)) - U(1))
+            other |= differ_half(text + U(p), parts_text + U(at)) & ((U(1) << U(rest)) - U(1))
             p += rest
             if slot == n:
                 whole = other == 0 and p == last and odd == 0
