@@ -113,6 +113,37 @@ def ours(data: bytes, decoder: Any) -> int:
     return n
 
 
+def streams(records: int) -> dict[str, list[bytes]]:
+    """Flat texts of about 90 bytes, by what changes from one to the next."""
+    rng = np.random.default_rng(7)
+    users, sizes = rng.integers(0, 10**9, records), 10 ** rng.uniform(0, 9, records)
+    text = b'{"ts":%d,"user_id":"user-%011d","event":"%s","page":"/home/%05d","n":1}'
+    other = b'{"ts":%d,"user_id":"user-%011d","e":"%s","at":%d}'
+    named, halves = rng.integers(0, 3, records), rng.integers(0, 2, records)
+    fields = [(1_700_000_000_000 + n, users[n], b"click", n % 99_991) for n in range(records)]
+    names = [b"view", b"click", b"purchase"]
+    return {
+        "one shape": [text % one for one in fields],
+        "ids of any length": [
+            text.replace(b"%011d", b"%d") % (ts, sizes[n], name, page) for n, (ts, _, name, page) in enumerate(fields)
+        ],
+        "three names of events": [
+            text % (ts, user, names[named[n]], page) for n, (ts, user, _, page) in enumerate(fields)
+        ],
+        "two layouts in turn": [(other if halves[n] else text) % one for n, one in enumerate(fields)],
+    }
+
+
+def looked_up(values: list[bytes]) -> Callable[[], int]:
+    """Two fields of texts that lie end to end."""
+    from sketchstream_connectors.decode.fields import find_fields
+
+    buffer = np.frombuffer(b"".join(values) + bytes(64), dtype=np.uint8)
+    ends = np.cumsum([len(value) for value in values])
+    starts = np.concatenate([[0], ends[:-1]])
+    return lambda: len(find_fields(buffer, starts, ends, ["user_id", "ts"]).broken)
+
+
 def rates(cases: dict[str, Callable[[], int]], rounds: int) -> dict[str, float]:
     """Records per second of CPU: medians of interleaved rounds."""
     seen: dict[str, list[float]] = {name: [] for name in cases}
@@ -174,6 +205,10 @@ def main() -> None:
         table(
             f"100-byte JSON, {name}: {len(data) / n:.0f} bytes a record (records)", rates(cases, rounds), "stock parser"
         )
+    texts = streams(n)
+    alone = "orjson alone, values given"
+    cases = {alone: lambda: parsed(texts["one shape"]), **{name: looked_up(values) for name, values in texts.items()}}
+    table("two fields of JSON texts in memory (records)", rates(cases, rounds), alone)
     packed = batches("packed", max(n // 50, 200), 0)
     cases = {
         "stock parser, msgpack, numpy": lambda: stock(

@@ -21,10 +21,12 @@ Texts: `json`, flat, whose values have the same lengths in all of them, and the 
 differ from the others.
 
 Codecs: beside the raw reader
-    decompressed  the limit: the raw reader, which also decompresses each batch, to the same memory
+    decompressed  what decompressing alone allows one thread: the raw reader, which also decompresses each batch, to
+                  the same memory
 and, in one thread and from memory: decompressing alone; decoding and updating alone, without the table of records; the
 whole path from responses in memory to an updated sketch: checksums, decompressing, tables, decoding, updating. Two
-processors that nothing else needs, no socket and no broker, are at their limit with half of the whole path.
+processors that nothing else needs, no socket and no broker, are at their limit with half of the whole path. Ours
+decompress on two threads, so what one thread can do is no limit of theirs.
 
 Scaling: one process with two partitions, and two with one each, which start together; all records over the time of the
 slowest. The peer is the same with raw readers: what the broker and the processors leave to two. A process of ours keeps
@@ -313,7 +315,7 @@ def read_raw(bootstrap: str, topic: str, records: int, _decoder: Any) -> Cost:
 
 
 def read_decompressed(bootstrap: str, topic: str, records: int, _decoder: Any) -> Cost:
-    """The limit of compressed batches: the raw reader, which also decompresses each to the same memory."""
+    """What decompressing alone allows one thread: the raw reader, which also decompresses each batch."""
     from sketchstream_connectors.kafka.compression import Decompressor
 
     decompressor, room = Decompressor(), memoryview(bytearray(ROOM_BYTES))
